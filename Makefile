@@ -1,0 +1,48 @@
+# Two commands are all the set-up there is: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help venv lock demo test test-fast test-cluster cluster lint bench clean
+
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(BIN)/.installed ## Make .venv from the lock, and nothing else
+
+$(BIN)/.installed: requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+lock: ## Resolve the dependencies anew into requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-header --group dev pyproject.toml -o requirements.lock
+
+demo: venv ## Place pods on a simulated fleet and compare with stock scheduling (no cluster needed)
+	$(BIN)/gputopo-bench demo
+
+test: venv ## Run everything that this machine can run
+	$(BIN)/python -m pytest
+
+test-fast: venv ## Run the tests that need no control plane and no long search
+	$(BIN)/python -m pytest -m "not cluster and not slow"
+
+test-cluster: venv ## Run the tests against the real Kubernetes control plane
+	$(BIN)/python -m pytest -m cluster tests/cluster
+
+cluster: venv ## Start a playground: real control plane, extender and simulated GPU nodes, until Ctrl-C
+	$(BIN)/python -m tests.cluster
+
+lint: venv ## Check style, types and import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: venv ## Print the first performance figures
+	$(BIN)/gputopo-bench latency
+
+clean: ## Remove what the other targets made in this folder
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache reports
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
