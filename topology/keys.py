@@ -1,0 +1,60 @@
+"""All annotation and resource names: the public contract with users, agents and other readers.
+
+Three prefixes, one per writer, so that one admission-policy rule per prefix protects them:
+`gputopo.dev/` is written by users, `topo.gputopo.dev/` by the agent, `alloc.gputopo.dev/` by the extender.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Pod annotations, written by users.
+REQUIRED_AFFINITY: Final = "gputopo.dev/required-affinity"
+"""`nvlink`, `pcie-switch` or `numa-node`: every hop of the set's best ring is at least this near, else no placement."""
+PREFERRED_AFFINITY: Final = "gputopo.dev/preferred-affinity"
+"""The same words as a wish; a multi-GPU pod that says nothing gets `nvlink`."""
+MIN_BANDWIDTH: Final = "gputopo.dev/min-bandwidth"
+"""Floor on the predicted all-reduce bus bandwidth, GB/s (decimal)."""
+RELAX_AFTER: Final = "gputopo.dev/relax-after"
+"""Duration (`90s`, `10m`, `1h30m`) after which the two floors above turn into wishes."""
+COMMUNICATION: Final = "gputopo.dev/communication"
+"""`heavy`, `light` or `none`: how much of a step is collective traffic."""
+GPU_MODEL: Final = "gputopo.dev/gpu-model"
+"""Comma-separated globs over NVML's product name."""
+MIN_GPU_MEMORY: Final = "gputopo.dev/min-gpu-memory"
+"""Kubernetes quantity: least memory of each GPU."""
+MIN_COMPUTE_CAPABILITY: Final = "gputopo.dev/min-compute-capability"
+MIN_DRIVER: Final = "gputopo.dev/min-driver"
+MIN_CUDA: Final = "gputopo.dev/min-cuda"
+ECC: Final = "gputopo.dev/ecc"
+"""`on` or `off`."""
+NIC_AFFINITY: Final = "gputopo.dev/nic-affinity"
+"""`required` or `preferred`: an RDMA NIC under the same PCIe switch."""
+GROUP: Final = "gputopo.dev/group"
+GROUP_SIZE: Final = "gputopo.dev/group-size"
+GROUP_AFFINITY: Final = "gputopo.dev/group-affinity"
+SHARING_CLASS: Final = "gputopo.dev/sharing-class"
+DEVICE_MISMATCH: Final = "gputopo.dev/device-mismatch"
+"""`adopt` (default) or `refuse`: what the node does when it cannot hand out the planned GPUs."""
+
+USER_PREFIX: Final = "gputopo.dev/"
+
+# Node annotations, written by the agent.
+TOPOLOGY: Final = "topo.gputopo.dev/topology"
+"""GPUs, links, switches, NICs, NVLink domain, driver and CUDA versions; changes rarely."""
+TOPOLOGY_DIGEST: Final = "topo.gputopo.dev/digest"
+"""Digest of the topology payload; a claim is written only against the digest that it was planned on."""
+STATUS: Final = "topo.gputopo.dev/status"
+"""Health per GPU and link with reasons, memory in use, MIG mode; written on change only."""
+OBSERVED: Final = "topo.gputopo.dev/observed"
+"""Which pod's container really holds which GPU."""
+
+# Written by the extender: the ledger on the node, the placement on the pod.
+LEDGER: Final = "alloc.gputopo.dev/ledger"
+PLACEMENT: Final = "alloc.gputopo.dev/placement"
+FENCE: Final = "alloc.gputopo.dev/fence"
+"""Moves a pod's resourceVersion, so that a Binding prepared before can no longer commit."""
+
+# Resources.
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+GPU_MEMORY_RESOURCE: Final = "gputopo.dev/gpu-memory-gib"
