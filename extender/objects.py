@@ -1,0 +1,96 @@
+"""The parts of Kubernetes objects that we read, as msgspec structs; everything else in an object is skipped unparsed."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """`metadata` of any object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class ResourceRequirements(msgspec.Struct, frozen=True):
+    """Quantities as Kubernetes writes them."""
+
+    limits: dict[str, str | int] | None = None
+    requests: dict[str, str | int] | None = None
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel"):
+    """An app, init or sidecar container."""
+
+    name: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str | None = None
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod asks for and where it is."""
+
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    priority: int | None = None
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+
+
+class ContainerState(msgspec.Struct, frozen=True):
+    """Exactly one is set; only `terminated` is a proof of anything."""
+
+    waiting: dict[str, object] | None = None
+    running: dict[str, object] | None = None
+    terminated: dict[str, object] | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True):
+    """One container's state as the kubelet reported it."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What the kubelet says of a pod."""
+
+    phase: str | None = None
+    nominated_node_name: str | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """A pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class NodeCondition(msgspec.Struct, frozen=True):
+    """`Ready` is the one that matters."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    """Capacity and conditions."""
+
+    allocatable: dict[str, str] | None = None
+    conditions: list[NodeCondition] | None = None
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: NodeStatus = NodeStatus()
