@@ -1,0 +1,125 @@
+"""The bodies are those of kube-scheduler, and anything else is refused with a path and a reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from extender.wire import (
+    ExtenderBindingArgs,
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    HostPriority,
+    MalformedBody,
+    decode_args,
+    decode_binding_args,
+    decode_preemption_args,
+    encode,
+)
+
+RECORDED = Path(__file__).parent.parent / "contract" / "recorded"
+DECODERS = {
+    "filter": decode_args,
+    "prioritize": decode_args,
+    "bind": decode_binding_args,
+    "preempt": decode_preemption_args,
+}
+
+
+def test_reads_what_kube_scheduler_writes() -> None:
+    """Outer keys are Go names, inner objects are lowerCamel, the unused list is null."""
+    args = decode_args(
+        b'{"Pod":{"metadata":{"uid":"u1"},"spec":{"nodeName":"n9","x":1}},"Nodes":null,"NodeNames":["n1","n2"]}'
+    )
+    assert (args.pod.metadata.uid, args.pod.spec.node_name) == ("u1", "n9")
+    assert args.node_names == ["n1", "n2"]
+    assert args.nodes is None
+
+
+def test_reads_nodes_when_no_names_are_sent() -> None:
+    """A scheduler without `nodeCacheCapable` sends whole nodes."""
+    args = decode_args(
+        b'{"Pod":{"metadata":{"uid":"u"}},"Nodes":{"items":[{"metadata":{"name":"n1"}}]},"NodeNames":null}'
+    )
+    assert args.nodes is not None
+    assert args.nodes.items is not None
+    assert [node.metadata.name for node in args.nodes.items] == ["n1"]
+
+
+def test_reads_a_binding() -> None:
+    """Bind names the pod and the node, nothing more."""
+    body = b'{"PodName":"p1","PodNamespace":"ml","PodUID":"u1","Node":"n2"}'
+    assert decode_binding_args(body) == ExtenderBindingArgs("p1", "ml", "u1", "n2")
+
+
+def test_reads_victims_by_uid() -> None:
+    """Preemption candidates come as UIDs."""
+    args = decode_preemption_args(
+        b'{"Pod":{},"NodeNameToVictims":null,'
+        b'"NodeNameToMetaVictims":{"n1":{"Pods":[{"UID":"u7"}],"NumPDBViolations":2}}}'
+    )
+    assert args.node_name_to_meta_victims is not None
+    victims = args.node_name_to_meta_victims["n1"]
+    assert victims.pods is not None
+    assert (victims.pods[0].uid, victims.num_pdb_violations) == ("u7", 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "wire"),
+    [
+        (ExtenderFilterResult(["n1"]), {"NodeNames": ["n1"]}),
+        (ExtenderFilterResult([]), {"NodeNames": []}),
+        (
+            ExtenderFilterResult([], {"n1": "a"}, {"n2": "b"}),
+            {"NodeNames": [], "FailedNodes": {"n1": "a"}, "FailedAndUnresolvableNodes": {"n2": "b"}},
+        ),
+        ([HostPriority("n1", 10)], [{"Host": "n1", "Score": 10}]),
+        (ExtenderBindingResult(), {"Error": ""}),
+        (ExtenderBindingResult("taken"), {"Error": "taken"}),
+    ],
+)
+def test_writes_what_kube_scheduler_reads(answer: object, wire: object) -> None:
+    """Names are Go's, scores are integers, and an empty list is never null."""
+    assert json.loads(encode(answer)) == wire
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        (b"", "$"),
+        (b"[]", "$"),
+        (b"{}", "$"),
+        (b'{"Pod":', "$"),
+        (b'{"Pod":{"metadata":{"uid":7}}}', "$.Pod.metadata.uid"),
+        (b'{"Pod":{"metadata":{}}}', "$"),
+        (b'{"Pod":{"metadata":{"uid":"\xff"}}}', "$"),
+        (b'{"Pod":{"metadata":{"uid":"u"},"x":NaN}}', "$"),
+        (b'{"Pod":{"metadata":{"uid":"u"},"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}}", "$"),
+        (b'{"Pod":{"metadata":{"uid":"u"}},"NodeNames":["a",1]}', "$.NodeNames[1]"),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, bytes) else value,
+)
+def test_refuses_what_is_malformed(body: bytes, path: str) -> None:
+    """The error names where, and why in words."""
+    with pytest.raises(MalformedBody) as caught:
+        decode_args(body)
+    assert caught.value.path == path
+    assert caught.value.reason
+
+
+@pytest.mark.parametrize("missing", ["PodName", "PodNamespace", "PodUID", "Node"])
+def test_a_binding_names_everything(missing: str) -> None:
+    """Binding by name alone could bind a namesake."""
+    body = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "w", missing: ""}
+    with pytest.raises(MalformedBody, match=f"an empty {missing}"):
+        decode_binding_args(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    "path", sorted(RECORDED.glob("*/*.json")), ids=lambda path: "/".join(path.parts[-2:])
+)
+def test_decodes_every_recorded_body(path: Path) -> None:
+    """Bodies that a real kube-scheduler sent; a file is named `<verb>-….json`."""
+    DECODERS[path.stem.split("-")[0]](path.read_bytes())
