@@ -1,0 +1,42 @@
+"""The kinds of object that the double serves, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON; never changed in place once a store has seen it."""
+
+_METADATA_FIELDS = ("metadata.name", "metadata.namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind: where it is served and what can be selected by field."""
+
+    root: str
+    """`api/v1` or `apis/GROUP/VERSION`."""
+    plural: str
+    kind: str
+    namespaced: bool = True
+    fields: tuple[str, ...] = _METADATA_FIELDS
+
+    @property
+    def api_version(self) -> str:
+        """What `apiVersion` says: `v1` or `GROUP/VERSION`."""
+        return self.root.split("/", 1)[1]
+
+
+PODS = Resource(
+    "api/v1", "pods", "Pod", fields=(*_METADATA_FIELDS, "spec.nodeName", "spec.schedulerName", "status.phase")
+)
+NODES = Resource("api/v1", "nodes", "Node", namespaced=False, fields=("metadata.name",))
+NAMESPACES = Resource("api/v1", "namespaces", "Namespace", namespaced=False, fields=("metadata.name",))
+EVENTS = Resource("api/v1", "events", "Event", fields=(*_METADATA_FIELDS, "involvedObject.name", "reason"))
+LEASES = Resource("apis/coordination.k8s.io/v1", "leases", "Lease")
+
+RESOURCES: Mapping[tuple[str, str], Resource] = {
+    (resource.root, resource.plural): resource for resource in (PODS, NODES, NAMESPACES, EVENTS, LEASES)
+}

@@ -1,0 +1,138 @@
+"""The double behind HTTP: `ApiServer` serves one `Store` on loopback, watches as streams of JSON lines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import msgspec
+import yaml
+from aiohttp import web
+
+from benchmarks.double.api import Reply, Request, Stream, answer
+from benchmarks.double.status import ApiError
+from benchmarks.double.store import Store
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Faults(Protocol):
+    """What may go wrong between a client and the store; `Faultless` is the rule."""
+
+    async def exchange(self, request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
+        """Answer one request, with or without `handler`, at any time, as often as wanted."""
+
+    def stream(self, request: web.BaseRequest, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Return the lines of a watch as the client shall see them."""
+
+
+class Faultless:
+    """Everything arrives, once and in order."""
+
+    async def exchange(self, request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
+        """Answer as the store says."""
+        return await handler(request)
+
+    def stream(self, request: web.BaseRequest, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Return the lines as they are."""
+        return lines
+
+
+class ApiServer:
+    """A store that listens on loopback for as long as the context is open."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        port: int = 0,
+        faults: Faults | None = None,
+        bookmark_seconds: float = 60.0,
+    ) -> None:
+        """Serve `store` on `port` (0: any free one); a quiet watch gets a bookmark every `bookmark_seconds`."""
+        self.store = store
+        self._port = port
+        self._faults = faults or Faultless()
+        self._bookmark_seconds = bookmark_seconds
+        self._runner = web.ServerRunner(web.Server(self._exchange, access_log=None), shutdown_timeout=0.1)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{host}:{port}"
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._runner.cleanup()
+
+    async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
+        return await self._faults.exchange(request, self._serve)
+
+    async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
+        request = Request(http.method, http.path, http.query, http.content_type, await http.read())
+        match answer(self.store, request):
+            case Reply(code, body):
+                return web.Response(status=code, body=msgspec.json.encode(body), content_type="application/json")
+            case Stream() as stream:
+                return await self._send(http, stream)
+
+    async def _send(self, http: web.BaseRequest, stream: Stream) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.enable_chunked_encoding()
+        await response.prepare(http)
+        async for lines in self._faults.stream(http, self._lines(stream)):
+            await response.write(lines)
+        return response
+
+    async def _lines(self, stream: Stream) -> AsyncIterator[bytes]:
+        """Yield the lines of a watch until its time is over, all that are ready at once."""
+        written = asyncio.Event()
+        unsubscribe = self.store.subscribe(written.set)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + stream.timeout_seconds
+        try:
+            while True:
+                written.clear()
+                told = [_line(kind, item) for kind, item in stream.watch.poll()]
+                if told:
+                    yield b"".join(told)
+                quiet = min(self._bookmark_seconds, end - loop.time())
+                try:
+                    async with asyncio.timeout(quiet):
+                        await written.wait()
+                except TimeoutError:
+                    if stream.bookmarks:
+                        yield _line("BOOKMARK", stream.watch.bookmark())
+                    if loop.time() >= end:
+                        return
+        except ApiError as error:
+            yield _line("ERROR", error.status)
+        finally:
+            unsubscribe()
+
+
+def write_kubeconfig(path: Path, url: str) -> None:
+    """Write a kubeconfig for a server that asks nobody who they are."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "double", "cluster": {"server": url}}],
+        "users": [{"name": "anybody", "user": {}}],
+        "contexts": [{"name": "double", "context": {"cluster": "double", "user": "anybody"}}],
+        "current-context": "double",
+    }
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def _line(kind: str, item: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": item}) + b"\n"
