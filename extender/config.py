@@ -1,0 +1,260 @@
+"""The extender's configuration: one versioned YAML document, validated whole before anything starts.
+
+A setting comes from the command line, else the environment, else the file, else its default. Unknown keys are refused
+with their path. `listen.port` is `GPUTOPO_LISTEN_PORT` in the environment and `--set listen.port=…` as a flag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from topology import keys
+
+API_VERSION: Final = "config.gputopo.dev/v1alpha1"
+KIND: Final = "ExtenderConfiguration"
+ENVIRONMENT_PREFIX: Final = "GPUTOPO_"
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; one line per problem, each with where it is."""
+
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
+
+
+def _seconds(value: object) -> object:
+    if isinstance(value, float):
+        return value
+    match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
+    if match is None:
+        raise ValueError("not a duration such as 500ms, 5s or 1m30s")
+    hours, minutes, seconds, milliseconds = (float(part or 0) for part in match.groups())
+    return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:g}s" if seconds >= 1 or not seconds else f"{seconds * 1000:g}ms"
+
+
+Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0), PlainSerializer(_duration, return_type=str)]
+"""Seconds; written `500ms`, `5s`, `1m30s`."""
+Bytes = Annotated[ByteSize, Field(gt=0), PlainSerializer(int, return_type=int)]
+"""Bytes; written `65536` or `64KiB`."""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+
+
+class Listen(_Section):
+    """Where kube-scheduler calls us, and people look."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8888, ge=0, le=65535)
+    """0 takes a free one and logs it."""
+    plaintext_beyond_loopback: bool = False
+    """Whoever reaches the port can bind pods: say so explicitly before listening anywhere else than on loopback."""
+
+    @model_validator(mode="after")
+    def _is_private(self) -> Listen:
+        if not (self.plaintext_beyond_loopback or _is_loopback(self.host)):
+            raise ValueError("not a loopback address; see plaintextBeyondLoopback")
+        return self
+
+
+class Health(_Section):
+    """A second listener with nothing but /livez, /readyz and /metrics, for probes and scrapes from outside the pod."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """Not set: they are served beside the verbs only."""
+
+
+class Kubernetes(_Section):
+    """How to reach the API server."""
+
+    kubeconfig: Path | None = None
+    """Not set: the pod's service account."""
+    context: str | None = None
+    request_timeout: Duration = 10.0
+    """For list pages, events and releases; a bind has its own deadline."""
+    connections: int = Field(default=32, ge=1)
+
+
+class Scheduling(_Section):
+    """How nodes and GPUs are chosen."""
+
+    resource: str = keys.GPU_RESOURCE
+    candidates: int = Field(default=16, ge=0)
+    """Nodes that filter passes on; 0: all that fit, 1: pin."""
+    loss_weight: float = Field(default=1.0, ge=0)
+    """λ: how much the value that a placement destroys weighs against what the pod gains."""
+    hold: Duration = 30.0
+    """How long the predicted winner's GPUs are kept from other pods between prioritize and bind."""
+    bind_deadline: Duration = 3.0
+    """Must be shorter than the scheduler's `httpTimeout`."""
+
+
+class Watch(_Section):
+    """How the caches are kept. The API server sends a bookmark two seconds before it ends a watch."""
+
+    page_size: int = Field(default=500, ge=1)
+    stream: Duration = 50.0
+    """After this long the server ends a watch, and we go on from where it was."""
+    silence: Duration = 55.0
+    """A stream without a byte for this long is dead, whatever TCP says."""
+    max_line: Bytes = ByteSize(2 << 20)
+    max_page: Bytes = ByteSize(64 << 20)
+    backoff: Duration = 0.1
+    max_backoff: Duration = 5.0
+
+    @model_validator(mode="after")
+    def _hears_the_bookmark(self) -> Watch:
+        if self.silence <= self.stream:
+            raise ValueError("silence must be longer than stream, or quiet clusters look dead")
+        return self
+
+
+class Reconcile(_Section):
+    """How claims without a pod are taken back."""
+
+    interval: Duration = 2.0
+    orphan_after: Duration = 60.0
+    """A claim of an unbound pod that nobody renewed for this long is fenced and dropped."""
+
+
+class Limits(_Section):
+    """What a caller may cost."""
+
+    filter_body: Bytes = ByteSize(4 << 20)
+    """Also for prioritize; 5,000 names are about 0.3 MB."""
+    bind_body: Bytes = ByteSize(64 << 10)
+    receive: Duration = 10.0
+    """From the first byte of a request, or from connecting, to the last."""
+
+
+class Log(_Section):
+    """One line per verb and per event worth knowing."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+
+
+class ExtenderConfiguration(_Section):
+    """The whole document."""
+
+    api_version: Literal["config.gputopo.dev/v1alpha1"] = API_VERSION
+    kind: Literal["ExtenderConfiguration"] = KIND
+    listen: Listen = Listen()
+    health: Health = Health()
+    kubernetes: Kubernetes = Kubernetes()
+    scheduling: Scheduling = Scheduling()
+    watch: Watch = Watch()
+    reconcile: Reconcile = Reconcile()
+    limits: Limits = Limits()
+    log: Log = Log()
+
+    def to_yaml(self) -> str:
+        """Write the document so that it can be read again."""
+        return yaml.safe_dump(self.model_dump(mode="json", by_alias=True), sort_keys=False)
+
+    @property
+    def digest(self) -> str:
+        """Name this configuration in a metric and a log line."""
+        return hashlib.sha256(self.to_yaml().encode()).hexdigest()[:12]
+
+
+def load(file: Path | None, environment: Mapping[str, str], settings: Mapping[str, str]) -> ExtenderConfiguration:
+    """Put the configuration together.
+
+    Args:
+        file: The YAML document; `None` for defaults.
+        environment: Usually `os.environ`; only names that stand for a setting are looked at.
+        settings: Dotted path to value, as given by `--set`.
+
+    Raises:
+        ConfigError: The file is missing or not YAML, or a key or value is wrong.
+
+    """
+    document = _read(file) if file else {}
+    for path in _paths(ExtenderConfiguration):
+        if (name := _environment_name(path)) in environment:
+            _put(document, path, environment[name], name)
+    for dotted, value in settings.items():
+        _put(document, tuple(dotted.split(".")), value, f"--set {dotted}")
+    try:
+        return ExtenderConfiguration.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_problems(error, file))) from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{file}: not a mapping")
+    for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if document.get(key) != expected:
+            raise ConfigError(f"{file}: {key}: must be {expected}, got {document.get(key)}")
+    return document
+
+
+def _paths(section: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, field in section.model_fields.items():
+        path = (*above, field.alias or name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, _Section):
+            yield from _paths(field.annotation, path)
+        else:
+            yield path
+
+
+def _environment_name(path: tuple[str, ...]) -> str:
+    return ENVIRONMENT_PREFIX + "_".join(re.sub(r"(?=[A-Z])", "_", key).upper() for key in path)
+
+
+def _put(document: dict[str, Any], path: tuple[str, ...], value: str, source: str) -> None:
+    section = document
+    for key in path[:-1]:
+        section = section.setdefault(key, {})
+        if not isinstance(section, dict):
+            raise ConfigError(f"{source}: {key} is not a section")
+    try:
+        section[path[-1]] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}: not a YAML value: {value}") from error
+
+
+def _problems(error: ValidationError, file: Path | None) -> Iterator[str]:
+    for problem in error.errors():
+        path = ".".join(map(str, problem["loc"]))
+        reason = "unknown key" if problem["type"] == "extra_forbidden" else problem["msg"]
+        yield f"{file or 'configuration'}: {path}: {reason.removeprefix('Value error, ')}"

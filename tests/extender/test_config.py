@@ -1,0 +1,98 @@
+"""The configuration is one versioned document; whatever is wrong in it is said with its path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.config import ConfigError, ExtenderConfiguration, load
+
+HEADER = "apiVersion: config.gputopo.dev/v1alpha1\nkind: ExtenderConfiguration\n"
+
+
+def document(tmp_path: Path, text: str, header: str = HEADER) -> Path:
+    file = tmp_path / "extender.yaml"
+    file.write_text(header + text)
+    return file
+
+
+def test_defaults_are_a_loopback_sidecar() -> None:
+    """Nothing has to be configured next to a scheduler in the same pod."""
+    config = load(None, {}, {})
+    assert (config.listen.host, config.listen.port, config.scheduling.candidates) == ("127.0.0.1", 8888, 16)
+
+
+def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
+    """Each level is seen where no higher one speaks."""
+    file = document(tmp_path, "scheduling: {candidates: 1, bindDeadline: 1s, hold: 1s}")
+    environment = {"GPUTOPO_SCHEDULING_CANDIDATES": "2", "GPUTOPO_SCHEDULING_BIND_DEADLINE": "2s"}
+    scheduling = load(file, environment, {"scheduling.candidates": "3"}).scheduling
+    assert (scheduling.candidates, scheduling.bind_deadline, scheduling.hold) == (3, 2.0, 1.0)
+    assert scheduling.loss_weight == ExtenderConfiguration().scheduling.loss_weight
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("listen: {prot: 1}", "listen.prot: unknown key"),
+        ("listen: {port: 70000}", "listen.port: Input should be less than or equal to 65535"),
+        ("watch: {backoff: 5}", "watch.backoff: not a duration such as 500ms, 5s or 1m30s"),
+        ("watch: {silence: 10s}", "watch: silence must be longer than stream"),
+        ("listen: {host: 10.0.0.1}", "listen: not a loopback address; see plaintextBeyondLoopback"),
+        ("listen: {plaintext_beyond_loopback: true}", "listen.plaintext_beyond_loopback: unknown key"),
+        ("limits: {bindBody: many}", "limits.bindBody: "),
+        ("listen: [", "while parsing"),
+    ],
+)
+def test_names_file_path_and_reason(tmp_path: Path, text: str, problem: str) -> None:
+    """A typing error is found by reading one line."""
+    file = document(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load(file, {}, {})
+    assert str(caught.value).startswith(f"{file}: ")
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("header", ["", "apiVersion: config.gputopo.dev/v9\nkind: ExtenderConfiguration\n", "- 1\n"])
+def test_refuses_other_documents(tmp_path: Path, header: str) -> None:
+    """A document says what it is and in which version."""
+    with pytest.raises(ConfigError, match=r"apiVersion: must be|not a mapping"):
+        load(document(tmp_path, "# nothing else\nlisten: {}" if not header.startswith("-") else "", header), {}, {})
+
+
+def test_refuses_a_missing_file(tmp_path: Path) -> None:
+    """The defaults are not a substitute for a file that was asked for."""
+    with pytest.raises(ConfigError, match=r"absent\.yaml: No such file"):
+        load(tmp_path / "absent.yaml", {}, {})
+
+
+@pytest.mark.parametrize("setting", ["listen.prot", "apiVersion.x", "listen"])
+def test_refuses_unknown_settings(setting: str) -> None:
+    """`--set` follows the same schema."""
+    with pytest.raises(ConfigError, match=setting.split(".", maxsplit=1)[0]):
+        load(None, {}, {setting: "1"})
+
+
+def test_reports_every_problem_at_once() -> None:
+    """Nobody wants to fix a file one error at a time."""
+    with pytest.raises(ConfigError) as caught:
+        load(None, {}, {"listen.port": "x", "watch.pageSize": "0"})
+    assert len(str(caught.value).splitlines()) == 2
+
+
+@given(
+    st.integers(0, 1000),
+    st.sampled_from(["1ms", "250ms", "1s", "2.5s", "90s", "1m30s", "2h"]),
+    st.sampled_from([1, "64KiB", "4MiB"]),
+)
+def test_what_is_printed_can_be_read_again(candidates: int, hold: str, size: int | str) -> None:
+    """`--print-config` is a configuration file."""
+    file_settings = {"scheduling.candidates": str(candidates), "scheduling.hold": hold, "limits.bindBody": str(size)}
+    config = load(None, {}, file_settings)
+    again = ExtenderConfiguration.model_validate(yaml.safe_load(config.to_yaml()))
+    assert again == config
+    assert again.digest == config.digest
