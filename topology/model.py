@@ -37,6 +37,8 @@ class Gpu:
     ecc_enabled: bool | None = None
     memory_numa_node: int | None = None
     """The NUMA node that the GPU's own memory is (coherent platforms only): `GPU NUMA ID` of the matrix."""
+    numa_affinity: str | None = None
+    """All NUMA nodes near the GPU, `0,3-9`, where there are more than `numa_node`: Grace adds one for each MIG slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Nic:
     paths: tuple[tuple[int, PciePath], ...] = ()
     """(GPU index, path), by index."""
     nic_paths: tuple[tuple[str, PciePath], ...] = ()
-    """(other NIC's name, path) where a matrix showed it."""
+    """(other NIC's name, path) where a matrix showed it; both NICs of a pair say the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class NodeTopology:
     """All GPUs of a node and how they are wired.
 
     Raises `PayloadError` when parts contradict each other: unordered or repeated indexes, repeated UUIDs, a link to a GPU
-    that is not there, a pair named twice, or more than `MAX_GPUS` GPUs.
+    that is not there, a pair named twice, NICs that disagree, or more than `MAX_GPUS` GPUs.
     """
 
     gpus: tuple[Gpu, ...]
@@ -134,7 +136,7 @@ class NodeTopology:
         return link.nvlinks + min(self.gpus[i].switch_links, self.gpus[j].switch_links)
 
     def path(self, i: int, j: int) -> PciePath:
-        """The PCIe path of positions `i` and `j`; when no source says, what their NUMA nodes allow at worst."""
+        """Return the PCIe path of positions `i` and `j`; when no source says, what their NUMA nodes allow at worst."""
         link = self.pairs[min(i, j), max(i, j)]
         if link.path is not None:
             return link.path
@@ -142,7 +144,7 @@ class NodeTopology:
         return PciePath.NODE if numa_i is not None and numa_i == numa_j else PciePath.SYS
 
     def label(self, i: int, j: int) -> str:
-        """The `nvidia-smi topo -m` cell of positions `i` and `j`.
+        """Return the `nvidia-smi topo -m` cell of positions `i` and `j`.
 
         >>> NodeTopology((Gpu(0, "a", "m"), Gpu(1, "b", "m")), (Link(0, 1, nvlinks=2),)).label(1, 0)
         'NV2'
@@ -166,17 +168,27 @@ MAX_GPUS = 64
 def _check(node: NodeTopology) -> None:
     if len(node.gpus) > MAX_GPUS:
         raise PayloadError("$.gpus", f"{len(node.gpus)} GPUs, at most {MAX_GPUS} are believed")
-    indexes = [gpu.index for gpu in node.gpus]
-    for position, index in enumerate(indexes[1:], start=1):
-        if index <= indexes[position - 1]:
-            raise PayloadError(f"$.gpus[{position}].index", "indexes must rise")
+    _check_gpus(node.gpus)
+    known = {gpu.index for gpu in node.gpus}
+    _check_links(node.links, known)
+    for position, nic in enumerate(node.nics):
+        if any(index not in known for index, _ in nic.paths):
+            raise PayloadError(f"$.nics[{position}].paths", "a path to a GPU that is not listed")
+
+
+def _check_gpus(gpus: tuple[Gpu, ...]) -> None:
     uuids: set[str] = set()
-    for position, gpu in enumerate(node.gpus):
+    for position, gpu in enumerate(gpus):
+        if position and gpu.index <= gpus[position - 1].index:
+            raise PayloadError(f"$.gpus[{position}].index", "indexes must rise")
         if gpu.uuid in uuids:
             raise PayloadError(f"$.gpus[{position}].uuid", "the same UUID twice")
         uuids.add(gpu.uuid)
-    known, pairs = set(indexes), set[tuple[int, int]]()
-    for position, link in enumerate(node.links):
+
+
+def _check_links(links: tuple[Link, ...], known: set[int]) -> None:
+    pairs: set[tuple[int, int]] = set()
+    for position, link in enumerate(links):
         here = f"$.links[{position}]"
         if link.a >= link.b:
             raise PayloadError(here, "a link names its lower index first and joins two GPUs")
@@ -187,7 +199,3 @@ def _check(node: NodeTopology) -> None:
         if link.nvlinks < 0:
             raise PayloadError(f"{here}.nvlinks", "a negative count")
         pairs.add((link.a, link.b))
-    for position, nic in enumerate(node.nics):
-        for index, _ in nic.paths:
-            if index not in known:
-                raise PayloadError(f"$.nics[{position}].paths", "a path to a GPU that is not listed")

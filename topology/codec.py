@@ -1,0 +1,353 @@
+"""The node annotations that the agent writes: topology and status, to text and back.
+
+What most parts share is said once: `every_gpu` holds what all GPUs have in common, `other_pairs` and `other_nic_pairs` the
+path of all pairs that are not listed. A whole 8-GPU machine fits into 4 KiB that way and stays readable. `null` and absence
+mean "unknown". Pairs that carry NVLinks of their own are always listed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, replace
+from itertools import combinations
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from topology.errors import PayloadError
+from topology.links import PciePath
+from topology.model import MAX_GPUS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
+from topology.payload import Count, Schema, Text, Uuid, read, write
+from topology.status import GpuStatus, LinkFault, NodeStatus
+
+MAX_NICS = 64
+
+Index = Annotated[int, Field(ge=0, le=1023)]
+NumaNode = Annotated[int, Field(ge=0, le=4095)]
+Links = Annotated[int, Field(ge=0, le=64)]
+Path = Literal["INTERNAL", "PIX", "PXB", "PHB", "NODE", "SYS"]
+
+
+class _GpuTraits(Schema):
+    """What GPUs of one node usually have in common."""
+
+    numa_affinity: Text | None = None
+    cpu_affinity: Text | None = None
+    compute_capability: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,2}\.[0-9]{1,2}$")] | None = None
+    switch_links: Links = 0
+    pcie_generation: Annotated[int, Field(ge=1, le=15)] | None = None
+    pcie_width: Annotated[int, Field(ge=1, le=64)] | None = None
+    mig_enabled: bool = False
+    ecc_enabled: bool | None = None
+    memory_numa_node: NumaNode | None = None
+
+
+class _Gpu(_GpuTraits):
+    uuid: Uuid
+    index: Index
+    model: Text
+    memory_bytes: Annotated[int, Field(ge=0, le=2**50)] | None = None
+    pci: Uuid | None = None
+    numa_node: NumaNode | None = None
+
+
+class _Pair(Schema):
+    path: Path | None = None
+    p2p: bool | None = None
+    reason: Text | None = None
+
+
+class _Link(_Pair):
+    a: Index
+    b: Index
+    nvlinks: Links = 0
+
+
+class _Nic(Schema):
+    name: Text
+    device: Text | None = None
+    pci: Uuid | None = None
+    numa_node: NumaNode | None = None
+    paths: dict[Path, list[Index]] = Field(default_factory=dict)
+
+
+class _Domain(Schema):
+    cluster_uuid: Uuid
+    clique_id: Annotated[int, Field(ge=0, le=2**32 - 1)]
+
+
+NicPair = Annotated[list[Annotated[int, Field(ge=0, lt=MAX_NICS)]], Field(min_length=2, max_length=2)]
+"""Places in `nics`, the lower one first."""
+
+
+class _Topology(Schema):
+    gpus: list[_Gpu] = Field(max_length=MAX_GPUS)
+    every_gpu: _GpuTraits = _GpuTraits()
+    links: list[_Link] = Field(default_factory=list)
+    other_pairs: _Pair | None = None
+    nics: list[_Nic] = Field(default_factory=list, max_length=MAX_NICS)
+    nic_pairs: dict[Path, list[NicPair]] = Field(default_factory=dict)
+    other_nic_pairs: Path | None = None
+    domain: _Domain | None = None
+    driver_version: Text | None = None
+    cuda_version: Text | None = None
+    cpu_vendor: Text | None = None
+    cpu_model: Text | None = None
+
+
+def encode_topology(node: NodeTopology) -> str:
+    """Return the canonical text: equal topologies give equal texts, whatever the order of their links.
+
+    Raises `PayloadError` for a value that `decode_topology` would refuse, or a text beyond the 32 KiB cap.
+    """
+    shared = _shared_traits(node.gpus)
+    payload: dict[str, Any] = {"gpus": [_encode_gpu(gpu, shared) for gpu in node.gpus]}
+    if shared:
+        payload["every_gpu"] = _spelled(shared)
+    payload |= _encode_links(node) | _encode_nics(node)
+    if node.domain:
+        payload["domain"] = {"cluster_uuid": node.domain.cluster_uuid, "clique_id": node.domain.clique_id}
+    payload |= _known(
+        {key: getattr(node, key) for key in ("driver_version", "cuda_version", "cpu_vendor", "cpu_model")}
+    )
+    return write(_Topology, payload)
+
+
+def decode_topology(text: str | bytes) -> NodeTopology:
+    """Return the topology, its links by index and only those that carry something; raises `PayloadError`."""
+    payload = read(_Topology, text)
+    shared = payload.every_gpu.model_dump(exclude_unset=True)
+    listed = tuple(_decode_link(link) for link in payload.links)
+    node = NodeTopology(
+        gpus=tuple(_decode_gpu(shared | gpu.model_dump(exclude_unset=True)) for gpu in payload.gpus),
+        links=listed,
+        nics=_decode_nics(payload),
+        domain=NvlinkDomain(**payload.domain.model_dump()) if payload.domain else None,
+        driver_version=payload.driver_version,
+        cuda_version=payload.cuda_version,
+        cpu_vendor=payload.cpu_vendor,
+        cpu_model=payload.cpu_model,
+    )
+    # The model has now checked the listed links under the positions that the payload gives them.
+    return replace(node, links=_all_links(node, payload.other_pairs))
+
+
+def digest(text: str) -> str:
+    """Return 32 hex digits that stand for a payload's text.
+
+    >>> digest('{"v":1}')
+    '4f60e4abfc45b0826a49b5aacd22e206'
+    """
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _known(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in said.items() if value is not None}
+
+
+_TRAITS = tuple(_GpuTraits.model_fields)
+_UNSAID = {field.name: None if field.default is MISSING else field.default for field in fields(Gpu)}
+
+
+def _shared_traits(gpus: tuple[Gpu, ...]) -> dict[str, Any]:
+    if len(gpus) < 2:
+        return {}
+    first = {name: getattr(gpus[0], name) for name in _TRAITS}
+    return {
+        name: value
+        for name, value in first.items()
+        if value != _UNSAID[name] and all(getattr(gpu, name) == value for gpu in gpus)
+    }
+
+
+def _encode_gpu(gpu: Gpu, shared: Mapping[str, Any]) -> dict[str, Any]:
+    own = {name: getattr(gpu, name) for name in _TRAITS if name not in shared}
+    return {
+        # The contract with other readers: these six are always there.
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "model": gpu.model,
+        "memory_bytes": gpu.memory_bytes,
+        "pci": gpu.pci,
+        "numa_node": gpu.numa_node,
+    } | _spelled({name: value for name, value in own.items() if value != _UNSAID[name]})
+
+
+def _spelled(traits: dict[str, Any]) -> dict[str, Any]:
+    if "compute_capability" in traits:
+        traits["compute_capability"] = "{}.{}".format(*traits["compute_capability"])
+    return traits
+
+
+def _decode_gpu(said: dict[str, Any]) -> Gpu:
+    if (capability := said.get("compute_capability")) is not None:
+        major, minor = capability.split(".")
+        said["compute_capability"] = (int(major), int(minor))
+    return Gpu(**said)
+
+
+def _facts(link: Link) -> dict[str, Any]:
+    path = None if link.path is None else link.path.name
+    return _known({"path": path, "p2p": link.p2p, "reason": link.reason})
+
+
+def _encode_links(node: NodeTopology) -> dict[str, Any]:
+    plain = [_facts(link) for link in node.pairs.values() if not link.nvlinks]
+    folded: dict[str, Any] = {}
+    if all(plain):  # only when something is known of every pair may some be left out
+        folded = dict(next(iter(Counter(tuple(facts.items()) for facts in plain).most_common(1)), ((), 0))[0])
+    links = []
+    for link in node.pairs.values():
+        if link.nvlinks:
+            links.append({"a": link.a, "b": link.b, "nvlinks": link.nvlinks} | _facts(link))
+        elif _facts(link) != folded:
+            links.append({"a": link.a, "b": link.b} | _facts(link))
+    return {"links": links} | ({"other_pairs": folded} if folded else {})
+
+
+def _decode_link(link: _Link) -> Link:
+    return Link(link.a, link.b, link.nvlinks, _path(link.path), link.p2p, link.reason)
+
+
+def _all_links(node: NodeTopology, other: _Pair | None) -> tuple[Link, ...]:
+    listed = {(link.a, link.b): link for link in node.links}
+    every = []
+    for a, b in combinations((gpu.index for gpu in node.gpus), 2):
+        link = listed.get((a, b)) or (Link(a, b, 0, _path(other.path), other.p2p, other.reason) if other else None)
+        if link and link != Link(a, b):
+            every.append(link)
+    return tuple(every)
+
+
+def _path(name: Path | None) -> PciePath | None:
+    return None if name is None else PciePath[name]
+
+
+def _grouped(paths: Iterable[tuple[Any, PciePath]]) -> dict[str, list[Any]]:
+    """Near to far, so that the nearest stands first."""
+    groups: dict[PciePath, list[Any]] = {}
+    for other, path in paths:
+        groups.setdefault(path, []).append(other)
+    return {path.name: groups[path] for path in sorted(groups)}
+
+
+def _encode_nics(node: NodeTopology) -> dict[str, Any]:
+    if not node.nics:
+        return {}
+    place = {nic.name: position for position, nic in enumerate(node.nics)}
+    pairs = {
+        (min(place[nic.name], place[other]), max(place[nic.name], place[other])): path
+        for nic in node.nics
+        for other, path in nic.nic_paths
+    }
+    folded = _most_common_path(node, pairs)
+    nics = []
+    for nic in node.nics:
+        said = {"name": nic.name, "device": nic.device, "pci": nic.pci, "numa_node": nic.numa_node}
+        paths = _grouped((index, path) for index, path in sorted(nic.paths) if path != folded)
+        nics.append(_known(said) | ({"paths": paths} if paths else {}))
+    payload: dict[str, Any] = {"nics": nics}
+    if listed := _grouped((list(pair), path) for pair, path in sorted(pairs.items()) if path != folded):
+        payload["nic_pairs"] = listed
+    if folded is not None:
+        payload["other_nic_pairs"] = folded.name
+    return payload
+
+
+def _most_common_path(node: NodeTopology, pairs: Mapping[tuple[int, int], PciePath]) -> PciePath | None:
+    """Only when every path from a NIC to a GPU or NIC is known may some be left out."""
+    count = len(node.nics)
+    known = Counter(path for nic in node.nics for _, path in nic.paths) + Counter(pairs.values())
+    if not known or known.total() != count * len(node.gpus) + count * (count - 1) // 2:
+        return None
+    return min(known, key=lambda path: (-known[path], path))
+
+
+def _decode_nics(payload: _Topology) -> tuple[Nic, ...]:
+    between: dict[tuple[int, int], PciePath] = {}
+    for name, pairs in payload.nic_pairs.items():
+        for first, second in pairs:
+            here = f"$.nic_pairs.{name}"
+            if not first < second < len(payload.nics):
+                raise PayloadError(here, "a pair names two listed NICs, the first one first")
+            if (first, second) in between:
+                raise PayloadError(here, "the same pair twice")
+            between[first, second] = PciePath[name]
+    if payload.other_nic_pairs:
+        for pair in combinations(range(len(payload.nics)), 2):
+            between.setdefault(pair, PciePath[payload.other_nic_pairs])
+    return tuple(_decode_nic(payload, position, between) for position in range(len(payload.nics)))
+
+
+def _decode_nic(payload: _Topology, position: int, between: Mapping[tuple[int, int], PciePath]) -> Nic:
+    nic = payload.nics[position]
+    paths: dict[int, PciePath] = {}
+    for name, indexes in nic.paths.items():
+        for index in indexes:
+            if index in paths:
+                raise PayloadError(f"$.nics[{position}].paths.{name}", "the same GPU twice")
+            paths[index] = PciePath[name]
+    if payload.other_nic_pairs:
+        for gpu in payload.gpus:
+            paths.setdefault(gpu.index, PciePath[payload.other_nic_pairs])
+    nic_paths = (
+        (other.name, between[min(place, position), max(place, position)])
+        for place, other in enumerate(payload.nics)
+        if (min(place, position), max(place, position)) in between
+    )
+    return Nic(nic.name, nic.device, nic.pci, nic.numa_node, tuple(sorted(paths.items())), tuple(nic_paths))
+
+
+class _GpuStatus(Schema):
+    healthy: bool
+    reasons: list[Text] = Field(default_factory=list)
+    memory_used_gib: Annotated[int, Field(ge=0, le=2**20)] | None = None
+    mig_enabled: bool | None = None
+
+
+class _LinkFault(Schema):
+    gpu: Uuid
+    link: Annotated[int, Field(ge=0, le=255)]
+    reason: Text
+
+
+class _Status(Schema):
+    generation: Count
+    gpus: dict[Uuid, _GpuStatus] = Field(default_factory=dict, max_length=MAX_GPUS)
+    link_faults: list[_LinkFault] = Field(default_factory=list)
+
+
+def encode_status(status: NodeStatus) -> str:
+    """Return the canonical text; GPUs by UUID, link faults by GPU and link; raises `PayloadError`."""
+    gpus: dict[str, Any] = {}
+    for gpu in sorted(status.gpus, key=lambda gpu: gpu.uuid):
+        if gpu.uuid in gpus:
+            raise PayloadError("$.gpus", "the same UUID twice")
+        gpus[gpu.uuid] = _known(
+            {
+                "healthy": gpu.healthy,
+                "reasons": list(gpu.reasons) or None,
+                "memory_used_gib": gpu.memory_used_gib,
+                "mig_enabled": gpu.mig_enabled,
+            }
+        )
+    payload: dict[str, Any] = {"generation": status.generation, "gpus": gpus}
+    if status.link_faults:
+        faults = sorted(status.link_faults, key=lambda fault: (fault.gpu, fault.link))
+        payload["link_faults"] = [{"gpu": f.gpu, "link": f.link, "reason": f.reason} for f in faults]
+    return write(_Status, payload)
+
+
+def decode_status(text: str | bytes) -> NodeStatus:
+    """Return the status, GPUs by UUID; raises `PayloadError`."""
+    payload = read(_Status, text)
+    return NodeStatus(
+        generation=payload.generation,
+        gpus=tuple(
+            GpuStatus(uuid, gpu.healthy, tuple(gpu.reasons), gpu.memory_used_gib, gpu.mig_enabled)
+            for uuid, gpu in sorted(payload.gpus.items())
+        ),
+        link_faults=tuple(LinkFault(fault.gpu, fault.link, fault.reason) for fault in payload.link_faults),
+    )

@@ -1,0 +1,115 @@
+"""Read JSON that nobody vouches for, and write JSON that everybody can read.
+
+Size comes first, then form, then version, then schema. One value has one spelling: fixed key order, no blanks, ASCII. Every
+refusal is a `PayloadError` with the JSON path of what is wrong. Keys that this version does not know are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from topology.errors import PayloadError, UnsupportedVersion
+
+VERSION: Final = 1
+MAX_BYTES: Final = 32 * 1024
+"""Of one payload, as UTF-8; all annotations of a node share Kubernetes' 256 KiB."""
+
+
+class Schema(BaseModel):
+    """Base of every payload part: no coercion (`true` is no number, `1.0` no integer), unknown keys passed over."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("control, bidirectional or unassigned characters")
+    return text
+
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=253), AfterValidator(_printable)]
+"""A name or a reason; 253 is Kubernetes' longest name."""
+Uuid = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,96}$")]
+"""NVML's or Kubernetes': visible ASCII."""
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+S = TypeVar("S", bound=Schema)
+
+
+def read(schema: type[S], text: str | bytes) -> S:
+    """Return `text` as `schema`, or raise `PayloadError`; `UnsupportedVersion` when only its version is strange."""
+    document = _parse(text)
+    if not isinstance(document, dict):
+        raise PayloadError("$", "not a JSON object")
+    if "v" not in document:
+        raise PayloadError("$.v", "no version")
+    version = document["v"]
+    if type(version) is not int:
+        raise PayloadError("$.v", "the version is not an integer")
+    if version != VERSION:
+        raise UnsupportedVersion("$.v", f"only version {VERSION} is understood")
+    return _validate(schema, document)
+
+
+def write(schema: type[Schema], payload: dict[str, Any]) -> str:
+    """Return the canonical text of `payload`; raises `PayloadError` for anything that `read` would refuse."""
+    document = {"v": VERSION, **payload}
+    _validate(schema, document)
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    if len(text) > MAX_BYTES:
+        raise PayloadError("$", f"larger than {MAX_BYTES} bytes")
+    return text
+
+
+def _parse(text: str | bytes) -> Any:
+    # No valid text has fewer bytes than characters, so the cheap test comes first.
+    if len(text) > MAX_BYTES:
+        raise PayloadError("$", f"larger than {MAX_BYTES} bytes")
+    try:
+        raw = text.encode() if isinstance(text, str) else text
+        if len(raw) > MAX_BYTES:
+            raise PayloadError("$", f"larger than {MAX_BYTES} bytes")
+        return json.loads(raw.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except UnicodeError as error:
+        raise PayloadError("$", "not UTF-8") from error
+    except json.JSONDecodeError as error:
+        raise PayloadError("$", f"not JSON: {error.msg.lower()} at character {error.pos}") from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise PayloadError("$", "a number too long to read") from error
+    except RecursionError as error:
+        raise PayloadError("$", "nested too deeply") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise PayloadError("$", "the same key twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise PayloadError("$", f"{name} is not JSON")
+
+
+def _validate(schema: type[S], document: dict[str, Any]) -> S:
+    try:
+        return schema.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        reason = first["msg"].removeprefix("Value error, ")
+        raise PayloadError(_path(first["loc"]), reason[:1].lower() + reason[1:]) from error
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return "$" + "".join(map(_step, location))
+
+
+def _step(part: int | str) -> str:
+    if isinstance(part, int):
+        return f"[{part}]"
+    if part.isascii() and part.isidentifier() and len(part) <= 64:
+        return f".{part}"
+    return f"[{ascii(part)[:64]}]"
