@@ -171,9 +171,7 @@ def _check(node: NodeTopology) -> None:
     _check_gpus(node.gpus)
     known = {gpu.index for gpu in node.gpus}
     _check_links(node.links, known)
-    for position, nic in enumerate(node.nics):
-        if any(index not in known for index, _ in nic.paths):
-            raise PayloadError(f"$.nics[{position}].paths", "a path to a GPU that is not listed")
+    _check_nics(node.nics, known)
 
 
 def _check_gpus(gpus: tuple[Gpu, ...]) -> None:
@@ -199,3 +197,18 @@ def _check_links(links: tuple[Link, ...], known: set[int]) -> None:
         if link.nvlinks < 0:
             raise PayloadError(f"{here}.nvlinks", "a negative count")
         pairs.add((link.a, link.b))
+
+
+def _check_nics(nics: tuple[Nic, ...], known: set[int]) -> None:
+    names = {nic.name for nic in nics}
+    if len(names) != len(nics):
+        raise PayloadError("$.nics", "the same name twice")
+    said: dict[tuple[str, str], PciePath] = {}
+    for position, nic in enumerate(nics):
+        if any(index not in known for index, _ in nic.paths):
+            raise PayloadError(f"$.nics[{position}].paths", "a path to a GPU that is not listed")
+        for other, path in nic.nic_paths:
+            if other not in names or other == nic.name:
+                raise PayloadError(f"$.nics[{position}].nic_paths", "a path to a NIC that is not listed")
+            if said.setdefault((min(nic.name, other), max(nic.name, other)), path) != path:
+                raise PayloadError(f"$.nics[{position}].nic_paths", "two NICs disagree about the path between them")
