@@ -1,0 +1,45 @@
+"""Options that the whole suite shares: where real data lies, and whether golden files are to be written anew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shared",
+        type=Path,
+        default=Path(os.environ.get("GPUTOPO_SHARED", ROOT.parent / "shared")),
+        help="folder with real topologies and measurements (default: $GPUTOPO_SHARED, else ../shared)",
+    )
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
+
+
+@pytest.fixture(scope="session")
+def shared_dir(request: pytest.FixtureRequest) -> Path:
+    """The folder of real data; tests that need it are skipped where it is not."""
+    folder: Path = request.config.getoption("--shared")
+    if not (folder / "topologies").is_dir():
+        pytest.skip(f"no real data at {folder} (set --shared or GPUTOPO_SHARED)")
+    return folder
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with the golden file of that name, or write it under `--update-golden`."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"{name} differs; look, then run pytest --update-golden"
+
+    return compare
