@@ -1,10 +1,10 @@
 """Every exception that `topology` raises; only what somebody catches has a class.
 
-    TopologyError
-    ├── PayloadError        an annotation or body that cannot be trusted: path and reason
-    │   └── UnsupportedVersion
-    ├── SourceError         a matrix or XML text that is really broken: line, column and reason
-    └── RequestError        a pod's annotations or resources that contradict themselves: key and reason
+TopologyError
+├── PayloadError        an annotation or body that cannot be trusted: path and reason
+│   └── UnsupportedVersion
+├── SourceError         a matrix or XML text that is really broken: line, column and reason
+└── RequestError        a pod's annotations or resources that contradict themselves: key and reason
 """
 
 from __future__ import annotations

@@ -1,0 +1,356 @@
+"""The one function that decides: the best set of a node's free GPUs for a request, or the reason why there is none.
+
+Filter, prioritize, bind, simulation and command line all call `plan`; there is no second opinion. It is exact: among all sets
+of the free GPUs that satisfy the request it takes the one with the highest predicted bandwidth; ties go to the set that leaves
+more value, then to the lowest positions. Interchangeable GPUs are tried once. Plans are memoised per topology class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from topology.bandwidth import Bandwidth, Wiring, predict, ring_order
+from topology.links import Affinity, PciePath
+from topology.model import Gpu, NodeTopology
+from topology.request import Communication, GpuRequest, NicAffinity
+from topology.rings import members_of
+from topology.value import Weights, score, utility, value
+
+SETS_WEIGHED = 16
+"""Sets of equal bandwidth whose remainder is valued; each costs about a millisecond the first time."""
+
+
+class Reason(StrEnum):
+    """Why a node does not fit, in words that metrics can count."""
+
+    NO_GPUS = "no-gpus"
+    TOO_FEW_FREE = "too-few-free"
+    UNSUITABLE_GPUS = "unsuitable-gpus"
+    DRIVER = "driver"
+    NIC = "nic"
+    AFFINITY = "affinity"
+    BANDWIDTH = "bandwidth"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The chosen GPUs, as positions in ring order."""
+
+    gpus: tuple[int, ...]
+    affinity: Affinity | None
+    """How near the ring's farthest hop is; `None` for one GPU."""
+    bandwidth: Bandwidth | None
+    """`None` for one GPU."""
+    score: float
+    """Higher is better; comparable between nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """No set of the free GPUs satisfies the request."""
+
+    reason: Reason
+    message: str
+    """Short, lower case, without names, so that kube-scheduler can count equal ones."""
+    resolvable: bool = False
+    """Whether removing pods could cure it."""
+
+
+class TopologyClasses:
+    """Hands out one compiled `TopologyClass` for all nodes that are wired and equipped alike."""
+
+    def __init__(self, weights: Weights = Weights()) -> None:  # noqa: B008 - a frozen value
+        self._weights = weights
+        self._known: dict[NodeTopology, TopologyClass] = {}
+
+    def of(self, node: NodeTopology) -> TopologyClass:
+        """Return the class of a node; identity (UUIDs, PCI addresses, NIC names) makes no difference."""
+        anonymous = _without_identity(node)
+        if anonymous not in self._known:
+            self._known[anonymous] = TopologyClass(anonymous, self._weights)
+        return self._known[anonymous]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+class TopologyClass:
+    """What plans need of a topology, compiled once, and the plans made so far."""
+
+    def __init__(self, node: NodeTopology, weights: Weights = Weights()) -> None:  # noqa: B008
+        self.node = node
+        self.weights = weights
+        self.wiring = Wiring(node)
+        self.near_nic = _near_nic(node)
+        self._predictions: dict[int, tuple[Bandwidth, Affinity]] = {}
+        self._best_sets: dict[tuple[int, int], tuple[int, float] | None] = {}
+        self._values: dict[int, float] = {}
+        self._plans: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
+        self._twin_groups = _twin_groups(self)
+
+    def predict(self, mask: int) -> tuple[Bandwidth, Affinity]:
+        """Return bandwidth and affinity of the set, two or more GPUs."""
+        found = self._predictions.get(mask)
+        if found is None:
+            found = self._predictions[mask] = predict(self.wiring, mask)
+        return found
+
+    def value(self, free: int) -> float:
+        """Return what the free GPUs are worth to pods still to come."""
+        found = self._values.get(free)
+        if found is None:
+            found = self._values[free] = value(free, self.weights, self._best_set)
+        return found
+
+    def subsets(self, free: int, size: int) -> list[int]:
+        """Return the sets of `size` free GPUs as masks, only one of those that differ by interchangeable GPUs.
+
+        That one has the lowest positions. Grows with the number of GPUs that are wired differently, not with the node.
+        """
+        return _choose([members_of(group & free) for group in self._twin_groups if group & free], size)
+
+    def plan(self, free: int, request: GpuRequest) -> Placement | Rejection:
+        """Return `plan(self, free, request)`, remembered."""
+        key = (free, request)
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = _search(self, free, request)
+        return found
+
+    def _best_set(self, free: int, size: int) -> tuple[int, float] | None:
+        key = (free, size)
+        if key not in self._best_sets:
+            self._best_sets[key] = self._find_best_set(free, size)
+        return self._best_sets[key]
+
+    def _find_best_set(self, free: int, size: int) -> tuple[int, float] | None:
+        """Grow a set from each free GPU along its fastest hops and keep the fastest set; quick, and not always the best."""
+        if free.bit_count() < size:
+            return None
+        if size == 1:
+            return free & -free, 1.0
+        seeds = (group & free & -(group & free) for group in self._twin_groups if group & free)
+        grown = {self._grow(seed, free, size) for seed in seeds}
+        best = max(grown, key=lambda mask: (self.predict(mask)[0].point, _lowest_first(mask)))
+        return best, utility(self.predict(best)[0])
+
+    def _grow(self, chosen: int, free: int, size: int) -> int:
+        pull = [0.0] * len(self.node)
+        last = chosen.bit_length() - 1
+        for _ in range(size - 1):
+            pull = [sum(pair) for pair in zip(pull, self.wiring.hop_gb_per_s[last], strict=True)]
+            last = max(members_of(free & ~chosen), key=lambda i: (pull[i], -i))
+            chosen |= 1 << last
+        return chosen
+
+    def cut_gb_per_s(self, chosen: int, free: int) -> float:
+        """Return the sum of the hops between the chosen GPUs and the free ones that stay behind."""
+        left = members_of(free & ~chosen)
+        return sum(self.wiring.hop_gb_per_s[i][j] for i in members_of(chosen) for j in left)
+
+
+def plan(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
+    """Return the best placement of the request on the free GPUs (bit mask over positions), or why there is none.
+
+    Exact; a repeated question is a table look-up.
+    """
+    return topology_class.plan(free, request)
+
+
+def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
+    node, size = topology_class.node, request.gpus
+    unsuitable = _unsuitable_node(node, request)
+    if unsuitable is not None:
+        return unsuitable
+    suitable = _suitable_gpus(node, request)
+    if suitable.bit_count() < size:
+        message = f"{suitable.bit_count()} GPUs of the node are as asked for, pod needs {size}"
+        return Rejection(Reason.UNSUITABLE_GPUS, message)
+    if request.nic is NicAffinity.REQUIRED:
+        suitable &= topology_class.near_nic
+        if suitable.bit_count() < size:
+            message = f"{suitable.bit_count()} GPUs have an RDMA NIC under their PCIe switch, pod needs {size}"
+            return Rejection(Reason.NIC, message)
+    usable = free & suitable
+    if usable.bit_count() < size:
+        return Rejection(
+            Reason.TOO_FEW_FREE, f"{usable.bit_count()} suitable GPUs free, pod needs {size}", resolvable=True
+        )
+    if size == 0:
+        return Placement((), None, None, 0.0)
+    if size == 1:
+        return _best_single(topology_class, free, usable, request)
+    return _best_many(topology_class, free, usable, request)
+
+
+def _best_single(topology_class: TopologyClass, free: int, usable: int, request: GpuRequest) -> Placement:
+    sets = topology_class.subsets(usable, 1)
+    near_nic = [mask for mask in sets if mask & topology_class.near_nic] if request.nic else []
+    chosen = _kindest(topology_class, free, near_nic or sets)
+    return Placement(members_of(chosen), None, None, _score(topology_class, free, chosen, None, request))
+
+
+def _best_many(topology_class: TopologyClass, free: int, usable: int, request: GpuRequest) -> Placement | Rejection:
+    fastest_gb_per_s = 0.0
+    best: tuple[float, ...] = ()
+    tied: list[int] = []
+    for mask in topology_class.subsets(usable, request.gpus):
+        bandwidth, affinity = topology_class.predict(mask)
+        if request.required is not None and not affinity.meets(request.required):
+            continue
+        fastest_gb_per_s = max(fastest_gb_per_s, bandwidth.point)
+        if bandwidth.point < (request.min_bandwidth_gb_per_s or 0.0):
+            continue
+        merit = _merit(topology_class, mask, bandwidth, affinity, request)
+        if merit > best:
+            best, tied = merit, []
+        if merit == best:
+            tied.append(mask)
+    if not tied:
+        return _too_slow(fastest_gb_per_s, request) if fastest_gb_per_s else _too_far(topology_class, usable, request)
+    chosen = _kindest(topology_class, free, tied)
+    bandwidth, affinity = topology_class.predict(chosen)
+    order = ring_order(topology_class.wiring, chosen)
+    return Placement(order, affinity, bandwidth, _score(topology_class, free, chosen, bandwidth, request))
+
+
+def _merit(
+    topology_class: TopologyClass, mask: int, bandwidth: Bandwidth, affinity: Affinity, request: GpuRequest
+) -> tuple[float, ...]:
+    """Return what is compared first; sets of equal merit are told apart by what they leave to others."""
+    if request.communication is Communication.NONE:
+        return ()
+    wished = request.preferred is not None and affinity.meets(request.preferred)
+    near_nic = (mask & topology_class.near_nic).bit_count() if request.nic else 0
+    return wished, bandwidth.point, near_nic
+
+
+def _kindest(topology_class: TopologyClass, free: int, sets: list[int]) -> int:
+    """Return the set that leaves most value, then the lowest one.
+
+    Of many sets only the `SETS_WEIGHED` that tear the fewest GB/s off the GPUs left behind are weighed.
+    """
+    if len(sets) == 1:
+        return sets[0]
+    by_cut = sorted(sets, key=lambda mask: (topology_class.cut_gb_per_s(mask, free), -_lowest_first(mask)))
+    return max(
+        by_cut[:SETS_WEIGHED],
+        key=lambda mask: (round(topology_class.value(free & ~mask), 9), _lowest_first(mask)),
+    )
+
+
+def _too_slow(fastest_gb_per_s: float, request: GpuRequest) -> Rejection:
+    message = f"best free set is predicted {fastest_gb_per_s:.0f} GB/s, pod needs {request.min_bandwidth_gb_per_s:g}"
+    return Rejection(Reason.BANDWIDTH, message, resolvable=True)
+
+
+def _score(
+    topology_class: TopologyClass, free: int, chosen: int, bandwidth: Bandwidth | None, request: GpuRequest
+) -> float:
+    lost = topology_class.value(free) - topology_class.value(free & ~chosen)
+    return score(request.gpus, bandwidth, request.communication, lost, topology_class.weights)
+
+
+def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest) -> Rejection:
+    """Say how large a set of the wanted affinity is free, which is the number people need."""
+    assert request.required is not None
+    words = {
+        Affinity.NVLINK: "an NVLink ring",
+        Affinity.PCIE_SWITCH: "one PCIe switch",
+        Affinity.NUMA_NODE: "one NUMA node",
+    }
+    for size in range(request.gpus - 1, 1, -1):
+        if any(
+            topology_class.predict(mask)[1].meets(request.required) for mask in topology_class.subsets(usable, size)
+        ):
+            break
+    else:
+        size = 1
+    message = f"at most {size} of the free GPUs share {words[request.required]}, pod needs {request.gpus}"
+    return Rejection(Reason.AFFINITY, message, resolvable=True)
+
+
+def _unsuitable_node(node: NodeTopology, request: GpuRequest) -> Rejection | None:
+    if not node.gpus:
+        return Rejection(Reason.NO_GPUS, "node has no GPUs")
+    if request.min_driver and not _at_least(node.driver_version, request.min_driver):
+        return Rejection(Reason.DRIVER, "driver is older than asked for")
+    if request.min_cuda and not _at_least(node.cuda_version, request.min_cuda):
+        return Rejection(Reason.DRIVER, "CUDA version is older than asked for")
+    return None
+
+
+def _suitable_gpus(node: NodeTopology, request: GpuRequest) -> int:
+    return sum(1 << i for i, gpu in enumerate(node.gpus) if _suits(gpu, request))
+
+
+def _suits(gpu: Gpu, request: GpuRequest) -> bool:
+    """Whether a GPU is as asked for; what is not known of it does not satisfy a demand."""
+    if gpu.mig_enabled:
+        return False
+    if request.models and not any(fnmatchcase(gpu.model.lower(), glob) for glob in request.models):
+        return False
+    if request.min_memory_bytes and (gpu.memory_bytes or 0) < request.min_memory_bytes:
+        return False
+    if request.min_compute_capability and (gpu.compute_capability or (0, 0)) < request.min_compute_capability:
+        return False
+    return request.ecc is None or gpu.ecc_enabled is request.ecc
+
+
+def _at_least(version: str | None, wanted: tuple[int, ...]) -> bool:
+    parts = (version or "").split(".")
+    if not all(part.isdecimal() and part.isascii() for part in parts):
+        return False
+    return tuple(map(int, parts)) >= wanted
+
+
+def _near_nic(node: NodeTopology) -> int:
+    near = {index for nic in node.nics for index, path in nic.paths if path <= PciePath.PXB}
+    return sum(1 << i for i, gpu in enumerate(node.gpus) if gpu.index in near)
+
+
+def _without_identity(node: NodeTopology) -> NodeTopology:
+    gpus = tuple(replace(gpu, uuid=str(gpu.index), pci=None, cpu_affinity=None) for gpu in node.gpus)
+    nics = tuple(replace(nic, name=str(i), device=None, pci=None, nic_paths=()) for i, nic in enumerate(node.nics))
+    return replace(node, gpus=gpus, nics=nics, domain=None)
+
+
+def _twin_groups(topology_class: TopologyClass) -> tuple[int, ...]:
+    """Split the positions into groups (masks) within which any two can be swapped without changing a plan."""
+    node, groups = topology_class.node, list[int]()
+    kinds = [
+        (gpu.model, gpu.memory_bytes, gpu.compute_capability, gpu.ecc_enabled, gpu.mig_enabled,
+         topology_class.near_nic >> i & 1)
+        for i, gpu in enumerate(node.gpus)
+    ]  # fmt: skip
+    for i in range(len(node)):
+        for index, group in enumerate(groups):
+            member = group.bit_length() - 1
+            if kinds[member] == kinds[i] and topology_class.wiring.twins(member, i):
+                groups[index] |= 1 << i
+                break
+        else:
+            groups.append(1 << i)
+    return tuple(groups)
+
+
+def _choose(groups: list[tuple[int, ...]], size: int) -> list[int]:
+    """Return each way to take `size` positions, from every group its lowest ones."""
+    partial, still_to_come = [(0, 0)], sum(map(len, groups))
+    for group in groups:
+        still_to_come -= len(group)
+        heads = [sum(1 << i for i in group[:taken]) for taken in range(len(group) + 1)]
+        partial = [
+            (mask | head, count + taken)
+            for mask, count in partial
+            for taken, head in enumerate(heads)
+            if size - still_to_come <= count + taken <= size
+        ]
+    return [mask for mask, _ in partial]
+
+
+def _lowest_first(mask: int) -> int:
+    """Order masks of equal size so that the greatest is the lexicographically lowest list of positions."""
+    return int(f"{mask:064b}"[::-1], 2)
