@@ -1,0 +1,145 @@
+"""One program of the control plane as a process: started, watched, stopped or killed, and started again.
+
+It runs under `supervise.py`, so it never outlives the process that holds its `Component`.
+"""
+
+import os
+import random
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.cluster.polling import TimedOut, eventually
+
+SUPERVISOR = Path(__file__).with_name("supervise.py")
+STOP_GRACE_SECONDS = 5.0
+START_LIMIT_SECONDS = 60.0
+
+_ports_given_out: set[int] = set()
+
+
+class StartFailed(Exception):  # noqa: N818 - named for what it is
+    """A component ended, or was not ready in time; the text ends with its last log lines."""
+
+
+class Component:
+    """A program with its arguments, state folder and log; `start` may follow `stop` or `kill`."""
+
+    def __init__(self, name: str, command: Sequence[str | Path], state: Path, ready_url: str) -> None:
+        self.name = name
+        self.log = state / f"{name}.log"
+        self._command = [str(word) for word in command]
+        self._state = state
+        self._ready_url = ready_url
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the program was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the program, in a process group of its own so that Ctrl-C does not reach it."""
+        assert not self.is_running, f"{self.name} is running already"
+        self._forget()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", SUPERVISOR, self._state, *self._command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._state,
+                start_new_session=True,
+            )
+
+    def wait_ready(self) -> None:
+        """Return when the started program answers its readiness URL with 200.
+
+        Raises:
+            StartFailed: it ended before that, or a minute has passed.
+
+        """
+        process = self._process
+        assert process is not None, f"{self.name} was not started"
+        try:
+            eventually(lambda: process.poll() is not None or _answers_ok(self._ready_url), START_LIMIT_SECONDS)
+        except TimedOut:
+            raise self._start_failed(f"not ready after {START_LIMIT_SECONDS:.0f} s") from None
+        if process.returncode is not None:
+            raise self._start_failed(f"ended during its start with status {process.returncode}")
+
+    def stop(self) -> None:
+        """Ask the program to end; kill it if that takes more than five seconds."""
+        if self._process is None:
+            return
+        try:
+            self._ask_to_end(self._process)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._forget()
+
+    def kill(self) -> None:
+        """End the program with SIGKILL, as a power cut would; return when it is gone."""
+        if self._process is not None and self.is_running:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._forget()
+
+    def log_tail(self, lines: int = 25) -> str:
+        """Return the last lines of the log, over all its starts."""
+        if not self.log.exists():
+            return ""
+        with self.log.open(errors="replace") as log:
+            return "".join(deque(log, maxlen=lines))
+
+    def _start_failed(self, problem: str) -> StartFailed:
+        self.stop()
+        return StartFailed(f"{self.name}: {problem}; its last log lines:\n{self.log_tail()}")
+
+    def _forget(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process = None
+
+    @staticmethod
+    def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # it ended by itself
+            os.write(process.stdin.fileno(), b"!")
+        process.wait(STOP_GRACE_SECONDS)
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on now, and that no earlier call has returned.
+
+    It lies below the range that outgoing connections take theirs from (32768 and up on Linux): there a client
+    could take the port before its server does, or, polling for that server, even connect to itself.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        if port in _ports_given_out:
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _ports_given_out.add(port)
+        return port
+
+
+def _answers_ok(url: str) -> bool:
+    unverified = ssl._create_unverified_context()
+    try:
+        with urllib.request.urlopen(url, timeout=2, context=unverified) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

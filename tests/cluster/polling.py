@@ -1,0 +1,28 @@
+"""Waiting for a claim to come true, instead of sleeping and hoping."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+
+class TimedOut(AssertionError):  # noqa: N818 - named for what it is
+    """What was waited for did not come true in time."""
+
+
+def eventually(claim: Callable[[], Found], within_seconds: float = 15.0, every_seconds: float = 0.05) -> Found:
+    """Return the first truthy answer of `claim`, asking again and again.
+
+    Raises:
+        TimedOut: the time was over first; the text holds the last answer.
+
+    """
+    deadline = time.monotonic() + within_seconds
+    while True:
+        answer = claim()
+        if answer:
+            return answer
+        if time.monotonic() >= deadline:
+            raise TimedOut(f"still {answer!r} after {within_seconds} s")
+        time.sleep(every_seconds)

@@ -1,0 +1,37 @@
+"""Runs one program for as long as the process that asked for it lives.
+
+Usage: supervise.py STATE_FOLDER PROGRAM [ARGUMENT...], with a pipe from the owner as standard input.
+
+- A byte on the pipe asks the program to end (SIGTERM); the pipe stays open until it has.
+- The end of the pipe means that the owner died, be it by SIGKILL: the program is killed at once and the state
+  folder removed. Only a pipe tells this on every system, in every thread, and without a race at the start.
+- The program shares this process's group, so one signal to the group reaches both.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+
+def main(state_folder: str, *command: str) -> int:
+    """Run `command` to its end and return its exit status, as a shell would report it."""
+    program = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    orphaned = threading.Event()
+
+    def obey_owner() -> None:
+        while os.read(sys.stdin.fileno(), 1):
+            program.terminate()
+        orphaned.set()
+        program.kill()
+
+    threading.Thread(target=obey_owner, daemon=True).start()
+    status = program.wait()
+    if orphaned.is_set():
+        shutil.rmtree(state_folder, ignore_errors=True)
+    return status if status >= 0 else 128 - status
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,51 @@
+"""A component ends when it is told to, whatever it thinks of that, and its log says what it did."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import component
+from tests.cluster.component import Component, StartFailed
+from tests.cluster.polling import eventually
+
+NOWHERE = "http://127.0.0.1:1/"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+)
+BROKEN = "raise SystemExit('no such flag')"
+
+
+def python(script: str, folder: Path) -> Component:
+    return Component("python", [sys.executable, "-c", script], folder, NOWHERE)
+
+
+def test_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stop ends within its grace, because SIGKILL follows."""
+    monkeypatch.setattr(component, "STOP_GRACE_SECONDS", 0.1)
+    stubborn = python(STUBBORN, tmp_path)
+    stubborn.start()
+    eventually(lambda: "up" in stubborn.log_tail())
+    stubborn.stop()
+    assert not stubborn.is_running
+
+
+def test_failed_start_quotes_the_log(tmp_path: Path) -> None:
+    """The error names the component, its exit status and its last words."""
+    broken = python(BROKEN, tmp_path)
+    broken.start()
+    with pytest.raises(StartFailed, match=r"python: ended during its start with status 1; .*\nno such flag"):
+        broken.wait_ready()
+
+
+def test_log_goes_on_over_a_restart(tmp_path: Path) -> None:
+    """What a component said before it was killed stays readable."""
+    talker = python("import time; print('hello', flush=True); time.sleep(600)", tmp_path)
+    start_until_it_said(talker, "hello\n")
+    start_until_it_said(talker, "hello\nhello\n")
+
+
+def start_until_it_said(talker: Component, everything: str) -> None:
+    talker.start()
+    eventually(lambda: talker.log_tail() == everything)
+    talker.kill()
