@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def shared_dir(request: pytest.FixtureRequest) -> Path:
-    """The folder of real data; tests that need it are skipped where it is not."""
+    """Give the folder of real data; tests that need it are skipped where it is not."""
     folder: Path = request.config.getoption("--shared")
     if not (folder / "topologies").is_dir():
         pytest.skip(f"no real data at {folder} (set --shared or GPUTOPO_SHARED)")
