@@ -163,12 +163,13 @@ def _replacement(request: Request) -> Callable[[Object], Object]:
 
 
 def _patch(request: Request) -> Callable[[Object], Object]:
-    body = _decode(request.body)
     match request.content_type:
         case "application/merge-patch+json" | "application/strategic-merge-patch+json":
-            return lambda old: merge_patch(old, body)
+            fields = _json(request)
+            return lambda old: merge_patch(old, fields)
         case "application/json-patch+json":
-            return lambda old: json_patch(old, body)
+            operations = _decode(request.body)
+            return lambda old: json_patch(old, operations)
     raise unsupported_patch(request.content_type)
 
 

@@ -48,7 +48,7 @@ def _apply(document: Any, operation: Any) -> Any:
                 raise unprocessable_patch()
             return document
         case {"op": "add" | "replace" as op, "path": str(path), "value": value}:
-            return _put(document, _segments(path), value, exists=op == "replace")
+            return _put(document, _segments(path), value, replace=op == "replace")
         case {"op": "remove", "path": str(path)}:
             return _remove(document, _segments(path))
         case {"op": "copy", "from": str(source), "path": str(path)}:
@@ -87,17 +87,18 @@ def _find(document: Any, segments: Sequence[str], *, missing_is_null: bool = Fal
     return document
 
 
-def _put(document: Any, segments: Sequence[str], value: Any, *, exists: bool = False) -> Any:
+def _put(document: Any, segments: Sequence[str], value: Any, *, replace: bool = False) -> Any:
+    """Return `document` with `value` at `segments`; the API server lets `replace` name a new key of an object."""
     if not segments:
         return value
     segment, rest = segments[0], segments[1:]
-    if rest or exists:
-        value = _put(_child(document, segment), rest, value, exists=exists)
+    if rest:
+        value = _put(_child(document, segment), rest, value, replace=replace)
     if isinstance(document, dict):
         return {**document, segment: value}
     if not isinstance(document, list):
         raise unprocessable_patch()
-    if rest or exists:
+    if rest or replace:
         position = _position(segment, len(document) - 1)
         return [*document[:position], value, *document[position + 1 :]]
     position = len(document) if segment == "-" else _position(segment, len(document))
@@ -110,7 +111,7 @@ def _remove(document: Any, segments: Sequence[str]) -> Any:
     segment, rest = segments[0], segments[1:]
     child = _child(document, segment)
     if rest:
-        return _put(document, [segment], _remove(child, rest), exists=True)
+        return _put(document, [segment], _remove(child, rest), replace=True)
     if isinstance(document, dict):
         return {key: value for key, value in document.items() if key != segment}
     position = _position(segment, len(document) - 1)

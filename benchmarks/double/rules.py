@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.double.resources import NODES, PODS, Object, Resource
-from benchmarks.double.status import conflict, invalid
+from benchmarks.double.status import ApiError, conflict, invalid
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together (apimachinery, `TotalAnnotationSizeLimitB`)."""
@@ -11,45 +11,63 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 
 def admit_create(resource: Resource, new: Object) -> Object:
     """Return `new` with the defaults that others rely on; a pod's own idea of its status is dropped."""
-    check(resource, new)
+    _check_annotations(resource, new)
     if resource is PODS:
         return {**new, "spec": _default_pod_spec(new.get("spec") or {}), "status": {"phase": "Pending"}}
+    if resource is NODES:
+        return {"spec": {}, "status": {}, **new}
     return new
 
 
 def admit_update(resource: Resource, old: Object, new: Object, subresource: str) -> Object:
     """Return `new` with what this request may not touch put back: status, or for `/status` the spec."""
+    _check_annotations(resource, new)
     if resource in (PODS, NODES):
         mine, theirs = ("status", "spec") if subresource == "status" else ("spec", "status")
-        new = {**new, mine: new.get(mine) or {}, theirs: old.get(theirs) or {}}
-    if resource is PODS and _fixed(old["spec"]) != _fixed(new["spec"]):
-        raise invalid(
-            "Pod",
-            old["metadata"]["name"],
-            "spec: Forbidden: pod updates may not change fields other than ...",
-        )
-    check(resource, new)
+        new = {**new, mine: new.get(mine) or {}, theirs: old[theirs]}
+    if resource is PODS and old["spec"] != new["spec"]:
+        if _fixed(old["spec"]) != _fixed(new["spec"]):
+            why = "spec: Forbidden: pod updates may only change images, gates and tolerations"
+            raise invalid("Pod", old["metadata"]["name"], why)
+        new = {**new, "metadata": new["metadata"] | {"generation": old["metadata"]["generation"] + 1}}
     return new
 
 
-def check(resource: Resource, item: Object) -> None:
-    """Refuse annotations that no API server would store."""
-    annotations = item["metadata"].get("annotations") or {}
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
-    if size > MAX_ANNOTATION_BYTES:
-        why = f"metadata.annotations: Too long: may not be more than {MAX_ANNOTATION_BYTES} bytes"
-        raise invalid(resource.kind, item["metadata"]["name"], why)
+def check_identity(resource: Resource, old: Object, wanted: Object) -> None:
+    """Refuse an update that was meant for another state (409) or another incarnation (422) of the object."""
+    metadata = old["metadata"]
+    if wanted.get("resourceVersion") and wanted["resourceVersion"] != metadata["resourceVersion"]:
+        why = "the object has been modified; please apply your changes to the latest version and try again"
+        raise conflict(resource.plural, metadata["name"], why)
+    if wanted.get("uid") and wanted["uid"] != metadata["uid"]:
+        why = f'metadata.uid: Invalid value: "{wanted["uid"]}": field is immutable'
+        raise invalid(resource.kind, metadata["name"], why)
+
+
+def check_preconditions(called: str, old: Object, wanted: Object) -> None:
+    """Refuse with 409 when `wanted` names another `uid` or `resourceVersion`; `called` says what is refused."""
+    metadata = old["metadata"]
+    for key, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        if wanted.get(key) and wanted[key] != metadata[key]:
+            asked, found = f"{label} in precondition: {wanted[key]}", f"{label} in object meta: {metadata[key]}"
+            raise conflict(called, metadata["name"], f"Precondition failed: {asked}, {found}")
 
 
 def bind(pod: Object, binding: Object, now: str) -> Object:
-    """Return `pod` on the node that `binding` names and with its annotations, or refuse with 409."""
-    metadata, target = binding["metadata"], binding.get("target") or {}
-    name = pod["metadata"]["name"]
+    """Return `pod` on the node that `binding` names and with its annotations, or refuse with 409.
+
+    As in the real server, nobody counts the annotations here: a Binding may exceed their limit.
+    """
+    target = binding.get("target") or {}
     if target.get("kind", "Node") not in ("", "Node") or not target.get("name"):
-        raise invalid("Binding", name, "target.name: Required value")
-    if refusal := _binding_refusal(pod, metadata):
-        raise conflict("pods/binding", name, refusal)
-    annotations = {**(pod["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
+        raise ApiError(500, "", "target.name: Required value")
+    check_preconditions("pods/binding", pod, binding["metadata"])
+    if refusal := _binding_refusal(pod):
+        raise conflict("pods/binding", pod["metadata"]["name"], refusal)
+    annotations = {
+        **(pod["metadata"].get("annotations") or {}),
+        **(binding["metadata"].get("annotations") or {}),
+    }
     conditions = [c for c in pod["status"].get("conditions") or [] if c["type"] != "PodScheduled"]
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}
@@ -61,29 +79,27 @@ def bind(pod: Object, binding: Object, now: str) -> Object:
     }
 
 
-def precondition_refusal(metadata: Object, wanted: Object) -> str | None:
-    """Say why an object does not meet `wanted` (`uid`, `resourceVersion`; empty asks for nothing)."""
-    for key, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        if wanted.get(key) and wanted[key] != metadata[key]:
-            found = f"{label} in object meta: {metadata[key]}"
-            return f"Precondition failed: {label} in precondition: {wanted[key]}, {found}"
-    return None
-
-
-def grace_period_seconds(resource: Resource, item: Object, requested: int | None) -> int:
-    """Return how long a delete must wait for the kubelet; 0 removes the object at once."""
-    if resource is not PODS:
+def grace_period_seconds(pod: Object, requested: int | None) -> int | None:
+    """Return the time that a delete leaves the kubelet, or `None` when one as short is under way already."""
+    pending: int | None = pod["metadata"].get("deletionGracePeriodSeconds")
+    if pending is not None:
+        return requested if requested is not None and requested < pending else None
+    if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Failed", "Succeeded"):
         return 0
-    if not item["spec"].get("nodeName") or item["status"].get("phase") in ("Failed", "Succeeded"):
-        return 0
-    period: int = item["spec"]["terminationGracePeriodSeconds"] if requested is None else requested
+    period: int = pod["spec"]["terminationGracePeriodSeconds"] if requested is None else requested
     return period if period >= 0 else 1
 
 
-def _binding_refusal(pod: Object, wanted: Object) -> str | None:
+def _check_annotations(resource: Resource, item: Object) -> None:
+    annotations = item["metadata"].get("annotations") or {}
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    if size > MAX_ANNOTATION_BYTES:
+        why = f"metadata.annotations: Too long: may not be more than {MAX_ANNOTATION_BYTES} bytes"
+        raise invalid(resource.kind, item["metadata"]["name"], why)
+
+
+def _binding_refusal(pod: Object) -> str | None:
     name, spec = pod["metadata"]["name"], pod["spec"]
-    if refusal := precondition_refusal(pod["metadata"], wanted):
-        return refusal
     if "deletionTimestamp" in pod["metadata"]:
         return f"pod {name} is being deleted, cannot be assigned to a host"
     if spec.get("nodeName"):

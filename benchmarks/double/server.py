@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -98,23 +99,25 @@ class ApiServer:
         """Yield the lines of a watch until its time is over, all that are ready at once."""
         written = asyncio.Event()
         unsubscribe = self.store.subscribe(written.set)
-        loop = asyncio.get_running_loop()
-        end = loop.time() + stream.timeout_seconds
+        clock = asyncio.get_running_loop().time
+        end = clock() + stream.timeout_seconds
+        # A watch that begins with what is there says so with a bookmark; other bookmarks come with time.
+        bookmark_at = clock() + (self._bookmark_seconds if stream.watch.resource_version else 0)
         try:
             while True:
                 written.clear()
-                told = [_line(kind, item) for kind, item in stream.watch.poll()]
+                told = list(stream.watch.poll())
+                now = clock()
+                if stream.bookmarks and now >= min(bookmark_at, end):
+                    bookmark_at = now + self._bookmark_seconds
+                    told += stream.watch.bookmark()
                 if told:
-                    yield b"".join(told)
-                quiet = min(self._bookmark_seconds, end - loop.time())
-                try:
-                    async with asyncio.timeout(quiet):
+                    yield b"".join(_line(kind, item) for kind, item in told)
+                if now >= end:
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(bookmark_at, end) - now):
                         await written.wait()
-                except TimeoutError:
-                    if stream.bookmarks:
-                        yield _line("BOOKMARK", stream.watch.bookmark())
-                    if loop.time() >= end:
-                        return
         except ApiError as error:
             yield _line("ERROR", error.status)
         finally:

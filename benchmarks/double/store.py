@@ -17,7 +17,7 @@ from benchmarks.double import rules
 from benchmarks.double.patch import merge_patch
 from benchmarks.double.resources import NAMESPACES, PODS, Object, Resource
 from benchmarks.double.selectors import Selector, everything
-from benchmarks.double.status import already_exists, bad_request, conflict, expired, not_found
+from benchmarks.double.status import already_exists, bad_request, expired, not_found
 
 Key = tuple[str, str]
 """(namespace, name); the namespace is empty for objects of the cluster."""
@@ -151,7 +151,7 @@ class Store:
         wanted = new.get("metadata") or {}
         if wanted.get("name", name) != name or wanted.get("namespace", namespace) != namespace:
             raise bad_request("the name or namespace of the object does not match the URL")
-        self._check_precondition(resource, old, wanted)
+        rules.check_identity(resource, old, wanted)
         kept = {key: old["metadata"][key] for key in _SERVER_METADATA if key in old["metadata"]}
         fresh = {key: value for key, value in wanted.items() if key not in _SERVER_METADATA}
         typed = {**new, "kind": resource.kind, "apiVersion": resource.api_version, "metadata": fresh | kept}
@@ -175,21 +175,19 @@ class Store:
     ) -> tuple[Object, bool]:
         """Delete an object, or ask the kubelet to: return it, and whether it is gone.
 
-        A pod on a node only gets its deletionTimestamp; it goes with a second delete of grace period 0.
+        A pod on a node only gets its deletionTimestamp; it goes with a second delete of grace period 0. Every
+        pod that goes is seen with a deletionTimestamp first.
         """
         old = self.get(resource, namespace, name)
-        self._check_precondition(resource, old, preconditions or {})
-        grace = rules.grace_period_seconds(resource, old, grace_period_seconds)
-        if not grace:
-            return self._commit(resource, old, None, dry_run=dry_run), True
-        metadata = old["metadata"]
-        pending: int | None = metadata.get("deletionGracePeriodSeconds")
-        if pending is not None and (grace_period_seconds is None or grace >= pending):
-            return old, False
-        deadline = _timestamp(self._now() + timedelta(seconds=grace))
-        marks = {"deletionTimestamp": deadline, "deletionGracePeriodSeconds": grace}
-        marked = {**old, "metadata": metadata | marks | {"generation": metadata["generation"] + 1}}
-        return self._commit(resource, old, marked, dry_run=dry_run), False
+        rules.check_preconditions(resource.plural, old, preconditions or {})
+        if resource is PODS:
+            grace = rules.grace_period_seconds(old, grace_period_seconds)
+            if grace is None:
+                return old, False
+            old = self._commit(resource, old, self._marked(old, grace), dry_run=dry_run)
+            if grace or dry_run:
+                return old, False
+        return self._commit(resource, old, None, dry_run=dry_run), True
 
     def changes_since(self, version: int) -> Iterator[Change]:
         """Return the writes after `version` in order, or refuse with 410 when some are compacted away."""
@@ -208,9 +206,20 @@ class Store:
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 
-    def _check_precondition(self, resource: Resource, old: Object, wanted: Object) -> None:
-        if refusal := rules.precondition_refusal(old["metadata"], wanted):
-            raise conflict(resource.plural, old["metadata"]["name"], refusal)
+    def _marked(self, pod: Object, grace_seconds: int) -> Object:
+        """Return `pod` to be gone `grace_seconds` after it was first deleted."""
+        metadata = pod["metadata"]
+        asked, generation = self._now(), metadata["generation"] + 1
+        if "deletionTimestamp" in metadata:
+            deadline = datetime.fromisoformat(metadata["deletionTimestamp"])
+            asked = deadline - timedelta(seconds=metadata["deletionGracePeriodSeconds"])
+            generation = metadata["generation"]
+        marks = {
+            "deletionTimestamp": _timestamp(asked + timedelta(seconds=grace_seconds)),
+            "deletionGracePeriodSeconds": grace_seconds,
+            "generation": generation,
+        }
+        return {**pod, "metadata": metadata | marks}
 
     def _commit(self, resource: Resource, old: Object | None, new: Object | None, *, dry_run: bool) -> Object:
         shown = new if new is not None else old
@@ -256,6 +265,7 @@ class Watch:
         self._selected = selected
         self._namespace = namespace
         self._from_start = since == 0
+        self._bookmarked = since
         self.resource_version = since
 
     def poll(self) -> Iterable[tuple[str, Object]]:
@@ -270,13 +280,16 @@ class Watch:
         self.resource_version = max(self.resource_version, self._store.resource_version)
         return told
 
-    def bookmark(self) -> Object:
-        """Return the object of a BOOKMARK event."""
-        return {
-            "kind": self._resource.kind,
-            "apiVersion": self._resource.api_version,
-            "metadata": {"resourceVersion": str(self.resource_version), "creationTimestamp": None},
-        }
+    def bookmark(self) -> Iterable[tuple[str, Object]]:
+        """Return a BOOKMARK event, unless nobody has written anything since the last one."""
+        if self.resource_version == self._bookmarked:
+            return []
+        metadata: Object = {"resourceVersion": str(self.resource_version)}
+        if self._bookmarked == 0:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        self._bookmarked = self.resource_version
+        kind, api_version = self._resource.kind, self._resource.api_version
+        return [("BOOKMARK", {"kind": kind, "apiVersion": api_version, "metadata": metadata})]
 
     def _tell(self, change: Change) -> tuple[str, Object] | None:
         if change.resource is not self._resource or self._namespace not in ("", change.key[0]):
