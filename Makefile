@@ -29,6 +29,7 @@ test-fast: venv ## Run the tests that need no control plane and no long search
 	$(BIN)/python -m pytest -m "not cluster and not slow"
 
 test-cluster: venv ## Run the tests against the real Kubernetes control plane
+	$(BIN)/python -m tests.cluster.binaries >/dev/null
 	$(BIN)/python -m pytest -m cluster tests/cluster
 
 cluster: venv ## Start a playground: real control plane, extender and simulated GPU nodes, until Ctrl-C

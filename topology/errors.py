@@ -23,7 +23,7 @@ class PayloadError(TopologyError):
         self.reason = reason
 
 
-class UnsupportedVersion(PayloadError):  # noqa: N818 - named for what it is, as in the design
+class UnsupportedVersion(PayloadError):
     """A payload of a version that this reader does not know; never rewrite it."""
 
 

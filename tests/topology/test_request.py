@@ -1,0 +1,150 @@
+"""Requests: every annotation read exactly, and nothing unreadable passed over."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology import keys
+from topology.errors import RequestError
+from topology.links import Affinity
+from topology.request import Communication, ContainerGpus, GpuRequest, NicAffinity, parse_pod, pod_request
+
+
+def pod(*gpus: object, init: tuple[object, ...] = (), **annotations: str) -> dict[str, Any]:
+    def containers(prefix: str, counts: tuple[object, ...]) -> list[dict[str, Any]]:
+        return [{"name": f"{prefix}{i}", "resources": {"limits": {keys.GPU_RESOURCE: n}}} for i, n in enumerate(counts)]
+
+    ours = {keys.USER_PREFIX + name.replace("_", "-"): value for name, value in annotations.items()}
+    spec = {"containers": containers("main", gpus), "initContainers": containers("init", init)}
+    return {"metadata": {"annotations": ours}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "field", "value"),
+    [
+        ("required_affinity", "nvlink", "required", Affinity.NVLINK),
+        ("required_affinity", "numa-node", "required", Affinity.NUMA_NODE),
+        ("preferred_affinity", "pcie-switch", "preferred", Affinity.PCIE_SWITCH),
+        ("min_bandwidth", "200", "min_bandwidth_gb_per_s", 200.0),
+        ("min_bandwidth", "12.5", "min_bandwidth_gb_per_s", 12.5),
+        ("communication", "none", "communication", Communication.NONE),
+        ("gpu_model", "*A100*, *h100*", "models", ("*a100*", "*h100*")),
+        ("min_gpu_memory", "40Gi", "min_memory_bytes", 40 * 2**30),
+        ("min_gpu_memory", "80G", "min_memory_bytes", 80 * 10**9),
+        ("min_compute_capability", "8.6", "min_compute_capability", (8, 6)),
+        ("min_compute_capability", "9", "min_compute_capability", (9, 0)),
+        ("min_driver", "535.104.05", "min_driver", (535, 104, 5)),
+        ("min_cuda", "12.4", "min_cuda", (12, 4)),
+        ("ecc", "on", "ecc", True),
+        ("nic_affinity", "required", "nic", NicAffinity.REQUIRED),
+    ],
+)
+def test_an_annotation_is_read(annotation: str, text: str, field: str, value: object) -> None:
+    """Each word, number and version means what the key page says."""
+    assert getattr(parse_pod(pod("2", **{annotation: text})).wish, field) == value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text"),
+    [
+        ("required_affinity", "NVLink"),
+        ("required_affinity", ""),
+        ("required_affinity", "system"),
+        ("min_bandwidth", "0"),
+        ("min_bandwidth", "-1"),
+        ("min_bandwidth", "nan"),
+        ("min_bandwidth", "1e9"),
+        ("min_bandwidth", "٣"),
+        ("relax_after", ""),
+        ("relax_after", "10"),
+        ("relax_after", "1m1h"),
+        ("communication", "lots"),
+        ("gpu_model", "*a100*,,"),
+        ("min_gpu_memory", "40 GB"),
+        ("min_compute_capability", "8.0.1"),
+        ("min_driver", "v535"),
+        ("min_cuda", "12_4"),
+        ("ecc", "true"),
+        ("nic_affinity", "yes"),
+        ("group_size", "0"),
+        ("device_mismatch", "ignore"),
+        ("required_afinity", "nvlink"),
+    ],
+)
+def test_an_unreadable_annotation_is_refused_by_name(annotation: str, text: str) -> None:
+    """A typo in a key or a value never silently means "anything goes"."""
+    with pytest.raises(RequestError) as refused:
+        parse_pod(pod("2", **{annotation: text}))
+    assert refused.value.key == keys.USER_PREFIX + annotation.replace("_", "-")
+
+
+@pytest.mark.parametrize("count", ["-1", "1.5", "1k", "1e2", "٣", "1_000", " 1", "", "1000000000000", True, 1.5])
+def test_a_count_that_is_no_plain_number_is_refused(count: object) -> None:
+    """Extended resources are whole, and Python's generous number syntax is not Kubernetes'."""
+    with pytest.raises(RequestError, match="whole number of GPUs"):
+        parse_pod(pod(count))
+
+
+def test_more_gpus_than_any_node_has_are_refused() -> None:
+    """No loop anywhere runs over what a user wrote."""
+    with pytest.raises(RequestError, match="no node has more"):
+        parse_pod(pod("999999999"))
+
+
+def test_a_multi_gpu_pod_prefers_nvlink_by_default() -> None:
+    """Nothing said: two or more GPUs talk a lot and like to be near; one GPU talks to nobody."""
+    many, one = parse_pod(pod("4")).wish, parse_pod(pod("1")).wish
+    assert (many.preferred, many.communication) == (Affinity.NVLINK, Communication.HEAVY)
+    assert (one.preferred, one.communication) == (None, Communication.NONE)
+
+
+def test_a_pod_without_gpus_asks_for_none() -> None:
+    """Other resources, and no resources at all, are nothing to us."""
+    assert parse_pod({"spec": {"containers": [{"name": "main"}]}}).wish.gpus == 0
+
+
+@pytest.mark.parametrize(
+    ("containers", "total"),
+    [
+        ([ContainerGpus("a", 2), ContainerGpus("b", 1)], 3),
+        ([ContainerGpus("init", 4, init=True), ContainerGpus("a", 2)], 4),
+        ([ContainerGpus("init", 1, init=True), ContainerGpus("a", 2)], 2),
+        ([ContainerGpus("sidecar", 1), ContainerGpus("init", 4, init=True), ContainerGpus("a", 2)], 5),
+    ],
+)
+def test_a_pod_needs_what_it_holds_at_its_widest_moment(containers: list[ContainerGpus], total: int) -> None:
+    """Init containers run before the others and lend their GPUs on; sidecars keep theirs."""
+    assert pod_request({}, containers).wish.gpus == total
+
+
+def test_containers_share_the_ring_as_neighbours() -> None:
+    """Each container gets a stretch of the ring; an init container uses GPUs that its successors get."""
+    request = parse_pod(pod("2", "1", init=("3",)))
+    assert request.share_out(["r0", "r1", "r2"]) == {
+        "init0": ("r0", "r1", "r2"),
+        "main0": ("r0", "r1"),
+        "main1": ("r2",),
+    }
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("0s", 0)])
+def test_floors_turn_into_wishes_with_age(text: str, seconds: float) -> None:
+    """Up to the moment named the demand stands; from then on it is a preference."""
+    request = parse_pod(pod("4", required_affinity="nvlink", min_bandwidth="100", relax_after=text))
+    assert request.at_age(seconds - 0.001).required is Affinity.NVLINK
+    relaxed = request.at_age(seconds)
+    assert (relaxed.required, relaxed.preferred, relaxed.min_bandwidth_gb_per_s) == (None, Affinity.NVLINK, None)
+
+
+@given(
+    st.dictionaries(st.sampled_from([keys.MIN_BANDWIDTH, keys.RELAX_AFTER, keys.GPU_MODEL, keys.MIN_DRIVER]), st.text())
+)
+def test_any_text_is_read_or_refused(annotations: dict[str, str]) -> None:
+    """No annotation a user can write raises anything else."""
+    with suppress(RequestError):
+        assert isinstance(pod_request(annotations, [ContainerGpus("main", 2)]).wish, GpuRequest)
