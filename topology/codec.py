@@ -18,11 +18,9 @@ from pydantic import Field, StringConstraints
 
 from topology.errors import PayloadError
 from topology.links import PciePath
-from topology.model import MAX_GPUS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
+from topology.model import MAX_GPUS, MAX_NICS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
 from topology.payload import Count, Schema, Text, Uuid, read, write
 from topology.status import GpuStatus, LinkFault, NodeStatus
-
-MAX_NICS = 64
 
 Index = Annotated[int, Field(ge=0, le=1023)]
 NumaNode = Annotated[int, Field(ge=0, le=4095)]

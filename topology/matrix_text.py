@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topology.errors import SourceError
-from topology.model import MAX_GPUS
+from topology.model import MAX_GPUS, MAX_NICS
 
 GPU: Final = re.compile(r"GPU(\d{1,4})", re.ASCII)
 NUMBERS: Final = re.compile(r"\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*", re.ASCII)
@@ -108,8 +108,9 @@ def _read_header(line: str, number: int) -> Table | None:
         return None
     if len(set(devices)) < len(devices):
         raise SourceError(number, 1, "the header names a device twice")
-    if sum(1 for name in devices if GPU.fullmatch(name)) > MAX_GPUS:
-        raise SourceError(number, 1, f"more than {MAX_GPUS} GPUs")
+    gpus = sum(1 for name in devices if GPU.fullmatch(name))
+    if gpus > MAX_GPUS or len(devices) - gpus > MAX_NICS:
+        raise SourceError(number, 1, f"more than {MAX_GPUS} GPUs or {MAX_NICS} NICs")
     return Table(number, tuple(devices), trailing)
 
 

@@ -89,7 +89,7 @@ class NodeTopology:
     """All GPUs of a node and how they are wired.
 
     Raises `PayloadError` when parts contradict each other: unordered or repeated indexes, repeated UUIDs, a link to a GPU
-    that is not there, a pair named twice, NICs that disagree, or more than `MAX_GPUS` GPUs.
+    that is not there, a pair named twice, NICs that disagree, or more GPUs or NICs than any node has.
     """
 
     gpus: tuple[Gpu, ...]
@@ -173,6 +173,7 @@ class NodeTopology:
 
 MAX_GPUS = 64
 """More than any node has; a claim of more is a forged or broken payload."""
+MAX_NICS = 64
 
 
 def _check(node: NodeTopology) -> None:
@@ -210,6 +211,8 @@ def _check_links(links: tuple[Link, ...], known: set[int]) -> None:
 
 
 def _check_nics(nics: tuple[Nic, ...], known: set[int]) -> None:
+    if len(nics) > MAX_NICS:
+        raise PayloadError("$.nics", f"{len(nics)} NICs, at most {MAX_NICS} are believed")
     names = {nic.name for nic in nics}
     if len(names) != len(nics):
         raise PayloadError("$.nics", "the same name twice")
