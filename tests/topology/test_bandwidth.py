@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.strategies.topologies import topologies
 from topology.bandwidth import Bandwidth, Wiring, predict
 from topology.catalog import MACHINES, machine
-from topology.links import Affinity
-from topology.model import NodeTopology
+from topology.links import Affinity, PciePath
+from topology.model import Gpu, Link, NodeTopology
 from topology.rings import members_of
 
 
@@ -45,6 +45,15 @@ def test_one_missing_hop_is_a_cliff() -> None:
     fast, slow = of(pairs, 0, 1), of(pairs, 0, 1, 2)
     assert fast[1] is Affinity.NVLINK and slow[1] is not Affinity.NVLINK
     assert slow[0].point * 5 < fast[0].point
+
+
+def test_a_thin_link_is_never_worse_than_the_pcie_beside_it() -> None:
+    """One NVLink of an old kind beside a gen 5 switch: NCCL takes the faster of the two, and the set still counts as linked."""
+    gpus = tuple(Gpu(i, f"u{i}", "NVIDIA RTX A6000", pcie_generation=5) for i in range(2))
+    linked = NodeTopology(gpus, (Link(0, 1, nvlinks=1, path=PciePath.PIX),))
+    apart = NodeTopology(gpus, (Link(0, 1, path=PciePath.PIX),))
+    assert of(linked)[0] == of(apart)[0]
+    assert of(linked)[1] is Affinity.NVLINK
 
 
 def test_a_ring_through_the_switch_depends_on_no_particular_gpus() -> None:

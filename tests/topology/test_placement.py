@@ -100,6 +100,12 @@ def test_equal_sets_go_to_the_lowest_positions() -> None:
     assert isinstance(found, Placement) and found.gpus == (0, 1)
 
 
+def test_among_equally_fast_sets_the_one_that_leaves_more_wins() -> None:
+    """With 0, 1, 3 and 4 free on a DGX-1V, 0-3 and 0-4 are equally fast; taking 0-4 leaves 1-3 joined, 0-3 leaves 1-4 apart."""
+    found = plan(TopologyClass(machine("dgx-1v")), 0b11011, heavy(2))
+    assert isinstance(found, Placement) and found.gpus == (0, 4)
+
+
 def test_the_same_question_has_the_same_answer_object() -> None:
     """A repeated decision is a table look-up."""
     compiled = TopologyClass(machine("dgx-1v"))
