@@ -1,0 +1,1 @@
+"""A fake NVML: a C library that plays described machines under the real `pynvml` binding."""

@@ -1,0 +1,38 @@
+/* What nvml.c and nvlink.c share: the codes and layouts of the NVML interface, and how every call begins. */
+#ifndef ABI_H
+#define ABI_H
+
+#include "machine.h"
+
+#include <stddef.h>
+
+enum {
+    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+    ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
+};
+
+typedef int nvmlReturn_t;
+typedef struct gpu *nvmlDevice_t;
+
+typedef struct {
+    char busIdLegacy[16];
+    unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+
+#define VERSION(size, number) ((unsigned)(size) | (unsigned)(number) << 24)
+#define TRY(call)                             \
+    do {                                      \
+        nvmlReturn_t rc_ = (call);            \
+        if (rc_ != SUCCESS) return rc_;       \
+    } while (0)
+/* Every call on a GPU begins so: library ready, handle ours, pointer given, and no failure described for it. */
+#define ENTER(gpu, pointer) TRY(enter(__func__, gpu, (pointer) != NULL))
+
+extern struct machine machine;
+
+nvmlReturn_t enter(const char *function, const struct gpu *gpu, bool pointer_given);
+
+void write_pci(nvmlPciInfo_t *info, struct pci_address pci);
+
+#endif

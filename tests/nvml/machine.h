@@ -1,0 +1,79 @@
+/* One described machine: what the description file says, ready for the NVML functions to answer from. */
+#ifndef MACHINE_H
+#define MACHINE_H
+
+#include <stdbool.h>
+
+enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_FAILURES = 64, NAME = 96 };
+
+/* What an absent value means everywhere below: the call answers NVML_ERROR_NOT_SUPPORTED. */
+enum { ABSENT = -1 };
+
+enum far_end { FAR_GPU = 0, FAR_NPU = 1, FAR_SWITCH = 2, FAR_UNKNOWN = 255 };
+enum link_state { LINK_MISSING, LINK_ACTIVE, LINK_INACTIVE, LINK_HIDDEN, LINK_SLEEPING, LINK_TRAFFIC_DISABLED };
+enum remote_id { REMOTE_ID, REMOTE_SENTINEL, REMOTE_EMPTY, REMOTE_UNREADABLE };
+
+struct pci_address {
+    unsigned domain, bus, device;
+};
+
+struct link {
+    enum link_state state;
+    enum far_end far_end;
+    enum remote_id remote_id;
+    struct pci_address remote;
+};
+
+struct fabric {
+    int state; /* ABSENT: the call itself is not supported */
+    int status;
+    unsigned char cluster_uuid[16];
+    unsigned clique;
+    unsigned health_mask;
+    unsigned char health_summary;
+};
+
+struct gpu {
+    bool described;
+    char name[NAME], uuid[NAME];
+    struct pci_address pci;
+    long long memory_mib, used_mib, reserved_mib;
+    int compute_major, compute_minor;
+    unsigned long numa_nodes[2]; /* bit mask; all zero: not supported */
+    unsigned long cpus[16];      /* bit mask; all zero: not supported */
+    int pcie_generation, pcie_width;
+    int mig, ecc;
+    int memory_numa_node;
+    int remap_failure, remap_pending, retired_pages_pending;
+    int nvlink_version;
+    struct fabric fabric;
+    struct link links[MAX_LINKS];
+};
+
+struct failure {
+    char function[NAME]; /* "*": every call on this GPU but the one that finds its handle */
+    unsigned long gpus;  /* bit mask */
+    int code;
+};
+
+enum { P2P_CAPS = 5 };
+
+struct machine {
+    char driver[NAME], nvml[NAME];
+    int cuda;
+    int init;
+    int gpu_count;
+    struct gpu gpus[MAX_GPUS];
+    int path[MAX_GPUS][MAX_GPUS];           /* NVML topology level */
+    int p2p[MAX_GPUS][MAX_GPUS][P2P_CAPS]; /* ABSENT: derived from the links */
+    struct failure failures[MAX_FAILURES];
+    int failure_count;
+};
+
+/* Reads the file into *machine; false, with file, line and reason on stderr, when it makes no sense. */
+bool read_machine(const char *file, struct machine *machine);
+
+/* The NVML code of a name such as GPU_IS_LOST; ABSENT if there is none. */
+int nvml_code(const char *name);
+
+#endif

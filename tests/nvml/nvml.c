@@ -1,0 +1,271 @@
+/*
+ * A libnvidia-ml.so.1 that answers from the description named by GPUTOPO_FAKE_NVML (format: machine.c), read at nvmlInit.
+ *
+ * Return codes, struct layouts, versions and the order of argument checks follow the NVML API reference; a call that the
+ * described GPU would not support answers NVML_ERROR_NOT_SUPPORTED, as the driver does. Single-threaded, like its callers.
+ */
+#include "abi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    unsigned long long total, free, used;
+} nvmlMemory_t;
+
+typedef struct {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+} nvmlMemory_v2_t;
+
+typedef struct {
+    unsigned version, value;
+} nvmlDeviceAddressingMode_t;
+
+struct machine machine;
+static int users;
+
+static nvmlReturn_t failure_of(const char *function, int gpu) {
+    for (int n = 0; n < machine.failure_count; n++) {
+        const struct failure *failure = &machine.failures[n];
+        bool every = !strcmp(failure->function, "*") && gpu >= 0 && strcmp(function, "nvmlDeviceGetHandleByIndex_v2");
+        bool named = !strcmp(failure->function, function);
+        if ((every || named) && (gpu < 0 || failure->gpus >> gpu & 1)) return failure->code;
+    }
+    return SUCCESS;
+}
+
+static bool ours(const struct gpu *gpu) { return gpu >= machine.gpus && gpu < machine.gpus + machine.gpu_count; }
+
+nvmlReturn_t enter(const char *function, const struct gpu *gpu, bool pointer_given) {
+    if (!users) return UNINITIALIZED;
+    if (!ours(gpu) || !pointer_given) return INVALID_ARGUMENT;
+    return failure_of(function, gpu - machine.gpus);
+}
+
+static nvmlReturn_t enter_system(const char *function, bool pointer_given) {
+    if (!users) return UNINITIALIZED;
+    if (!pointer_given) return INVALID_ARGUMENT;
+    return failure_of(function, -1);
+}
+
+static nvmlReturn_t answer(unsigned *out, int described) {
+    if (described == ABSENT) return NOT_SUPPORTED;
+    *out = described;
+    return SUCCESS;
+}
+
+static nvmlReturn_t copy_text(char *buffer, unsigned length, const char *text) {
+    if (strlen(text) >= length) return INSUFFICIENT_SIZE;
+    strcpy(buffer, text);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    if (users == 0) {
+        if (!read_machine(getenv("GPUTOPO_FAKE_NVML"), &machine)) return UNKNOWN;
+        if (machine.init != SUCCESS) return machine.init;
+    }
+    users++;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+
+nvmlReturn_t nvmlShutdown(void) {
+    if (!users) return UNINITIALIZED;
+    users--;
+    return SUCCESS;
+}
+
+const char *nvmlErrorString(nvmlReturn_t code) {
+    static char text[32];
+    snprintf(text, sizeof text, "fake error %d", code);
+    return text;
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length) {
+    TRY(enter_system(__func__, version));
+    return copy_text(version, length, machine.driver);
+}
+
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length) {
+    TRY(enter_system(__func__, version));
+    return copy_text(version, length, machine.nvml);
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    TRY(enter_system(__func__, version));
+    *version = machine.cuda;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
+    TRY(enter_system(__func__, version));
+    *version = machine.cuda;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
+    TRY(enter_system(__func__, count));
+    *count = machine.gpu_count;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *gpu) {
+    if (!users) return UNINITIALIZED;
+    if (!gpu || index >= (unsigned)machine.gpu_count) return INVALID_ARGUMENT;
+    TRY(failure_of(__func__, index));
+    *gpu = &machine.gpus[index];
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *gpu) {
+    TRY(enter_system(__func__, uuid && gpu));
+    for (int index = 0; index < machine.gpu_count; index++)
+        if (!strcmp(machine.gpus[index].uuid, uuid)) return *gpu = &machine.gpus[index], SUCCESS;
+    return NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t gpu, char *name, unsigned length) {
+    ENTER(gpu, name);
+    return copy_text(name, length, gpu->name);
+}
+
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t gpu, char *uuid, unsigned length) {
+    ENTER(gpu, uuid);
+    return copy_text(uuid, length, gpu->uuid);
+}
+
+nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t gpu, unsigned *minor) {
+    ENTER(gpu, minor);
+    *minor = gpu - machine.gpus;
+    return SUCCESS;
+}
+
+void write_pci(nvmlPciInfo_t *info, struct pci_address pci) {
+    memset(info, 0, sizeof *info);
+    info->domain = pci.domain;
+    info->bus = pci.bus;
+    info->device = pci.device;
+    snprintf(info->busIdLegacy, sizeof info->busIdLegacy, "%04X:%02X:%02X.0", pci.domain & 0xffff, pci.bus & 0xff, pci.device & 0xff);
+    snprintf(info->busId, sizeof info->busId, "%08X:%02X:%02X.0", pci.domain, pci.bus & 0xff, pci.device & 0xff);
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t gpu, nvmlPciInfo_t *info) {
+    ENTER(gpu, info);
+    write_pci(info, gpu->pci);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t gpu, nvmlMemory_t *memory) {
+    ENTER(gpu, memory);
+    if (gpu->memory_mib == ABSENT) return NOT_SUPPORTED;
+    memory->total = gpu->memory_mib << 20;
+    memory->used = (gpu->used_mib + gpu->reserved_mib) << 20; /* version 1 counts what the driver keeps as used */
+    memory->free = memory->total - memory->used;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t gpu, nvmlMemory_v2_t *memory) {
+    ENTER(gpu, memory);
+    if (memory->version != VERSION(sizeof *memory, 2)) return ARGUMENT_VERSION_MISMATCH;
+    if (gpu->memory_mib == ABSENT) return NOT_SUPPORTED;
+    memory->total = gpu->memory_mib << 20;
+    memory->reserved = gpu->reserved_mib << 20;
+    memory->used = gpu->used_mib << 20;
+    memory->free = memory->total - memory->reserved - memory->used;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t gpu, int *major, int *minor) {
+    ENTER(gpu, major && minor ? major : NULL);
+    *major = gpu->compute_major;
+    *minor = gpu->compute_minor;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t gpu, unsigned *generation) {
+    ENTER(gpu, generation);
+    return answer(generation, gpu->pcie_generation);
+}
+
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t gpu, unsigned *width) {
+    ENTER(gpu, width);
+    return answer(width, gpu->pcie_width);
+}
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t gpu, unsigned *current, unsigned *pending) {
+    ENTER(gpu, current && pending ? current : NULL);
+    *pending = gpu->mig == 1;
+    return answer(current, gpu->mig);
+}
+
+nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t gpu, unsigned *current, unsigned *pending) {
+    ENTER(gpu, current && pending ? current : NULL);
+    *pending = gpu->ecc == 1;
+    return answer(current, gpu->ecc);
+}
+
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t gpu, unsigned *correctable, unsigned *uncorrectable,
+                                       unsigned *pending, unsigned *failure) {
+    ENTER(gpu, correctable && uncorrectable && pending && failure ? failure : NULL);
+    if (gpu->compute_major < 8) return NOT_SUPPORTED; /* row remapping came with Ampere */
+    *correctable = 0;
+    *uncorrectable = gpu->remap_pending || gpu->remap_failure;
+    *pending = gpu->remap_pending;
+    *failure = gpu->remap_failure;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t gpu, unsigned *pending) {
+    ENTER(gpu, pending);
+    if (gpu->compute_major >= 8) return NOT_SUPPORTED; /* page retirement ended with Ampere */
+    *pending = gpu->retired_pages_pending;
+    return SUCCESS;
+}
+
+static nvmlReturn_t copy_mask(unsigned size, unsigned long *set, unsigned scope, const unsigned long *mask, unsigned words) {
+    if (size == 0 || scope > 1) return INVALID_ARGUMENT;
+    unsigned long any = 0;
+    for (unsigned word = 0; word < words; word++) any |= mask[word];
+    if (!any) return NOT_SUPPORTED;
+    for (unsigned word = 0; word < size; word++) set[word] = word < words ? mask[word] : 0;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t gpu, unsigned size, unsigned long *set, unsigned scope) {
+    ENTER(gpu, set);
+    return copy_mask(size, set, scope, gpu->numa_nodes, 2);
+}
+
+nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t gpu, unsigned size, unsigned long *set, unsigned scope) {
+    ENTER(gpu, set);
+    return copy_mask(size, set, scope, gpu->cpus, 16);
+}
+
+nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t gpu, unsigned size, unsigned long *set) {
+    ENTER(gpu, set);
+    return copy_mask(size, set, 0, gpu->cpus, 16);
+}
+
+nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t gpu, unsigned *node) {
+    ENTER(gpu, node);
+    return answer(node, gpu->memory_numa_node);
+}
+
+nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t gpu, nvmlDeviceAddressingMode_t *mode) {
+    ENTER(gpu, mode);
+    if (mode->version != VERSION(sizeof *mode, 1)) return ARGUMENT_VERSION_MISMATCH;
+    mode->value = gpu->memory_numa_node == ABSENT ? 0 : 2;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t gpu, nvmlDevice_t other, unsigned *level) {
+    ENTER(gpu, level);
+    ENTER(other, level);
+    *level = gpu == other ? 0 : machine.path[gpu - machine.gpus][other - machine.gpus];
+    return SUCCESS;
+}
