@@ -1,0 +1,21 @@
+"""Every exception that the agent raises; only what somebody catches has a class.
+
+AgentError
+├── NvmlUnavailable     no driver, no library, or a driver that was updated under the running system: NVML's code
+├── ConfigurationError  a configuration file that cannot be used: file, path of the key and reason
+└── ApiError            the Kubernetes API refused or could not be reached: status and reason
+"""
+
+from __future__ import annotations
+
+
+class AgentError(Exception):
+    """Anything that stops the agent from doing its work."""
+
+
+class NvmlUnavailable(AgentError):
+    """NVML as a whole does not work; `code` is NVML's error without its prefix."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(f"{reason} ({code})")
+        self.code = code
