@@ -7,19 +7,23 @@ kube-scheduler writes exactly these. Unknown keys are skipped, `null` means abse
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
-from extender.objects import Node, Pod
+from extender.objects import ObjectMeta, Pod
 
 MAX_SCORE = 10
 """`MaxExtenderPriority`; the least is 0."""
 
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")]
+"""A DNS subdomain, as every object that we name in a path has."""
+Uid = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+
 _Body = TypeVar("_Body")
 
 
-class MalformedBody(ValueError):  # noqa: N818 - named for what it is
+class MalformedBody(ValueError):
     """A body that is not what the verb takes; `path` is a JSON path, `$` for the whole body."""
 
     def __init__(self, path: str, reason: str) -> None:
@@ -33,9 +37,20 @@ class _Wire(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class NodeList(msgspec.Struct, frozen=True):
-    """`v1.NodeList`, sent in place of names when `nodeCacheCapable` is off."""
+    """`v1.NodeList`, sent in place of names when `nodeCacheCapable` is off; nodes go back as they came."""
 
-    items: list[Node] | None = None
+    items: list[msgspec.Raw] | None = None
+
+    def by_name(self) -> dict[str, msgspec.Raw]:
+        """Return the nodes by name; raises `msgspec.ValidationError` for one without metadata."""
+        return {_decode_named(item).metadata.name: item for item in self.items or ()}
+
+
+class _Named(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
 
 
 class ExtenderArgs(_Wire, frozen=True):
@@ -48,6 +63,20 @@ class ExtenderArgs(_Wire, frozen=True):
     def __post_init__(self) -> None:
         if not self.pod.metadata.uid:
             raise ValueError("a pod without metadata.uid")
+        if self.nodes is not None:
+            self.nodes.by_name()
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes, whichever way they were sent; a name may occur twice."""
+        return list(self.nodes.by_name()) if self.nodes is not None else self.node_names or []
+
+    def passing(self, names: list[str]) -> ExtenderFilterResult:
+        """Return the answer that these nodes pass, in the form in which they were sent."""
+        if self.nodes is None:
+            return ExtenderFilterResult(names)
+        sent = self.nodes.by_name()
+        return ExtenderFilterResult(names, nodes=NodeList([sent[name] for name in names]))
 
 
 class ExtenderFilterResult(_Wire, frozen=True, omit_defaults=True):
@@ -60,6 +89,8 @@ class ExtenderFilterResult(_Wire, frozen=True, omit_defaults=True):
     """Node → message, where it could not."""
     error: str = ""
     """Not empty: the call failed, and so does the pod's scheduling cycle."""
+    nodes: NodeList | None = None
+    """The same as `node_names`, for a scheduler that sent whole nodes and takes nothing else."""
 
 
 class HostPriority(_Wire, frozen=True):
@@ -72,15 +103,10 @@ class HostPriority(_Wire, frozen=True):
 class ExtenderBindingArgs(_Wire, frozen=True):
     """Bind this pod to this node; the pod itself is not sent."""
 
-    pod_name: str
-    pod_namespace: str
-    pod_uid: str = msgspec.field(name="PodUID")
-    node: str
-
-    def __post_init__(self) -> None:
-        for key, value in zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True):
-            if not value:
-                raise ValueError(f"an empty {key}")
+    pod_name: Name
+    pod_namespace: Name
+    pod_uid: Uid = msgspec.field(name="PodUID")
+    node: Name
 
 
 class ExtenderBindingResult(_Wire, frozen=True):

@@ -41,14 +41,22 @@ def test_reads_what_kube_scheduler_writes() -> None:
     assert args.nodes is None
 
 
-def test_reads_nodes_when_no_names_are_sent() -> None:
-    """A scheduler without `nodeCacheCapable` sends whole nodes."""
+def test_sends_nodes_back_as_they_came_when_no_names_are_sent() -> None:
+    """A scheduler without `nodeCacheCapable` sends whole nodes and takes nothing else."""
+    node = b'{"metadata":{"name":"n1"},"spec":{"unknown":[1]}}'
     args = decode_args(
-        b'{"Pod":{"metadata":{"uid":"u"}},"Nodes":{"items":[{"metadata":{"name":"n1"}}]},"NodeNames":null}'
+        b'{"Pod":{"metadata":{"uid":"u"}},"Nodes":{"items":['
+        + node
+        + b',{"metadata":{"name":"n2"}}]},"NodeNames":null}'
     )
-    assert args.nodes is not None
-    assert args.nodes.items is not None
-    assert [node.metadata.name for node in args.nodes.items] == ["n1"]
+    assert args.names == ["n1", "n2"]
+    assert encode(args.passing(["n1"])) == b'{"NodeNames":["n1"],"Nodes":{"items":[' + node + b"]}}"
+
+
+def test_refuses_nodes_without_metadata() -> None:
+    """What cannot be named cannot be answered."""
+    with pytest.raises(MalformedBody, match="metadata"):
+        decode_args(b'{"Pod":{"metadata":{"uid":"u"}},"Nodes":{"items":[{"spec":{}}]}}')
 
 
 def test_reads_a_binding() -> None:
@@ -112,12 +120,19 @@ def test_refuses_what_is_malformed(body: bytes, path: str) -> None:
     assert caught.value.reason
 
 
-@pytest.mark.parametrize("missing", ["PodName", "PodNamespace", "PodUID", "Node"])
-def test_a_binding_names_everything(missing: str) -> None:
-    """Binding by name alone could bind a namesake."""
-    body = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "w", missing: ""}
-    with pytest.raises(MalformedBody, match=f"an empty {missing}"):
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *[(key, "") for key in ("PodName", "PodNamespace", "PodUID", "Node")],
+        *[("PodName", value) for value in ("..", "a/b", "A", "a\n", "a" * 254, "-a", None)],
+    ],
+)
+def test_a_binding_names_everything_by_real_names(key: str, value: str | None) -> None:
+    """Binding by name alone could bind a namesake, and a path must not lead anywhere else."""
+    body = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "w", key: value}
+    with pytest.raises(MalformedBody) as caught:
         decode_binding_args(json.dumps(body).encode())
+    assert caught.value.path == f"$.{key}"
 
 
 @pytest.mark.parametrize("path", sorted(RECORDED.rglob("*.json")), ids=lambda path: "/".join(path.parts[-3:]))

@@ -1,0 +1,88 @@
+"""Whatever is logged is one bounded line that a terminal shows and does not obey."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender import logs
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    """Leave the logging of the other tests as it was."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:], logging.root.level = handlers, level
+
+
+def lines(stream: io.BytesIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_is_a_json_object_that_begins_with_when_and_what() -> None:
+    """Readers find the same four keys first, then the facts."""
+    stream = io.BytesIO()
+    logs.start("info", "json", stream)
+    structlog.get_logger("extender.x").info("bound", pod="ml/p", duration_seconds=0.25)
+    (line,) = lines(stream)
+    assert list(line) == ["ts", "level", "logger", "msg", "pod", "duration_seconds"]
+    assert (line["logger"], line["msg"], line["duration_seconds"]) == ("extender.x", "bound", 0.25)
+
+
+def test_lines_below_the_level_are_not_written() -> None:
+    """The level is a floor."""
+    stream = io.BytesIO()
+    logs.start("warning", "json", stream)
+    structlog.get_logger("x").info("quiet")
+    structlog.get_logger("x").warning("loud")
+    assert [line["msg"] for line in lines(stream)] == ["loud"]
+
+
+def test_libraries_log_the_same_way() -> None:
+    """Uvicorn and aiohttp use the standard library."""
+    stream = io.BytesIO()
+    logs.start("info", "json", stream)
+    logging.getLogger("aiohttp.x").error("failed %d", 7)
+    (line,) = lines(stream)
+    assert (line["logger"], line["level"], line["msg"]) == ("aiohttp.x", "error", "failed 7")
+
+
+def test_a_trace_stays_on_its_line() -> None:
+    """An exception is one field of one object."""
+    stream = io.BytesIO()
+    logs.start("info", "json", stream)
+    try:
+        raise ValueError("boom\x1b[31m")
+    except ValueError:
+        structlog.get_logger("x").exception("died")
+    (line,) = lines(stream)
+    assert line["exception"].endswith("ValueError: boom\\u001b[31m")
+
+
+@given(st.text(), st.text(st.characters(categories=["Cc", "Cf", "Zl", "Zp", "Cs", "L"])))
+def test_nothing_hostile_reaches_the_stream(key_text: str, value: str) -> None:
+    """Controls, escape sequences, line ends, direction overrides and halves of characters are written out."""
+    for style in ("json", "text"):
+        stream = io.BytesIO()
+        logs.start("info", style, stream)
+        structlog.get_logger("x").info(key_text, pod=value, many=[value])
+        written = stream.getvalue().decode()
+        assert written.endswith("\n")
+        assert written[:-1].isprintable()
+
+
+@given(st.text(min_size=300), st.integers(1, 50))
+def test_a_field_is_bounded(text: str, limit: int) -> None:
+    """An escape is at most ten characters long, and the cut is visible."""
+    assert len(logs.printable(text)) <= 10 * logs.MAX_FIELD_CHARACTERS + 1
+    assert logs.printable(text, limit).endswith("…")
