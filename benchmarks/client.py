@@ -26,7 +26,7 @@ JSON_PATCH = "application/json-patch+json"
 _MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
-class RequestRefused(Exception):  # noqa: N818 - named for what it is
+class RequestRefused(Exception):
     """The API answered a request with a failure `Status`."""
 
     def __init__(self, code: int, status: Json) -> None:
