@@ -27,11 +27,11 @@ Object_contra = TypeVar("Object_contra", Node, Pod, contravariant=True)
 log = structlog.get_logger(__name__)
 
 
-class Expired(Exception):  # noqa: N818 - named for what it is
+class Expired(Exception):
     """The server no longer knows this version or continuation (410)."""
 
 
-class Unavailable(Exception):  # noqa: N818 - named for what it is
+class Unavailable(Exception):
     """The server cannot be reached or will not answer now."""
 
     def __init__(self, reason: str, *, denied: bool = False, retry_after_seconds: float = 0.0) -> None:
@@ -40,7 +40,7 @@ class Unavailable(Exception):  # noqa: N818 - named for what it is
         self.retry_after_seconds = retry_after_seconds
 
 
-class BrokenStream(Exception):  # noqa: N818 - named for what it is
+class BrokenStream(Exception):
     """What arrived cannot be read, or says itself that it went wrong."""
 
 
