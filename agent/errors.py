@@ -19,3 +19,16 @@ class NvmlUnavailable(AgentError):
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(f"{reason} ({code})")
         self.code = code
+
+
+class ConfigurationError(AgentError):
+    """A configuration that cannot be used; one line per problem, each with where it is."""
+
+
+class ApiError(AgentError):
+    """The Kubernetes API refused, or nobody answered (status 0)."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{reason} ({status})" if status else reason)
+        self.status = status
+        self.reason = reason

@@ -7,11 +7,11 @@ slows a GPU down (links, fabric) or will need care at the next reset is a reason
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import ceil
 
 from agent.facts import Answer, Fabric, FabricState, Gap, GpuFacts, Memory, Missing, value_of
-from topology.status import GpuStatus
+from topology.status import GpuStatus, NodeStatus
 
 _GIB = 1 << 30
 _STEPS = 16
@@ -41,6 +41,12 @@ def gpu_status(uuid: str, gpu: GpuFacts, *, all_links_dead: bool = False, before
 def unidentified_status(name: str, cause: Missing) -> GpuStatus:
     """Return the status of a GPU that NVML counts and cannot name; `name` is its UUID of before, or `index-N`."""
     return GpuStatus(uuid=name, healthy=False, reasons=(_LOST.get(cause.code, f"not identified: {cause.code}"),))
+
+
+def blackout_status(before: NodeStatus, code: str) -> NodeStatus:
+    """Return the status of a node whose NVML does not answer at all: no GPU there can be given away."""
+    gpus = (replace(gpu, healthy=False, reasons=(f"nvml unavailable: {code}",)) for gpu in before.gpus)
+    return NodeStatus(0, tuple(gpus), before.link_faults)
 
 
 _LOST = {"GPU_IS_LOST": "gpu is lost", "RESET_REQUIRED": "reset required"}

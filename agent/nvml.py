@@ -71,6 +71,7 @@ _P2P_READ, _P2P_WRITE, _P2P_NVLINK = range(3)  # the binding's NVML_P2P_CAPS_IND
 _LINK_UP = {pynvml.NVML_NVLINK_STATE_ACTIVE, pynvml.NVML_NVLINK_STATE_SLEEP}
 _NUMA_WORDS, _CPU_WORDS = 16, 128
 """Bit masks for 1,024 NUMA nodes and 8,192 CPUs, as many as Linux is built for."""
+_TEXT, _UUID = re.compile(r"[ -~]+"), re.compile(r"[!-~]+")
 _PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.[0-7]", re.IGNORECASE)
 
 
@@ -108,13 +109,13 @@ def _read() -> NvmlFacts:
 
 def _gpu(handle: Any) -> GpuFacts:
     return GpuFacts(
-        uuid=_readable(_ask(pynvml.nvmlDeviceGetUUID, handle)),
+        uuid=_readable(_ask(pynvml.nvmlDeviceGetUUID, handle), _UUID),
         model=_readable(_ask(pynvml.nvmlDeviceGetName, handle)),
         pci=_pci(_ask(pynvml.nvmlDeviceGetPciInfo_v3, handle)),
         memory=_memory(handle),
         compute_capability=_ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
-        pcie_generation=_ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
-        pcie_width=_ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+        pcie_generation=_positive(_ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)),
+        pcie_width=_positive(_ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)),
         mig_enabled=_current(_ask(pynvml.nvmlDeviceGetMigMode, handle), pynvml.NVML_DEVICE_MIG_ENABLE),
         ecc_enabled=_current(_ask(pynvml.nvmlDeviceGetEccMode, handle), pynvml.NVML_FEATURE_ENABLED),
         numa_nodes=_bits(
@@ -251,8 +252,13 @@ def _current(answer: Answer[Sequence[int]], enabled: int) -> Answer[bool]:
     return _mapped(answer, lambda modes: modes[0] == enabled)
 
 
-def _readable(answer: Answer[str]) -> Answer[str]:
-    if isinstance(answer, Known) and not (answer.value and answer.value.isascii() and answer.value.isprintable()):
+def _positive(answer: Answer[int]) -> Answer[int]:
+    """Virtual machines answer 0 where they do not know."""
+    return Missing(Gap.UNSUPPORTED, "ZERO") if answer == Known(0) else answer
+
+
+def _readable(answer: Answer[str], form: re.Pattern[str] = _TEXT) -> Answer[str]:
+    if isinstance(answer, Known) and not form.fullmatch(answer.value):
         return Missing(Gap.FAILED, "UNREADABLE")
     return answer
 

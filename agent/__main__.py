@@ -1,0 +1,145 @@
+"""`gputopo-agent`: tells the cluster what GPUs this node has, how they are wired and how they are.
+
+Exit codes: 0 yes, 1 a clear no (no driver, no GPU, no credentials), 2 bad usage or input.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from threading import Event
+from typing import Annotated, NoReturn
+
+import structlog
+import typer
+
+from agent import logs
+from agent.config import AgentConfiguration, load
+from agent.discovery import Report, discover
+from agent.errors import ApiError, ConfigurationError, NvmlUnavailable
+from agent.host import Host
+from agent.nvml import read_nvml
+from topology.codec import encode_topology
+from topology.errors import PayloadError
+from topology.matrix import print_matrix
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Output(StrEnum):
+    """What `--once` prints."""
+
+    JSON = "json"
+    """The topology as the agent would publish it."""
+    MATRIX = "matrix"
+    """As `nvidia-smi topo -m` prints it."""
+
+
+@app.command()
+def run(
+    once: Annotated[bool, typer.Option("--once", help="Print what this node is, without a cluster, and end.")] = False,
+    output: Annotated[Output | None, typer.Option("-o", "--output", help="What --once prints.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="An AgentConfiguration in YAML.")] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the whole configuration and end.")
+    ] = False,
+    node_name: Annotated[str | None, typer.Option("--node-name", help="This node's name; else NODE_NAME.")] = None,
+    interval: Annotated[str | None, typer.Option("--interval", help="Between two looks at the node, as 30s.")] = None,
+    kubeconfig: Annotated[str | None, typer.Option("--kubeconfig", help="Else the pod's service account.")] = None,
+) -> None:
+    """Watch this node's GPUs, their NVLinks and their health, and publish them as annotations of its Node."""
+    flags = {"nodeName": node_name, "discovery.interval": interval, "kubernetes.kubeconfig": kubeconfig}
+    try:
+        settings = load(config, os.environ, flags)
+    except ConfigurationError as error:
+        _end(2, str(error))
+    if print_config:
+        print(settings.to_yaml(), end="")
+    elif once:
+        _print_once(settings, output or Output.JSON)
+    elif output:
+        _end(2, "-o goes with --once")
+    else:
+        _serve(settings)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _print_once(settings: AgentConfiguration, output: Output) -> None:
+    try:
+        report = discover(read_nvml(), _host(settings))
+        text = f"{encode_topology(report.topology)}\n" if output is Output.JSON else print_matrix(report.topology)
+    except (NvmlUnavailable, PayloadError) as error:
+        _end(1, str(error))
+    for line in _warnings(report):
+        print(line, file=sys.stderr)
+    if not report.topology.gpus:
+        counted = len(report.status.gpus)
+        _end(1, f"none of {counted} GPUs can be identified" if counted else "the NVIDIA driver works, and finds no GPU")
+    print(text, end="")
+
+
+def _warnings(report: Report) -> list[str]:
+    indexes = {gpu.uuid: f"GPU{gpu.index}" for gpu in report.topology.gpus}
+    lines = [
+        f"{indexes.get(gpu.uuid, gpu.uuid)}: {', '.join(gpu.reasons)}" for gpu in report.status.gpus if gpu.reasons
+    ]
+    faults = report.status.link_faults
+    return lines + [f"{indexes.get(fault.gpu, fault.gpu)}: nvlink {fault.link} {fault.reason}" for fault in faults]
+
+
+def _serve(settings: AgentConfiguration) -> None:
+    # Only the service needs these, and they are most of the agent's memory and start-up time.
+    from agent.kube import KubernetesNode
+    from agent.metrics import Metrics
+    from agent.probes import Probes
+    from agent.publish import Publication
+    from agent.service import Agent
+
+    if settings.node_name is None:
+        _end(2, "which node is this? give --node-name, NODE_NAME or nodeName in the configuration")
+    logs.start(settings.log.level, settings.log.format)
+    kubernetes = settings.kubernetes
+    try:
+        node = KubernetesNode(settings.node_name, kubernetes.kubeconfig, kubernetes.context, kubernetes.request_timeout)
+    except ApiError as error:
+        _end(1, str(error))
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    metrics = Metrics(version("gputopo"))
+    publication = Publication(random.random, settings.publish.refresh_interval)
+    agent = Agent(read_nvml, _host(settings), node, publication, metrics, time.monotonic)
+    checks = {"/livez": lambda: agent.is_turning(settings.discovery.interval), "/readyz": lambda: agent.is_ready}
+    probes = Probes(settings.health.host, settings.health.port, checks, metrics.text)
+    structlog.get_logger().info("started", node=settings.node_name, probes=probes.port)
+    try:
+        while not stop.is_set():
+            agent.turn()
+            stop.wait(settings.discovery.interval)
+    except NvmlUnavailable as error:
+        _end(1, str(error))
+    finally:
+        probes.close()
+
+
+def _host(settings: AgentConfiguration) -> Host:
+    return Host(settings.discovery.sys_root, settings.discovery.cpuinfo)
+
+
+def _end(code: int, message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise typer.Exit(code)
+
+
+if __name__ == "__main__":
+    main()

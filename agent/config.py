@@ -1,0 +1,174 @@
+"""The agent's configuration: one versioned YAML document, checked whole before anything starts.
+
+A setting comes from the command line, else the environment, else the file, else its default. Unknown keys are refused with
+their path. In the environment `discovery.interval` is `GPUTOPO_DISCOVERY_INTERVAL`; the node's name is also `NODE_NAME`,
+as the downward API usually gives it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic.alias_generators import to_camel
+
+from agent.errors import ConfigurationError
+
+API_VERSION: Final = "config.gputopo.dev/v1alpha1"
+KIND: Final = "AgentConfiguration"
+_PREFIX = "GPUTOPO_"
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
+
+
+def _seconds(value: object) -> object:
+    if isinstance(value, float):
+        return value
+    match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
+    if match is None:
+        raise ValueError("not a duration such as 500ms, 5s or 1m30s")
+    hours, minutes, seconds, milliseconds = (float(part or 0) for part in match.groups())
+    return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
+
+
+Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0), PlainSerializer(_duration, return_type=str)]
+"""Seconds; written `500ms`, `5s`, `1m30s`."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+
+
+class Discovery(_Section):
+    """How the node is looked at."""
+
+    interval: Duration = 30.0
+    sys_root: Path = Path("/sys")
+    cpuinfo: Path = Path("/proc/cpuinfo")
+
+
+class Publish(_Section):
+    """How the node's annotations are kept fresh."""
+
+    refresh_interval: Duration = 300.0
+    """Without a change, one write per interval, ± 10 %; readers call a node stale after two and a half."""
+
+
+class Kubernetes(_Section):
+    """How to reach the API server."""
+
+    kubeconfig: Path | None = None
+    """Not set: the pod's service account."""
+    context: str | None = None
+    request_timeout: Duration = 10.0
+
+
+class Health(_Section):
+    """Where /livez, /readyz and /metrics are served."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
+    port: int = Field(default=9410, ge=0, le=65535)
+    """0 takes a free one and logs it."""
+
+
+class Log(_Section):
+    """One line per thing worth knowing."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+
+
+class AgentConfiguration(_Section):
+    """The whole document."""
+
+    api_version: Literal["config.gputopo.dev/v1alpha1"] = API_VERSION
+    kind: Literal["AgentConfiguration"] = KIND
+    node_name: str | None = Field(default=None, min_length=1, max_length=253)
+    discovery: Discovery = Discovery()
+    publish: Publish = Publish()
+    kubernetes: Kubernetes = Kubernetes()
+    health: Health = Health()
+    log: Log = Log()
+
+    def to_yaml(self) -> str:
+        """Write the document so that it can be read again."""
+        return yaml.safe_dump(self.model_dump(mode="json", by_alias=True), sort_keys=False)
+
+
+def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str | None]) -> AgentConfiguration:
+    """Put the configuration together.
+
+    Args:
+        file: The YAML document; `None` for defaults.
+        environment: Usually `os.environ`; only names that stand for a setting are looked at.
+        flags: Dotted path of a setting (`discovery.interval`) to value; `None` where the flag was not given.
+
+    Raises:
+        ConfigurationError: The file is missing or no YAML, or a key or value is wrong.
+
+    """
+    document = _read(file) if file else {}
+    if "NODE_NAME" in environment:
+        document["nodeName"] = environment["NODE_NAME"]
+    for path in _paths(AgentConfiguration):
+        if (name := _environment_name(path)) in environment:
+            _put(document, path, environment[name], name)
+    for dotted, value in flags.items():
+        if value is not None:
+            _put(document, tuple(dotted.split(".")), value, dotted)
+    try:
+        return AgentConfiguration.model_validate(document)
+    except ValidationError as error:
+        raise ConfigurationError("\n".join(_problems(error, file))) from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file}: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{file}: not a mapping")
+    for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if document.get(key) != expected:
+            raise ConfigurationError(f"{file}: {key}: must be {expected}, got {document.get(key)}")
+    return document
+
+
+def _paths(section: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, field in section.model_fields.items():
+        path = (*above, field.alias or name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, _Section):
+            yield from _paths(field.annotation, path)
+        else:
+            yield path
+
+
+def _environment_name(path: tuple[str, ...]) -> str:
+    return _PREFIX + "_".join(re.sub(r"(?=[A-Z])", "_", key).upper() for key in path)
+
+
+def _put(document: dict[str, Any], path: tuple[str, ...], value: str, source: str) -> None:
+    section = document
+    for key in path[:-1]:
+        section = section.setdefault(key, {})
+        if not isinstance(section, dict):
+            raise ConfigurationError(f"{source}: {key} is not a section")
+    # Numbers are told from text by the schema and not by their looks: a node may be called 007.
+    section[path[-1]] = int(value) if path[-1] == "port" and value.isdecimal() else value
+
+
+def _problems(error: ValidationError, file: Path | None) -> Iterator[str]:
+    for problem in error.errors():
+        path = ".".join(map(str, problem["loc"]))
+        reason = "unknown key" if problem["type"] == "extra_forbidden" else problem["msg"]
+        yield f"{file or 'configuration'}: {path}: {reason.removeprefix('Value error, ')}"

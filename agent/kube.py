@@ -1,0 +1,103 @@
+"""Our own Node through the Kubernetes API; the only module that imports `kubernetes`.
+
+The client's transport and credentials are used as they are, but not its model classes: a Node is read as plain JSON, which
+keeps the agent small.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import urllib3
+from kubernetes.client.api_client import ApiClient
+from kubernetes.client.configuration import Configuration
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config import load_incluster_config, load_kube_config
+from kubernetes.config.config_exception import ConfigException
+
+from agent.errors import ApiError
+
+FIELD_MANAGER: Final = "gputopo-agent"
+
+
+class NodePort(Protocol):
+    """The annotations of one node; both raise `ApiError`."""
+
+    def read(self) -> Mapping[str, str]:
+        """Return all annotations."""
+        ...
+
+    def write(self, annotations: Mapping[str, str]) -> Mapping[str, str]:
+        """Set these annotations, leave the others alone, and return what all of them are then."""
+        ...
+
+
+class KubernetesNode:
+    """One Node object, reached as the pod's service account, or as whom a kubeconfig names."""
+
+    def __init__(self, name: str, kubeconfig: Path | None, context: str | None, timeout_seconds: float) -> None:
+        """Read the credentials; raises `ApiError` when there are none."""
+        configuration = Configuration()
+        try:
+            if kubeconfig is None:
+                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            else:
+                load_kube_config(  # type: ignore[no-untyped-call]
+                    str(kubeconfig), context, client_configuration=configuration, persist_config=False
+                )
+        except (ConfigException, OSError) as error:
+            raise ApiError(0, f"no credentials: {error}") from error
+        configuration.retries = False  # the publication knows when to try again
+        self._client = ApiClient(configuration)
+        self._client.user_agent = FIELD_MANAGER
+        self._name = name
+        self._timeout_seconds = timeout_seconds
+
+    def read(self) -> Mapping[str, str]:
+        """See `NodePort`."""
+        return self._call("GET", {})
+
+    def write(self, annotations: Mapping[str, str]) -> Mapping[str, str]:
+        """See `NodePort`; a merge patch, which never creates a node that is gone."""
+        return self._call("PATCH", {"metadata": {"annotations": dict(annotations)}})
+
+    def _call(self, method: str, body: dict[str, Any]) -> Mapping[str, str]:
+        request = self._client.param_serialize(
+            method,
+            "/api/v1/nodes/{name}",
+            path_params={"name": self._name},
+            query_params=[("fieldManager", FIELD_MANAGER)] if body else [],
+            header_params={"Accept": "application/json", "Content-Type": "application/merge-patch+json"},
+            body=body or None,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            response = self._client.call_api(*request, _request_timeout=self._timeout_seconds)
+            payload: bytes = response.read()  # type: ignore[no-untyped-call]
+        except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiError(getattr(error, "status", None) or 0, _first_line(error)) from error
+        if not 200 <= response.status <= 299:
+            raise ApiError(response.status, _reason(payload))
+        return _annotations(payload)
+
+
+def _annotations(payload: bytes) -> Mapping[str, str]:
+    try:
+        annotations = json.loads(payload)["metadata"].get("annotations") or {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ApiError(200, "the answer is no Node") from error
+    return {key: value for key, value in annotations.items() if isinstance(value, str)}
+
+
+def _reason(payload: bytes) -> str:
+    try:
+        return str(json.loads(payload)["message"])
+    except (ValueError, KeyError, TypeError):
+        return "no reason given"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

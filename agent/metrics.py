@@ -1,0 +1,52 @@
+"""The agent's own metrics; what DCGM's exporter already tells about GPUs is not told again."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from agent.discovery import Report
+
+
+class Metrics:
+    """One registry, so that tests can have their own."""
+
+    def __init__(self, version: str) -> None:
+        self._registry = CollectorRegistry()
+        self._gpus = self._gauge("gpus", "GPUs by health.", "state")
+        self._nvlinks_down = self._gauge("nvlinks_down", "NVLinks that are down, and up on other GPUs of the model.")
+        self._downgraded_pairs = self._gauge("downgraded_pairs", "GPU pairs worth less than their wires.", "reason")
+        self._discovery_seconds = self._gauge("discovery_duration_seconds", "How long the last look at the node took.")
+        self._failures = Counter(
+            "gputopo_agent_discovery_failures", "Looks at the node without NVML.", ["code"], registry=self._registry
+        )
+        self._writes = Counter(
+            "gputopo_agent_writes", "Writes to the Node object.", ["result"], registry=self._registry
+        )
+        self._gauge("build_info", "1, with the version.", "version").labels(version).set(1)
+
+    def saw(self, report: Report, duration_seconds: float) -> None:
+        """Count what a look at the node gave."""
+        self._discovery_seconds.set(duration_seconds)
+        healthy = sum(gpu.healthy for gpu in report.status.gpus)
+        self._gpus.labels("healthy").set(healthy)
+        self._gpus.labels("unhealthy").set(len(report.status.gpus) - healthy)
+        self._nvlinks_down.set(len(report.status.link_faults))
+        self._downgraded_pairs.clear()
+        for link in report.topology.links:
+            if link.reason:
+                self._downgraded_pairs.labels(link.reason).inc()
+
+    def failed(self, code: str) -> None:
+        """Count a look at the node at which NVML did not work."""
+        self._failures.labels(code).inc()
+
+    def wrote(self, result: str) -> None:
+        """Count a write to the Node object: `ok`, or the API's status."""
+        self._writes.labels(result).inc()
+
+    def text(self) -> bytes:
+        """Return all of it in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"gputopo_agent_{name}", text, labels, registry=self._registry)

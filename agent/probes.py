@@ -1,0 +1,59 @@
+"""/livez, /readyz and /metrics on a thread of their own; nothing here waits for NVML or the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Final
+
+TEXT: Final = "text/plain; charset=utf-8"
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = 5.0
+"""A caller that sends nothing is let go after this."""
+
+
+class Probes:
+    """Serves until `close`; a port of 0 takes a free one."""
+
+    def __init__(
+        self, host: str, port: int, checks: Mapping[str, Callable[[], bool]], metrics: Callable[[], bytes]
+    ) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            timeout = _SECONDS
+
+            def do_GET(self) -> None:
+                self._answer(*_respond(self.path.partition("?")[0], checks, metrics))
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+                """Say nothing: probes come every few seconds."""
+
+            def _answer(self, status: int, kind: str, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+        self._thread = Thread(target=self._server.serve_forever, name="probes", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _respond(
+    path: str, checks: Mapping[str, Callable[[], bool]], metrics: Callable[[], bytes]
+) -> tuple[int, str, bytes]:
+    if path == "/metrics":
+        return 200, METRICS, metrics()
+    check = checks.get(path)
+    if check is None:
+        return 404, TEXT, b"not found\n"
+    return (200, TEXT, b"ok\n") if check() else (503, TEXT, b"not yet\n")

@@ -1,0 +1,107 @@
+"""The loop: look at the node, compare, write. Everything that it decides with is somewhere else, and injected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from agent.discovery import NOTHING, Report, discover
+from agent.errors import ApiError, NvmlUnavailable
+from agent.facts import NvmlPort
+from agent.faults import blackout_status
+from agent.host import Host
+from agent.kube import NodePort
+from agent.metrics import Metrics
+from agent.publish import Patch, Publication
+
+log = structlog.get_logger()
+
+STALE_LIBRARY = "LIB_RM_VERSION_MISMATCH"
+"""The driver was updated under us. Only a new process loads the new library."""
+
+_SLOW_TURN_SECONDS = 120.0
+"""NVML takes its time on a GPU that is going; this much is still life."""
+
+
+class Agent:
+    """One node's agent; `clock` is monotonic, in seconds."""
+
+    def __init__(
+        self,
+        read_nvml: NvmlPort,
+        host: Host,
+        node: NodePort,
+        publication: Publication,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._read_nvml = read_nvml
+        self._host = host
+        self._node = node
+        self._publication = publication
+        self._metrics = metrics
+        self._clock = clock
+        self._before = NOTHING
+        self._turned_at = clock()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the API has said what it holds."""
+        return self._publication.is_known
+
+    def is_turning(self, interval_seconds: float) -> bool:
+        """Whether the loop still turns: a call into a dead driver can hang for ever."""
+        return self._clock() - self._turned_at < 3 * interval_seconds + _SLOW_TURN_SECONDS
+
+    def turn(self) -> None:
+        """Look at the node once and write what has to be written; raises `NvmlUnavailable` only for a stale library."""
+        self._learn()
+        started = self._clock()
+        report = self._look()
+        if report is not None:
+            self._before = report
+            self._metrics.saw(report, self._clock() - started)
+            if patch := self._publication.patch(report, self._clock()):
+                self._write(patch)
+        self._turned_at = self._clock()
+
+    def _learn(self) -> None:
+        if self._publication.is_known or not self._publication.may_ask(self._clock()):
+            return
+        try:
+            self._publication.learned(self._node.read(), self._clock())
+        except ApiError as error:
+            self._publication.failed(self._clock())
+            log.warning("cannot read the node", reason=str(error))
+            return
+        if self._before is NOTHING:
+            self._before = self._publication.last_report()
+
+    def _look(self) -> Report | None:
+        """Return what the node is now, or `None` when it has no NVML and never had GPUs."""
+        try:
+            return discover(self._read_nvml(), self._host, self._before)
+        except NvmlUnavailable as error:
+            code = error.code
+            self._metrics.failed(code)
+            log.warning("nvml does not work", reason=str(error))
+            if code == STALE_LIBRARY:
+                raise
+        if not self._before.topology.gpus:
+            return None
+        return Report(self._before.topology, blackout_status(self._before.status, code))
+
+    def _write(self, patch: Patch) -> None:
+        if patch.refused:
+            log.error("the topology cannot be published", reason=str(patch.refused))
+        try:
+            annotations = self._node.write(patch.annotations)
+        except ApiError as error:
+            self._publication.failed(self._clock())
+            self._metrics.wrote(str(error.status))
+            log.warning("cannot write the node", reason=str(error))
+            return
+        self._publication.learned(annotations, self._clock())
+        self._metrics.wrote("ok")
+        log.info("wrote the node", keys=", ".join(sorted(patch.annotations)))
