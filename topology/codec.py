@@ -315,6 +315,7 @@ class _Status(Schema):
     generation: Count
     gpus: dict[Uuid, _GpuStatus] = Field(default_factory=dict, max_length=MAX_GPUS)
     link_faults: list[_LinkFault] = Field(default_factory=list)
+    reasons: list[Text] = Field(default_factory=list)
 
 
 def encode_status(status: NodeStatus) -> str:
@@ -335,6 +336,8 @@ def encode_status(status: NodeStatus) -> str:
     if status.link_faults:
         faults = sorted(status.link_faults, key=lambda fault: (fault.gpu, fault.link))
         payload["link_faults"] = [{"gpu": f.gpu, "link": f.link, "reason": f.reason} for f in faults]
+    if status.reasons:
+        payload["reasons"] = list(status.reasons)
     return write(_Status, payload)
 
 
@@ -348,4 +351,5 @@ def decode_status(text: str | bytes) -> NodeStatus:
             for uuid, gpu in sorted(payload.gpus.items())
         ),
         link_faults=tuple(LinkFault(fault.gpu, fault.link, fault.reason) for fault in payload.link_faults),
+        reasons=tuple(payload.reasons),
     )

@@ -37,6 +37,8 @@ class NodeStatus:
     """Grows with every write, also when nothing else changed: so readers see that the agent lives."""
     gpus: tuple[GpuStatus, ...] = ()
     link_faults: tuple[LinkFault, ...] = ()
+    reasons: tuple[str, ...] = ()
+    """What is wrong with this report as a whole: `topology too large, the old one stands`."""
 
     @property
     def unhealthy(self) -> frozenset[str]:
