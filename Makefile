@@ -42,7 +42,7 @@ lint: venv ## Check style, types and import rules
 	$(BIN)/lint-imports
 
 bench: venv ## Print the first performance figures
-	$(BIN)/gputopo-bench latency
+	$(BIN)/gputopo-bench latency -o text
 
 clean: ## Remove what the other targets made in this folder
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache reports

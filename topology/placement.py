@@ -255,20 +255,20 @@ def _score(
 
 def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest) -> Rejection:
     """Say how large a set of the wanted affinity is free, which is the number people need."""
-    assert request.required is not None
+    wanted = request.required
+    assert wanted is not None
+
+    def reaches(size: int) -> bool:
+        return any(topology_class.predict(mask)[1].meets(wanted) for mask in topology_class.subsets(usable, size))
+
     words = {
         Affinity.NVLINK: "an NVLink ring",
         Affinity.PCIE_SWITCH: "one PCIe switch",
         Affinity.NUMA_NODE: "one NUMA node",
     }
-    for size in range(request.gpus - 1, 1, -1):
-        if any(
-            topology_class.predict(mask)[1].meets(request.required) for mask in topology_class.subsets(usable, size)
-        ):
-            break
-    else:
-        size = 1
-    message = f"at most {size} of the free GPUs share {words[request.required]}, pod needs {request.gpus}"
+    largest = next(filter(reaches, range(request.gpus - 1, 1, -1)), None)
+    most = f"at most {largest} of the" if largest else "no two"
+    message = f"{most} free GPUs share {words[wanted]}, pod needs {request.gpus}"
     return Rejection(Reason.AFFINITY, message, resolvable=True)
 
 

@@ -125,7 +125,7 @@ def test_nodes_wired_alike_share_one_class() -> None:
     [
         ("dgx-1v", 0b0111, heavy(4), Reason.TOO_FEW_FREE, "3 suitable GPUs free, pod needs 4"),
         ("l40s-8", 0xFF, heavy(4, required=Affinity.NVLINK), Reason.AFFINITY,
-         "at most 1 of the free GPUs share an NVLink ring, pod needs 4"),
+         "no two free GPUs share an NVLink ring, pod needs 4"),
         ("dgx-1v", 0b10011100, heavy(4, required=Affinity.NVLINK), Reason.AFFINITY,
          "at most 2 of the free GPUs share an NVLink ring, pod needs 4"),
         ("l40s-8", 0xFF, heavy(4, min_bandwidth_gb_per_s=200.0), Reason.BANDWIDTH, "pod needs 200"),

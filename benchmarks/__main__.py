@@ -1,0 +1,5 @@
+"""`python -m benchmarks` is `gputopo-bench`."""
+
+from benchmarks.cli import main
+
+main()

@@ -1,0 +1,220 @@
+"""`gputopo-bench`: look at a topology, plan on it, and measure.
+
+Exit 0 = yes, 1 = a clear no, 2 = bad usage or input, with the reason on stderr. JSON goes to stdout alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from enum import StrEnum
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from benchmarks.sources import UnreadableSource, load_topology
+from topology.catalog import MACHINES
+from topology.codec import encode_topology
+from topology.links import Affinity
+from topology.matrix import print_matrix
+from topology.model import NodeTopology
+from topology.placement import Placement, TopologyClass, plan
+from topology.render import render_svg
+from topology.request import Communication, GpuRequest
+
+app = typer.Typer(add_completion=True, no_args_is_help=True, help=__doc__, rich_markup_mode=None)
+
+Source = Annotated[str, typer.Argument(help="topo -m text, NCCL XML, topology payload, catalogue name, or - for stdin")]
+GpuModel = Annotated[str | None, typer.Option("--gpu-model", help="name of the GPUs where the source does not say")]
+
+
+class ShowFormat(StrEnum):
+    """What `show` prints."""
+
+    MATRIX = "matrix"
+    JSON = "json"
+    SVG = "svg"
+    ANNOTATION = "annotation"
+
+
+class ReportFormat(StrEnum):
+    """What the other commands print."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+class RequiredAffinity(StrEnum):
+    """The words of the pod annotation."""
+
+    NVLINK = Affinity.NVLINK
+    PCIE_SWITCH = Affinity.PCIE_SWITCH
+    NUMA_NODE = Affinity.NUMA_NODE
+
+
+@app.command()
+def show(
+    source: Source,
+    gpu_model: GpuModel = None,
+    output: Annotated[ShowFormat, typer.Option("--output", "-o")] = ShowFormat.MATRIX,
+) -> None:
+    """Show a topology: as nvidia-smi prints it, as JSON, as a picture, or as the annotation of a simulated node."""
+    node = _load(source, gpu_model)
+    match output:
+        case ShowFormat.MATRIX:
+            print(print_matrix(node), end="")
+        case ShowFormat.SVG:
+            print(render_svg(node), end="")
+        case ShowFormat.ANNOTATION:
+            print(encode_topology(node))
+        case ShowFormat.JSON:
+            _print_json(_described(node))
+
+
+@app.command(name="plan")
+def plan_command(
+    source: Source,
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="how many GPUs the pod asks for")],
+    free: Annotated[str | None, typer.Option("--free", help="indexes of the free GPUs, 0,1,4-7; default all")] = None,
+    gpu_model: GpuModel = None,
+    required_affinity: Annotated[RequiredAffinity | None, typer.Option("--required-affinity")] = None,
+    min_bandwidth: Annotated[float | None, typer.Option("--min-bandwidth", min=0.0, help="GB/s")] = None,
+    output: Annotated[ReportFormat, typer.Option("--output", "-o")] = ReportFormat.JSON,
+) -> None:
+    """Choose the best GPUs of one node for a pod; exit 1 when none of its free sets will do."""
+    node = _load(source, gpu_model)
+    request = GpuRequest(
+        gpus,
+        required=Affinity(required_affinity) if required_affinity else None,
+        preferred=Affinity.NVLINK if gpus > 1 else None,
+        min_bandwidth_gb_per_s=min_bandwidth or None,
+        communication=Communication.HEAVY if gpus > 1 else Communication.NONE,
+    )
+    verdict = plan(TopologyClass(node), _free_mask(node, free), request)
+    if not isinstance(verdict, Placement):
+        _report(output, {"fits": False, "reason": verdict.message}, f"does not fit: {verdict.message}")
+        raise typer.Exit(1)
+    indexes = [node.gpus[position].index for position in verdict.gpus]
+    bandwidth = verdict.bandwidth
+    answer = {
+        "fits": True,
+        "gpus": indexes,
+        "affinity": verdict.affinity,
+        "bandwidth_gb_per_s": bandwidth and {"low": bandwidth.low, "point": bandwidth.point, "high": bandwidth.high},
+    }
+    rate = f", {bandwidth.point:.0f} GB/s ({bandwidth.low:.0f} to {bandwidth.high:.0f})" if bandwidth else ""
+    _report(output, answer, f"GPUs {' '.join(map(str, indexes))}: {verdict.affinity or 'one GPU'}{rate}")
+
+
+@app.command(name="list")
+def list_command(output: Annotated[ReportFormat, typer.Option("--output", "-o")] = ReportFormat.TEXT) -> None:
+    """List the machines of the catalogue."""
+    rows = [
+        {"machine": name, "gpus": len(entry.build()), "description": entry.description}
+        for name, entry in MACHINES.items()
+    ]
+    lines = [f"{row['machine']:<28}{row['gpus']:>3} GPUs  {row['description']}" for row in rows]
+    _report(output, {"rows": rows}, "\n".join(lines))
+
+
+@app.command()
+def demo(
+    serve: Annotated[bool, typer.Option("--serve", help="stay, and leave the inspect page open")] = False,
+) -> None:
+    """Place pods on a simulated fleet through the real extender, next to what stock scheduling does."""
+    from benchmarks.demo import run
+
+    run(serve=serve)
+
+
+@app.command()
+def latency(
+    nodes: Annotated[int, typer.Option("--nodes", min=1)] = 5000,
+    pods: Annotated[int, typer.Option("--pods", min=1)] = 300,
+    candidates: Annotated[int, typer.Option("--candidates", min=0)] = 16,
+    output: Annotated[ReportFormat, typer.Option("--output", "-o")] = ReportFormat.JSON,
+) -> None:
+    """Measure the verbs over HTTP beside the floor of a handler that only echoes the names."""
+    from benchmarks.latency import measure
+
+    found = measure(nodes, pods, candidates)
+    lines = [
+        f"{row['server']:<20}{row['verb']:<12}p50 {row['p50_ms']:8.3f} ms   p99 {row['p99_ms']:8.3f} ms"
+        for row in found["rows"]
+    ]
+    ratios = ", ".join(f"{verb} {ratio}" for verb, ratio in found["p99_ratio_to_floor"].items())
+    _report(
+        output, found, "\n".join([*lines, f"p99 over the floor's: {ratios}", f"ready after {found['ready_seconds']} s"])
+    )
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _load(source: str, gpu_model: str | None) -> NodeTopology:
+    try:
+        return load_topology(source, gpu_model)
+    except UnreadableSource as unreadable:
+        _fail(str(unreadable))
+
+
+def _free_mask(node: NodeTopology, free: str | None) -> int:
+    """Read `0,1,4-7` as indexes of the node's GPUs."""
+    if free is None:
+        return (1 << len(node)) - 1
+    mask = 0
+    for part in filter(None, free.split(",")):
+        span = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", part.strip())
+        if span is None:
+            _fail(f"--free {free!r}: {part!r} is no GPU index and no range")
+        for index in range(int(span[1]), int(span[2] or span[1]) + 1):
+            if index not in node.positions:
+                _fail(f"--free {free!r}: the node has no GPU {index}")
+            mask |= 1 << node.positions[index]
+    return mask
+
+
+def _described(node: NodeTopology) -> dict[str, Any]:
+    gpus = [
+        {
+            "index": gpu.index,
+            "model": gpu.model,
+            "numa_node": gpu.numa_node,
+            "uuid": gpu.uuid,
+            "memory_bytes": gpu.memory_bytes,
+            "pci": gpu.pci,
+            "compute_capability": gpu.compute_capability and ".".join(map(str, gpu.compute_capability)),
+            "switch_links": gpu.switch_links,
+        }
+        for gpu in node.gpus
+    ]
+    nics = [
+        {
+            "name": nic.name,
+            "device": nic.device,
+            "pci": nic.pci,
+            "numa_node": nic.numa_node,
+            "paths": {str(index): path.label for index, path in nic.paths},
+        }
+        for nic in node.nics
+    ]
+    return {"gpus": gpus, "matrix": node.matrix, "nics": nics}
+
+
+def _report(output: ReportFormat, document: dict[str, Any], text: str) -> None:
+    if output is ReportFormat.JSON:
+        _print_json(document)
+    else:
+        print(text)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    print(json.dumps(document, indent=2 if sys.stdout.isatty() else None))
+
+
+def _fail(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise typer.Exit(2)

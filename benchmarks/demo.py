@@ -1,0 +1,187 @@
+"""`gputopo-bench demo`: the main job on one machine, without a cluster.
+
+An API double holds a simulated fleet, the real extender runs beside it, and a scheduling loop calls it over HTTP as
+kube-scheduler would. The same pods are placed by stock rules on a copy of the fleet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.client import ApiClient, Json
+from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.store import Store
+from benchmarks.extender_process import running_extender
+from benchmarks.fleet import SimulatedNode, gpu_pod, join
+from benchmarks.scheduler_loop import Bound, SchedulerLoop, Unschedulable
+from benchmarks.stock import StockCluster, StockPlacement
+from topology.bandwidth import Bandwidth
+from topology.records import PlacementRecord
+from topology.request import GpuRequest, parse_pod
+
+# A cluster after some weeks: small pods have nibbled at several machines.
+FLEET = (
+    SimulatedNode("a100-bridged", "a100-pcie-8-pairs", used=(1, 4)),
+    SimulatedNode("h100-a", "hgx-h100", used=(0, 1, 2)),
+    SimulatedNode("h100-b", "hgx-h100", used=(0, 1, 2, 3, 4, 5)),
+    SimulatedNode("l40s-a", "l40s-8"),
+    SimulatedNode("l40s-b", "l40s-8", used=(5,)),
+    SimulatedNode("v100-a", "dgx-1v", used=(1, 6)),
+    SimulatedNode("v100-b", "dgx-1v", used=(0, 2, 3)),
+    SimulatedNode("v100-c", "dgx-1v", used=(4, 6, 7)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One pod of the story."""
+
+    name: str
+    gpus: int
+    asks: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """As a user writes them."""
+        return {f"gputopo.dev/{key}": value for key, value in self.asks}
+
+
+ARRIVALS = (
+    Arrival("train-a", 4),
+    Arrival("notebook-a", 1),
+    Arrival("tune-a", 2),
+    Arrival("train-b", 4, (("required-affinity", "nvlink"),)),
+    Arrival("sweep", 4, (("communication", "none"),)),
+    Arrival("pair-a", 2, (("gpu-model", "*A100*"),)),
+    Arrival("pair-b", 2, (("gpu-model", "*A100*"), ("required-affinity", "nvlink"))),
+    Arrival("serve", 2, (("min-bandwidth", "200"),)),
+    Arrival("notebook-b", 1),
+    Arrival("train-c", 4, (("gpu-model", "*V100*"),)),
+    Arrival("pretrain", 8, (("required-affinity", "nvlink"),)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of one pod, with us and without."""
+
+    arrival: Arrival
+    ours: Bound | Unschedulable
+    stock: StockPlacement | None
+
+
+def run(*, serve: bool) -> None:
+    """Play the story and print it; with `serve` stay until Ctrl-C for a look at the inspect page."""
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="gputopo-demo-") as folder:
+        try:
+            asyncio.run(_play(console, Path(folder), serve=serve))
+        except KeyboardInterrupt:
+            console.print("stopped")
+
+
+async def _play(console: Console, folder: Path, *, serve: bool) -> None:
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        kubeconfig = folder / "kubeconfig"
+        write_kubeconfig(kubeconfig, server.url)
+        await join(api, FLEET)
+        extender = running_extender(kubeconfig, folder)
+        url = await asyncio.to_thread(extender.__enter__)
+        try:
+            rows = await _schedule_all(api, url)
+            _report(console, rows)
+            if serve:
+                console.print(f"\nLook at the cluster: [bold]{url}/v1/inspect/[/]   (Ctrl-C ends)", highlight=False)
+                await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(extender.__exit__, None, None, None)
+
+
+async def _schedule_all(api: ApiClient, url: str) -> list[Row]:
+    stock = StockCluster(FLEET)
+    async with aiohttp.ClientSession() as session:
+        scheduler = SchedulerLoop(api, session, url)
+        rows = []
+        for arrival in ARRIVALS:
+            pod = await _create(api, arrival)
+            rows.append(Row(arrival, await scheduler.schedule(pod), stock.place(_request(pod))))
+        return rows
+
+
+async def _create(api: ApiClient, arrival: Arrival) -> Json:
+    pod = gpu_pod(arrival.name, arrival.gpus, arrival.annotations, schedulerName="gputopo")
+    return (await api.call("POST", "/api/v1/namespaces/default/pods", pod)).ok()
+
+
+def _request(pod: Json) -> GpuRequest:
+    return parse_pod(pod).wish
+
+
+def _report(console: Console, rows: Sequence[Row]) -> None:
+    table = Table(title="Where the pods went, and the all-reduce bandwidth predicted there", title_justify="left")
+    for heading in ("pod", "asks for", "gputopo", "GB/s", "stock scheduling", "GB/s"):
+        table.add_column(heading, justify="right" if heading == "GB/s" else "left", overflow="fold")
+    for row in rows:
+        table.add_row(row.arrival.name, _asks(row.arrival), *_our_cells(row), *_stock_cells(row))
+    console.print(table)
+    for row in rows:
+        if isinstance(row.ours, Unschedulable):
+            console.print(f"[bold]{row.arrival.name}[/] waits: {row.ours.message}", highlight=False)
+    _summarise(console, rows)
+
+
+def _asks(arrival: Arrival) -> str:
+    return ", ".join(
+        [f"{arrival.gpus} GPU" + "s" * (arrival.gpus > 1), *(f"{key} {value}" for key, value in arrival.asks)]
+    )
+
+
+def _our_cells(row: Row) -> tuple[str, str]:
+    if isinstance(row.ours, Unschedulable):
+        return "waits", ""
+    record, node = row.ours.record, row.ours.node
+    return f"{node} {_indexes(node, record)} {record.affinity or ''}".rstrip(), _rate(record.bandwidth)
+
+
+def _stock_cells(row: Row) -> tuple[str, str]:
+    if row.stock is None:
+        return "waits", ""
+    gpus = ",".join(map(str, sorted(row.stock.gpus)))
+    return f"{row.stock.node} {gpus} {row.stock.affinity or ''}".rstrip(), _rate(row.stock.bandwidth)
+
+
+def _indexes(node: str, record: PlacementRecord) -> str:
+    topology = next(simulated.topology for simulated in FLEET if simulated.name == node)
+    return ",".join(str(topology.by_uuid[uuid]) for gpus in record.containers.values() for uuid in gpus)
+
+
+def _rate(bandwidth: Bandwidth | None) -> str:
+    return f"{bandwidth.point:.0f}" if bandwidth else ""
+
+
+def _summarise(console: Console, rows: Sequence[Row]) -> None:
+    """Compare the talking pods that both placed, by the geometric mean of their gains."""
+    talking = [
+        (row.ours.record.bandwidth.point, row.stock.bandwidth.point)
+        for row in rows
+        if isinstance(row.ours, Bound)
+        and row.ours.record.bandwidth
+        and row.stock
+        and row.stock.bandwidth
+        and ("communication", "none") not in row.arrival.asks
+    ]
+    gain = math.exp(sum(math.log(ours / stock) for ours, stock in talking) / len(talking))
+    console.print(
+        f"\n{len(talking)} pods with collectives were placed by both: {gain:.1f} times the predicted bandwidth of stock "
+        "scheduling (geometric mean).",
+        highlight=False,
+    )

@@ -1,0 +1,52 @@
+"""Where a topology can come from on the command line: a catalogue name, or a file in any form that describes one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from topology.catalog import MACHINES, machine
+from topology.codec import decode_topology
+from topology.errors import PayloadError, SourceError
+from topology.matrix import parse_matrix
+from topology.model import NodeTopology
+from topology.nccl_xml import parse_nccl_xml
+
+
+class UnreadableSource(Exception):
+    """A source that cannot be used; the text names it, the place in it and the reason."""
+
+
+def load_topology(source: str, gpu_model: str | None = None) -> NodeTopology:
+    """Return the topology that `source` describes: catalogue name, `topo -m` text, NCCL XML, our payload; `-` is stdin.
+
+    The form of a file is told by its first character. `gpu_model` names the GPUs where the source does not; raises
+    `UnreadableSource`.
+    """
+    if source in MACHINES and not Path(source).is_file():
+        return machine(source)
+    text = _read(source)
+    try:
+        if text.lstrip().startswith("<"):
+            return parse_nccl_xml(text, gpu_model)
+        if text.lstrip().startswith("{"):
+            return decode_topology(text)
+        return parse_matrix(text, gpu_model)
+    except SourceError as broken:
+        place = f":{broken.line}:{broken.column}" if broken.line else ""
+        raise UnreadableSource(f"{source}{place}: {broken.reason}") from broken
+    except PayloadError as broken:
+        raise UnreadableSource(f"{source}: {broken.path}: {broken.reason}") from broken
+
+
+def _read(source: str) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+        return raw.decode("utf-8-sig")
+    except FileNotFoundError as missing:
+        known = ", ".join(MACHINES)
+        raise UnreadableSource(f"{source}: no such file, and no machine of the catalogue ({known})") from missing
+    except OSError as failed:
+        raise UnreadableSource(f"{source}: {failed.strerror}") from failed
+    except UnicodeDecodeError as broken:
+        raise UnreadableSource(f"{source}: byte {broken.start}: not UTF-8 text") from broken
