@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -91,11 +91,12 @@ class ApiServer:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(http)
-        async for lines in self._faults.stream(http, self._lines(stream)):
-            await response.write(lines)
+        async with aclosing(self._lines(stream)) as told:
+            async for lines in self._faults.stream(http, told):
+                await response.write(lines)
         return response
 
-    async def _lines(self, stream: Stream) -> AsyncIterator[bytes]:
+    async def _lines(self, stream: Stream) -> AsyncGenerator[bytes, None]:
         """Yield the lines of a watch until its time is over, all that are ready at once."""
         written = asyncio.Event()
         unsubscribe = self.store.subscribe(written.set)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from benchmarks.client import MERGE_PATCH, ApiClient, Json
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer, Faultless, Handler, write_kubeconfig
 from benchmarks.double.store import Store
 from benchmarks.fleet import SimulatedNode, fleet, gpu_pod, join, node_object
 from benchmarks.kubelets import Kubelets, running_kubelets
@@ -143,20 +144,38 @@ async def test_a_pod_ends_on_request(api: ApiClient, code: str, expected: str) -
         await eventually(lambda: held(api), {})
 
 
+class Gate(Faultless):
+    """While it is shut, watches end at their next line and new ones wait."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def exchange(self, request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
+        if "watch" in request.query:
+            await self.open.wait()
+        return await handler(request)
+
+    async def stream(self, request: web.BaseRequest, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for line in lines:
+            if not self.open.is_set():
+                return
+            yield line
+
+
 async def test_kubelets_survive_a_forgetful_server() -> None:
-    """Compacted history and cut watches cost a new list, and no pod."""
-    store = Store(history_limit=5)
-    async with ApiServer(store) as server, ApiClient(server.url) as api, Kubelets(api):
+    """A cut watch and a history that was compacted meanwhile cost a new list, and no pod."""
+    store, gate = Store(), Gate()
+    async with ApiServer(store, faults=gate) as server, ApiClient(server.url) as api, Kubelets(api):
         await join(api, [SimulatedNode("n", "dgx-1v")])
-        for number in range(20):
-            await run_pod(api, f"p{number}", (f"GPU-{number}",))
-            store.compact()
-        await eventually(lambda: phase(api, "p19"), "Running")
-        await eventually(lambda: _count_held(api), 20)
-
-
-async def _count_held(api: ApiClient) -> int:
-    return len(await held(api))
+        await run_pod(api, "before", ("GPU-a",))
+        await eventually(lambda: held(api), {"GPU-a": "before/main"})
+        gate.open.clear()
+        await run_pod(api, "meanwhile", ("GPU-b",))
+        await api.call("DELETE", f"{PODS}/before", {"gracePeriodSeconds": 0})
+        store.compact()
+        gate.open.set()
+        await eventually(lambda: held(api), {"GPU-b": "meanwhile/main"})
 
 
 async def test_a_hundred_pods_on_forty_nodes(api: ApiClient) -> None:
