@@ -1,0 +1,54 @@
+"""Soft holds: the GPUs that a pod will probably get, kept in mind between prioritize and bind.
+
+kube-scheduler tells nobody which node won, and filters the next pod before the first one's bind arrives. A hold steers that
+next pod elsewhere. It is advice: it lives in memory, expires, is replaced by the pod's next call, and safety never rests on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The GPUs of one node that are kept for one pod."""
+
+    node: str
+    gpus: int
+    """Mask over positions."""
+    expires: float
+    """Monotonic seconds."""
+
+
+class Holds:
+    """At most one hold per pod, by UID."""
+
+    def __init__(self) -> None:
+        self._holds: dict[str, Hold] = {}
+
+    def put(self, uid: str, hold: Hold) -> None:
+        """Hold these GPUs for the pod, instead of any others."""
+        self._holds.pop(uid, None)
+        self._holds[uid] = hold
+
+    def release(self, uid: str) -> None:
+        """Hold nothing for the pod any more."""
+        self._holds.pop(uid, None)
+
+    def own(self, uid: str, node: str, now: float) -> int:
+        """Return the GPUs of `node` that are held for the pod."""
+        hold = self._holds.get(uid)
+        return hold.gpus if hold and hold.node == node and hold.expires > now else 0
+
+    def others(self, uid: str, now: float) -> dict[str, int]:
+        """Return node → GPUs that are held there for other pods."""
+        for expired in [key for key, hold in self._holds.items() if hold.expires <= now]:
+            del self._holds[expired]
+        masks: dict[str, int] = {}
+        for owner, hold in self._holds.items():
+            if owner != uid:
+                masks[hold.node] = masks.get(hold.node, 0) | hold.gpus
+        return masks
+
+    def __len__(self) -> int:
+        return len(self._holds)

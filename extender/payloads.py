@@ -1,0 +1,99 @@
+"""A node's annotations, decoded without trust and only when their text has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from topology import keys
+from topology.codec import decode_status, decode_topology, digest
+from topology.errors import PayloadError, UnsupportedVersion
+from topology.placement import TopologyClass, TopologyClasses
+from topology.records import Ledger, Observed, decode_ledger, decode_observed
+from topology.status import NodeStatus
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """What a topology payload comes down to: the GPUs by name, and the class that plans for them."""
+
+    uuids: tuple[str, ...]
+    """By position."""
+    topology_class: TopologyClass
+    digest: str
+    """Of the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload(Generic[T]):
+    """One annotation: its text and what it says, or what is wrong with it."""
+
+    text: str | None = None
+    value: T | None = None
+    """With a problem: what it said when it could last be read."""
+    problem: PayloadError | None = None
+
+    def reread(self, text: str | None, decode: Callable[[str], T]) -> Payload[T]:
+        """Return the payload for `text`, which is this one when the text is the same."""
+        if text == self.text:
+            return self
+        if text is None:
+            return Payload()
+        try:
+            return Payload(text, decode(text))
+        except PayloadError as error:
+            return Payload(text, self.value, error)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePayloads:
+    """All that others have written on a node for us to read, and our own ledger."""
+
+    topology: Payload[NodeGpus] = Payload()
+    status: Payload[NodeStatus] = Payload()
+    observed: Payload[Observed] = Payload()
+    ledger: Payload[Ledger] = Payload()
+    digest: str | None = None
+    """What the agent says that the topology's digest is."""
+
+    def reread(self, annotations: Mapping[str, str], classes: TopologyClasses) -> NodePayloads:
+        """Return the payloads of a newer version of the node; `classes` compiles its topology."""
+
+        def compile_topology(text: str) -> NodeGpus:
+            node = decode_topology(text)
+            return NodeGpus(tuple(gpu.uuid for gpu in node.gpus), classes.of(node), digest(text))
+
+        return NodePayloads(
+            self.topology.reread(annotations.get(keys.TOPOLOGY), compile_topology),
+            self.status.reread(annotations.get(keys.STATUS), decode_status),
+            self.observed.reread(annotations.get(keys.OBSERVED), decode_observed),
+            self._reread_ledger(annotations.get(keys.LEDGER)),
+            annotations.get(keys.TOPOLOGY_DIGEST),
+        )
+
+    def _reread_ledger(self, text: str | None) -> Payload[Ledger]:
+        """Keep what a vanished ledger said: a stranger removed it, and the next write restores it."""
+        return Payload(None, self.ledger.value) if text is None else self.ledger.reread(text, decode_ledger)
+
+    @property
+    def defect(self) -> str | None:
+        """Why the node is closed, in words that are the same for all such nodes."""
+        problems = {
+            "topology": self.topology.problem,
+            "status": self.status.problem,
+            "report": self.observed.problem,
+            "ledger": self.ledger.problem,
+        }
+        for name, problem in problems.items():
+            if isinstance(problem, UnsupportedVersion):
+                return f"GPU {name} is of a version that is not understood"
+            if problem is not None:
+                return f"GPU {name} cannot be read"
+        if self.topology.value is None:
+            return "no GPU topology is published"
+        if self.digest is not None and self.digest != self.topology.value.digest:
+            return "GPU topology does not match its digest"
+        return None

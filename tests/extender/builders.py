@@ -1,0 +1,163 @@
+"""Nodes, pods and whole states for tests, in one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from extender.clock import Instant
+from extender.objects import (
+    Container,
+    ContainerState,
+    ContainerStatus,
+    Node,
+    NodeCondition,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+)
+from extender.state import ClusterState
+from extender.wire import ExtenderArgs
+from topology import keys, status
+from topology.catalog import machine
+from topology.codec import encode_status, encode_topology
+from topology.records import (
+    Claim,
+    Holder,
+    Ledger,
+    Observed,
+    PlacementRecord,
+    encode_ledger,
+    encode_observed,
+    encode_placement,
+)
+
+DGX = "dgx-a100"
+PAIRS = "a100-pcie-8-pairs"
+"""Eight GPUs, of which 0-1, 2-3, 4-5 and 6-7 are joined by NVLink."""
+
+
+def gpus(node: str, *positions: int, machine_name: str = DGX) -> tuple[str, ...]:
+    """Return UUIDs of a node's GPUs."""
+    return tuple(machine(machine_name, host=node).gpus[position].uuid for position in positions)
+
+
+def claim(gpu: str, uid: str, version: str = "1") -> Claim:
+    """Claim a GPU for the pod that `pod(uid)` builds."""
+    return Claim(gpu, uid, "ml", uid, "main", version)
+
+
+def node(
+    name: str = "n1",
+    machine_name: str = DGX,
+    *,
+    claims: tuple[Claim, ...] | None = (),
+    generation: int = 1,
+    held: Mapping[str, str] | None = None,
+    sick: tuple[str, ...] = (),
+    reports: int = 1,
+    ready: bool = True,
+    version: int = 1,
+    uid: str = "",
+    **annotations: str | None,
+) -> Node:
+    """Build a node with a ledger (`claims=None`: without); `held` is GPU → pod name as its agent observes it."""
+    uid = uid or f"uid-{name}"
+    observed = Observed({gpu: Holder("ml", pod_name, "main") for gpu, pod_name in (held or {}).items()})
+    written = {
+        keys.TOPOLOGY: encode_topology(machine(machine_name, host=name)),
+        keys.STATUS: encode_status(
+            status.NodeStatus(reports, tuple(status.GpuStatus(gpu, healthy=False) for gpu in sick))
+        ),
+        keys.OBSERVED: encode_observed(observed),
+        keys.LEDGER: None if claims is None else encode_ledger(Ledger(generation, claims, uid)),
+        **{_KEYS[short]: text for short, text in annotations.items()},
+    }
+    return Node(
+        ObjectMeta(
+            name=name,
+            uid=uid,
+            resource_version=str(version),
+            annotations={key: text for key, text in written.items() if text is not None},
+        ),
+        NodeStatus(conditions=[NodeCondition("Ready", str(ready))]),
+    )
+
+
+def pod(
+    name: str = "p1",
+    count: int | str = 1,
+    *,
+    on: str | None = None,
+    placed: tuple[str, ...] | None = None,
+    wants: Mapping[str, str] | None = None,
+    phase: str | None = None,
+    terminated: bool | None = None,
+    deleting: bool = False,
+    version: int = 1,
+    uid: str = "",
+    created: str = "2026-01-01T00:00:00Z",
+    nominated: str | None = None,
+) -> Pod:
+    """Build a pod of one container; its UID is its name unless said otherwise."""
+    annotations = dict(wants or {})
+    if placed is not None:
+        annotations[keys.PLACEMENT] = encode_placement(PlacementRecord({"main": placed}))
+    state = ContainerState(terminated={}) if terminated else ContainerState(running={})
+    return Pod(
+        ObjectMeta(
+            name=name,
+            namespace="ml",
+            uid=uid or name,
+            resource_version=str(version),
+            creation_timestamp=created,
+            deletion_timestamp="2026-01-02T00:00:00Z" if deleting else None,
+            annotations=annotations,
+        ),
+        PodSpec(node_name=on, containers=[Container("main", ResourceRequirements({keys.GPU_RESOURCE: count}))]),
+        PodStatus(
+            phase=phase,
+            nominated_node_name=nominated,
+            container_statuses=None if terminated is None else [ContainerStatus("main", state)],
+        ),
+    )
+
+
+def running(name: str, on: str, *placed: str, version: int = 1) -> Pod:
+    """Build a pod that runs on a node with these GPUs."""
+    return pod(name, len(placed), on=on, placed=placed, phase="Running", terminated=False, version=version)
+
+
+def cluster(*objects: Node | Pod) -> ClusterState:
+    """Return a state that has listed these objects and nothing else."""
+    state = ClusterState()
+    state.nodes.replaced([item for item in objects if isinstance(item, Node)])
+    state.pods.replaced([item for item in objects if isinstance(item, Pod)])
+    return state
+
+
+def free(state: ClusterState, name: str = "n1") -> tuple[int, ...]:
+    """Return the positions of a node's free GPUs."""
+    mask = state.views[name].shape.free
+    return tuple(position for position in range(mask.bit_length()) if mask >> position & 1)
+
+
+def args(asked: Pod, *names: str) -> ExtenderArgs:
+    """Ask about a pod and nodes as kube-scheduler does."""
+    return ExtenderArgs(asked, node_names=list(names))
+
+
+def at(seconds: float = 0.0) -> Instant:
+    """Return a moment, on both clocks that many seconds after the pods were created."""
+    return Instant(seconds, 1_767_225_600.0 + seconds)
+
+
+_KEYS = {
+    "topology": keys.TOPOLOGY,
+    "status": keys.STATUS,
+    "observed": keys.OBSERVED,
+    "ledger": keys.LEDGER,
+    "digest": keys.TOPOLOGY_DIGEST,
+}

@@ -1,0 +1,153 @@
+"""What a node has to give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.objects import Node, Pod
+from tests.extender.builders import PAIRS, claim, cluster, free, gpus, node, pod, running
+from topology.codec import digest, encode_status
+from topology.status import GpuStatus, NodeStatus
+
+ALL = tuple(range(8))
+G = gpus("n1", *ALL)
+
+
+def test_everything_is_free_on_an_idle_node() -> None:
+    """No claim, no pod, no complaint."""
+    assert free(cluster(node())) == ALL
+
+
+@pytest.mark.parametrize(
+    ("objects", "taken"),
+    [
+        ((node(claims=(claim(G[2], "p1"),)), running("p1", "n1", G[2])), {2}),
+        ((node(claims=(claim(G[2], "p1"),)), pod("p1")), {2}),
+        ((node(claims=(claim(G[2], "p1"),)),), {2}),
+        ((node(), running("p1", "n1", G[4], G[5])), {4, 5}),
+        ((node(sick=(G[7],)),), {7}),
+        ((node(held={G[6]: "stranger"}),), {6}),
+        ((node(claims=(claim("GPU-that-is-lost", "p1"),)), running("p1", "n1", "GPU-that-is-lost")), set()),
+    ],
+    ids=["claimed", "claimed by an unbound pod", "claimed by an unseen pod", "placed", "sick", "busy", "lost"],
+)
+def test_a_gpu_in_use_is_not_free(objects: tuple[Node | Pod, ...], taken: set[int]) -> None:
+    """Claim, placement record, health and observation each suffice."""
+    assert free(cluster(*objects)) == tuple(position for position in ALL if position not in taken)
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        pod("p1", on="n2", phase="Running"),
+        pod("p1", on="n1", phase="Succeeded"),
+        pod("p1", on="n1", phase="Running", deleting=True, terminated=True),
+        pod("p1", phase="Failed"),
+    ],
+    ids=["bound elsewhere", "ended", "deleted and terminated", "ended before it was bound"],
+)
+def test_a_dead_claim_does_not_hold_its_gpu(owner: Pod) -> None:
+    """What is proven counts at once, before the ledger is rewritten."""
+    assert free(cluster(node(claims=(claim(G[0], "p1"),)), node("n2"), owner)) == ALL
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        pod("p1", on="n1", phase="Running", deleting=True),
+        pod("p1", on="n1", phase="Running", terminated=True),
+        pod("p1", deleting=True),
+    ],
+    ids=["being deleted", "between two starts", "unbound and being deleted"],
+)
+def test_a_doubtful_claim_holds_its_gpu(owner: Pod) -> None:
+    """A deletion timestamp proves nothing, and a crashed container starts again."""
+    assert 0 not in free(cluster(node(claims=(claim(G[0], "p1"),)), owner))
+
+
+def test_a_final_phase_of_a_lost_node_proves_nothing() -> None:
+    """While the kubelet is away others write the phase, and containers may still run."""
+    state = cluster(node(claims=(claim(G[0], "p1"),), ready=False), running("p1", "n1", G[0]))
+    state.pods.changed(pod("p1", on="n1", placed=(G[0],), phase="Failed", version=2))
+    assert 0 not in free(state)
+    state.nodes.changed(node(claims=(claim(G[0], "p1"),), version=2))
+    assert 0 not in free(state)
+
+
+def test_two_live_pods_with_one_gpu_are_a_conflict_until_both_are_gone() -> None:
+    """One of them leaving does not make the GPU free."""
+    state = cluster(node(claims=(claim(G[0], "p1"),)), running("p1", "n1", G[0]), running("p2", "n1", G[0]))
+    assert state.views["n1"].conflicts == {G[0]}
+    for name, still_free in (("p1", False), ("p2", True)):
+        state.pods.changed(pod(name, on="n1", placed=(G[0],), phase="Succeeded", version=2))
+        assert (0 in free(state)) is still_free
+    assert state.views["n1"].conflicts == set()
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ({"topology": None}, "no GPU topology is published"),
+        ({"topology": "{"}, "GPU topology cannot be read"),
+        ({"status": "[]"}, "GPU status cannot be read"),
+        ({"observed": '{"v":1}'}, "GPU report cannot be read"),
+        ({"ledger": '{"v":1,"generation":-1}'}, "GPU ledger cannot be read"),
+        ({"ledger": '{"v":7,"claims":[]}'}, "GPU ledger is of a version that is not understood"),
+        ({"digest": digest("something else")}, "GPU topology does not match its digest"),
+    ],
+)
+def test_a_bad_payload_closes_its_node_and_no_other(broken: dict[str, Any], reason: str) -> None:
+    """The reason is the same for all such nodes, so that kube-scheduler can count them."""
+    state = cluster(node("n1", **broken), node("n2"))
+    assert (state.views["n1"].shape.closed, free(state)) == (reason, ())
+    assert free(state, "n2") == ALL
+
+
+def test_a_missing_ledger_is_not_an_empty_one() -> None:
+    """The pods that are bound there say what it should hold."""
+    state = cluster(node(claims=None), running("p1", "n1", G[3]))
+    assert free(state) == (0, 1, 2, 4, 5, 6, 7)
+    assert [(c.gpu, c.uid, c.container) for c in state.views["n1"].unledgered] == [(G[3], "p1", "main")]
+
+
+def test_a_ledger_that_vanishes_still_stands() -> None:
+    """Somebody else removed it; the pods that were being bound go on existing."""
+    state = cluster(node(claims=(claim(G[0], "p1"),)), pod("p1"))
+    state.nodes.changed(node(claims=None, version=2))
+    assert 0 not in free(state)
+
+
+def test_a_pod_that_bypassed_us_closes_its_node_until_the_agent_has_seen_it() -> None:
+    """It holds some GPUs, and nobody knows which."""
+    state = cluster(node(), pod("stranger", 2, on="n1", phase="Running"))
+    assert state.views["n1"].shape.closed == "pods without a placement record hold unknown GPUs"
+    state.nodes.changed(node(held={G[0]: "stranger"}, version=2))
+    assert free(state) == ()
+    state.nodes.changed(node(held={G[0]: "stranger", G[1]: "stranger"}, version=3))
+    assert free(state) == (2, 3, 4, 5, 6, 7)
+
+
+def test_what_the_agent_saw_of_a_stopped_pod_is_out_of_date() -> None:
+    """An agent that is slow, or away, does not keep a GPU of a pod that is proven to have stopped."""
+    state = cluster(node(held={G[0]: "p1"}), running("p1", "n1", G[0]))
+    last = pod("p1", on="n1", placed=(G[0],), phase="Running", deleting=True, terminated=True, version=2)
+    state.pods.changed(last)
+    assert 0 in free(state)
+    state.pods.deleted(last)
+    assert 0 in free(state)
+
+
+def test_mig_parents_are_never_free() -> None:
+    """Their slices are somebody else's to give."""
+    status = encode_status(NodeStatus(1, (GpuStatus(G[5], mig_enabled=True),)))
+    assert 5 not in free(cluster(node(status=status)))
+
+
+def test_nodes_that_are_wired_alike_share_one_class() -> None:
+    """What is compiled and planned for one is known for all."""
+    state = cluster(node("n1"), node("n2"), node("n3", PAIRS))
+    classes = {name: view.shape.topology_class for name, view in state.views.items()}
+    assert classes["n1"] is classes["n2"]
+    assert classes["n1"] is not classes["n3"]
