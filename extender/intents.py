@@ -6,8 +6,9 @@ intent gets exactly one reply. `NoAnswer` is the one that hurts: the write may h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 from extender.objects import Node, Pod
 
@@ -111,3 +112,14 @@ class NoAnswer:
 
 
 Reply = Done | Conflict | Gone | Refused | NoAnswer
+
+T = TypeVar("T")
+Step: TypeAlias = Generator[Intent, Reply, T]
+"""A piece of the protocol: it yields intents, is sent one reply for each, and returns what came of it."""
+
+
+def fence(pod: Pod) -> FencePod:
+    """Return the intent that fences the pod in exactly this version; the mark is new each time, or nothing would be written."""
+    metadata = pod.metadata
+    version = metadata.resource_version
+    return FencePod(metadata.namespace, metadata.name, metadata.uid, version, mark=version)

@@ -1,0 +1,55 @@
+"""What bind is asked for, and what can come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+
+class Failure(StrEnum):
+    """Why a pod was not bound, in words that metrics can count."""
+
+    NOT_SYNCED = "not-synced"
+    POD_GONE = "pod-gone"
+    POD_DELETED = "pod-deleted"
+    POD_ENDED = "pod-ended"
+    BOUND_ELSEWHERE = "bound-elsewhere"
+    NO_RECORD = "no-record"
+    BAD_REQUEST = "bad-request"
+    NODE_GONE = "node-gone"
+    NO_FIT = "no-fit"
+    LEDGER_FULL = "ledger-full"
+    REFUSED = "refused"
+    CONFLICT = "conflict"
+    NO_ANSWER = "no-answer"
+
+
+@dataclass(frozen=True, slots=True)
+class BindTarget:
+    """What kube-scheduler asks for."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The pod is on the node: the API server said so."""
+
+    containers: Mapping[str, tuple[str, ...]]
+    """Container → GPUs; empty for a pod that asks for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotBound:
+    """The pod is not on the node, or nobody knows; kube-scheduler will try again."""
+
+    failure: Failure
+    message: str
+
+
+Outcome: TypeAlias = Bound | NotBound
