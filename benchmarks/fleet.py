@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from agent.discovery import Report
+from agent.publish import Publication
 from benchmarks.client import MERGE_PATCH, ApiClient, Json
 from topology import keys
 from topology.catalog import machine
-from topology.codec import digest, encode_status, encode_topology
 from topology.model import NodeTopology
 from topology.records import (
     Claim,
@@ -54,15 +55,15 @@ def fleet(machines: Mapping[str, int]) -> tuple[SimulatedNode, ...]:
 
 
 def agent_annotations(topology: NodeTopology) -> dict[str, str]:
-    """Return what an agent writes on a node where all is well and nothing runs."""
-    text = encode_topology(topology)
-    status = NodeStatus(generation=1, gpus=tuple(GpuStatus(gpu.uuid) for gpu in topology.gpus))
-    return {
-        keys.TOPOLOGY: text,
-        keys.TOPOLOGY_DIGEST: digest(text),
-        keys.STATUS: encode_status(status),
-        keys.OBSERVED: encode_observed(Observed({})),
-    }
+    """Return what an agent writes on a new node where all is well and nothing runs."""
+    status = NodeStatus(generation=0, gpus=tuple(GpuStatus(gpu.uuid) for gpu in topology.gpus))
+    publication = Publication(random=lambda: 0.5, refresh_seconds=300)
+    publication.learned({}, now=0)
+    patch = publication.patch(Report(topology, status), now=0)
+    assert patch is not None, "a new node's agent has everything to say"
+    if patch.refused is not None:
+        raise patch.refused
+    return {**patch.annotations, keys.OBSERVED: encode_observed(Observed({}))}
 
 
 def node_object(node: SimulatedNode) -> Json:
