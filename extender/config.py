@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from topology import keys
+from topology.value import Weights
 
 API_VERSION: Final = "config.gputopo.dev/v1alpha1"
 KIND: Final = "ExtenderConfiguration"
@@ -112,12 +113,19 @@ class Scheduling(_Section):
     resource: str = keys.GPU_RESOURCE
     candidates: int = Field(default=16, ge=0)
     """Nodes that filter passes on; 0: all that fit, 1: pin."""
-    loss_weight: float = Field(default=1.0, ge=0)
-    """λ: how much the value that a placement destroys weighs against what the pod gains."""
+    foresight: float = Field(default=Weights().foresight, ge=0)
+    """λ: how much the value that a placement destroys weighs against what the pod gains; 0 looks at this pod alone."""
+    demand: dict[int, float] = Field(default=dict(Weights().demand), min_length=1)
+    """The pods still to come: share by GPUs asked for."""
     hold: Duration = 30.0
     """How long the predicted winner's GPUs are kept from other pods between prioritize and bind."""
     bind_deadline: Duration = 3.0
     """Must be shorter than the scheduler's `httpTimeout`."""
+
+    @property
+    def weights(self) -> Weights:
+        """λ and demand, as the plan takes them."""
+        return Weights(self.foresight, tuple(sorted(self.demand.items())))
 
 
 class Watch(_Section):
@@ -143,7 +151,7 @@ class Watch(_Section):
 class Reconcile(_Section):
     """How claims without a pod are taken back."""
 
-    interval: Duration = 2.0
+    interval: Duration = 1.0
     orphan_after: Duration = 60.0
     """A claim of an unbound pod that nobody renewed for this long is fenced and dropped."""
 

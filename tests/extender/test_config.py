@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.config import ConfigError, ExtenderConfiguration, load
+from topology.value import Weights
 
 HEADER = "apiVersion: config.gputopo.dev/v1alpha1\nkind: ExtenderConfiguration\n"
 
@@ -32,7 +33,7 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None
     environment = {"GPUTOPO_SCHEDULING_CANDIDATES": "2", "GPUTOPO_SCHEDULING_BIND_DEADLINE": "2s"}
     scheduling = load(file, environment, {"scheduling.candidates": "3"}).scheduling
     assert (scheduling.candidates, scheduling.bind_deadline, scheduling.hold) == (3, 2.0, 1.0)
-    assert scheduling.loss_weight == ExtenderConfiguration().scheduling.loss_weight
+    assert scheduling.weights == Weights()
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,7 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None
         ("listen: {host: 10.0.0.1}", "listen: not a loopback address; see plaintextBeyondLoopback"),
         ("listen: {plaintext_beyond_loopback: true}", "listen.plaintext_beyond_loopback: unknown key"),
         ("limits: {bindBody: many}", "limits.bindBody: "),
+        ("scheduling: {demand: {many: 1}}", "scheduling.demand.many"),
         ("listen: [", "while parsing"),
     ],
 )

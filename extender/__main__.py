@@ -1,0 +1,70 @@
+"""`gputopo-extender`: read the configuration, then serve until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+import uvloop
+
+from extender import config as configuration
+from extender import logs
+from extender.reflector import Unavailable
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+log = structlog.get_logger("extender")
+
+
+@app.command(help=__doc__)
+def run(
+    config: Annotated[Path | None, typer.Option(help="An ExtenderConfiguration; defaults where not given.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting: listen.port=9000.")
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the configuration in force, and end.")
+    ] = False,
+) -> None:
+    """Exit 0 when stopped by a signal, 1 when something broke, 2 when the configuration is wrong."""
+    try:
+        overrides = dict(_pair(setting) for setting in settings or ())
+        effective = configuration.load(config, os.environ, overrides)
+    except configuration.ConfigError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from error
+    if print_config:
+        print(effective.to_yaml(), end="")
+        return
+    logs.start(effective.log.level, effective.log.format)
+    from extender.server import serve
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(effective))
+    except (OSError, Unavailable) as error:
+        log.error("cannot start", reason=str(error))
+        raise typer.Exit(1) from error
+    except ExceptionGroup as group:
+        log.critical("died", exc_info=group)
+        raise typer.Exit(1) from group
+
+
+def _pair(setting: str) -> tuple[str, str]:
+    key, equals, value = setting.partition("=")
+    if not equals:
+        raise configuration.ConfigError(f"--set {setting}: not KEY=VALUE")
+    return key, value
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

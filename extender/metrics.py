@@ -1,0 +1,91 @@
+"""What Prometheus scrapes: times and verdicts as they happen, the state of the cluster when it asks.
+
+No label ever holds the name of a pod, a node or a GPU; every series exists from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+VERBS: Final = ("filter", "prioritize", "bind")
+BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+Figures = Mapping[str, float]
+"""Gauge name, without the prefix → value."""
+
+
+class Metrics:
+    """The series of one extender, in a registry of their own."""
+
+    def __init__(self, config_digest: str) -> None:
+        self._registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "gputopo_extender_request_duration_seconds",
+            "Time from the first byte of a verb's body to its answer.",
+            ["verb"],
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        self._verdicts = Counter(
+            "gputopo_verdicts", "Answers of the verbs by what they said.", ["verb", "reason"], registry=self._registry
+        )
+        self._replies = Counter(
+            "gputopo_api_requests",
+            "What the protocol asked of the Kubernetes API, and what came back.",
+            ["intent", "reply"],
+            registry=self._registry,
+        )
+        build = Info("gputopo_build", "Version and configuration of this process.", registry=self._registry)
+        build.info({"version": version("gputopo"), "config": config_digest})
+        self._timers = {verb: self._seconds.labels(verb) for verb in VERBS}
+
+    def answered(self, verb: str, reason: str, seconds: float) -> None:
+        """Count one answer of a verb."""
+        self._timers[verb].observe(seconds)
+        self._verdicts.labels(verb, reason).inc()
+
+    def replied(self, intent: str, reply: str) -> None:
+        """Count one reply of the Kubernetes API."""
+        self._replies.labels(intent, reply).inc()
+
+    def watch(self, read: Callable[[], Figures]) -> None:
+        """Ask `read` for the gauges of `GAUGES` whenever somebody scrapes."""
+        self._registry.register(_Gauges(read))
+
+    def exposition(self) -> bytes:
+        """Return all series in the text format."""
+        return generate_latest(self._registry)
+
+
+GAUGES: Final = {
+    "nodes": "Nodes with a GPU topology.",
+    "nodes_closed": "Nodes none of whose GPUs may be given away, for a reason that `inspect` tells.",
+    "gpus": "GPUs of all nodes.",
+    "gpus_free": "GPUs that are healthy and that nobody holds.",
+    "nodes_unsettled": "Nodes with a claim whose pod does not run there, or not yet.",
+    "assumed_placements": "Pods between prioritize and bind for which GPUs are held.",
+    "pods": "Pods in the cache: those that ask for GPUs.",
+    "watch_silence_seconds": "Since the API server was last heard, on the quieter of the two watches.",
+    "events_dropped": "Events that were not posted.",
+}
+
+
+class _Gauges(Collector):
+    def __init__(self, read: Callable[[], Figures]) -> None:
+        self._read = read
+
+    def describe(self) -> Iterable[Metric]:
+        return [GaugeMetricFamily(f"gputopo_{name}", text) for name, text in GAUGES.items()]
+
+    def collect(self) -> Iterable[Metric]:
+        figures = self._read()
+        for name, text in GAUGES.items():
+            if name in figures:
+                yield GaugeMetricFamily(f"gputopo_{name}", text, value=figures[name])

@@ -1,0 +1,228 @@
+"""One extender at work: caches fed by two watches, verbs that read them, binds and releases that write.
+
+Everything runs on one event loop, so the state needs no lock. Binds to one node follow each other here; safety does not depend
+on that, only the time that would be lost on conflicts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+from weakref import WeakValueDictionary
+
+import structlog
+
+from extender import events
+from extender.bind import bind
+from extender.clock import Instant
+from extender.config import ExtenderConfiguration
+from extender.driver import drive
+from extender.intents import Intent, Reply
+from extender.kube import KubeApi
+from extender.metrics import Figures, Metrics
+from extender.node_view import mask_of
+from extender.objects import Node, Pod
+from extender.outcome import BindTarget, Bound, Failure, NotBound, Outcome
+from extender.reflector import Reflector, Timing
+from extender.release import Attention, Task, release
+from extender.state import ClusterState
+from extender.verbs import filter_nodes, prioritize_nodes
+from extender.wire import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderFilterResult,
+    HostPriority,
+)
+from topology.records import PlacementRecord
+
+RELEASES_AT_ONCE = 8
+
+log = structlog.get_logger(__name__)
+
+
+def now() -> Instant:
+    """Return this moment on both clocks."""
+    return Instant(time.monotonic(), time.time())
+
+
+class Extender:
+    """All of one process but its sockets to kube-scheduler; at work while the context is open."""
+
+    def __init__(self, config: ExtenderConfiguration, api: KubeApi) -> None:
+        self.config = config
+        self.state = ClusterState(resource=config.scheduling.resource, weights=config.scheduling.weights)
+        self.metrics = Metrics(config.digest)
+        self.metrics.watch(self.figures)
+        self._api = api
+        self._events = events.EventRecorder(api.send)
+        self._attention = Attention(orphan_seconds=config.reconcile.orphan_after)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._reflectors = self._watches()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> Self:
+        """Start watching; nothing is decided before both lists have arrived."""
+        work: dict[str, Coroutine[Any, Any, None]] = {
+            f"{reflector.name}-watch": reflector.run() for reflector in self._reflectors
+        }
+        work |= {"events": self._events.run(), "reconcile": self._reconcile()}
+        self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop everything; whatever was under way is in the API, or was never there."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def synced(self) -> None:
+        """Wait until both lists have arrived, then derive all there is to derive."""
+        await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))
+        self.state.refresh()
+
+    async def failure(self) -> None:
+        """Wait until something dies that should run for ever, and raise what it died of."""
+        await asyncio.gather(*self._tasks.values())
+
+    def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
+        """Answer which of the nodes may take the pod."""
+        limits = self.config.scheduling
+        result = filter_nodes(self.state, args, now(), candidates=limits.candidates, hold_seconds=limits.hold)
+        if not result.node_names and not result.error:
+            self._events.record(events.unsatisfied(_named(args.pod), _most_common(result)))
+        return result
+
+    def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+        """Score the nodes that are left."""
+        return prioritize_nodes(self.state, args, now(), hold_seconds=self.config.scheduling.hold)
+
+    async def bind(self, args: ExtenderBindingArgs) -> Outcome:
+        """Bind a pod to a node, with exact GPUs, by the deadline or not at all."""
+        target = BindTarget(args.pod_namespace, args.pod_name, args.pod_uid, args.node)
+        seconds = self.config.scheduling.bind_deadline
+        deadline = now().monotonic + seconds
+        turn = self._turn(target.node)
+        try:
+            await asyncio.wait_for(turn.acquire(), seconds)
+        except TimeoutError:
+            return NotBound(Failure.NO_ANSWER, "other binds to the node took all the time")
+        try:
+            outcome = await drive(bind(self.state, target, now, deadline=deadline), self._execute, now, deadline)
+        finally:
+            turn.release()
+        if isinstance(outcome, Bound):
+            self._tell(target, outcome)
+        return outcome
+
+    def life(self) -> dict[str, str | None]:
+        """Return every task, and what it died of; a dead one is cured by a restart only."""
+        return {name: _cause_of_death(task) for name, task in self._tasks.items()}
+
+    def readiness(self) -> dict[str, str | None]:
+        """Return every condition for being asked, and what is missing."""
+        return {f"{reflector.name}-watch": self._complaint(reflector) for reflector in self._reflectors}
+
+    def figures(self) -> Figures:
+        """Return the gauges as they are now; cost grows with the shapes of nodes, not with the nodes."""
+        state, clock = self.state, asyncio.get_running_loop()
+        shapes = [(shape, len(names)) for shape, names in state.shapes.items() if shape.topology_class]
+        sizes = [(len(shape.topology_class.node), count) for shape, count in shapes if shape.topology_class]
+        return {
+            "nodes": sum(count for _, count in shapes),
+            "nodes_closed": sum(count for shape, count in shapes if shape.closed),
+            "gpus": sum(size * count for size, count in sizes),
+            "gpus_free": sum(shape.free.bit_count() * count for shape, count in shapes),
+            "nodes_unsettled": len(state.unsettled),
+            "assumed_placements": len(state.holds),
+            "pods": len(state.pods),
+            "watch_silence_seconds": max(clock.time() - reflector.heard_at for reflector in self._reflectors),
+            "events_dropped": self._events.dropped,
+        }
+
+    def _watches(self) -> tuple[Reflector[Node], Reflector[Pod]]:
+        watch = self.config.watch
+        timing = Timing(watch.silence, watch.backoff, watch.max_backoff, watch.max_line)
+        resource = partial(
+            self._api.resource, page_size=watch.page_size, stream_seconds=watch.stream, max_page_bytes=watch.max_page
+        )
+        return (
+            Reflector("nodes", resource("/api/v1/nodes"), Node, self.state.nodes, timing=timing),
+            Reflector("pods", resource("/api/v1/pods"), Pod, self.state.pods, keep=self._asks_for_gpus, timing=timing),
+        )
+
+    def _asks_for_gpus(self, pod: Pod) -> bool:
+        """Whether the state needs the pod at all; most of a cluster's pods end here."""
+        resource = self.config.scheduling.resource
+        return any(
+            resource in (container.resources.limits or ()) or resource in (container.resources.requests or ())
+            for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
+        )
+
+    async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:
+        reply = await self._api.execute(intent, timeout_seconds)
+        self.metrics.replied(type(intent).__name__, type(reply).__name__)
+        return reply
+
+    async def _reconcile(self) -> None:
+        """Take back what is proven free, round by round."""
+        await self.synced()
+        room = asyncio.Semaphore(RELEASES_AT_ONCE)
+        while True:
+            tasks = self._attention.due(self.state, now().monotonic)
+            await asyncio.gather(*(self._release(task, room) for task in tasks))
+            await asyncio.sleep(self.config.reconcile.interval)
+
+    async def _release(self, task: Task, room: asyncio.Semaphore) -> None:
+        async with room, self._turn(task.node):
+            deadline = now().monotonic + self.config.scheduling.bind_deadline
+            try:
+                dropped = await drive(release(self.state, task), self._execute, now, deadline)
+            except Exception:  # one node's trouble must not keep the GPUs of all others
+                log.exception("release failed", node=task.node)
+                return
+        for claim in dropped:
+            log.info("released", node=task.node, gpu=claim.gpu, pod=f"{claim.namespace}/{claim.name}", uid=claim.uid)
+
+    def _turn(self, node: str) -> asyncio.Lock:
+        return self._turns.setdefault(node, asyncio.Lock())
+
+    def _tell(self, target: BindTarget, bound: Bound) -> None:
+        """Record what several GPUs are worth together; one GPU is no news."""
+        view, gpus = self.state.views.get(target.node), {gpu for gpus in bound.containers.values() for gpu in gpus}
+        if view is None or view.shape.topology_class is None or len(gpus) < 2 or not gpus.issubset(view.uuids):
+            return
+        bandwidth, affinity = view.shape.topology_class.predict(mask_of(view.uuids, gpus))
+        record = PlacementRecord(bound.containers, affinity, bandwidth)
+        self._events.record(
+            events.placed(events.PodName(target.namespace, target.name, target.uid), target.node, record)
+        )
+
+    def _complaint(self, reflector: Reflector[Node] | Reflector[Pod]) -> str | None:
+        if not reflector.synced.is_set():
+            return f"not listed yet: {reflector.trouble}"
+        if reflector.denied:
+            return f"denied: {reflector.trouble}"
+        silence = asyncio.get_running_loop().time() - reflector.heard_at
+        return f"silent for {silence:.0f} s" if silence > 2 * self.config.watch.silence else None
+
+
+def _most_common(result: ExtenderFilterResult) -> str:
+    refusals = [*(result.failed_nodes or {}).values(), *(result.failed_and_unresolvable_nodes or {}).values()]
+    return "; ".join(f"{count} nodes: {reason}" for reason, count in Counter(refusals).most_common(3))
+
+
+def _named(pod: Pod) -> events.PodName:
+    return events.PodName(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+
+
+def _cause_of_death(task: asyncio.Task[None]) -> str | None:
+    if not task.done():
+        return None
+    return "cancelled" if task.cancelled() else repr(task.exception())
