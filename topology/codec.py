@@ -1,8 +1,8 @@
 """The node annotations that the agent writes: topology and status, to text and back.
 
-What most parts share is said once: `every_gpu` holds what all GPUs have in common, `other_pairs` and `other_nic_pairs` the
-path of all pairs that are not listed. A whole 8-GPU machine fits into 4 KiB that way and stays readable. `null` and absence
-mean "unknown". Pairs that carry NVLinks of their own are always listed.
+What most parts share is said once: `every_gpu` and `every_pair` hold what all have in common, `other_pairs` and
+`other_nic_pairs` the path of all pairs that are not listed. A whole 8-GPU machine fits into 4 KiB that way and stays readable.
+`null` and absence mean "unknown". Pairs that carry NVLinks of their own are always listed.
 """
 
 from __future__ import annotations
@@ -51,9 +51,14 @@ class _Gpu(_GpuTraits):
     numa_node: NumaNode | None = None
 
 
-class _Pair(Schema):
-    path: Path | None = None
+class _PairTraits(Schema):
+    """What pairs of one node usually have in common."""
+
     p2p: bool | None = None
+
+
+class _Pair(_PairTraits):
+    path: Path | None = None
     reason: Text | None = None
 
 
@@ -83,6 +88,7 @@ NicPair = Annotated[list[Annotated[int, Field(ge=0, lt=MAX_NICS)]], Field(min_le
 class _Topology(Schema):
     gpus: list[_Gpu] = Field(max_length=MAX_GPUS)
     every_gpu: _GpuTraits = _GpuTraits()
+    every_pair: _PairTraits = _PairTraits()
     links: list[_Link] = Field(default_factory=list)
     other_pairs: _Pair | None = None
     nics: list[_Nic] = Field(default_factory=list, max_length=MAX_NICS)
@@ -129,7 +135,7 @@ def decode_topology(text: str | bytes) -> NodeTopology:
         cpu_model=payload.cpu_model,
     )
     # The model has now checked the listed links under the positions that the payload gives them.
-    return replace(node, links=_all_links(node, payload.other_pairs))
+    return replace(node, links=_all_links(node, payload))
 
 
 def digest(text: str) -> str:
@@ -192,31 +198,36 @@ def _facts(link: Link) -> dict[str, Any]:
 
 
 def _encode_links(node: NodeTopology) -> dict[str, Any]:
-    plain = [_facts(link) for link in node.pairs.values() if not link.nvlinks]
+    payload: dict[str, Any] = {}
+    pairs = list(node.pairs.values())
+    p2p = {link.p2p for link in pairs}
+    if len(pairs) > 1 and len(p2p) == 1 and None not in p2p:
+        payload["every_pair"] = {"p2p": pairs[0].p2p}
+        pairs = [replace(link, p2p=None) for link in pairs]
+    plain = [_facts(link) for link in pairs if not link.nvlinks]
     folded: dict[str, Any] = {}
     if all(plain):  # only when something is known of every pair may some be left out
         folded = dict(next(iter(Counter(tuple(facts.items()) for facts in plain).most_common(1)), ((), 0))[0])
-    links = []
-    for link in node.pairs.values():
-        if link.nvlinks:
-            links.append({"a": link.a, "b": link.b, "nvlinks": link.nvlinks} | _facts(link))
-        elif _facts(link) != folded:
-            links.append({"a": link.a, "b": link.b} | _facts(link))
-    return {"links": links} | ({"other_pairs": folded} if folded else {})
+    payload["links"] = [
+        {"a": link.a, "b": link.b} | ({"nvlinks": link.nvlinks} if link.nvlinks else {}) | _facts(link)
+        for link in pairs
+        if link.nvlinks or _facts(link) != folded
+    ]
+    return payload | ({"other_pairs": folded} if folded else {})
 
 
 def _decode_link(link: _Link) -> Link:
     return Link(link.a, link.b, link.nvlinks, _path(link.path), link.p2p, link.reason)
 
 
-def _all_links(node: NodeTopology, other: _Pair | None) -> tuple[Link, ...]:
+def _all_links(node: NodeTopology, payload: _Topology) -> tuple[Link, ...]:
+    other, shared = payload.other_pairs or _Pair(), payload.every_pair.p2p
     listed = {(link.a, link.b): link for link in node.links}
     every = []
     for a, b in combinations((gpu.index for gpu in node.gpus), 2):
-        link = listed.get((a, b)) or (Link(a, b, 0, _path(other.path), other.p2p, other.reason) if other else None)
-        if link and link != Link(a, b):
-            every.append(link)
-    return tuple(every)
+        link = listed.get((a, b)) or Link(a, b, 0, _path(other.path), other.p2p, other.reason)
+        every.append(link if link.p2p is not None else replace(link, p2p=shared))
+    return tuple(link for link in every if link != Link(link.a, link.b))
 
 
 def _path(name: Path | None) -> PciePath | None:
@@ -298,11 +309,14 @@ def _decode_nic(payload: _Topology, position: int, between: Mapping[tuple[int, i
     return Nic(nic.name, nic.device, nic.pci, nic.numa_node, tuple(sorted(paths.items())), tuple(nic_paths))
 
 
-class _GpuStatus(Schema):
+class _StatusTraits(Schema):
+    mig_enabled: bool | None = None
+
+
+class _GpuStatus(_StatusTraits):
     healthy: bool
     reasons: list[Text] = Field(default_factory=list)
     memory_used_gib: Annotated[int, Field(ge=0, le=2**20)] | None = None
-    mig_enabled: bool | None = None
 
 
 class _LinkFault(Schema):
@@ -313,6 +327,7 @@ class _LinkFault(Schema):
 
 class _Status(Schema):
     generation: Count
+    every_gpu: _StatusTraits = _StatusTraits()
     gpus: dict[Uuid, _GpuStatus] = Field(default_factory=dict, max_length=MAX_GPUS)
     link_faults: list[_LinkFault] = Field(default_factory=list)
     reasons: list[Text] = Field(default_factory=list)
@@ -320,6 +335,8 @@ class _Status(Schema):
 
 def encode_status(status: NodeStatus) -> str:
     """Return the canonical text; GPUs by UUID, link faults by GPU and link; raises `PayloadError`."""
+    modes = {gpu.mig_enabled for gpu in status.gpus}
+    shared = modes.pop() if len(status.gpus) > 1 and len(modes) == 1 else None
     gpus: dict[str, Any] = {}
     for gpu in sorted(status.gpus, key=lambda gpu: gpu.uuid):
         if gpu.uuid in gpus:
@@ -329,10 +346,13 @@ def encode_status(status: NodeStatus) -> str:
                 "healthy": gpu.healthy,
                 "reasons": list(gpu.reasons) or None,
                 "memory_used_gib": gpu.memory_used_gib,
-                "mig_enabled": gpu.mig_enabled,
+                "mig_enabled": gpu.mig_enabled if shared is None else None,
             }
         )
-    payload: dict[str, Any] = {"generation": status.generation, "gpus": gpus}
+    payload: dict[str, Any] = {"generation": status.generation}
+    if shared is not None:
+        payload["every_gpu"] = {"mig_enabled": shared}
+    payload["gpus"] = gpus
     if status.link_faults:
         faults = sorted(status.link_faults, key=lambda fault: (fault.gpu, fault.link))
         payload["link_faults"] = [{"gpu": f.gpu, "link": f.link, "reason": f.reason} for f in faults]
@@ -344,11 +364,12 @@ def encode_status(status: NodeStatus) -> str:
 def decode_status(text: str | bytes) -> NodeStatus:
     """Return the status, GPUs by UUID; raises `PayloadError`."""
     payload = read(_Status, text)
+    shared = payload.every_gpu.model_dump(exclude_unset=True)
+    gpus = {uuid: shared | gpu.model_dump(exclude_unset=True) for uuid, gpu in sorted(payload.gpus.items())}
     return NodeStatus(
         generation=payload.generation,
         gpus=tuple(
-            GpuStatus(uuid, gpu.healthy, tuple(gpu.reasons), gpu.memory_used_gib, gpu.mig_enabled)
-            for uuid, gpu in sorted(payload.gpus.items())
+            GpuStatus(uuid, **said | {"reasons": tuple(said.get("reasons", ()))}) for uuid, said in gpus.items()
         ),
         link_faults=tuple(LinkFault(fault.gpu, fault.link, fault.reason) for fault in payload.link_faults),
         reasons=tuple(payload.reasons),

@@ -194,21 +194,15 @@ def _rows(node: NodeTopology, numas: list[_Numa]) -> list[list[_Numa]]:
     count = len(node.gpus)
     if count <= 4 or (count <= 8 and not _crosses(node)):
         return [numas] if numas else []
-    upper: list[_Numa] = []
-    lower: list[_Numa] = []
-    room = (count + 1) // 2
-    for numa in numas:
-        inside = list(numa.root.positions())
-        if len(inside) <= room:
-            upper.append(numa)
-        elif room and len(numas) == 1:
-            upper.append(replace(numa, root=_group(node, PciePath.SYS, inside[:room])))
-            lower.append(replace(numa, root=_group(node, PciePath.SYS, inside[room:])))
-        else:
-            lower.append(numa)
-            inside = [0] * room
-        room -= min(room, len(inside))
-    return [upper, lower] if lower else [upper]
+    half = (count + 1) // 2
+    if len(numas) == 1:
+        inside = list(numas[0].root.positions())
+        return [[replace(numas[0], root=_group(node, PciePath.SYS, part))] for part in (inside[:half], inside[half:])]
+    upper, lower, filled = [numas[0]], list[_Numa](), len(list(numas[0].root.positions()))
+    for numa in numas[1:]:
+        filled += len(list(numa.root.positions()))
+        (upper if filled <= half else lower).append(numa)
+    return [upper, lower]
 
 
 def _crosses(node: NodeTopology) -> bool:

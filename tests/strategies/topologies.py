@@ -94,3 +94,46 @@ def topologies(draw: st.DrawFn, min_gpus: int = 0, max_gpus: int = 8) -> NodeTop
         cpu_vendor=draw(st.none() | st.sampled_from(("intel", "amd", "arm", "power9"))),
         cpu_model=draw(st.none() | texts),
     )
+
+
+@st.composite
+def matrix_topologies(draw: st.DrawFn) -> NodeTopology:
+    """Any node of which a matrix carries everything: one cell for each pair, no UUIDs, models or addresses."""
+    count = draw(st.integers(1, 6))
+    indexes = tuple(sorted(draw(st.sets(st.integers(0, 31), min_size=count, max_size=count))))
+    shown = st.sampled_from([path for path in PciePath if path is not PciePath.INTERNAL])
+    switch_links = draw(st.sampled_from((0, 10, 12, 18))) if count > 2 else 0
+    every = []
+    for a, b in combinations(indexes, 2):
+        # At most three links a pair: five pairs stay below the eighteen that a GPU can have.
+        nvlinks = 0 if switch_links else draw(st.integers(0, 3))
+        every.append(Link(a, b, nvlinks=nvlinks, path=None if nvlinks or switch_links else draw(shown)))
+    names = [f"NIC{number}" for number in range(draw(st.integers(0, 3)))]
+    between = {pair: draw(shown) for pair in combinations(names, 2)}
+    return NodeTopology(
+        gpus=tuple(_matrix_gpu(draw, index, switch_links) for index in indexes),
+        links=tuple(link for link in every if link != Link(link.a, link.b)),
+        nics=tuple(
+            Nic(
+                name,
+                device=draw(st.none() | st.just(f"mlx5_{name[3:]}")),
+                paths=tuple((index, draw(shown)) for index in indexes),
+                nic_paths=tuple((o, between[min(name, o), max(name, o)]) for o in names if o != name),
+            )
+            for name in names
+        ),
+    )
+
+
+def _matrix_gpu(draw: st.DrawFn, index: int, switch_links: int) -> Gpu:
+    affinity = draw(st.none() | st.sampled_from(("0,3-9", "1,19-25,27-33", "7-8")))
+    return Gpu(
+        index,
+        uuid=f"GPU-{index}",
+        model="unknown",
+        numa_node=int(affinity[0]) if affinity else draw(numa_nodes),
+        numa_affinity=affinity,
+        cpu_affinity=draw(cpu_lists),
+        switch_links=switch_links,
+        memory_numa_node=draw(st.none() | st.integers(0, 255)),
+    )
