@@ -1,0 +1,29 @@
+"""`python -m tests.manifests` writes manifests/rendered anew; with `--check` it only says whether that would change it."""
+
+import sys
+
+from tests.manifests.helm import HelmUnavailable
+from tests.manifests.rendered import outdated, write
+
+
+def main(arguments: list[str]) -> int:
+    """Return the exit status: 0 when the copy is true or could not be checked, 1 when it is not, 2 for bad usage."""
+    try:
+        match arguments:
+            case []:
+                write()
+            case ["--check"]:
+                if names := outdated():
+                    print(f"manifests/rendered/{', '.join(names)}: not what the chart gives; run `make manifests`")
+                    return 1
+            case _:
+                print("usage: python -m tests.manifests [--check]", file=sys.stderr)
+                return 2
+    except HelmUnavailable as reason:
+        print(f"manifests/rendered not {'checked' if arguments else 'written'}: {reason}", file=sys.stderr)
+        return 0 if arguments else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,43 @@
+"""The objects of the rendered copy, found by kind and name."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from tests.manifests.rendered import FOLDER
+
+Json = dict[str, Any]
+
+
+def all_objects() -> Iterator[Json]:
+    """Yield every object that `kubectl apply -k` would send."""
+    for name in yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]:
+        yield from yaml.safe_load_all((FOLDER / name).read_text())
+
+
+def of_kind(*kinds: str) -> list[Json]:
+    """Return all objects of these kinds."""
+    return [found for found in all_objects() if found["kind"] in kinds]
+
+
+def named(kind: str, name: str) -> Json:
+    """Return the one object of that kind and name."""
+    (found,) = (found for found in of_kind(kind) if found["metadata"]["name"] == name)
+    return found
+
+
+def file_of(config_map: str, key: str) -> str:
+    """Return the text of one file in a ConfigMap."""
+    text: str = named("ConfigMap", config_map)["data"][key]
+    return text
+
+
+def pod_specs() -> list[Json]:
+    """Return the pod specs of all workloads."""
+    return [workload["spec"]["template"]["spec"] for workload in of_kind("DaemonSet", "Deployment")]
+
+
+def containers(spec: Json) -> list[Json]:
+    """Return all containers of a pod spec, sidecars too."""
+    return [*spec.get("initContainers", ()), *spec["containers"]]

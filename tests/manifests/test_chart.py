@@ -1,0 +1,101 @@
+"""What the chart makes of values: it renders what was asked for, or refuses with advice."""
+
+import re
+
+import pytest
+import yaml
+
+from tests.manifests.helm import CHART, HelmRefused, helm
+from tests.manifests.rendered import outdated
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("helm_is_here")]
+
+
+def render(*settings: str, cluster: str = "v1.36.2", namespace: str = "gputopo-system") -> str:
+    values = [word for setting in ("image.repository=gputopo", *settings) for word in ("--set", setting)]
+    return helm("template", "gputopo", CHART, "--namespace", namespace, "--kube-version", cluster, *values)
+
+
+def images(rendered: str) -> set[str]:
+    return set(re.findall(r"image: (\S+)", rendered))
+
+
+def test_rendered_copy_is_what_the_chart_gives() -> None:
+    """`make manifests` would change nothing."""
+    assert outdated() == []
+
+
+def test_chart_passes_helms_own_checks() -> None:
+    """No error and no warning."""
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHART, "-n", "x", "--set", "image.repository=gputopo")
+
+
+def test_scheduler_has_the_version_of_the_cluster() -> None:
+    """What a provider appends to the version is no part of the image's tag."""
+    rendered = render(cluster="v1.30.4-eks-a737599")
+    assert images(rendered) == {"gputopo:0.1.0", "registry.k8s.io/kube-scheduler:v1.30.4"}
+
+
+def test_digest_wins_over_tag() -> None:
+    """A digest is exact, so the tag beside it says nothing more."""
+    digest = f"sha256:{'0' * 64}"
+    assert f"gputopo@{digest}" in images(render(f"image.digest={digest}", "image.tag=v9"))
+
+
+def test_settings_of_the_user_join_those_of_the_chart() -> None:
+    """`extender.config` adds to the configuration that the chart writes."""
+    assert re.search(
+        r"scheduling:\n +bindDeadline: 3s\n +candidates: 4\n", render("extender.config.scheduling.candidates=4")
+    )
+
+
+def test_gpus_can_be_asked_for_by_mounts() -> None:
+    """For toolkits that ignore the variable in unprivileged pods."""
+    rendered = render("agent.deviceListStrategy=volume-mounts")
+    assert "mountPath: /var/run/nvidia-container-devices/all" in rendered
+    assert "value: all" not in rendered
+
+
+def test_single_replica_needs_no_disruption_budget() -> None:
+    """A budget for one pod would block every drain, or mean nothing."""
+    assert "PodDisruptionBudget" in render()
+    assert "PodDisruptionBudget" not in render("scheduler.replicas=1")
+
+
+def test_notes_print_the_stanza_of_the_configuration() -> None:
+    """What a scheduler of one's own needs is word for word what ours has."""
+    said = helm("install", "gputopo", CHART, "-n", "x", "--dry-run=client", "--set", "image.repository=gputopo")
+    configured, noted = re.findall(r"^( *)extenders:\n((?:\1 .*\n?)+)", said, re.MULTILINE)
+    assert yaml.safe_load(configured[1]) == yaml.safe_load(noted[1])
+
+
+@pytest.mark.parametrize(
+    ("setting", "advice"),
+    [
+        ("image.repository=", "build one from the Containerfile"),
+        ("image.digest=latest", "does not match pattern"),
+        ("schedulerName=default-scheduler", "Choose another name"),
+        ("scheduler.image.tag=v1.37.0", "must have the minor version of the API server"),
+        ("scheduler.image.tag=v1.34.1", "must have the minor version of the API server"),
+        ("scheduler.httpTimeoutSeconds=2", "minimum: got 2, want 5"),
+        ("extender.bindDeadlineSeconds=5", "must be longer than extender.bindDeadlineSeconds"),
+        ("extender.config.listen.host=0.0.0.0", "/extender/config/listen"),
+        ("agent.privileged=true", "additional properties 'privileged' not allowed"),
+    ],
+)
+def test_misuse_is_refused_with_advice(setting: str, advice: str) -> None:
+    """Nothing is installed that could not work."""
+    with pytest.raises(HelmRefused, match=re.escape(advice)):
+        render(setting)
+
+
+def test_default_namespace_is_refused() -> None:
+    """Whoever forgets `--namespace` gets told."""
+    with pytest.raises(HelmRefused, match="--namespace gputopo-system --create-namespace"):
+        render(namespace="default")
+
+
+def test_older_kubernetes_is_refused() -> None:
+    """The protocol needs what 1.30 repaired."""
+    with pytest.raises(HelmRefused, match=r"requires kubeVersion: >=1\.30"):
+        render(cluster="v1.29.9")

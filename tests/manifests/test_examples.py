@@ -1,0 +1,74 @@
+"""Every example asks for what its comment says, and says no more than that."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.manifests.helm import MANIFESTS
+from topology.links import Affinity
+from topology.request import Communication, GpuRequest, NicAffinity, PodRequest, parse_pod
+
+EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
+
+MANY = GpuRequest(gpus=4, preferred=Affinity.NVLINK)
+ONE = GpuRequest(gpus=1, communication=Communication.NONE)
+WISHES = {
+    "no-annotation": MANY,
+    "required-nvlink": replace(MANY, required=Affinity.NVLINK),
+    "required-pcie-switch": replace(MANY, gpus=2, required=Affinity.PCIE_SWITCH),
+    "required-numa-node": replace(MANY, gpus=2, required=Affinity.NUMA_NODE),
+    "preferred-numa-node": replace(MANY, gpus=2, preferred=Affinity.NUMA_NODE),
+    "min-bandwidth": replace(MANY, min_bandwidth_gb_per_s=200.0),
+    "relax-after": replace(MANY, gpus=8, required=Affinity.NVLINK),
+    "communication-none": replace(MANY, communication=Communication.NONE),
+    "gpu-model": replace(MANY, gpus=2, models=("*a100*", "*h100*")),
+    "min-gpu-memory": replace(ONE, min_memory_bytes=70 << 30),
+    "min-versions": replace(ONE, min_compute_capability=(9, 0), min_driver=(550, 54), min_cuda=(12, 4)),
+    "ecc-on": replace(ONE, ecc=True),
+    "nic-required": replace(MANY, gpus=2, required=Affinity.NVLINK, nic=NicAffinity.REQUIRED),
+    "several-containers": replace(MANY, required=Affinity.NVLINK),
+}
+
+
+def load(example: Path) -> dict[str, Any]:
+    pod: dict[str, Any] = yaml.safe_load(example.read_text())
+    return pod
+
+
+def request(name: str) -> PodRequest:
+    return parse_pod(load(MANIFESTS / "examples" / f"{name}.yaml"))
+
+
+def test_every_example_is_in_the_table() -> None:
+    """A new example needs a line that says what it means."""
+    assert {example.stem for example in EXAMPLES} == set(WISHES)
+
+
+@pytest.mark.parametrize("name", WISHES)
+def test_example_asks_for_what_it_says(name: str) -> None:
+    """The request parser reads exactly that wish out of the file."""
+    assert request(name).wish == WISHES[name]
+
+
+def test_relaxing_example_takes_any_eight_after_ten_minutes() -> None:
+    """Until then NVLink is a condition, from then on a wish."""
+    patient = request("relax-after")
+    assert patient.at_age(599).required is Affinity.NVLINK
+    assert patient.at_age(600) == replace(MANY, gpus=8)
+
+
+def test_containers_of_one_pod_get_neighbours_on_its_ring() -> None:
+    """The ring is cut once between two containers, so each keeps adjacent GPUs."""
+    assert request("several-containers").share_out("abcd") == {"trainer": ("a", "b", "c"), "evaluator": ("d",)}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_example_opts_in_and_begins_with_a_comment(example: Path) -> None:
+    """It is named like its file, names our scheduler, and its first line says what it asks for."""
+    pod = load(example)
+    assert pod["metadata"]["name"] == example.stem
+    assert pod["spec"]["schedulerName"] == "gputopo"
+    assert example.read_text().startswith("# ")

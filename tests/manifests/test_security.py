@@ -1,0 +1,95 @@
+"""What is installed may do what it needs and nothing else: pods are locked down, rights are counted out one by one."""
+
+from datetime import UTC, datetime
+from typing import get_args
+
+import pytest
+
+from extender.events import PodName, unsatisfied
+from extender.events import to_request as event_request
+from extender.intents import BindPod, FencePod, GetNode, GetPod, Intent, SwapLedger
+from extender.rest import Request, to_request
+from tests.manifests.objects import Json, containers, named, of_kind, pod_specs
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}
+INTENTS: list[Intent] = [
+    GetPod("team", "p"),
+    GetNode("n"),
+    SwapLedger("n", "uid", "digest", "old", "new", "7"),
+    BindPod("team", "p", "uid", "7", "n", {}),
+    FencePod("team", "p", "uid", "7", "mark"),
+]
+
+
+def right(request: Request) -> tuple[str, str]:
+    """Return the verb and resource that RBAC asks about for a request to the core group."""
+    path = request.path.partition("?")[0].removeprefix("/api/v1/").split("/")
+    resource, *rest = path[2:] if path[0] == "namespaces" else path
+    return VERBS[request.method], "/".join([resource, *rest[1:]])
+
+
+def rights(role: Json) -> set[tuple[str, str]]:
+    """Return (verb, resource) of every rule; all of them are about the core group."""
+    assert all(rule["apiGroups"] == [""] for rule in role["rules"])
+    return {(verb, resource) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+@pytest.mark.parametrize("spec", pod_specs(), ids=lambda spec: spec["serviceAccountName"])
+def test_pod_runs_as_nobody_without_the_host(spec: Json) -> None:
+    """Non-root, the runtime's seccomp profile, no namespace and no file of the host."""
+    security = spec["securityContext"]
+    assert security["runAsNonRoot"] and security["runAsUser"] > 0
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not any(spec.get(shared) for shared in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"))
+    assert all(volume.keys() == {"name", "configMap"} for volume in spec["volumes"])
+
+
+@pytest.mark.parametrize(
+    "container", [c for spec in pod_specs() for c in containers(spec)], ids=lambda container: container["name"]
+)
+def test_container_gives_up_every_privilege(container: Json) -> None:
+    """Read-only root, no capability, no escalation, a bound on its memory."""
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"]["memory"]
+
+
+def test_extender_may_do_what_its_code_asks_for_and_no_more() -> None:
+    """The role is the two watches, the intents of the protocol and the events: nothing is missing, nothing left over."""
+    assert {type(intent) for intent in INTENTS} == set(get_args(Intent))
+    event = event_request(unsatisfied(PodName("team", "p", "uid"), "why"), now=NOW)
+    watches = {(verb, resource) for verb in ("list", "watch") for resource in ("nodes", "pods")}
+    assert rights(named("ClusterRole", "gputopo-extender")) == watches | set(
+        map(right, [*map(to_request, INTENTS), event])
+    )
+
+
+def test_agent_may_read_and_patch_nodes_and_nothing_else() -> None:
+    """A stolen token of the agent shows no pod and no secret."""
+    assert rights(named("ClusterRole", "gputopo-agent")) == {("get", "nodes"), ("patch", "nodes")}
+
+
+def test_no_rule_has_a_wildcard() -> None:
+    """`*` would grow with the cluster."""
+    for role in of_kind("ClusterRole", "Role"):
+        for rule in role["rules"]:
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+
+
+def test_only_kube_schedulers_own_roles_are_borrowed() -> None:
+    """Every other binding is to a role of ours, and every subject is an account of ours."""
+    bindings = of_kind("ClusterRoleBinding", "RoleBinding")
+    ours = {role["metadata"]["name"] for role in of_kind("ClusterRole", "Role")}
+    accounts = {account["metadata"]["name"] for account in of_kind("ServiceAccount")}
+    borrowed = {"system:kube-scheduler", "system:volume-scheduler", "extension-apiserver-authentication-reader"}
+    assert {binding["roleRef"]["name"] for binding in bindings} == ours | borrowed
+    assert {subject["name"] for binding in bindings for subject in binding["subjects"]} == accounts
+
+
+def test_tokens_are_mounted_only_where_they_are_used() -> None:
+    """An account gives its token to no pod that does not ask for it."""
+    assert all(account["automountServiceAccountToken"] is False for account in of_kind("ServiceAccount"))

@@ -1,0 +1,62 @@
+"""The chart's values are its user interface: each is documented where it stands, and each has a schema."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from tests.manifests.helm import CHART
+
+VALUES = (CHART / "values.yaml").read_text()
+WHOLE = {"resources", "config", "affinity", "nodeSelector"}
+"""Objects that are one value; what is in them belongs to Kubernetes or to our programs."""
+
+
+def test_every_value_is_documented() -> None:
+    """A comment with `# --` stands above each."""
+    lines, root = VALUES.splitlines(), yaml.compose(VALUES)
+    assert isinstance(root, yaml.MappingNode)
+    assert [lines[line] for line in value_lines(root) if not documented(lines[:line])] == []
+
+
+def test_schema_knows_exactly_the_values() -> None:
+    """A value without a schema would be refused, a schema without a value is forgotten."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    del schema["properties"]["global"]  # Helm's own, for charts that include this one
+    assert described(schema, schema) == names(yaml.safe_load(VALUES))
+
+
+def value_lines(mapping: yaml.MappingNode) -> Iterator[int]:
+    """Yield the line, from 0, of every value in a mapping and the mappings below it."""
+    for key, value in mapping.value:
+        if isinstance(value, yaml.MappingNode) and key.value not in WHOLE:
+            yield from value_lines(value)
+        else:
+            yield key.start_mark.line
+
+
+def documented(lines_above: list[str]) -> bool:
+    """Whether the block of comments that ends here begins with `# --`."""
+    for line in reversed(lines_above):
+        if not line.lstrip().startswith("#"):
+            return False
+        if line.lstrip().startswith("# -- "):
+            return True
+    return False
+
+
+def names(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the tree of names in some values."""
+    return {
+        name: names(value) if isinstance(value, dict) and name not in WHOLE else {} for name, value in values.items()
+    }
+
+
+def described(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    """Return the tree of names that a part of the whole schema describes."""
+    if "$ref" in schema:
+        schema = whole["$defs"][schema["$ref"].rsplit("/", 1)[-1]]
+    return {
+        name: {} if name in WHOLE else described(below, whole) for name, below in schema.get("properties", {}).items()
+    }
