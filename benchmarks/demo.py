@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -24,9 +25,15 @@ from benchmarks.extender_process import running_extender
 from benchmarks.fleet import SimulatedNode, gpu_pod, join
 from benchmarks.scheduler_loop import Bound, SchedulerLoop, Unschedulable
 from benchmarks.stock import StockCluster, StockPlacement
+from topology import keys
 from topology.bandwidth import Bandwidth
-from topology.records import PlacementRecord
-from topology.request import GpuRequest, parse_pod
+from topology.codec import decode_topology
+from topology.links import Affinity
+from topology.placement import Placement, TopologyClass, plan
+from topology.records import PlacementRecord, decode_ledger
+from topology.request import Communication, GpuRequest, parse_pod
+
+_PLAIN_WIDTH = 132
 
 # A cluster after some weeks: small pods have nibbled at several machines.
 FLEET = (
@@ -58,12 +65,11 @@ class Arrival:
 ARRIVALS = (
     Arrival("train-a", 4),
     Arrival("notebook-a", 1),
+    Arrival("serve", 2, (("min-bandwidth", "200"),)),
     Arrival("tune-a", 2),
     Arrival("train-b", 4, (("required-affinity", "nvlink"),)),
     Arrival("sweep", 4, (("communication", "none"),)),
-    Arrival("pair-a", 2, (("gpu-model", "*A100*"),)),
-    Arrival("pair-b", 2, (("gpu-model", "*A100*"), ("required-affinity", "nvlink"))),
-    Arrival("serve", 2, (("min-bandwidth", "200"),)),
+    Arrival("pair", 2, (("gpu-model", "*A100*"), ("required-affinity", "nvlink"))),
     Arrival("notebook-b", 1),
     Arrival("train-c", 4, (("gpu-model", "*V100*"),)),
     Arrival("pretrain", 8, (("required-affinity", "nvlink"),)),
@@ -76,12 +82,15 @@ class Row:
 
     arrival: Arrival
     ours: Bound | Unschedulable
+    why: str
     stock: StockPlacement | None
 
 
 def run(*, serve: bool) -> None:
     """Play the story and print it; with `serve` stay until Ctrl-C for a look at the inspect page."""
     console = Console()
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
     with tempfile.TemporaryDirectory(prefix="gputopo-demo-") as folder:
         try:
             asyncio.run(_play(console, Path(folder), serve=serve))
@@ -113,7 +122,10 @@ async def _schedule_all(api: ApiClient, url: str) -> list[Row]:
         rows = []
         for arrival in ARRIVALS:
             pod = await _create(api, arrival)
-            rows.append(Row(arrival, await scheduler.schedule(pod), stock.place(_request(pod))))
+            wish = parse_pod(pod).wish
+            nodes = (await api.call("GET", "/api/v1/nodes")).ok()["items"]
+            ours = await scheduler.schedule(pod)
+            rows.append(Row(arrival, ours, _why(nodes, wish, ours), stock.place(wish)))
         return rows
 
 
@@ -122,16 +134,46 @@ async def _create(api: ApiClient, arrival: Arrival) -> Json:
     return (await api.call("POST", "/api/v1/namespaces/default/pods", pod)).ok()
 
 
-def _request(pod: Json) -> GpuRequest:
-    return parse_pod(pod).wish
+def _why(nodes: Sequence[Json], wish: GpuRequest, ours: Bound | Unschedulable) -> str:
+    """Say what the choice was compared with, by the same plan on the nodes as they were before."""
+    if isinstance(ours, Unschedulable):
+        return "see below"
+    others = {name: found for name, found in _plans(nodes, wish) if name in ours.candidates and name != ours.node}
+    if not others:
+        return "the only node that will do"
+    if ours.record.bandwidth is None or wish.communication is Communication.NONE:
+        return f"of {len(others) + 1} nodes this costs others least"
+    name = max(others, key=lambda other: (_point(others[other]), other))
+    fastest, here = _point(others[name]), ours.record.bandwidth.point
+    if here > fastest:
+        return f"fastest of {len(others) + 1}; next is {name}: {fastest:.0f}"
+    as_fast = sum(_point(other) == here for other in others.values())
+    return (
+        f"{name} has {fastest:.0f}, but for larger pods" if fastest > here else f"as fast as {as_fast} more, costs less"
+    )
+
+
+def _point(found: Placement) -> float:
+    return found.bandwidth.point if found.bandwidth else 0.0
+
+
+def _plans(nodes: Sequence[Json], wish: GpuRequest) -> Iterator[tuple[str, Placement]]:
+    for node in nodes:
+        annotations = node["metadata"]["annotations"]
+        topology = decode_topology(annotations[keys.TOPOLOGY])
+        claims = decode_ledger(annotations[keys.LEDGER]).claims if keys.LEDGER in annotations else ()
+        free = (1 << len(topology)) - 1 & ~sum(1 << topology.by_uuid[claim.gpu] for claim in claims)
+        found = plan(TopologyClass(topology), free, wish)
+        if isinstance(found, Placement):
+            yield node["metadata"]["name"], found
 
 
 def _report(console: Console, rows: Sequence[Row]) -> None:
-    table = Table(title="Where the pods went, and the all-reduce bandwidth predicted there", title_justify="left")
-    for heading in ("pod", "asks for", "gputopo", "GB/s", "stock scheduling", "GB/s"):
+    table = Table(title="Where the pods went, and the all-reduce bandwidth (GB/s) predicted there", box=SIMPLE_HEAD)
+    for heading in ("pod", "asks for", "gputopo", "GB/s", "why", "stock scheduling", "GB/s"):
         table.add_column(heading, justify="right" if heading == "GB/s" else "left", overflow="fold")
     for row in rows:
-        table.add_row(row.arrival.name, _asks(row.arrival), *_our_cells(row), *_stock_cells(row))
+        table.add_row(row.arrival.name, _asks(row.arrival), *_our_cells(row), row.why, *_stock_cells(row))
     console.print(table)
     for row in rows:
         if isinstance(row.ours, Unschedulable):
@@ -140,8 +182,8 @@ def _report(console: Console, rows: Sequence[Row]) -> None:
 
 
 def _asks(arrival: Arrival) -> str:
-    return ", ".join(
-        [f"{arrival.gpus} GPU" + "s" * (arrival.gpus > 1), *(f"{key} {value}" for key, value in arrival.asks)]
+    return "\n".join(
+        [f"{arrival.gpus} GPU" + "s" * (arrival.gpus > 1), *(f"{key}: {value}" for key, value in arrival.asks)]
     )
 
 
@@ -149,19 +191,23 @@ def _our_cells(row: Row) -> tuple[str, str]:
     if isinstance(row.ours, Unschedulable):
         return "waits", ""
     record, node = row.ours.record, row.ours.node
-    return f"{node} {_indexes(node, record)} {record.affinity or ''}".rstrip(), _rate(record.bandwidth)
+    return _place(node, _indexes(node, record), record.affinity), _rate(record.bandwidth)
 
 
 def _stock_cells(row: Row) -> tuple[str, str]:
     if row.stock is None:
         return "waits", ""
-    gpus = ",".join(map(str, sorted(row.stock.gpus)))
-    return f"{row.stock.node} {gpus} {row.stock.affinity or ''}".rstrip(), _rate(row.stock.bandwidth)
+    return _place(row.stock.node, row.stock.gpus, row.stock.affinity), _rate(row.stock.bandwidth)
 
 
-def _indexes(node: str, record: PlacementRecord) -> str:
+def _place(node: str, gpus: Iterable[int], affinity: Affinity | None) -> str:
+    words = [f"{node} {','.join(map(str, sorted(gpus)))}", *([f"over {affinity}"] if affinity else [])]
+    return "\n".join(words)
+
+
+def _indexes(node: str, record: PlacementRecord) -> list[int]:
     topology = next(simulated.topology for simulated in FLEET if simulated.name == node)
-    return ",".join(str(topology.by_uuid[uuid]) for gpus in record.containers.values() for uuid in gpus)
+    return [topology.by_uuid[uuid] for gpus in record.containers.values() for uuid in gpus]
 
 
 def _rate(bandwidth: Bandwidth | None) -> str:

@@ -24,6 +24,8 @@ class Bound:
 
     node: str
     record: PlacementRecord
+    candidates: tuple[str, ...]
+    """The nodes that the extender passed on, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class SchedulerLoop:
             raise ExtenderFailed(outcome["Error"])
         path = f"/api/v1/namespaces/{identity['namespace']}/pods/{identity['name']}"
         bound = (await self._api.call("GET", path)).ok()
-        return Bound(node, decode_placement(bound["metadata"]["annotations"][keys.PLACEMENT]))
+        return Bound(node, decode_placement(bound["metadata"]["annotations"][keys.PLACEMENT]), tuple(fitting))
 
     async def _count(self, nodes: list[Json], gpus: int) -> list[str]:
         """Return the nodes with enough unrequested GPUs, as NodeResourcesFit counts them."""
