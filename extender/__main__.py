@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -41,17 +42,24 @@ def run(
         print(effective.to_yaml(), end="")
         return
     logs.start(effective.log.level, effective.log.format)
-    from extender.server import serve
-
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(effective))
+            runner.run(_serve(effective))
     except (OSError, Unavailable) as error:
         log.error("cannot start", reason=str(error))
         raise typer.Exit(1) from error
     except ExceptionGroup as group:
         log.critical("died", exc_info=group)
         raise typer.Exit(1) from group
+
+
+async def _serve(effective: configuration.ExtenderConfiguration) -> None:
+    from extender.server import serve
+
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await serve(effective, stop)
 
 
 def _pair(setting: str) -> tuple[str, str]:

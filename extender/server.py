@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import signal
 import socket
 from asyncio.events import TimerHandle
 from collections.abc import Callable, Iterator
@@ -77,12 +76,14 @@ def impatient(receive_seconds: float) -> type[ImpatientProtocol]:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `serve`, which has more than one server to stop."""
+        """Leave signals to the process; there is more than one server to stop."""
         yield
 
 
-async def serve(config: ExtenderConfiguration, listening: Callable[[list[str]], None] = lambda _: None) -> None:
-    """Run until SIGTERM or SIGINT; `listening` is told the URLs, that of the verbs first.
+async def serve(
+    config: ExtenderConfiguration, stop: asyncio.Event, listening: Callable[[list[str]], None] = lambda _: None
+) -> None:
+    """Run until `stop` is set; `listening` is told the URLs, that of the verbs first.
 
     Raises `OSError` when a port cannot be had, `Unavailable` without credentials, and an `ExceptionGroup` when a part of
     the extender has died: what it was needed for must not go on without it.
@@ -101,13 +102,10 @@ async def serve(config: ExtenderConfiguration, listening: Callable[[list[str]], 
             urls = [_url(opened) for _, opened in served]
             log.info("listening", urls=" ".join(urls), config=config.digest)
             listening(urls)
-            await _run(served, extender)
+            await _run(served, extender, stop)
 
 
-async def _run(served: list[tuple[_Server, socket.socket]], extender: Extender) -> None:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+async def _run(served: list[tuple[_Server, socket.socket]], extender: Extender, stop: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as group:
         for server, opened in served:
             group.create_task(server.serve(sockets=[opened]))

@@ -130,15 +130,14 @@ class Extender:
         return {f"{reflector.name}-watch": self._complaint(reflector) for reflector in self._reflectors}
 
     def figures(self) -> Figures:
-        """Return the gauges as they are now; cost grows with the shapes of nodes, not with the nodes."""
+        """Return the gauges as they are now; linear in nodes, a few milliseconds for thousands."""
         state, clock = self.state, asyncio.get_running_loop()
-        shapes = [(shape, len(names)) for shape, names in state.shapes.items() if shape.topology_class]
-        sizes = [(len(shape.topology_class.node), count) for shape, count in shapes if shape.topology_class]
+        machines = [(view.shape, len(view.uuids)) for view in state.views.values() if view.uuids]
         return {
-            "nodes": sum(count for _, count in shapes),
-            "nodes_closed": sum(count for shape, count in shapes if shape.closed),
-            "gpus": sum(size * count for size, count in sizes),
-            "gpus_free": sum(shape.free.bit_count() * count for shape, count in shapes),
+            "nodes": len(machines),
+            "nodes_closed": sum(shape.closed is not None for shape, _ in machines),
+            "gpus": sum(gpus for _, gpus in machines),
+            "gpus_free": sum(shape.free.bit_count() for shape, _ in machines),
             "nodes_unsettled": len(state.unsettled),
             "assumed_placements": len(state.holds),
             "pods": len(state.pods),

@@ -1,0 +1,87 @@
+"""The whole extender on real sockets, against the API double, in the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from benchmarks.client import ApiClient, Json
+from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.store import Store
+from benchmarks.fleet import SimulatedNode, gpu_pod, join
+from extender.config import load
+from extender.server import serve
+from tests.extender.polling import eventually, until
+
+
+@dataclass
+class Running:
+    """A served extender and what is around it."""
+
+    url: str
+    health_url: str
+    api: ApiClient
+    store: Store
+    session: aiohttp.ClientSession
+
+    async def post(self, verb: str, body: Json | bytes) -> tuple[int, Any]:
+        """Call a verb as kube-scheduler does; returns status and decoded answer."""
+        content = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        async with self.session.post(f"{self.url}/v1/extender/{verb}", data=content) as response:
+            return response.status, msgspec.json.decode(await response.read())
+
+    async def get(self, path: str, base: str = "") -> tuple[int, str]:
+        """Read a page."""
+        async with self.session.get((base or self.url) + path) as response:
+            return response.status, await response.text()
+
+    async def is_ready(self) -> bool:
+        """Whether it says so."""
+        return (await self.get("/readyz"))[0] == 200
+
+    async def create(self, name: str, gpus: int, annotations: Mapping[str, str] | None = None) -> Json:
+        """Create a pod that nobody has scheduled."""
+        made = await self.api.call("POST", "/api/v1/namespaces/default/pods", gpu_pod(name, gpus, annotations))
+        return made.ok()
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, *nodes: SimulatedNode, settings: Mapping[str, str] | None = None, ready: bool = True
+) -> AsyncIterator[Running]:
+    """Serve an extender for a cluster of these nodes."""
+    store = Store()
+    async with ApiServer(store) as server:
+        write_kubeconfig(folder / "kubeconfig", server.url)
+        config = load(
+            None,
+            {},
+            {
+                "kubernetes.kubeconfig": str(folder / "kubeconfig"),
+                "listen.port": "0",
+                "health.host": "127.0.0.1",
+                "health.port": "0",
+                "reconcile.interval": "50ms",
+                **(settings or {}),
+            },
+        )
+        stop, urls = asyncio.Event(), list[str]()
+        async with ApiClient(server.url) as api, aiohttp.ClientSession() as session:
+            await join(api, nodes)
+            running = asyncio.create_task(serve(config, stop, urls.extend))
+            await until(lambda: urls or running.done())
+            extender = Running(*urls, api, store, session)
+            try:
+                if ready:
+                    await eventually(extender.is_ready)
+                yield extender
+            finally:
+                stop.set()
+                await running
