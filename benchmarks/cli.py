@@ -19,9 +19,10 @@ from topology.codec import encode_topology
 from topology.links import Affinity
 from topology.matrix import print_matrix
 from topology.model import NodeTopology
-from topology.placement import Placement, TopologyClass, plan
+from topology.placement import Placement, Rejection, TopologyClass, plan
 from topology.render import render_svg
 from topology.request import Communication, GpuRequest
+from topology.rings import members_of
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, help=__doc__, rich_markup_mode=None)
 
@@ -36,6 +37,14 @@ class ShowFormat(StrEnum):
     JSON = "json"
     SVG = "svg"
     ANNOTATION = "annotation"
+
+
+class PlanFormat(StrEnum):
+    """What `plan` prints."""
+
+    JSON = "json"
+    TEXT = "text"
+    SVG = "svg"
 
 
 class ReportFormat(StrEnum):
@@ -80,7 +89,7 @@ def plan_command(
     gpu_model: GpuModel = None,
     required_affinity: Annotated[RequiredAffinity | None, typer.Option("--required-affinity")] = None,
     min_bandwidth: Annotated[float | None, typer.Option("--min-bandwidth", min=0.0, help="GB/s")] = None,
-    output: Annotated[ReportFormat, typer.Option("--output", "-o")] = ReportFormat.JSON,
+    output: Annotated[PlanFormat, typer.Option("--output", "-o")] = PlanFormat.JSON,
 ) -> None:
     """Choose the best GPUs of one node for a pod; exit 1 when none of its free sets will do."""
     node = _load(source, gpu_model)
@@ -91,10 +100,20 @@ def plan_command(
         min_bandwidth_gb_per_s=min_bandwidth or None,
         communication=Communication.HEAVY if gpus > 1 else Communication.NONE,
     )
-    verdict = plan(TopologyClass(node), _free_mask(node, free), request)
+    mask = _free_mask(node, free)
+    verdict = plan(TopologyClass(node), mask, request)
+    if output is PlanFormat.SVG:
+        print(render_svg(node, members_of(mask), verdict.gpus if isinstance(verdict, Placement) else None), end="")
+    else:
+        _report(output, *_verdict(node, verdict))
     if not isinstance(verdict, Placement):
-        _report(output, {"fits": False, "reason": verdict.message}, f"does not fit: {verdict.message}")
         raise typer.Exit(1)
+
+
+def _verdict(node: NodeTopology, verdict: Placement | Rejection) -> tuple[dict[str, Any], str]:
+    """Return the answer as JSON and in words."""
+    if isinstance(verdict, Rejection):
+        return {"fits": False, "reason": verdict.message}, f"does not fit: {verdict.message}"
     indexes = [node.gpus[position].index for position in verdict.gpus]
     bandwidth = verdict.bandwidth
     answer = {
@@ -104,7 +123,7 @@ def plan_command(
         "bandwidth_gb_per_s": bandwidth and {"low": bandwidth.low, "point": bandwidth.point, "high": bandwidth.high},
     }
     rate = f", {bandwidth.point:.0f} GB/s ({bandwidth.low:.0f} to {bandwidth.high:.0f})" if bandwidth else ""
-    _report(output, answer, f"GPUs {' '.join(map(str, indexes))}: {verdict.affinity or 'one GPU'}{rate}")
+    return answer, f"GPUs {' '.join(map(str, indexes))}: {verdict.affinity or 'one GPU'}{rate}"
 
 
 @app.command(name="list")
@@ -204,8 +223,8 @@ def _described(node: NodeTopology) -> dict[str, Any]:
     return {"gpus": gpus, "matrix": node.matrix, "nics": nics}
 
 
-def _report(output: ReportFormat, document: dict[str, Any], text: str) -> None:
-    if output is ReportFormat.JSON:
+def _report(output: StrEnum, document: dict[str, Any], text: str) -> None:
+    if output == "json":
         _print_json(document)
     else:
         print(text)
