@@ -7,28 +7,31 @@ without a memory we would offer the same ones for ever.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from extender.node_view import Shape
+from extender.shape_index import Bucket, ShapeIndex
 
 LIMIT = 10_000
 """Pods; a forgotten one merely starts again with the best candidates."""
 
 
 class Offers:
-    """Per pod (UID): the candidates of its last filter calls, each with the shape that its node had then."""
+    """Per pod (UID): the candidates of its last filter calls, each in the bucket where it was then."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
-        self._offers: OrderedDict[str, dict[str, Shape]] = OrderedDict()
+        self._offers: OrderedDict[str, dict[str, Bucket]] = OrderedDict()
 
-    def refused(self, uid: str) -> Mapping[str, Shape]:
-        """Return what the pod was offered and came back from; it is worth another try once its shape has changed."""
-        return self._offers.get(uid, {})
+    def refused(self, uid: str, shapes: ShapeIndex) -> frozenset[str]:
+        """Return the nodes that the pod was offered and came back from; one that has changed is worth another try."""
+        offered = self._offers.get(uid, {})
+        bucket_of = shapes.bucket_of
+        return frozenset(name for name, bucket in offered.items() if bucket_of(name) is bucket)
 
-    def add(self, uid: str, offered: Iterable[tuple[str, Shape]]) -> None:
+    def add(self, uid: str, names: Iterable[str], shapes: ShapeIndex) -> None:
         """Remember a further offer."""
-        self._offers.setdefault(uid, {}).update(offered)
+        offered = self._offers.setdefault(uid, {})
+        offered.update((name, bucket) for name in names if (bucket := shapes.bucket_of(name)))
         self._offers.move_to_end(uid)
         if len(self._offers) > self._limit:
             self._offers.popitem(last=False)

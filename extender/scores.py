@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from extender.wire import MAX_SCORE
 
 
-def spread(scores: Mapping[str, float], best: str) -> dict[str, int]:
-    """Return node → integer: 10 for `best` and for nobody else, 1 to 9 for the others by their distance to it.
+def levels(scores: Collection[float]) -> dict[float, int]:
+    """Return score → 1..9, in proportion to how near the best it is; 10 is for one single node, 0 for those that do not fit.
 
-    Raises `KeyError` when `best` has no score.
-
-    >>> spread({"a": 3.0, "b": 2.9, "c": 1.0}, best="a")
-    {'a': 10, 'b': 8, 'c': 1}
+    >>> levels([3.0, 2.9, 1.0])
+    {3.0: 9, 2.9: 8, 1.0: 1}
     """
-    top, low = scores[best], min(scores.values())
-    levels = MAX_SCORE - 2
-    span = top - low
-    return {
-        name: MAX_SCORE if name == best else 1 + int(levels * (score - low) / span) if span > 0 else MAX_SCORE - 1
-        for name, score in scores.items()
-    }
+    if not scores:
+        return {}
+    low, top = min(scores), max(scores)
+    span, steps = top - low, MAX_SCORE - 2
+    return {score: 1 + int(steps * (score - low) / span) if span > 0 else 1 + steps for score in scores}

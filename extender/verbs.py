@@ -18,12 +18,12 @@ from extender.clock import Instant
 from extender.holds import Hold
 from extender.objects import Pod
 from extender.pods import read_request
-from extender.ranking import Ranking, rank
-from extender.scores import spread
+from extender.ranking import Ranking
+from extender.scores import levels
 from extender.state import ClusterState
-from extender.wire import ExtenderArgs, ExtenderFilterResult, HostPriority
+from extender.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
 from topology.errors import RequestError
-from topology.placement import Placement
+from topology.placement import Placement, Rejection
 from topology.request import GpuRequest
 
 CANDIDATES = 16
@@ -52,12 +52,11 @@ def filter_nodes(
     uid = args.pod.metadata.uid
     state.holds.release(uid)
     ranking = _rank_beside_holds(state, uid, wish, frozenset(names), now.monotonic)
-    if not ranking.fits:
-        state.offers.forget(uid)
-        return _refusal(ranking, args.pod.status.nominated_node_name)
     chosen = _offer(state, uid, ranking, candidates)
+    if not chosen:
+        return _refusal(ranking, names, args.pod.status.nominated_node_name)
     if len(chosen) == 1:  # then kube-scheduler does not ask for scores
-        _hold(state, uid, wish, chosen[0], now.monotonic, hold_seconds)
+        _hold(state, uid, ranking, chosen[0], now.monotonic + hold_seconds)
     return args.passing(chosen)
 
 
@@ -79,9 +78,12 @@ def prioritize_nodes(
     best = next(ranking.best_first(), None)
     if best is None:
         return [HostPriority(name, 0) for name in dict.fromkeys(names)]
-    _hold(state, uid, wish, best, now.monotonic, hold_seconds)
-    scores = spread({name: fit.placement.score for fit in ranking.fits for name in fit.names}, best)
-    return [HostPriority(name, scores.get(name, 0)) for name in dict.fromkeys(names)]
+    _hold(state, uid, ranking, best, now.monotonic + hold_seconds)
+    verdicts = ranking.verdicts(names)
+    level_of = levels({found.score for found in verdicts.values() if isinstance(found, Placement)})
+    scores = {name: level_of[found.score] if isinstance(found, Placement) else 0 for name, found in verdicts.items()}
+    scores[best] = MAX_SCORE
+    return [HostPriority(name, score) for name, score in scores.items()]
 
 
 def _wish(state: ClusterState, pod: Pod, now: Instant) -> GpuRequest:
@@ -91,39 +93,35 @@ def _wish(state: ClusterState, pod: Pod, now: Instant) -> GpuRequest:
 
 def _rank_beside_holds(state: ClusterState, uid: str, wish: GpuRequest, names: frozenset[str], now: float) -> Ranking:
     held = state.holds.others(uid, now)
-    ranking = rank(state, uid, wish, names, held)
-    return ranking if ranking.fits or not held else rank(state, uid, wish, names, {})
+    ranking = Ranking(state, uid, wish, names, held)
+    if held and next(ranking.best_first(), None) is None:
+        return Ranking(state, uid, wish, names, {})
+    return ranking
 
 
 def _offer(state: ClusterState, uid: str, ranking: Ranking, candidates: int) -> list[str]:
     """Take the best nodes, but not again those that the pod came back from, before it has been offered all others."""
     if not candidates:
         return list(ranking.best_first())
-    views, refused = state.views, state.offers.refused(uid)
-    fresh = (name for name in ranking.best_first() if refused.get(name) != views[name].shape)
-    chosen = list(islice(fresh, candidates))
+    chosen = list(islice(ranking.best_first(state.offers.refused(uid, state.shapes)), candidates))
     if not chosen:
         state.offers.forget(uid)
         chosen = list(islice(ranking.best_first(), candidates))
-    state.offers.add(uid, ((name, views[name].shape) for name in chosen))
+    state.offers.add(uid, chosen, state.shapes)
     return chosen
 
 
-def _hold(state: ClusterState, uid: str, wish: GpuRequest, node: str, now: float, seconds: float) -> None:
-    held = state.holds.others(uid, now).get(node, 0)
-    for verdict in (state.views[node].plan_for(uid, wish, held), state.views[node].plan_for(uid, wish)):
-        if isinstance(verdict, Placement):
-            gpus = sum(1 << position for position in verdict.gpus)
-            state.holds.put(uid, Hold(node, gpus, now + seconds))
-            return
+def _hold(state: ClusterState, uid: str, ranking: Ranking, node: str, until: float) -> None:
+    verdict = ranking.verdict(node)
+    if isinstance(verdict, Placement):
+        gpus = sum(1 << position for position in verdict.gpus)
+        state.holds.put(uid, Hold(node, gpus, until))
 
 
-def _refusal(ranking: Ranking, nominated: str | None) -> ExtenderFilterResult:
+def _refusal(ranking: Ranking, names: list[str], nominated: str | None) -> ExtenderFilterResult:
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
-    for rejection, names in ranking.rejected:
-        messages = dict.fromkeys(names, rejection.message)
-        if rejection.resolvable and nominated in messages:
-            failed[nominated] = messages.pop(nominated)
-        unresolvable |= messages
+    for name, verdict in ranking.verdicts(names).items():
+        if isinstance(verdict, Rejection):
+            (failed if verdict.resolvable and name == nominated else unresolvable)[name] = verdict.message
     return ExtenderFilterResult([], failed or None, unresolvable or None)

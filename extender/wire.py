@@ -93,7 +93,7 @@ class ExtenderFilterResult(_Wire, frozen=True, omit_defaults=True):
     """The same as `node_names`, for a scheduler that sent whole nodes and takes nothing else."""
 
 
-class HostPriority(_Wire, frozen=True):
+class HostPriority(_Wire, frozen=True, gc=False):
     """One node's score, 0..10; a node that is left out scores 0."""
 
     host: str
