@@ -24,6 +24,7 @@ _LINK_GAP: Final = 44.0
 _NUMA_GAP: Final = 24.0
 _CAPTION: Final = 34.0
 _NIC: Final = 18.0
+_NARROW: Final = 32.0
 _ROW_GAP: Final = 96.0
 _RIBBON: Final = 58.0
 _SWITCH: Final = 38.0
@@ -80,7 +81,8 @@ class Layout:
     """Positions from left to right."""
     numa: tuple[NumaBox, ...]
     bridges: tuple[BridgeBox, ...]
-    nics: tuple[tuple[str, Box], ...]
+    nics: tuple[tuple[tuple[str, ...], Box], ...]
+    """Names and place; where there is no room for all, they share one."""
     switch: Box | None
 
     def is_mirrored(self, position: int) -> bool:
@@ -220,7 +222,7 @@ def _shifted(layout: Layout, by: float) -> Layout:
         gpus={position: moved(box) for position, box in layout.gpus.items()},
         numa=tuple(replace(numa, box=moved(numa.box)) for numa in layout.numa),
         bridges=tuple(replace(bridge, box=moved(bridge.box)) for bridge in layout.bridges),
-        nics=tuple((name, moved(box)) for name, box in layout.nics),
+        nics=tuple((names, moved(box)) for names, box in layout.nics),
         switch=moved(layout.switch) if layout.switch else None,
     )
 
@@ -233,12 +235,12 @@ class _Plan:
         self.gpus: dict[int, Box] = {}
         self.numa: list[NumaBox] = []
         self.bridges: list[BridgeBox] = []
-        self.nics: list[tuple[str, Box]] = []
+        self.nics: list[tuple[tuple[str, ...], Box]] = []
         self.switch: Box | None = None
         self.right = MARGIN
         self.bottom = HEADER
         self._nics_outside = True
-        self._nic_room = 0.0
+        self._nic_room = dict.fromkeys(PciePath, 0.0)
         self._aligned = False
 
     def draw(self, rows: list[list[_Numa]]) -> None:
@@ -283,13 +285,22 @@ class _Plan:
             if link.nvlinks and i in order and j in order
         ]
         arcs = arc_height(max(spans)) * 0.75 + 14 if spans and max(spans) > 1 else 0
-        depth = max(_depth(numa.root) for numa in row)
-        frames = depth * _PAD
-        self._nic_room = _NIC + 6 if any(_has_nics(numa.root) for numa in row) else 0.0
+        # The same room in all frames of a kind, with and without NICs, keeps their edges in line.
+        frames = [group for numa in row for group in _frames(numa.root)]
+        self._nic_room = {
+            path: _NIC + 6 if any(group.nics for group in frames if group.path == path) else 0.0 for path in PciePath
+        }
         self._nics_outside = not arcs
+        with_nics = max((self._reach(group, nics=True) for group in frames), default=0.0)
+        without = max((self._reach(group, nics=False) for group in frames), default=0.0)
         if arcs:
-            return max(arcs, frames + 6), frames + self._nic_room + _PAD
-        return frames + self._nic_room + 6, frames + _PAD
+            return max(arcs, without + 6), with_nics + _PAD
+        return with_nics + 6, without + _PAD
+
+    def _reach(self, group: _Group, *, nics: bool) -> float:
+        """Return how far a frame stands off its GPUs, on the side with NICs or the other one."""
+        inner = max((self._reach(part, nics=nics) for part in group.parts if isinstance(part, _Group)), default=0.0)
+        return inner + _PAD + (self._nic_room[group.path] if nics else 0.0)
 
     def _gap(self, previous: int | None, part: int | _Group) -> float:
         """Return the space before a part: enough for the label of a link to the GPU on its left."""
@@ -325,16 +336,16 @@ class _Plan:
 
     def _bridge(self, group: _Group, left: float, y: float, *, mirrored: bool) -> None:
         width = self._width(group) + 2 * _PAD
-        frames = (_depth(group) + 1) * _PAD
         up = self._nics_outside != mirrored
-        top, bottom = y - frames - (self._nic_room if up else 0), y + GPU_SIZE + frames + (0 if up else self._nic_room)
+        top, bottom = y - self._reach(group, nics=up), y + GPU_SIZE + self._reach(group, nics=not up)
         self.bridges.append(BridgeBox(Box(left, top, width, bottom - top), group.path))
-        count = len(group.nics)
-        pill = min(56.0, (width - 2 * _PAD + 6) / max(1, count) - 6)
-        first = left + (width - count * pill - (count - 1) * 6) / 2
-        for number, name in enumerate(group.nics):
-            at = top + frames - 4 if up else bottom - frames + 4 - _NIC
-            self.nics.append((name, Box(first + number * (pill + 6), at, pill, _NIC)))
+        shown: list[tuple[str, ...]] = [(name,) for name in group.nics]
+        if len(shown) * (_NARROW + 6) - 6 > width - 2 * _PAD:
+            shown = [group.nics]
+        pill = min(56.0, (width - 2 * _PAD + 6) / max(1, len(shown)) - 6)
+        first = left + (width - len(shown) * pill - (len(shown) - 1) * 6) / 2
+        at = top + _PAD - 4 if up else bottom - _PAD + 4 - _NIC
+        self.nics += [(names, Box(first + number * (pill + 6), at, pill, _NIC)) for number, names in enumerate(shown)]
         self._parts(group, left + _PAD, y, mirrored=mirrored)
 
 
@@ -347,9 +358,8 @@ def arc_height(span: int) -> float:
     return 22.0 + 26.0 * (span - 1)
 
 
-def _depth(group: _Group) -> int:
-    return max((1 + _depth(part) for part in group.parts if isinstance(part, _Group)), default=0)
-
-
-def _has_nics(group: _Group) -> bool:
-    return bool(group.nics) or any(_has_nics(part) for part in group.parts if isinstance(part, _Group))
+def _frames(group: _Group) -> Iterator[_Group]:
+    for part in group.parts:
+        if isinstance(part, _Group):
+            yield part
+            yield from _frames(part)

@@ -180,15 +180,16 @@ class _Picture:
             what = "one PCIe switch" if kind == "PIX" else "several PCIe switches"
             yield _titled(what, _rect(bridge.box, f"bridge {kind}", 8))
         devices = {nic.name: nic.device or nic.name for nic in self.node.nics}
-        for name, box in self.at.nics:
+        for names, box in self.at.nics:
             pill = _rect(box, "nic", box.height / 2)
-            yield _titled(f"{name} {devices[name]}", pill, _text(box.centre, box.y + 12.5, "tiny", name))
+            short = names[0] if len(names) == 1 else f"{len(names)} NICs"
+            title = _joined(f"{name} {devices[name]}" for name in names)
+            yield _titled(title, pill, _text(box.centre, box.y + 12.5, "tiny", short))
 
     def _ribbons(self, labels: list[str]) -> Iterator[str]:
         bar = self.at.switch
         if bar is None:
             return
-        yield _titled("NVSwitch", _rect(bar, "switch", 8), _text(bar.centre, bar.y + 24, "on-switch", "NVSwitch"))
         for position, gpu in enumerate(self.node.gpus):
             box = self.at.gpus[position]
             start, end = (box.y, bar.bottom) if self.at.is_mirrored(position) else (box.bottom, bar.y)
@@ -202,6 +203,7 @@ class _Picture:
             wide = f'class="link{" ring" if ring else ""}" stroke-width="{_n(_stroke(gpu.switch_links))}"'
             yield _titled(f"GPU {gpu.index}: {_links(gpu.switch_links)} to the NVSwitch", f"<path {wide} {line}/>")
             self._label(labels, box.centre, (start + end) / 2, gpu.switch_links, ring=ring)
+        yield _titled("NVSwitch", _rect(bar, "switch", 8), _text(bar.centre, bar.y + 24, "on-switch", "NVSwitch"))
 
     def _direct(self, labels: list[str]) -> Iterator[str]:
         # Chosen hops last, so that they lie on top.
