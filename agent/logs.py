@@ -36,7 +36,7 @@ class _Forward(logging.Handler):
     """What libraries log takes the same way out."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        structlog.get_logger(logger=record.name).log(record.levelno, record.getMessage())
+        structlog.get_logger().bind(logger=record.name).log(record.levelno, record.getMessage())
 
 
 def _bounded(_: object, __: str, facts: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

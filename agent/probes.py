@@ -9,6 +9,8 @@ from typing import Final
 
 TEXT: Final = "text/plain; charset=utf-8"
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+_POLL_SECONDS = 0.1
+"""How long `close` may take."""
 _SECONDS = 5.0
 """A caller that sends nothing is let go after this."""
 
@@ -25,7 +27,7 @@ class Probes:
             def do_GET(self) -> None:
                 self._answer(*_respond(self.path.partition("?")[0], checks, metrics))
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+            def log_message(self, *_: object) -> None:
                 """Say nothing: probes come every few seconds."""
 
             def _answer(self, status: int, kind: str, body: bytes) -> None:
@@ -38,7 +40,7 @@ class Probes:
         self._server = ThreadingHTTPServer((host, port), Handler)
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
-        self._thread = Thread(target=self._server.serve_forever, name="probes", daemon=True)
+        self._thread = Thread(target=self._server.serve_forever, args=(_POLL_SECONDS,), name="probes", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import CDLL
 from hashlib import sha256
@@ -49,7 +49,7 @@ class FakeNvml:
             _compile(folder / SONAME, missing)
         return folder
 
-    def environment(self, description: Path) -> Mapping[str, str]:
+    def environment(self, description: Path) -> dict[str, str]:
         """Return the variables under which a new interpreter finds the library and plays the machine."""
         return {"LD_LIBRARY_PATH": str(self.path(missing_in(description))), DESCRIPTION: str(description)}
 

@@ -301,5 +301,7 @@ bool read_machine(const char *file, struct machine *machine) {
         if (!(good = read_statement(machine, line))) fprintf(stderr, "fake nvml: %s:%d: cannot read `%s`\n", file, at, copy);
     }
     fclose(stream);
+    for (int index = 0; good && index < machine->gpu_count; index++)
+        if (!(good = machine->gpus[index].described)) fprintf(stderr, "fake nvml: %s: GPU %d is not described\n", file, index);
     return good;
 }

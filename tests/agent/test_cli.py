@@ -1,0 +1,144 @@
+"""`gputopo-agent` as people start it: another process that finds the library where a driver would have put it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.agent.expected import expected_matrix
+from tests.agent.test_kube import Server, kubeconfig
+from tests.agent.test_matrix import cells
+from tests.nvml.library import FakeNvml, machine
+from topology import keys
+from topology.codec import decode_topology
+from topology.matrix import parse_matrix
+
+Start = Callable[..., subprocess.CompletedProcess[str]]
+COMMAND = [sys.executable, "-m", "agent"]
+
+
+@pytest.fixture
+def agent(fake_nvml: FakeNvml) -> Start:
+    """Run the agent on a described machine, to its end; `None` is a node without the library."""
+
+    def _agent(described: str | None, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        library = fake_nvml.environment(machine(described)) if described else {}
+        clean = {name: value for name, value in os.environ.items() if name != "NODE_NAME"}
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            env=clean | library | environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return _agent
+
+
+def test_once_prints_the_topology_payload_and_nothing_else(agent: Start) -> None:
+    """One JSON document on standard output, in the form of the annotation."""
+    done = agent("hgx_h100", "--once", "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    payload = json.loads(done.stdout)
+    assert payload["v"] == 1
+    assert {"uuid", "index", "model", "memory_bytes", "pci", "numa_node"} <= payload["gpus"][0].keys()
+    assert decode_topology(done.stdout.strip()).label(0, 7) == "NV18"
+    assert agent("hgx_h100", "--once").stdout == done.stdout
+
+
+@pytest.mark.parametrize("name", ["dgx1v", "hgx_h100", "pcie_l40s", "old_driver"])
+def test_once_prints_the_matrix(name: str, agent: Start) -> None:
+    """Which our own parser reads back, and which is the one described."""
+    done = agent(name, "--once", "-o", "matrix")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert cells(parse_matrix(done.stdout)) == expected_matrix(machine(name))
+
+
+def test_bad_gpu_is_named_beside_the_others(agent: Start) -> None:
+    """The answer is yes, and standard error says who is missing."""
+    done = agent("lost_gpu", "--once", "-o", "matrix")
+    assert (done.returncode, done.stderr) == (0, "index-3: gpu is lost\n")
+    assert "GPU7" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("described", "reason"),
+    [
+        ("no_driver", "no NVIDIA driver: the kernel module is not loaded (DRIVER_NOT_LOADED)"),
+        ("driver_updated", "the NVIDIA driver was updated"),
+        ("no_gpu", "the NVIDIA driver works, and finds no GPU"),
+        (None, "no NVIDIA driver: libnvidia-ml.so.1 is not installed here (LIBRARY_NOT_FOUND)"),
+    ],
+)
+def test_node_without_gpus_is_a_clear_no(described: str | None, reason: str, agent: Start) -> None:
+    """Exit code 1, nothing on standard output, and which it is on standard error."""
+    done = agent(described, "--once")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--nonsense"], "--nonsense"),
+        (["--once", "-o", "xml"], "xml"),
+        (["-o", "json"], "-o goes with --once"),
+        (["--interval", "soon"], "discovery.interval: not a duration"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml: No such file"),
+        ([], "which node is this?"),
+    ],
+)
+def test_bad_usage_is_exit_2(arguments: list[str], reason: str, agent: Start) -> None:
+    """With what is wrong on standard error."""
+    done = agent("hgx_h100", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert reason in done.stderr
+
+
+def test_print_config_needs_no_gpu(agent: Start) -> None:
+    """It is how people begin a file of their own."""
+    done = agent(None, "--print-config", "--node-name", "node-1")
+    assert done.returncode == 0
+    assert done.stdout.startswith(
+        "apiVersion: config.gputopo.dev/v1alpha1\nkind: AgentConfiguration\nnodeName: node-1\n"
+    )
+
+
+def test_no_credentials_is_a_clear_no(agent: Start) -> None:
+    """Neither a pod nor a kubeconfig."""
+    done = agent("hgx_h100", "--node-name", "node-1")
+    assert done.returncode == 1
+    assert "no credentials" in done.stderr
+
+
+def test_service_publishes_serves_probes_and_stops_when_told(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """The whole agent against an API server of one answer: it writes, it is ready, it logs JSON, it ends."""
+    server = Server()
+    environment = os.environ | fake_nvml.environment(machine("hgx_h100")) | {"GPUTOPO_HEALTH_PORT": "0"}
+    command = [*COMMAND, "--node-name", "node-1", "--kubeconfig", str(kubeconfig(tmp_path, server.url))]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr
+        lines = [json.loads(process.stderr.readline()) for _ in range(2)]
+        assert [line["msg"] for line in lines] == ["started", "wrote the node"]
+        assert list(lines[0])[:4] == ["ts", "level", "logger", "msg"]
+        for path, text in (("livez", "ok"), ("readyz", "ok"), ("metrics", 'gputopo_agent_gpus{state="healthy"} 8.0')):
+            with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]['probes']}/{path}", timeout=5) as reply:
+                assert text in reply.read().decode()
+        assert [request[0] for request in server.requests] == ["GET", "PATCH"]
+        assert keys.TOPOLOGY in server.requests[1][3]["metadata"]["annotations"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
+    finally:
+        process.kill()
+        process.communicate()
+        server.close()

@@ -1,0 +1,76 @@
+"""One versioned document; flag over environment over file over default; nothing unknown is passed over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.config import AgentConfiguration, load
+from agent.errors import ConfigurationError
+
+HEAD = "apiVersion: config.gputopo.dev/v1alpha1\nkind: AgentConfiguration\n"
+
+
+def write(folder: Path, text: str) -> Path:
+    """Write a configuration file."""
+    file = folder / "agent.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    """Each takes away one layer."""
+    file = write(tmp_path, HEAD + "discovery:\n  interval: 40s\n")
+    environment = {"GPUTOPO_DISCOVERY_INTERVAL": "50s"}
+    assert load(file, environment, {"discovery.interval": "1m"}).discovery.interval == 60
+    assert load(file, environment, {"discovery.interval": None}).discovery.interval == 50
+    assert load(file, {}, {}).discovery.interval == 40
+    assert load(None, {}, {}).discovery.interval == 30
+
+
+def test_node_name_comes_from_the_downward_api(tmp_path: Path) -> None:
+    """NODE_NAME is what everybody calls it; our own variable and the flag go before."""
+    assert load(None, {"NODE_NAME": "a"}, {}).node_name == "a"
+    assert load(None, {"NODE_NAME": "a", "GPUTOPO_NODE_NAME": "b"}, {}).node_name == "b"
+    assert load(None, {"NODE_NAME": "007"}, {"nodeName": "0x10"}).node_name == "0x10"
+
+
+def test_printed_configuration_reads_back(tmp_path: Path) -> None:
+    """So that the defaults can be a starting point."""
+    whole = load(None, {"NODE_NAME": "a", "GPUTOPO_HEALTH_PORT": "0"}, {"discovery.interval": "1500ms"})
+    assert load(write(tmp_path, whole.to_yaml()), {}, {}) == whole
+    assert list(yaml.safe_load(whole.to_yaml()))[:2] == ["apiVersion", "kind"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (HEAD + "discovery:\n  intervall: 5s\n", "agent.yaml: discovery.intervall: unknown key"),
+        (HEAD + "discovery:\n  interval: 5\n", "discovery.interval: not a duration such as 500ms, 5s or 1m30s"),
+        (HEAD + "publish:\n  refreshInterval: 0s\n", "publish.refreshInterval: Input should be greater than 0"),
+        (HEAD + "health:\n  port: 70000\n", "health.port"),
+        (HEAD + "log: loud\n", "log"),
+        ("kind: AgentConfiguration\n", "apiVersion: must be config.gputopo.dev/v1alpha1, got None"),
+        (HEAD.replace("Agent", "Extender"), "kind: must be AgentConfiguration, got ExtenderConfiguration"),
+        ("- a\n", "agent.yaml: not a mapping"),
+        ("a: [\n", "agent.yaml: while parsing"),
+    ],
+)
+def test_wrong_file_is_refused_with_path_and_reason(text: str, problem: str, tmp_path: Path) -> None:
+    """What somebody wrote and we did not understand is never ignored."""
+    with pytest.raises(ConfigurationError) as caught:
+        load(write(tmp_path, text), {}, {})
+    assert problem in str(caught.value)
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    """A typing error in a path must not mean "all defaults"."""
+    with pytest.raises(ConfigurationError, match="No such file"):
+        load(tmp_path / "nowhere.yaml", {}, {})
+
+
+def test_foreign_environment_is_none_of_ours() -> None:
+    """Kubernetes fills the environment with its own."""
+    assert load(None, {"GPUTOPO_AGENT_SERVICE_HOST": "10.0.0.1", "INTERVAL": "1s"}, {}) == AgentConfiguration()

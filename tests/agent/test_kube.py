@@ -1,0 +1,138 @@
+"""One merge patch on our own Node, under our own name; what the server says comes back as a value or a reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from agent.errors import ApiError
+from agent.kube import KubernetesNode
+
+
+class Server:
+    """An API server that gives one answer and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.body: Any = {"metadata": {"annotations": {"a": "b"}}}
+        self.requests: list[tuple[str, str, dict[str, str], Any]] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer()
+
+            def do_PATCH(self) -> None:
+                self._answer()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def _answer(self) -> None:
+                sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                server.requests.append((self.command, self.path, headers, json.loads(sent) if sent else None))
+                reply = json.dumps(server.body).encode()
+                self.send_response(server.status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(reply)))
+                self.end_headers()
+                self.wfile.write(reply)
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self._thread = Thread(target=self._http.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+def kubeconfig(folder: Path, url: str) -> Path:
+    """Write a kubeconfig with a bearer token."""
+    file = folder / "kubeconfig"
+    file.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "c", "cluster": {"server": url}}],
+                "users": [{"name": "u", "user": {"token": "secret"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    return file
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Serve on a free port, and stop."""
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def node(server: Server, tmp_path: Path) -> KubernetesNode:
+    """Return the port to node-1 on that server."""
+    return KubernetesNode("node-1", kubeconfig(tmp_path, server.url), None, 5.0)
+
+
+def test_write_is_a_merge_patch_of_our_annotations_only(server: Server, node: KubernetesNode) -> None:
+    """With our field manager, so that people see who wrote what; nothing else of the Node is touched."""
+    assert node.write({"topo.gputopo.dev/status": "{}"}) == {"a": "b"}
+    method, path, headers, body = server.requests[0]
+    assert (method, path) == ("PATCH", "/api/v1/nodes/node-1?fieldManager=gputopo-agent")
+    assert headers["content-type"] == "application/merge-patch+json"
+    assert headers["authorization"] == "Bearer secret"
+    assert body == {"metadata": {"annotations": {"topo.gputopo.dev/status": "{}"}}}
+
+
+def test_read_is_one_get(server: Server, node: KubernetesNode) -> None:
+    """A Node without annotations has none."""
+    server.body = {"metadata": {}}
+    assert node.read() == {}
+    assert server.requests[0][:2] == ("GET", "/api/v1/nodes/node-1")
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 409, 422, 429, 500, 503])
+def test_refusal_carries_status_and_reason(status: int, server: Server, node: KubernetesNode) -> None:
+    """And is sent once: when to try again is not decided here."""
+    server.status, server.body = status, {"kind": "Status", "message": "because"}
+    with pytest.raises(ApiError, match="because") as caught:
+        node.write({"topo.gputopo.dev/status": "{}"})
+    assert caught.value.status == status
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("body", [[], "text", {"metadata": None}, {}])
+def test_answer_that_is_no_node_is_refused(body: object, server: Server, node: KubernetesNode) -> None:
+    """A proxy's error page is not an empty Node."""
+    server.body = body
+    with pytest.raises(ApiError, match="no Node"):
+        node.read()
+
+
+def test_nobody_there_is_status_0(tmp_path: Path) -> None:
+    """Distinct from every answer."""
+    with pytest.raises(ApiError) as caught:
+        KubernetesNode("node-1", kubeconfig(tmp_path, "http://127.0.0.1:1"), None, 1.0).read()
+    assert caught.value.status == 0
+
+
+def test_missing_credentials_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside a pod there is no service account, and a file may be missing."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for file in (None, tmp_path / "nowhere"):
+        with pytest.raises(ApiError, match="no credentials"):
+            KubernetesNode("node-1", file, None, 1.0)

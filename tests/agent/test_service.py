@@ -1,0 +1,171 @@
+"""The loop between NVML and the Node object: what it survives, and what it never does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.errors import ApiError, NvmlUnavailable
+from agent.facts import Known, NvmlFacts
+from agent.host import Host
+from agent.metrics import Metrics
+from agent.publish import Publication
+from agent.service import Agent
+from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts
+from tests.agent.conftest import Read
+from topology import keys
+from topology.codec import decode_status, decode_topology
+
+
+def facts(*uuids: str) -> NvmlFacts:
+    """Return a machine of unwired GPUs."""
+    return NvmlFacts(UNSUPPORTED, UNSUPPORTED, tuple(Known(gpu_facts(uuid=Known(uuid))) for uuid in uuids), {})
+
+
+class Life:
+    """An agent on virtual time: NVML answers one outcome per turn, and the last one for ever."""
+
+    def __init__(self, node: FakeNode, *outcomes: NvmlFacts | NvmlUnavailable) -> None:
+        self.now = 0.0
+        self.node = node
+        self.metrics = Metrics("test")
+        self._outcomes: Sequence[NvmlFacts | NvmlUnavailable] = outcomes
+        self._turns = 0
+        nowhere = Path("/nonexistent")
+        publication = Publication(lambda: 0.5, 300.0)
+        self.agent = Agent(self._read, Host(nowhere, nowhere), node, publication, self.metrics, lambda: self.now)
+
+    def _read(self) -> NvmlFacts:
+        outcome = self._outcomes[min(self._turns, len(self._outcomes) - 1)]
+        self._turns += 1
+        if isinstance(outcome, NvmlUnavailable):
+            raise outcome
+        return outcome
+
+    def turns(self, count: int, every: float = 30.0) -> None:
+        """Let the agent turn."""
+        for _ in range(count):
+            self.agent.turn()
+            self.now += every
+
+
+def test_ten_minutes_of_nothing_new() -> None:
+    """One read, the first write, and two refreshes."""
+    node = FakeNode()
+    Life(node, facts("GPU-1")).turns(21)
+    assert (node.reads, len(node.writes)) == (1, 3)
+    assert [sorted(write) for write in node.writes[1:]] == [[keys.STATUS]] * 2
+
+
+def test_described_machine_arrives_on_its_node(read: Read) -> None:
+    """From the C library to the annotation."""
+    node = FakeNode({"somebody.example/else": "x"})
+    Life(node, read("hgx_h100")).turns(1)
+    topology = decode_topology(node.annotations[keys.TOPOLOGY])
+    assert topology.label(0, 7) == "NV18"
+    assert node.annotations["somebody.example/else"] == "x"
+    assert set(node.writes[0]) == {keys.TOPOLOGY, keys.TOPOLOGY_DIGEST, keys.STATUS}
+
+
+def test_gpu_that_gets_lost_changes_the_status_alone(read: Read) -> None:
+    """The next look after the loss."""
+    node = FakeNode()
+    Life(node, read("hgx_h100"), read("lost_handle")).turns(2)
+    assert [sorted(write) for write in node.writes[1:]] == [[keys.STATUS]]
+    assert len(decode_status(node.annotations[keys.STATUS]).unhealthy) == 1
+
+
+def test_gpu_lost_while_no_agent_ran_is_remembered_from_the_node(read: Read) -> None:
+    """The annotations are the memory."""
+    node = FakeNode()
+    Life(node, read("hgx_h100")).turns(1)
+    topology = node.annotations[keys.TOPOLOGY]
+    Life(node, read("lost_handle")).turns(1)
+    assert node.annotations[keys.TOPOLOGY] == topology
+    assert len(decode_status(node.annotations[keys.STATUS]).unhealthy) == 1
+
+
+def test_driver_that_goes_and_comes_back() -> None:
+    """In between the GPUs are there and unhealthy."""
+    node = FakeNode()
+    life = Life(node, facts("GPU-1"), NvmlUnavailable("DRIVER_NOT_LOADED", "gone"), facts("GPU-1"))
+    life.turns(2)
+    assert decode_status(node.annotations[keys.STATUS]).gpus[0].reasons == ("nvml unavailable: DRIVER_NOT_LOADED",)
+    life.turns(1)
+    assert decode_status(node.annotations[keys.STATUS]).unhealthy == frozenset()
+    assert b'gputopo_agent_discovery_failures_total{code="DRIVER_NOT_LOADED"} 1.0' in life.metrics.text()
+
+
+def test_node_without_a_driver_is_left_alone() -> None:
+    """A node that never had GPUs gets no annotations that say so; the agent waits for a driver."""
+    node = FakeNode()
+    life = Life(
+        node, NvmlUnavailable("LIBRARY_NOT_FOUND", "none"), NvmlUnavailable("LIBRARY_NOT_FOUND", "none"), facts("GPU-1")
+    )
+    life.turns(2)
+    assert node.writes == []
+    life.turns(1)
+    assert len(node.writes) == 1
+
+
+def test_stale_library_ends_the_process() -> None:
+    """Only a new process loads the library that fits the new driver."""
+    life = Life(FakeNode(), facts("GPU-1"), NvmlUnavailable("LIB_RM_VERSION_MISMATCH", "updated"))
+    life.turns(1)
+    with pytest.raises(NvmlUnavailable):
+        life.turns(1)
+
+
+def test_api_server_that_is_away_stops_nothing() -> None:
+    """The agent keeps looking, asks again with growing pauses, and writes what is true then."""
+    node = FakeNode()
+    node.failure = ApiError(0, "nobody there")
+    life = Life(node, facts("GPU-1"), facts("GPU-1", "GPU-2"))
+    life.turns(10)
+    assert node.reads < 10
+    assert node.writes == []
+    node.failure = None
+    life.turns(5)
+    assert life.agent.is_ready
+    assert len(decode_topology(node.annotations[keys.TOPOLOGY])) == 2
+
+
+def test_refused_write_is_tried_again() -> None:
+    """A conflict, a policy, an overload: not lost."""
+    node = FakeNode()
+    life = Life(node, facts("GPU-1"))
+    life.turns(1)
+    node.failure = ApiError(403, "forbidden")
+    life.turns(12)
+    assert b'gputopo_agent_writes_total{result="403"}' in life.metrics.text()
+    node.failure = None
+    life.turns(4)
+    assert len(node.writes) == 2
+
+
+def test_a_call_that_hangs_in_a_dead_driver_shows() -> None:
+    """The liveness probe fails after a few intervals without a turn."""
+    life = Life(FakeNode(), facts("GPU-1"))
+    life.turns(1)
+    assert life.agent.is_turning(30.0)
+    life.now += 300.0
+    assert not life.agent.is_turning(30.0)
+
+
+def test_no_gpu_is_published_as_no_gpu() -> None:
+    """A driver that works and finds none is an answer, not a failure."""
+    node = FakeNode()
+    Life(node, facts()).turns(1)
+    assert decode_topology(node.annotations[keys.TOPOLOGY]).gpus == ()
+
+
+def test_unidentified_gpu_is_counted_as_unhealthy() -> None:
+    """By index, in status and metric."""
+    node = FakeNode()
+    counted = NvmlFacts(UNSUPPORTED, UNSUPPORTED, (UNSUPPORTED, Known(gpu_facts(uuid=Known("GPU-1")))), {})
+    life = Life(node, counted)
+    life.turns(1)
+    assert decode_status(node.annotations[keys.STATUS]).unhealthy == {"index-0"}
+    assert b'gputopo_agent_gpus{state="unhealthy"} 1.0' in life.metrics.text()
