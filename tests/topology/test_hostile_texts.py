@@ -15,8 +15,8 @@ from topology.matrix import parse_matrix, print_matrix
 from topology.model import NodeTopology
 from topology.nccl_xml import parse_nccl_xml
 
-CELLS = "X NV1 NV999 NV0 PIX SOC N/A 0-3 0,5-11 \u0663 \x1b[4m".split(" ")
-LABELS = "GPU0 GPU1 GPU01 GPU9999 NIC0 mlx5_0 GPU0GPU1 Legend: NIC0:".split(" ")
+CELLS = ["X", "NV1", "NV999", "NV0", "PIX", "SOC", "N/A", "0-3", "0,5-11", "\u0663", "\x1b[4m"]
+LABELS = ["GPU0", "GPU1", "GPU01", "GPU9999", "NIC0", "mlx5_0", "GPU0GPU1", "Legend:", "NIC0:"]
 WORDS = st.sampled_from([*CELLS, *LABELS, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID", "9" * 50])
 TEXTS = st.lists(WORDS | st.sampled_from(["\t", " ", "\n", "\n"]), max_size=60).map(" ".join)
 
