@@ -1,0 +1,214 @@
+"""What the chart installs, on the real API server: it is accepted, it may do its work and no more, and it places pods."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks.fleet import SimulatedNode, agent_annotations, node_object
+from tests.cluster.api import Api, ApiError
+from tests.cluster.component import Component, free_port
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.objects import NODES, PODS
+from tests.cluster.polling import eventually
+from tests.manifests.helm import CHART, MANIFESTS, HelmUnavailable, helm
+from tests.manifests.objects import all_objects
+from tests.manifests.rendered import FOLDER, NAMESPACE
+from topology import keys
+
+SCHEDULER, AGENT = "gputopo-scheduler", "gputopo-agent"
+IN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
+RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+
+
+@pytest.fixture(scope="module", params=["helm install", "kubectl apply -k"])
+def installed(request: pytest.FixtureRequest, binaries: Path) -> Iterator[ControlPlane]:
+    """Start a control plane and install gputopo into it, in each of the two ways."""
+    with ControlPlane(binaries) as own:
+        if request.param == "helm install":
+            install_chart(own)
+        else:
+            kubectl(own, "apply", "--server-side", "-k", FOLDER)
+        yield own
+
+
+def install_chart(own: ControlPlane) -> None:
+    target = ("--namespace", NAMESPACE, "--create-namespace", "--kubeconfig", own.kubeconfig())
+    try:
+        helm("install", "gputopo", CHART, "--set", "image.repository=gputopo", *target)
+    except HelmUnavailable as reason:
+        pytest.skip(str(reason))
+    own.admin.patch(IN_NAMESPACE, RESTRICTED)
+
+
+def kubectl(own: ControlPlane, *arguments: str | Path) -> str:
+    command = [own.binaries / "kubectl", "--kubeconfig", own.kubeconfig(), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@contextmanager
+def account(own: ControlPlane, name: str) -> Iterator[Api]:
+    """Give a client with a real token of one of our accounts."""
+    kubeconfig = json.loads(own.service_account_kubeconfig(NAMESPACE, name).read_text())
+    ca_file = Path(kubeconfig["clusters"][0]["cluster"]["certificate-authority"])
+    api = Api(own.url, kubeconfig["users"][0]["user"]["token"], ca_file)
+    yield api
+    api.close()
+
+
+def may(own: ControlPlane, name: str, verb: str, resource: str, namespace: str = "default") -> bool:
+    """Return what RBAC says of one of our accounts."""
+    resource, _, subresource = resource.partition("/")
+    attributes = {"verb": verb, "resource": resource, "subresource": subresource, "namespace": namespace}
+    spec = {"user": f"system:serviceaccount:{NAMESPACE}:{name}", "resourceAttributes": attributes}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    answer = own.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    allowed: bool = answer["status"]["allowed"]
+    return allowed
+
+
+def test_every_object_is_stored(installed: ControlPlane) -> None:
+    """Both ways install the same objects, and the API server knows every field of them."""
+    stored = kubectl(installed, "get", "-k", FOLDER, "-o", "name").split()
+    assert len(stored) == len(list(all_objects()))
+    kubectl(
+        installed, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-k", FOLDER
+    )
+
+
+@pytest.mark.parametrize("workload", [f"daemonsets/{AGENT}", f"deployments/{SCHEDULER}"])
+def test_pods_meet_the_restricted_standard(installed: ControlPlane, workload: str) -> None:
+    """Kubernetes' own admission lets them into a `restricted` namespace, and would refuse one that asks for the host."""
+    template = installed.admin.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/{workload}")["spec"]["template"]
+    template["metadata"] = {**template["metadata"], "name": "as-the-controller-makes-it"}
+    installed.admin.post(f"{IN_NAMESPACE}/pods", template, dryRun="All")
+    template["spec"] = {**template["spec"], "hostNetwork": True}
+    with pytest.raises(ApiError, match='violates PodSecurity "restricted'):
+        installed.admin.post(f"{IN_NAMESPACE}/pods", template, dryRun="All")
+
+
+def test_agent_writes_its_annotations_and_sees_no_pod(installed: ControlPlane) -> None:
+    """With a real token, and by every right that the API server counts out."""
+    installed.admin.post(NODES, node_object(SimulatedNode("agents-own", "t4-4")))
+    with account(installed, AGENT) as agent:
+        agent.patch(f"{NODES}/agents-own", {"metadata": {"annotations": {keys.STATUS: "{}"}}})
+        with pytest.raises(ApiError, match="403"):
+            agent.list(PODS)
+        review = agent.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": "default"}})
+    rules = [rule for rule in review["status"]["resourceRules"] if rule["apiGroups"] == [""]]
+    assert [(rule["verbs"], rule["resources"]) for rule in rules] == [(["get", "patch"], ["nodes"])]
+
+
+@pytest.mark.parametrize(
+    "right",
+    ["list nodes", "patch nodes/status", "update nodes", "get pods", "get nodes/proxy", "get secrets", "create events"],
+)
+def test_agent_may_not(installed: ControlPlane, right: str) -> None:
+    """It needs none of this."""
+    assert not may(installed, AGENT, *right.split())
+
+
+@pytest.mark.parametrize(
+    "right",
+    ["patch pods", "update pods", "create pods", "create pods/exec", "get secrets", "list configmaps", "get nodes/proxy",
+     "update nodes", "patch nodes/status", "delete nodes", "create serviceaccounts/token", "impersonate users"],
+)  # fmt: skip
+def test_scheduler_and_extender_may_not(installed: ControlPlane, right: str) -> None:
+    """Their one account, with all that kube-scheduler itself needs, still cannot touch what a pod is or read secrets."""
+    assert not may(installed, SCHEDULER, *right.split())
+
+
+def test_extenders_own_role_suffices_for_its_writes(installed: ControlPlane) -> None:
+    """Without kube-scheduler's roles beside it."""
+    installed.admin.post(f"{IN_NAMESPACE}/serviceaccounts", {"metadata": {"name": "extender-alone"}})
+    bind_role(installed, "gputopo-extender", "extender-alone")
+    needed = ["list nodes", "watch nodes", "get nodes", "patch nodes", "list pods", "watch pods", "get pods"]
+    needed += ["patch pods/status", "create pods/binding", "create events"]
+    assert [right for right in needed if not may(installed, "extender-alone", *right.split())] == []
+    assert not may(installed, "extender-alone", "delete", "pods")
+
+
+def bind_role(own: ControlPlane, role: str, name: str) -> None:
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
+    }
+    own.admin.post(f"/apis/{group}/v1/clusterrolebindings", binding)
+
+
+def test_examples_are_accepted(installed: ControlPlane) -> None:
+    """Every one of them, with strict field validation."""
+    examples = list((MANIFESTS / "examples").glob("*.yaml"))
+    stored = kubectl(
+        installed, "apply", "--server-side", "--dry-run=server", "-f", MANIFESTS / "examples", "-o", "name"
+    )
+    assert len(stored.split()) == len(examples)
+
+
+def test_installed_configuration_places_every_example(installed: ControlPlane) -> None:
+    """The real scheduler and extender, configured by the ConfigMap and with the account's rights only, bind them all."""
+    for number in range(6):
+        installed.admin.post(NODES, well_equipped_node(f"hgx-{number}"))
+    with running(installed):
+        kubectl(installed, "apply", "-f", MANIFESTS / "examples")
+        eventually(lambda: all(pod["spec"].get("nodeName") for pod in installed.admin.list(PODS)))
+        lease = installed.admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{SCHEDULER}")
+    assert all(keys.PLACEMENT in pod["metadata"]["annotations"] for pod in installed.admin.list(PODS))
+    assert lease["spec"]["holderIdentity"]
+
+
+def well_equipped_node(name: str) -> dict[str, Any]:
+    """Return a simulated node whose driver says all that the examples ask about."""
+    simulated = SimulatedNode(name, "hgx-h100")
+    gpus = tuple(replace(gpu, ecc_enabled=True) for gpu in simulated.topology.gpus)
+    topology = replace(simulated.topology, gpus=gpus, driver_version="570.86.15", cuda_version="12.8")
+    found = node_object(simulated)
+    found["metadata"]["annotations"] = agent_annotations(topology)
+    return found
+
+
+@contextmanager
+def running(own: ControlPlane) -> Iterator[None]:
+    """Run what the scheduler's pod would, as its account; only ports and the way to the API server are ours."""
+    port, health_port = free_port(), free_port()
+    kubeconfig = own.service_account_kubeconfig(NAMESPACE, SCHEDULER)
+    files = own.admin.get(f"{IN_NAMESPACE}/configmaps/{SCHEDULER}")["data"]
+    (own.state / "extender.yaml").write_text(files["extender.yaml"])
+    settings = {
+        "listen.port": port,
+        "health.host": "127.0.0.1",
+        "health.port": health_port,
+        "kubernetes.kubeconfig": kubeconfig,
+    }
+    overrides = [f"--set={key}={value}" for key, value in settings.items()]
+    command: list[str | Path] = [sys.executable, "-m", "extender", "--config", own.state / "extender.yaml", *overrides]
+    extender = Component("extender", command, own.state, f"http://127.0.0.1:{health_port}/readyz")
+    configuration = yaml.safe_load(files["scheduler.yaml"].replace(":8888/", f":{port}/"))
+    extender.start()
+    try:
+        extender.wait_ready()
+        own.start_scheduler(configuration, kubeconfig)
+        yield
+    finally:
+        own.stop_schedulers()
+        extender.stop()
+
+
+def test_uninstall_leaves_nothing(binaries: Path) -> None:
+    """Nothing but the namespace, which Helm does not take away."""
+    with ControlPlane(binaries) as own:
+        install_chart(own)
+        helm("uninstall", "gputopo", "--namespace", NAMESPACE, "--kubeconfig", own.kubeconfig())
+        left = kubectl(own, "get", "-k", FOLDER, "--ignore-not-found", "-o", "name").split()
+        assert left == [f"namespace/{NAMESPACE}"]
