@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-cluster cluster lint bench clean
+.PHONY: help venv lock demo test test-fast test-cluster cluster lint verify pictures manifests bench clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,9 +15,12 @@ $(BIN)/.installed: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-header --group dev pyproject.toml
+PICTURE := $(BIN)/gputopo-bench plan dgx-1v --gpus 4 --free 0,2,4-7 -o svg
+
 lock: ## Resolve the dependencies anew into requirements.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --group dev pyproject.toml -o requirements.lock
+	$(LOCK) -o requirements.lock
 
 demo: venv ## Place pods on a simulated fleet and compare with stock scheduling (no cluster needed)
 	$(BIN)/gputopo-bench demo
@@ -40,6 +43,17 @@ lint: venv ## Check style, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+verify: venv ## Check that generated files are what their sources give
+	$(BIN)/python -m tests.manifests --check
+	$(PICTURE) | cmp - docs/images/plan.svg
+	cp requirements.lock $(BIN)/.lock-check && $(LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements.lock
+
+manifests: venv ## Write manifests/rendered anew from the chart
+	$(BIN)/python -m tests.manifests
+
+pictures: venv ## Draw the pictures of the documentation anew
+	$(PICTURE) > docs/images/plan.svg
 
 bench: venv ## Print the first performance figures
 	$(BIN)/gputopo-bench latency -o text
