@@ -3,7 +3,7 @@
 The protocol, sans I/O: a generator that yields intents, takes one reply for each, and returns what happened. It may die at any
 point and start again anywhere, because all state is in the Kubernetes API. In short:
 
-- B1 look at the pod (the cache will do once, then live); R is its resourceVersion;
+- B1 look at the pod (at first the cache will do, later only a live look); R is its resourceVersion;
 - B2 choose GPUs. A pod with claims on the node keeps exactly those, or is fenced before it gets others;
 - B3 claim them for (pod, R) by compare-and-swap of the node's ledger;
 - B4 post the Binding, with the pod's UID and R as preconditions and the GPUs as annotation;
@@ -89,7 +89,8 @@ class _Bind:
         if not self._state.synced:
             return NotBound(Failure.NOT_SYNCED, "the extender has not seen the whole cluster yet")
         known = self._state.pods.get(self._target.uid)
-        pod = known.pod if known else None
+        tried_before = self._target.node in self._state.claimed_on(self._target.uid)
+        pod = known.pod if known and not tried_before else None
         for _ in range(MAX_ROUNDS):
             result = yield from self._round(pod)
             if not isinstance(result, _Again):

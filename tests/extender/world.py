@@ -1,0 +1,265 @@
+"""One API server in memory, and any number of extenders that drive the protocol against it, write by write.
+
+After every write the invariants are checked: no GPU belongs to two live pods, and each live pod that we bound has exactly its
+claims in the ledger of its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, Literal, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from benchmarks.double.api import Reply as HttpReply
+from benchmarks.double.api import Request as HttpRequest
+from benchmarks.double.api import answer
+from benchmarks.double.patch import merge_patch
+from benchmarks.double.resources import NODES, PODS, Object, Resource
+from benchmarks.double.selectors import everything
+from benchmarks.double.store import Store, Watch
+from extender.bind import bind
+from extender.clock import Instant
+from extender.intents import Intent, NoAnswer, Reply
+from extender.objects import Node, Pod
+from extender.outcome import BindTarget, Outcome
+from extender.release import Attention, release
+from extender.rest import to_reply, to_request
+from extender.state import ClusterState
+from topology import keys
+from topology.catalog import machine
+from topology.codec import digest, encode_status, encode_topology
+from topology.records import Observed, decode_ledger, decode_placement, encode_observed
+from topology.status import GpuStatus, NodeStatus
+
+T = TypeVar("T")
+DEADLINE = 1e9
+
+
+class World:
+    """The API server, with nodes of two GPUs unless said otherwise."""
+
+    def __init__(self, *nodes: str, machine_name: str = "rtx-3090-2") -> None:
+        uids = count(1)
+        self.store = Store(new_uid=lambda: f"uid-{next(uids)}")
+        self.machine_name = machine_name
+        self.late: list[Intent] = []
+        """Requests that are still on their way; nobody waits for them any more."""
+        self.intents: list[Intent] = []
+        for name in nodes or ("n1",):
+            self.add_node(name)
+        self._checks = True
+        self.store.subscribe(self.check)
+
+    @contextmanager
+    def unchecked(self) -> Iterator[None]:
+        """Let a stranger break what only we may touch; the invariants count again afterwards."""
+        self._checks = False
+        yield
+        self._checks = True
+
+    def add_node(self, name: str) -> None:
+        topology = machine(self.machine_name, host=name)
+        text = encode_topology(topology)
+        written = {
+            keys.TOPOLOGY: text,
+            keys.TOPOLOGY_DIGEST: digest(text),
+            keys.OBSERVED: encode_observed(Observed({})),
+        }
+        status = {"conditions": [{"type": "Ready", "status": "True"}]}
+        self.store.create(NODES, "", {"metadata": {"name": name, "annotations": written}, "status": status})
+
+    def add_pod(self, name: str, gpus: int = 2, **annotations: str) -> Object:
+        limits = {keys.GPU_RESOURCE: str(gpus)}
+        spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+        metadata = {"name": name, "annotations": annotations}
+        return self.store.create(PODS, "default", {"metadata": metadata, "spec": spec})
+
+    def patch(self, resource: Resource, name: str, patch: Object, subresource: str = "") -> None:
+        namespace = "default" if resource.namespaced else ""
+        self.store.modify(resource, namespace, name, lambda old: merge_patch(old, patch), subresource=subresource)
+
+    def annotate_node(self, name: str, **annotations: str | None) -> None:
+        values = {f"topo.gputopo.dev/{key}": value for key, value in annotations.items()}
+        self.patch(NODES, name, {"metadata": {"annotations": values}})
+
+    def report(self, name: str, generation: int, *sick: str) -> None:
+        status = NodeStatus(generation, tuple(GpuStatus(gpu, healthy=False) for gpu in sick))
+        self.annotate_node(name, status=encode_status(status))
+
+    def touch(self, name: str) -> None:
+        """Let a third party write to the pod's status."""
+        self.patch(PODS, name, {"status": {"message": f"touched at {self.store.resource_version}"}}, "status")
+
+    def set_status(self, name: str, phase: str, state: Literal["running", "terminated"] | None = None) -> None:
+        statuses = [{"name": "main", "state": {state: {}}}] if state else []
+        self.patch(PODS, name, {"status": {"phase": phase, "containerStatuses": statuses}}, "status")
+
+    def delete(self, name: str, grace_period_seconds: int | None = None) -> None:
+        self.store.delete(PODS, "default", name, grace_period_seconds=grace_period_seconds)
+
+    def find(self, name: str, resource: Resource = PODS) -> Object | None:
+        page = self.store.list(resource)
+        return next((item for item in page.items if item["metadata"]["name"] == name), None)
+
+    def claims(self, node: str = "n1") -> dict[str, str]:
+        """Return GPU → UID as the node's ledger has it."""
+        text = _annotations(self.store.get(NODES, "", node)).get(keys.LEDGER)
+        return {claim.gpu: claim.uid for claim in decode_ledger(text).claims} if text else {}
+
+    def placed(self, name: str) -> frozenset[str]:
+        """Return the GPUs of a pod's placement record."""
+        found = self.find(name)
+        text = _annotations(found).get(keys.PLACEMENT) if found else None
+        return _gpus(text) if text else frozenset()
+
+    def execute(self, intent: Intent) -> Reply:
+        self.intents.append(intent)
+        request = to_request(intent)
+        url = urlsplit(request.path)
+        reply = answer(
+            self.store,
+            HttpRequest(
+                request.method, url.path, dict(parse_qsl(url.query)), request.content_type, request.body or b""
+            ),
+        )
+        assert isinstance(reply, HttpReply)
+        return to_reply(intent, reply.code, msgspec.json.encode(reply.body))
+
+    def deliver_late(self) -> None:
+        while self.late:
+            self.execute(self.late.pop(0))
+
+    def check(self) -> None:
+        """INV1 and INV2, as of now."""
+        if not self._checks:
+            return
+        owners: dict[str, str] = {}
+        for item in self.store.list(PODS).items:
+            node, text = item["spec"].get("nodeName"), _annotations(item).get(keys.PLACEMENT)
+            if not node or not text or _has_stopped(item):
+                continue
+            uid, claims = item["metadata"]["uid"], self.claims(node)
+            for gpu in _gpus(text):
+                assert gpu not in owners, f"{gpu} belongs to {owners[gpu]} and {uid}"
+                owners[gpu] = uid
+            assert {gpu for gpu, owner in claims.items() if owner == uid} == _gpus(text), f"claims of {uid}"
+
+
+class Replica:
+    """One extender process: its caches, and what it drives; a new one knows nothing but the API."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.state = ClusterState()
+        self.seconds = 0.0
+        self.attention = Attention(orphan_seconds=60.0)
+        self._watches = {}
+        for resource, kind in ((NODES, Node), (PODS, Pod)):
+            page = world.store.list(resource)
+            sink: Any = self.state.nodes if resource is NODES else self.state.pods
+            sink.replaced([_decode(kind, item) for item in page.items])
+            self._watches[resource] = (Watch(world.store, resource, "", everything, page.resource_version), sink, kind)
+
+    def catch_up(self) -> None:
+        """Take in all watch events."""
+        for watch, sink, kind in self._watches.values():
+            for event, item in watch.poll():
+                (sink.deleted if event == "DELETED" else sink.changed)(_decode(kind, item))
+
+    def clock(self) -> Instant:
+        return Instant(self.seconds, 1_800_000_000.0 + self.seconds)
+
+    def start_bind(self, name: str, node: str = "n1", uid: str = "") -> Generator[Intent, Reply, Outcome]:
+        found = self.world.find(name)
+        uid = uid or (found["metadata"]["uid"] if found else "")
+        return bind(self.state, BindTarget("default", name, uid, node), self.clock, deadline=DEADLINE)
+
+    def bind(self, name: str, node: str = "n1", uid: str = "") -> Outcome:
+        return drive(self.start_bind(name, node, uid), self.world.execute)
+
+    def reconcile(self, rounds: int = 6, seconds: float = 61.0) -> None:
+        """Let time pass and do what is due, as often as something may come of it."""
+        for _ in range(rounds):
+            self.catch_up()
+            for task in self.attention.due(self.state, self.seconds):
+                drive(release(self.state, task), self.world.execute)
+            self.seconds += seconds
+
+
+def drive(steps: Generator[Intent, Reply, T], execute: Callable[[Intent], Reply]) -> T:
+    """Run a piece of the protocol to its end."""
+    try:
+        intent = next(steps)
+        while True:
+            intent = steps.send(execute(intent))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def lose_reply(world: World, kind: type[Intent]) -> Callable[[Intent], Reply]:
+    """Execute everything, and lose the first reply to an intent of this kind."""
+    return _fail_once(kind, lambda intent: (world.execute(intent), NoAnswer("lost"))[1], world)
+
+
+def lose_request(world: World, kind: type[Intent]) -> Callable[[Intent], Reply]:
+    """Execute everything but the first intent of this kind, which never arrives."""
+    return _fail_once(kind, lambda _: NoAnswer("lost"), world)
+
+
+def delay_request(world: World, kind: type[Intent]) -> Callable[[Intent], Reply]:
+    """Hold the first intent of this kind in the network: it arrives with `deliver_late`."""
+
+    def fail(intent: Intent) -> Reply:
+        world.late.append(intent)
+        return NoAnswer("timed out")
+
+    return _fail_once(kind, fail, world)
+
+
+def answer_once(world: World, kind: type[Intent], reply: Reply) -> Callable[[Intent], Reply]:
+    """Execute everything but the first intent of this kind, which gets this reply instead."""
+    return _fail_once(kind, lambda _: reply, world)
+
+
+def meddle_before(world: World, kind: type[Intent], meddle: Callable[[], object]) -> Callable[[Intent], Reply]:
+    """Execute everything, and let something happen just before the first intent of this kind."""
+    return _fail_once(kind, lambda intent: (meddle(), world.execute(intent))[1], world)
+
+
+def _fail_once(kind: type[Intent], fail: Callable[[Intent], Reply], world: World) -> Callable[[Intent], Reply]:
+    failed = False
+
+    def execute(intent: Intent) -> Reply:
+        nonlocal failed
+        if failed or not isinstance(intent, kind):
+            return world.execute(intent)
+        failed = True
+        return fail(intent)
+
+    return execute
+
+
+def _decode(kind: Any, item: Object) -> Any:
+    return msgspec.convert(item, kind)
+
+
+def _annotations(item: Object) -> Mapping[str, str]:
+    found: Mapping[str, str] = item["metadata"].get("annotations") or {}
+    return found
+
+
+def _has_stopped(item: Object) -> bool:
+    statuses = item["status"].get("containerStatuses") or ()
+    terminated = bool(statuses) and all("terminated" in status["state"] for status in statuses)
+    return item["status"].get("phase") in ("Succeeded", "Failed") or (
+        "deletionTimestamp" in item["metadata"] and terminated
+    )
+
+
+def _gpus(text: str) -> frozenset[str]:
+    return frozenset(gpu for gpus in decode_placement(text).containers.values() for gpu in gpus)
