@@ -123,10 +123,12 @@ def decode_topology(text: str | bytes) -> NodeTopology:
     """Return the topology, its links by index and only those that carry something; raises `PayloadError`."""
     payload = read(_Topology, text)
     shared = payload.every_gpu.model_dump(exclude_unset=True)
-    listed = tuple(_decode_link(link) for link in payload.links)
-    node = NodeTopology(
-        gpus=tuple(_decode_gpu(shared | gpu.model_dump(exclude_unset=True)) for gpu in payload.gpus),
-        links=listed,
+    gpus = tuple(_decode_gpu(shared | gpu.model_dump(exclude_unset=True)) for gpu in payload.gpus)
+    # The model checks the listed links under the positions that the payload gives them, before the others join them.
+    listed = NodeTopology(gpus, tuple(_decode_link(link, payload) for link in payload.links))
+    return NodeTopology(
+        gpus=gpus,
+        links=_all_links(listed, payload),
         nics=_decode_nics(payload),
         domain=NvlinkDomain(**payload.domain.model_dump()) if payload.domain else None,
         driver_version=payload.driver_version,
@@ -134,15 +136,13 @@ def decode_topology(text: str | bytes) -> NodeTopology:
         cpu_vendor=payload.cpu_vendor,
         cpu_model=payload.cpu_model,
     )
-    # The model has now checked the listed links under the positions that the payload gives them.
-    return replace(node, links=_all_links(node, payload))
 
 
 def digest(text: str) -> str:
     """Return 32 hex digits that stand for a payload's text.
 
     >>> digest('{"v":1}')
-    '4f60e4abfc45b0826a49b5aacd22e206'
+    'afbf9d0f3560b0fd7795e81c42a0a79e'
     """
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -216,17 +216,17 @@ def _encode_links(node: NodeTopology) -> dict[str, Any]:
     return payload | ({"other_pairs": folded} if folded else {})
 
 
-def _decode_link(link: _Link) -> Link:
-    return Link(link.a, link.b, link.nvlinks, _path(link.path), link.p2p, link.reason)
+def _decode_link(link: _Link, payload: _Topology) -> Link:
+    p2p = payload.every_pair.p2p if link.p2p is None else link.p2p
+    return Link(link.a, link.b, link.nvlinks, _path(link.path), p2p, link.reason)
 
 
 def _all_links(node: NodeTopology, payload: _Topology) -> tuple[Link, ...]:
-    other, shared = payload.other_pairs or _Pair(), payload.every_pair.p2p
+    other = payload.other_pairs or _Pair()
+    path, p2p = _path(other.path), payload.every_pair.p2p if other.p2p is None else other.p2p
     listed = {(link.a, link.b): link for link in node.links}
-    every = []
-    for a, b in combinations((gpu.index for gpu in node.gpus), 2):
-        link = listed.get((a, b)) or Link(a, b, 0, _path(other.path), other.p2p, other.reason)
-        every.append(link if link.p2p is not None else replace(link, p2p=shared))
+    pairs = combinations((gpu.index for gpu in node.gpus), 2)
+    every = (listed.get(pair) or Link(*pair, 0, path, p2p, other.reason) for pair in pairs)
     return tuple(link for link in every if link != Link(link.a, link.b))
 
 
@@ -275,22 +275,19 @@ def _most_common_path(node: NodeTopology, pairs: Mapping[tuple[int, int], PciePa
 
 
 def _decode_nics(payload: _Topology) -> tuple[Nic, ...]:
-    between: dict[tuple[int, int], PciePath] = {}
+    between: list[dict[int, PciePath]] = [{} for _ in payload.nics]
     for name, pairs in payload.nic_pairs.items():
         for first, second in pairs:
             here = f"$.nic_pairs.{name}"
             if not first < second < len(payload.nics):
                 raise PayloadError(here, "a pair names two listed NICs, the first one first")
-            if (first, second) in between:
+            if second in between[first]:
                 raise PayloadError(here, "the same pair twice")
-            between[first, second] = PciePath[name]
-    if payload.other_nic_pairs:
-        for pair in combinations(range(len(payload.nics)), 2):
-            between.setdefault(pair, PciePath[payload.other_nic_pairs])
-    return tuple(_decode_nic(payload, position, between) for position in range(len(payload.nics)))
+            between[first][second] = between[second][first] = PciePath[name]
+    return tuple(_decode_nic(payload, position, between[position]) for position in range(len(payload.nics)))
 
 
-def _decode_nic(payload: _Topology, position: int, between: Mapping[tuple[int, int], PciePath]) -> Nic:
+def _decode_nic(payload: _Topology, position: int, between: dict[int, PciePath]) -> Nic:
     nic = payload.nics[position]
     paths: dict[int, PciePath] = {}
     for name, indexes in nic.paths.items():
@@ -298,15 +295,11 @@ def _decode_nic(payload: _Topology, position: int, between: Mapping[tuple[int, i
             if index in paths:
                 raise PayloadError(f"$.nics[{position}].paths.{name}", "the same GPU twice")
             paths[index] = PciePath[name]
-    if payload.other_nic_pairs:
-        for gpu in payload.gpus:
-            paths.setdefault(gpu.index, PciePath[payload.other_nic_pairs])
-    nic_paths = (
-        (other.name, between[min(place, position), max(place, position)])
-        for place, other in enumerate(payload.nics)
-        if (min(place, position), max(place, position)) in between
-    )
-    return Nic(nic.name, nic.device, nic.pci, nic.numa_node, tuple(sorted(paths.items())), tuple(nic_paths))
+    if (rest := _path(payload.other_nic_pairs)) is not None:
+        paths = {gpu.index: rest for gpu in payload.gpus} | paths
+        between = dict.fromkeys(range(len(payload.nics)), rest) | between
+    nic_paths = tuple((payload.nics[at].name, path) for at, path in sorted(between.items()) if at != position)
+    return Nic(nic.name, nic.device, nic.pci, nic.numa_node, tuple(sorted(paths.items())), nic_paths)
 
 
 class _StatusTraits(Schema):
