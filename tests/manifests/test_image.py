@@ -1,0 +1,39 @@
+"""The image gets the developers' versions without the developers' tools, and runs as whom the chart says."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from tests.manifests.objects import pod_specs
+
+ROOT = Path(__file__).resolve().parents[2]
+PIN = re.compile(r"^(?P<name>[\w.-]+)==[^\n]+(?:\n    --hash=\S+(?: \\)?)+", re.MULTILINE)
+
+
+def pins(lock: str) -> dict[str, set[str]]:
+    """Return distribution → its pins: version, marker and hashes as they are written."""
+    found: dict[str, set[str]] = {}
+    for match in PIN.finditer((ROOT / lock).read_text()):
+        found.setdefault(match["name"], set()).add(match[0])
+    return found
+
+
+def test_image_has_exactly_the_developers_versions() -> None:
+    """What was tested is what is shipped, hash by hash."""
+    developers, image = pins("requirements.lock"), pins("requirements-image.lock")
+    assert {name: developers[name] for name in image} == image
+
+
+def test_image_has_every_dependency_and_no_tool() -> None:
+    """Run-time dependencies are all there; of the development group nothing is."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    image = pins("requirements-image.lock").keys()
+    assert image >= set(project["project"]["dependencies"])
+    assert not image & set(project["dependency-groups"]["dev"])
+
+
+def test_image_and_pods_agree_on_the_user() -> None:
+    """Whoever starts the image by hand is as powerless as the pods are."""
+    (user,) = re.findall(r"^USER (\d+):(\d+)$", (ROOT / "Containerfile").read_text(), re.MULTILINE)
+    security = [spec["securityContext"] for spec in pod_specs()]
+    assert {(str(found["runAsUser"]), str(found["runAsGroup"])) for found in security} == {user}
