@@ -249,7 +249,7 @@ def _hgx_b200_gpu2_off_fabric() -> NodeTopology:
 
 def _h100_4_mesh() -> NodeTopology:
     tree = _Tree()
-    gpus = _gpus("NVIDIA H100 64GB HBM2", 64, (3, 1, 7, 5))
+    gpus = _gpus("NVIDIA H100 80GB HBM3", 80, (3, 1, 7, 5))
     nics = _nics(gpus, tree, range(4))
     return NodeTopology(gpus, _links(4, tree, _mesh([range(4)], 6)), nics)
 
@@ -361,7 +361,12 @@ _ALL = (
         "gh200-4", "4 Grace Hopper, each joined to each by 6 links", "NCSA DeltaAI user documentation", _gh200_4_mesh
     ),
     Machine("gb200-tray", "one compute tray of a GB200 rack, 4 GPUs", "NVIDIA GB200 NVL72 reference", _gb200_tray),
-    Machine("l40s-8", "8 L40S in pairs behind PCIe switches, two sockets", "NVIDIA L40S product brief", _l40s_8),
+    Machine(
+        "l40s-8",
+        "8 L40S in pairs behind PCIe switches, two sockets",
+        "NVIDIA L40S product brief; common 8-card servers",
+        _l40s_8,
+    ),
     Machine("l40s-4", "4 L40S on one socket, each on its own host bridge", "AWS g6e.12xlarge", _l40s_4),
     Machine("l4-8", "8 L4, four to a host bridge", "AWS g6.48xlarge", _l4_8),
     Machine("t4-4", "4 T4 in a virtual machine, all behind one host bridge", "AWS g4dn.12xlarge", _t4_4),
