@@ -16,7 +16,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
-from extender import health, routes
+from extender import health, routes, views
 from extender.config import ExtenderConfiguration, load
 from extender.kube import KubeApi
 from extender.service import Extender
@@ -43,7 +43,8 @@ def application(config: ExtenderConfiguration, lifespan: Lifespan[FastAPI] | Non
         description="Where GPUs are, who has them, and why a pod goes where it goes.",
         lifespan=lifespan,
     )
-    app.router.routes += [*routes.routes(config.limits), *health.routes()]
+    app.router.routes[:0] = [*routes.routes(config.limits), *health.routes()]
+    app.include_router(views.router)
     return app
 
 

@@ -72,6 +72,7 @@ GAUGES: Final = {
     "nodes_unsettled": "Nodes with a claim whose pod does not run there, or not yet.",
     "assumed_placements": "Pods between prioritize and bind for which GPUs are held.",
     "pods": "Pods in the cache: those that ask for GPUs.",
+    "pods_waiting": "Those of them that are not bound.",
     "watch_silence_seconds": "Since the API server was last heard, on the quieter of the two watches.",
     "events_dropped": "Events that were not posted.",
 }

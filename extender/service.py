@@ -141,6 +141,7 @@ class Extender:
             "nodes_unsettled": len(state.unsettled),
             "assumed_placements": len(state.holds),
             "pods": len(state.pods),
+            "pods_waiting": sum(pod.node is None for pod in state.pods),
             "watch_silence_seconds": max(clock.time() - reflector.heard_at for reflector in self._reflectors),
             "events_dropped": self._events.dropped,
         }
