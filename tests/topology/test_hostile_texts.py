@@ -25,7 +25,7 @@ def read_or_refuse(parse: Callable[[str], NodeTopology], text: str) -> NodeTopol
     try:
         return parse(text)
     except SourceError as error:
-        lines = text.count("\n") + 1
+        lines = text.count("\n") + text.count("\r") + 1  # for XML a lone carriage return ends a line, too
         if not 0 <= error.line <= lines or error.column < 0:
             raise AssertionError(f"a place outside of the text: {error}") from error
         return None
