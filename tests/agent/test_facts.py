@@ -92,6 +92,8 @@ def test_a_gpu_memory_node_is_believed_on_coherent_platforms_only(found: Discove
     """Elsewhere the call should not be supported, and some libraries answer with the host's node all the same."""
     assert found("hgx_h100").topology.gpus[0].memory_numa_node is None
     assert found("power9_ac922").topology.gpus[0].memory_numa_node == 255
+    strange = described("hgx_h100", "gpu 0 memory_numa_node 0", "gpu 0 ats off")
+    assert found(strange).topology.gpus[0].memory_numa_node is None
 
 
 def test_the_three_ways_of_not_saying_stay_apart(read: Read, described: Described) -> None:
@@ -116,6 +118,15 @@ def test_fabric_is_read_from_the_oldest_call_that_the_driver_has(read: Read, des
     assert gpu(read("gb200_tray").gpus[0], "fabric") == Known(whole)
     old = described("gb200_tray", "missing nvmlDeviceGetGpuFabricInfoV")
     assert gpu(read(old).gpus[0], "fabric") == Known(whole)
+
+
+@pytest.mark.parametrize("form", ["sentinel", "empty", "unreadable"])
+def test_far_end_without_an_address_has_none(form: str, read: Read, described: Described) -> None:
+    """All ones, nothing, or an error: none of them is an address to look for."""
+    facts = read(described("hgx_h100", f"remote 0 0-17 {form}"))
+    links = gpu(facts.gpus[0], "nvlinks")
+    assert isinstance(links, Known)
+    assert {link.remote_pci for link in links.value} == {None}
 
 
 def test_text_that_nobody_can_read_is_a_failure(read: Read, described: Described) -> None:

@@ -27,6 +27,7 @@ def device(*way: str, numa_node: int | None = None) -> PciDevice:
         ((*SWITCH, "0000:18:00.0", "a"), (*SWITCH, "0000:18:08.0", "b"), PciePath.PIX),
         ((*SWITCH, "a"), (*SWITCH, "b"), PciePath.PIX),
         ((*SWITCH, "0000:18:00.0", "x", "y", "a"), (*SWITCH, "0000:18:08.0", "b"), PciePath.PXB),
+        ((*SWITCH, "0000:18:00.0", "x", "a"), (*SWITCH, "0000:18:08.0", "b"), PciePath.PXB),
         ((*SWITCH, "0000:18:00.0", "a"), ("pci0000:16", "0000:16:02.0", "b"), PciePath.PHB),
     ],
 )

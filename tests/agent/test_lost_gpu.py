@@ -89,6 +89,14 @@ def test_not_supported_is_an_answer(found: Discover, described: Described) -> No
     assert report.topology.gpus[3].ecc_enabled is None
 
 
+def test_what_nvml_says_replaces_what_it_said(found: Discover, described: Described) -> None:
+    """A link that goes down is told, also while another GPU is lost."""
+    one_down = found(described("dgx1v", "link 0 2 inactive"), before=found("dgx1v"))
+    assert one_down.topology.label(0, 3) == "NV1"
+    lost_and_down = found(described("lost_gpu", "link 0 17 inactive"), before=found("hgx_h100"))
+    assert [lost_and_down.topology.gpus[index].switch_links for index in (0, 1, 3)] == [17, 18, 18]
+
+
 def test_another_gpu_in_the_same_slot_is_another_gpu(found: Discover, described: Described) -> None:
     """After a swap nothing of the old GPU is left."""
     swapped = found(
@@ -105,6 +113,13 @@ def test_facts_are_remembered_by_uuid(found: Discover, described: Described) -> 
     swapped = (f"gpu 0 uuid {last.uuid}", f"gpu 7 uuid {first.uuid}", "fail nvmlDeviceGetName 0,7 TIMEOUT")
     after = found(described("dgx1v", *swapped), before=before).topology
     assert [after.gpus[0].model, after.gpus[7].model] == [last.model, first.model]
+
+
+def test_gpu_that_moved_is_not_remembered_where_it_was(found: Discover, described: Described) -> None:
+    """Its old index is nameless now, and it stands at another: it is there once."""
+    moved = described("hgx_h100", f"gpu 4 uuid {GPU3}", "fail nvmlDeviceGetHandleByIndex_v2 3 GPU_IS_LOST")
+    after = found(moved, before=found("hgx_h100")).topology
+    assert [gpu.index for gpu in after.gpus] == [0, 1, 2, 4, 5, 6, 7]
 
 
 def test_two_gpus_of_one_name_are_not_both_believed(found: Discover, described: Described) -> None:

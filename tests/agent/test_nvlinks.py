@@ -11,6 +11,7 @@ from agent.host import Host
 from agent.nvlinks import Downgrade
 from tests.agent.conftest import Discover
 from tests.agent.sysfs import SysTree
+from topology.links import PciePath
 from topology.model import Link, NodeTopology
 from topology.status import LinkFault
 
@@ -64,6 +65,12 @@ def test_a_gpu_without_peer_access_to_anybody_is_off_the_switch(found: Discover,
     node = found(described("dgx_a100", "p2p 0-7 0-7 nvlink NS")).topology
     assert {node.label(i, j) for i in range(8) for j in range(i)} == {"PXB", "SYS"}
     assert link(node, 0, 1) == Link(0, 1, 0, node.path(0, 1), p2p=True, reason=Downgrade.NOT_SUPPORTED)
+
+
+def test_direct_links_that_nvml_denies_leave_peer_access_over_pcie(found: Discover, described: Described) -> None:
+    """NVLink is one question, reading and writing are others."""
+    node = found(described("dead_bridge_links", "p2p 0 1 nvlink NS")).topology
+    assert link(node, 0, 1) == Link(0, 1, 0, PciePath.NODE, p2p=True, reason=Downgrade.NOT_SUPPORTED)
 
 
 def test_mig_keeps_the_wires_in_the_report(found: Discover, described: Described) -> None:
@@ -135,8 +142,9 @@ def test_dead_links_are_faults_and_bare_bridges_are_none(found: Discover) -> Non
         ("GPU-00000003", 10),
         ("GPU-00000003", 11),
     ]
-    assert not found("bare_bridges").status.link_faults
-    assert not found("geforce_3090_bridge").status.link_faults
+    for machine in ("bare_bridges", "geforce_3090_bridge"):
+        status = found(machine).status
+        assert (status.link_faults, {gpu.reasons for gpu in status.gpus}) == ((), {()})
 
 
 def test_gpu_off_the_switch_says_so_once(found: Discover) -> None:

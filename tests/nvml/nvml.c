@@ -259,7 +259,8 @@ nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t gpu, unsigned *node) {
 nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t gpu, nvmlDeviceAddressingMode_t *mode) {
     ENTER(gpu, mode);
     if (mode->version != VERSION(sizeof *mode, 1)) return ARGUMENT_VERSION_MISMATCH;
-    mode->value = gpu->memory_numa_node == ABSENT ? 0 : 2;
+    bool ats = gpu->ats == ABSENT ? gpu->memory_numa_node != ABSENT : gpu->ats;
+    mode->value = ats ? 2 : 0;
     return SUCCESS;
 }
 
