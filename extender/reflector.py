@@ -147,7 +147,7 @@ class Reflector(Generic[Object]):
         self.heard_at = 0.0
         """Loop time of the last list, event or bookmark."""
         self._source = source
-        self._decode: Callable[[msgspec.Raw], Object] = msgspec.json.Decoder(kind).decode
+        self._decode: Callable[[bytes], Object] = decoder(kind)
         self._sink: Sink[Object] = sink
         self._keep: Callable[[Object], bool] = keep
         self._timing = timing
@@ -183,25 +183,11 @@ class Reflector(Generic[Object]):
             failures += 1
 
     async def _list(self) -> None:
-        """Read all pages, then hand them over at once."""
-        kept: list[Object] = []
-        version = continuation = None
-        while True:
-            try:
-                page = _decode_page(await self._source.list_page(continuation))
-                objects = map(self._decode, page.items or ())
-                kept += filter(self._keep, objects)
-            except _UNREADABLE as error:
-                raise BrokenStream(f"unreadable page: {error}") from error
-            version = version or page.metadata.resource_version
-            continuation = page.metadata.continuation
-            if not continuation:
-                break
+        kept, self._version = await list_objects(self._source, self._decode, self._keep)
         self._sink.replaced(kept)
-        self._version = version
         self._hear()
         self.synced.set()
-        log.info("listed", resource=self.name, kept=len(kept), resource_version=version)
+        log.info("listed", resource=self.name, kept=len(kept), resource_version=self._version)
 
     async def _follow(self) -> None:
         """Watch from the last version until the stream ends."""
@@ -247,6 +233,32 @@ class Reflector(Generic[Object]):
     def _delay(self, failures: int) -> float:
         longest = min(self._timing.max_backoff_seconds, self._timing.backoff_seconds * 2.0 ** min(failures, 30))
         return longest * self._random.uniform(0.5, 1.0)
+
+
+def decoder(kind: type[Object]) -> Callable[[bytes], Object]:
+    """Return what reads one object; it raises msgspec's errors."""
+    return msgspec.json.Decoder(kind).decode
+
+
+async def list_objects(
+    source: Source, decode: Callable[[bytes], Object], keep: Callable[[Object], bool] = lambda _: True
+) -> tuple[list[Object], str]:
+    """Read all pages, and return the objects to keep with the version to watch from.
+
+    Raises `Expired`, `Unavailable`, or `BrokenStream` for a page that cannot be read.
+    """
+    kept: list[Object] = []
+    version = continuation = None
+    while True:
+        try:
+            page = _decode_page(await source.list_page(continuation))
+            kept += filter(keep, map(decode, page.items or ()))
+        except _UNREADABLE as error:
+            raise BrokenStream(f"unreadable page: {error}") from error
+        version = version or page.metadata.resource_version
+        continuation = page.metadata.continuation
+        if not continuation:
+            return kept, version
 
 
 class Lines:

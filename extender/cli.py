@@ -1,0 +1,208 @@
+"""`kubectl gputopo`: who has which GPUs and why a pod waits, from the annotations alone.
+
+It needs `list` on nodes and pods and nothing of ours that runs: the plan is computed here, by the same code. Exit codes: 0 yes,
+1 a clear no (the pod fits nowhere, there is no such node), 2 wrong usage or no cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from pydantic import BaseModel
+
+from extender import inspection
+from extender.clock import Instant
+from extender.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo
+from extender.kube import KubeApi
+from extender.logs import printable
+from extender.objects import Node, Pod
+from extender.reflector import BrokenStream, Expired, Unavailable, decoder, list_objects
+from extender.state import ClusterState
+from topology import keys
+
+
+class Output(StrEnum):
+    """How to print."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Format = Annotated[Output, typer.Option("-o", "--output", help="table or json.")]
+Kubeconfig = Annotated[Path | None, typer.Option(help="Instead of $KUBECONFIG or ~/.kube/config.")]
+Context = Annotated[str | None, typer.Option(help="A context of the kubeconfig.")]
+Resource = Annotated[str, typer.Option(help="The resource that counts GPUs.")]
+
+app = typer.Typer(
+    name="kubectl gputopo", help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+
+
+class _Nodes(BaseModel):
+    nodes: list[NodeInfo]
+
+
+@app.command()
+def nodes(
+    output: Format = Output.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    resource: Resource = keys.GPU_RESOURCE,
+) -> None:
+    """List the nodes with GPUs, and how many are free."""
+    state = _load(kubeconfig, context, resource)
+    listed = inspection.nodes(state, inspection.node_names(state), _now())
+    if output is Output.JSON:
+        _print_json(_Nodes(nodes=listed))
+        return
+    _print_table(
+        ("NAME", "MACHINE", "GPUS", "FREE", "NOTE"),
+        ((node.name, _machine(node), str(len(node.gpus)), str(node.free), node.closed or "") for node in listed),
+    )
+
+
+@app.command()
+def node(
+    name: str,
+    output: Format = Output.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    resource: Resource = keys.GPU_RESOURCE,
+) -> None:
+    """Show one node: its wires, who has its GPUs, and what the free ones are worth together."""
+    detail = inspection.node(_load(kubeconfig, context, resource), name, _now())
+    if detail is None:
+        _say_no(f"no node {name}")
+    if output is Output.JSON:
+        _print_json(detail)
+    else:
+        _print_node(detail)
+
+
+@app.command()
+def pod(
+    name: str,
+    namespace: Annotated[str, typer.Option("-n", "--namespace")] = "default",
+    output: Format = Output.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    resource: Resource = keys.GPU_RESOURCE,
+) -> None:
+    """Show one pod: the GPUs that it has, or where it could go now and why not elsewhere."""
+    told = inspection.explain(_load(kubeconfig, context, resource), namespace, name, _now())
+    if told is None:
+        _say_no(f"no pod {namespace}/{name} asks for {resource}")
+    if output is Output.JSON:
+        _print_json(told)
+    else:
+        _print_pod(told)
+    if told.pod.node is None and not told.fits:
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="kubectl gputopo")
+
+
+def _load(kubeconfig: Path | None, context: str | None, resource: str) -> ClusterState:
+    file = kubeconfig or Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    try:
+        return asyncio.run(_read(file, context, resource))
+    except (Unavailable, BrokenStream, Expired) as error:
+        print(printable(f"cannot read the cluster: {error or 'the list expired, try again'}"), file=sys.stderr)
+        raise typer.Exit(2) from error
+
+
+async def _read(file: Path, context: str | None, resource: str) -> ClusterState:
+    state = ClusterState(resource=resource)
+    async with KubeApi.from_kubeconfig(file, context) as api:
+        (found_nodes, _), (found_pods, _) = await asyncio.gather(
+            list_objects(api.resource("/api/v1/nodes"), decoder(Node)),
+            list_objects(api.resource("/api/v1/pods"), decoder(Pod)),
+        )
+    state.nodes.replaced(found_nodes)
+    state.pods.replaced(found_pods)
+    return state
+
+
+def _print_node(node: NodeDetail) -> None:
+    print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""), end="\n\n")
+    labels = [f"GPU{gpu.index}" for gpu in node.gpus]
+    _print_table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
+    print()
+    _print_table(("GPU", "STATE", "POD", "CONTAINER", "NUMA", "UUID"), map(_gpu_row, node.gpus))
+    print()
+    _print_table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets))
+
+
+def _print_pod(told: Explanation) -> None:
+    pod = told.pod
+    print(f"{pod.namespace}/{pod.name}: " + (f"on {pod.node}" if pod.node else "waits"), end="\n\n")
+    if told.problem:
+        print(printable(told.problem))
+    elif pod.node:
+        placed = (_ring(pod.indexes), pod.affinity or "", _predicted(pod.bandwidth_gb_per_s))
+        _print_table(("GPUS", "AFFINITY", "PREDICTED-GB/S"), [placed])
+    else:
+        _print_table(
+            ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
+            ((fit.node, f"{fit.score:.3f}", *_set_row(fit)) for fit in told.fits),
+        )
+        print()
+        _print_table(
+            ("NODES", "REFUSED-BECAUSE", "FOR-EXAMPLE"),
+            ((str(refusal.nodes), refusal.message, refusal.example) for refusal in told.refusals),
+        )
+
+
+def _gpu_row(gpu: GpuInfo) -> Sequence[str]:
+    numa = "" if gpu.numa_node is None else str(gpu.numa_node)
+    return str(gpu.index), gpu.state, gpu.pod or "", gpu.container or "", numa, gpu.uuid
+
+
+def _set_row(best: BestSet) -> Sequence[str]:
+    return str(best.gpus), _ring(best.indexes), best.affinity or "", _predicted(best.bandwidth_gb_per_s)
+
+
+def _print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print columns as kubectl does: left aligned, three spaces between them, `<none>` for nothing."""
+    lines = [heads, *([printable(cell) or "<none>" for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _print_json(value: BaseModel) -> None:
+    print(value.model_dump_json(indent=2))
+
+
+def _say_no(why: str) -> NoReturn:
+    print(printable(why), file=sys.stderr)
+    raise typer.Exit(1)
+
+
+def _machine(node: NodeInfo) -> str:
+    counts = Counter(gpu.model for gpu in node.gpus)
+    return printable(", ".join(f"{count} x {model}" for model, count in counts.items())) or "<none>"
+
+
+def _ring(indexes: Iterable[int]) -> str:
+    return ",".join(map(str, indexes))
+
+
+def _predicted(predicted: BandwidthInfo | None) -> str:
+    return f"{predicted.point:.0f} ({predicted.low:.0f}-{predicted.high:.0f})" if predicted else ""
+
+
+def _now() -> Instant:
+    return Instant(time.monotonic(), time.time())
