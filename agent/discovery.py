@@ -15,7 +15,7 @@ from agent.faults import gpu_status, unidentified_status
 from agent.host import Host, path_between
 from agent.nvlinks import Joint, wiring
 from topology.links import PciePath
-from topology.model import Gpu, Link, Nic, NodeTopology, NvlinkDomain
+from topology.model import MAX_NICS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
 from topology.status import LinkFault, NodeStatus
 
 
@@ -160,7 +160,7 @@ class _Look:
 
     def _nics(self) -> tuple[Nic, ...]:
         """Name RDMA devices as nvidia-smi does: `NIC0`, and beside it the kernel's name."""
-        devices = self._host.rdma_devices()
+        devices = self._host.rdma_devices()[:MAX_NICS]
         gpus = [(index, pci) for index, pci in self._pci.items() if pci]
         return tuple(
             Nic(

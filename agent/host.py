@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from topology.links import PciePath
@@ -61,7 +62,7 @@ class Host:
 
     def cpu(self) -> tuple[str | None, str | None]:
         """Return the CPU's vendor in the words of `NodeTopology.cpu_vendor`, and `family/model` or what stands for it."""
-        said = _first_block(_text(self._cpuinfo) or "")
+        said = _first_block(self._cpuinfo)
         if power := re.match(r"POWER\d+", said.get("cpu", "")):
             return power[0].lower(), power[0]
         if "CPU implementer" in said:
@@ -148,6 +149,11 @@ def _natural(name: str) -> tuple[tuple[str, int], ...]:
     return tuple((word, int(digits or -1)) for word, digits in re.findall(r"(\D*)(\d*)", name))
 
 
-def _first_block(cpuinfo: str) -> Mapping[str, str]:
-    pairs = (line.partition(":") for line in cpuinfo.split("\n\n", 1)[0].splitlines())
+def _first_block(cpuinfo: Path) -> Mapping[str, str]:
+    """Read what is said of the first CPU, and no further: the kernel asks every CPU when it is read to the end."""
+    try:
+        with cpuinfo.open(errors="replace") as lines:
+            pairs = [line.partition(":") for line in takewhile(str.strip, lines)]
+    except OSError:
+        return {}
     return {key.strip(): value.strip() for key, _, value in pairs}

@@ -71,6 +71,8 @@ _P2P_READ, _P2P_WRITE, _P2P_NVLINK = range(3)  # the binding's NVML_P2P_CAPS_IND
 _LINK_UP = {pynvml.NVML_NVLINK_STATE_ACTIVE, pynvml.NVML_NVLINK_STATE_SLEEP}
 _NUMA_WORDS, _CPU_WORDS = 16, 128
 """Bit masks for 1,024 NUMA nodes and 8,192 CPUs, as many as Linux is built for."""
+_MAX_NUMA_NODE = 64 * _NUMA_WORDS - 1
+_MAX_MEMORY_BYTES = 1 << 50
 _TEXT, _UUID = re.compile(r"[ -~]+"), re.compile(r"[!-~]+")
 _PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.[0-7]", re.IGNORECASE)
 
@@ -114,8 +116,8 @@ def _gpu(handle: Any) -> GpuFacts:
         pci=_pci(_ask(pynvml.nvmlDeviceGetPciInfo_v3, handle)),
         memory=_memory(handle),
         compute_capability=_ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
-        pcie_generation=_positive(_ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)),
-        pcie_width=_positive(_ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)),
+        pcie_generation=_within(_ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle), 1, 15),
+        pcie_width=_within(_ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle), 1, 64),
         mig_enabled=_current(_ask(pynvml.nvmlDeviceGetMigMode, handle), pynvml.NVML_DEVICE_MIG_ENABLE),
         ecc_enabled=_current(_ask(pynvml.nvmlDeviceGetEccMode, handle), pynvml.NVML_FEATURE_ENABLED),
         numa_nodes=_bits(
@@ -144,7 +146,9 @@ def _memory(handle: Any) -> Answer[Memory]:
     answer = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
     if isinstance(answer, Missing) and answer.gap is Gap.UNSUPPORTED:  # version 2 came with driver 510
         answer = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    return _mapped(answer, lambda memory: Memory(memory.total, memory.used))
+    if isinstance(answer, Known) and not 0 < answer.value.total <= _MAX_MEMORY_BYTES:
+        return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
+    return _mapped(answer, lambda memory: Memory(memory.total, min(memory.used, memory.total)))
 
 
 def _memory_numa_node(handle: Any) -> Answer[int]:
@@ -152,7 +156,7 @@ def _memory_numa_node(handle: Any) -> Answer[int]:
     mode = _ask(pynvml.nvmlDeviceGetAddressingMode, handle)
     if isinstance(mode, Known) and mode.value != pynvml.NVML_DEVICE_ADDRESSING_MODE_ATS:
         return Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")
-    return _ask(pynvml.nvmlDeviceGetNumaNodeId, handle)
+    return _within(_ask(pynvml.nvmlDeviceGetNumaNodeId, handle), 0, _MAX_NUMA_NODE)
 
 
 def _fabric(handle: Any) -> Answer[Fabric]:
@@ -252,9 +256,11 @@ def _current(answer: Answer[Sequence[int]], enabled: int) -> Answer[bool]:
     return _mapped(answer, lambda modes: modes[0] == enabled)
 
 
-def _positive(answer: Answer[int]) -> Answer[int]:
-    """Virtual machines answer 0 where they do not know."""
-    return Missing(Gap.UNSUPPORTED, "ZERO") if answer == Known(0) else answer
+def _within(answer: Answer[int], low: int, high: int) -> Answer[int]:
+    """Take a number that cannot be for not said: virtual machines answer 0 or all ones where they do not know."""
+    if isinstance(answer, Known) and not low <= answer.value <= high:
+        return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
+    return answer
 
 
 def _readable(answer: Answer[str], form: re.Pattern[str] = _TEXT) -> Answer[str]:

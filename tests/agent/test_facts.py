@@ -69,10 +69,12 @@ def test_all_facts_of_an_old_driver(found: Discover) -> None:
         ("fail nvmlDeviceGetMemoryAffinity 0 NOT_SUPPORTED", "numa_node"),
         ("fail nvmlDeviceGetCpuAffinity 0 NOT_SUPPORTED", "cpu_affinity"),
         ("fail nvmlDeviceGetCudaComputeCapability 0 UNKNOWN", "compute_capability"),
+        ("gpu 0 memory_mib 0", "memory_bytes"),
         ("gpu 0 pcie 0 0", "pcie_generation"),
-        ("gpu 0 pcie 0 0", "pcie_width"),
+        ("gpu 0 pcie 255 255", "pcie_width"),
         ("gpu 0 ecc -", "ecc_enabled"),
         ("gpu 0 memory_numa_node -", "memory_numa_node"),
+        ("gpu 0 memory_numa_node 70000", "memory_numa_node"),
         ("fail nvmlDeviceGetPciInfo_v3 0 UNKNOWN", "pci"),
     ],
 )

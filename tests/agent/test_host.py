@@ -121,6 +121,14 @@ def test_nics_are_placed_among_the_gpus(found: Discover, tmp_path: Path) -> None
     assert [(nic.name, nic.device) for nic in node_topology.nics][:2] == [("NIC0", "mlx5_0"), ("NIC1", "mlx5_1")]
 
 
+def test_more_nics_than_a_payload_holds_do_not_stop_it(found: Discover, tmp_path: Path) -> None:
+    """The first 64 are enough; a topology that cannot be published would be none at all."""
+    sys = SysTree(tmp_path / "sys")
+    for number in range(70):
+        sys.rdma(f"mlx5_{number}", sys.pci(f"0000:{number + 16:02x}:00.0"))
+    assert len(found("dgx1v", Host(sys.root, tmp_path / "cpuinfo")).topology.nics) == 64
+
+
 def test_kernel_fills_in_what_nvml_does_not_say(found: Discover, tmp_path: Path) -> None:
     """An old driver has no memory affinity, and a broken one no common ancestor: sysfs has both."""
     sys = SysTree(tmp_path / "sys")

@@ -147,6 +147,11 @@ def test_dead_links_are_faults_and_bare_bridges_are_none(found: Discover) -> Non
         assert (status.link_faults, {gpu.reasons for gpu in status.gpus}) == ((), {()})
 
 
+def test_links_that_are_down_on_every_gpu_are_not_there(found: Discover, described: Described) -> None:
+    """A part of a chip's links may be wired nowhere on this board, and read inactive for ever."""
+    assert found(described("dgx_a100", "bare 0-7 6")).status.link_faults == ()
+
+
 def test_gpu_off_the_switch_says_so_once(found: Discover) -> None:
     """Twelve dead links are one fact about the GPU, and single ones are told by number."""
     status = found("dead_switch_links").status
