@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 MAX_FIELD_CHARACTERS: Final = 256
+MAX_ITEMS: Final = 64
 MAX_TRACE_CHARACTERS: Final = 8192
 _ORDER: Final = ("ts", "level", "logger", "msg")
 
@@ -57,12 +58,14 @@ class _Forward(logging.Handler):
 
 
 def _escape(_: object, __: str, facts: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Make every value a bounded scalar; a trace keeps its lines, each of them escaped."""
+    """Make every value a bounded scalar, or a bounded list of them; a trace keeps its lines, each of them escaped."""
     for key, value in facts.items():
         if key == "exception":
             facts[key] = "\n".join(map(printable, value[-MAX_TRACE_CHARACTERS:].splitlines()))
         elif isinstance(value, str):
             facts[key] = printable(value)
+        elif isinstance(value, list):
+            facts[key] = [printable(str(item)) for item in value[:MAX_ITEMS]]
         elif not isinstance(value, int | float | None):
             facts[key] = printable(str(value))
     return facts

@@ -102,7 +102,7 @@ async def _bind(extender: Extender, args: ExtenderBindingArgs) -> Answer:
     facts = {"pod": f"{args.pod_namespace}/{args.pod_name}", "uid": args.pod_uid, "node": args.node}
     if isinstance(outcome, Bound):
         gpus = sorted({gpu for gpus in outcome.containers.values() for gpu in gpus})
-        return Answer(ExtenderBindingResult(), "bound", facts | {"gpus": " ".join(gpus)})
+        return Answer(ExtenderBindingResult(), "bound", facts | {"gpus": gpus})
     return Answer(ExtenderBindingResult(outcome.message), outcome.failure, facts | {"why": outcome.message})
 
 

@@ -39,6 +39,16 @@ def test_a_line_is_a_json_object_that_begins_with_when_and_what() -> None:
     assert (line["logger"], line["msg"], line["duration_seconds"]) == ("extender.x", "bound", 0.25)
 
 
+def test_a_list_stays_a_list_of_bounded_values() -> None:
+    """Eight GPU UUIDs are longer than one field may be, and who got which must be told whole."""
+    stream = io.BytesIO()
+    logs.start("info", "json", stream)
+    structlog.get_logger("x").info("bound", gpus=["GPU-a", "\x1b", "x" * 1000], many=["y"] * 1000)
+    (line,) = lines(stream)
+    assert line["gpus"] == ["GPU-a", "\\u001b", "x" * logs.MAX_FIELD_CHARACTERS + "…"]
+    assert len(line["many"]) == logs.MAX_ITEMS
+
+
 def test_lines_below_the_level_are_not_written() -> None:
     """The level is a floor."""
     stream = io.BytesIO()
