@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from pydantic import BaseModel
 
 from extender import inspection
 from extender.clock import Instant
-from extender.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo
+from extender.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, NodeList
 from extender.kube import KubeApi
 from extender.logs import printable
 from extender.objects import Node, Pod
@@ -47,10 +46,6 @@ app = typer.Typer(
 )
 
 
-class _Nodes(BaseModel):
-    nodes: list[NodeInfo]
-
-
 @app.command()
 def nodes(
     output: Format = Output.TABLE,
@@ -62,7 +57,7 @@ def nodes(
     state = _load(kubeconfig, context, resource)
     listed = inspection.nodes(state, inspection.node_names(state), _now())
     if output is Output.JSON:
-        _print_json(_Nodes(nodes=listed))
+        _print_json(NodeList(nodes=tuple(listed)))
         return
     _print_table(
         ("NAME", "MACHINE", "GPUS", "FREE", "NOTE"),
@@ -182,7 +177,7 @@ def _print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _print_json(value: BaseModel) -> None:
+def _print_json(value: NodeList | NodeDetail | Explanation) -> None:
     print(value.model_dump_json(indent=2))
 
 

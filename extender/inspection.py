@@ -66,6 +66,12 @@ class NodeInfo(_Value):
     gpus: tuple[GpuInfo, ...]
 
 
+class NodeList(_Value):
+    """Some nodes, by name."""
+
+    nodes: tuple[NodeInfo, ...]
+
+
 class BestSet(_Value):
     """The best that a pod of so many GPUs would find among the free ones."""
 

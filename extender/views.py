@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from extender import inspection, pages
 from extender.config import ExtenderConfiguration
-from extender.inspection import Explanation, NodeDetail, NodeInfo, PodInfo
+from extender.inspection import Explanation, NodeDetail, NodeList, PodInfo
 from extender.service import Extender, now
 from topology.render import render_svg
 
@@ -26,10 +26,9 @@ _NOTHING_FROM_OUTSIDE: Final = "default-src 'none'; style-src 'unsafe-inline'; i
 Found = TypeVar("Found")
 
 
-class NodePage(BaseModel):
-    """Some nodes, by name; `next` is what to ask for `after` to get those that follow."""
+class NodePage(NodeList):
+    """`next` is what to ask for `after` to get the nodes that follow."""
 
-    nodes: list[NodeInfo]
     next: str | None
 
 
@@ -56,7 +55,7 @@ async def list_nodes(
 ) -> NodePage:
     """List nodes whose name contains `q`, and who has which GPU."""
     names, following = _slice(extender, q, after, limit)
-    return NodePage(nodes=inspection.nodes(extender.state, names, now()), next=following)
+    return NodePage(nodes=tuple(inspection.nodes(extender.state, names, now())), next=following)
 
 
 @router.get("/v1/inspect/nodes/{name}", tags=["inspect"])
