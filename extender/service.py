@@ -132,12 +132,14 @@ class Extender:
     def figures(self) -> Figures:
         """Return the gauges as they are now; linear in nodes, a few milliseconds for thousands."""
         state, clock = self.state, asyncio.get_running_loop()
-        machines = [(view.shape, len(view.uuids)) for view in state.views.values() if view.uuids]
+        machines = [view for view in state.views.values() if view.uuids]
         return {
             "nodes": len(machines),
-            "nodes_closed": sum(shape.closed is not None for shape, _ in machines),
-            "gpus": sum(gpus for _, gpus in machines),
-            "gpus_free": sum(shape.free.bit_count() for shape, _ in machines),
+            "nodes_closed": sum(view.shape.closed is not None for view in machines),
+            "gpus": sum(len(view.uuids) for view in machines),
+            "gpus_free": sum(view.shape.free.bit_count() for view in machines),
+            "gpus_in_conflict": sum(len(view.conflicts) for view in machines),
+            "topology_classes": len({view.shape.topology_class for view in machines}),
             "nodes_unsettled": len(state.unsettled),
             "assumed_placements": len(state.holds),
             "pods": len(state.pods),

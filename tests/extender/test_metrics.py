@@ -1,0 +1,49 @@
+"""Every series has its help, its unit and a bounded set of labels."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from extender.metrics import BUCKETS, GAUGES, VERBS, Metrics
+
+
+def families(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return series name → label values, by label → value."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(metrics.exposition().decode()):
+        assert family.documentation
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(label for _, label in sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def test_the_verbs_have_their_histograms_before_the_first_call() -> None:
+    """A rate of something that does not exist yet is no rate."""
+    counts = families(Metrics("digest"))["gputopo_extender_request_duration_seconds_count"]
+    assert counts == {(verb,): 0.0 for verb in VERBS}
+
+
+def test_an_answer_is_timed_and_counted() -> None:
+    """The buckets are dense where the budget is."""
+    metrics = Metrics("digest")
+    metrics.answered("filter", "fits", 0.003)
+    found = families(metrics)
+    buckets = found["gputopo_extender_request_duration_seconds_bucket"]
+    assert [buckets[str(float(bound)), "filter"] for bound in BUCKETS[:4]] == [0, 0, 0, 1]
+    assert found["gputopo_verdicts_total"]["fits", "filter"] == 1
+
+
+def test_gauges_are_read_when_somebody_scrapes() -> None:
+    """They show the state of that moment."""
+    metrics, state = Metrics("digest"), dict.fromkeys(GAUGES, 1.0)
+    metrics.watch(lambda: state)
+    state["gpus_free"] = 5.0
+    found = families(metrics)
+    assert found["gputopo_gpus_free"] == {(): 5.0}
+    assert {f"gputopo_{name}" for name in GAUGES} <= set(found)
+
+
+def test_the_build_names_version_and_configuration() -> None:
+    """Two replicas with different settings can be told apart."""
+    ((config, _),) = families(Metrics("digest"))["gputopo_build_info"]
+    assert config == "digest"
