@@ -103,13 +103,14 @@ class _Look:
         memory, nodes, cpus = value_of(gpu.memory), value_of(gpu.numa_nodes), value_of(gpu.cpus)
         if not nodes and pci and pci.numa_node is not None:
             nodes = (pci.numa_node,)
+        host_node, own_node = nodes[0] if nodes else None, value_of(gpu.memory_numa_node)
         now = Gpu(
             index=index,
             uuid=value_of(gpu.uuid) or "",
             model=value_of(gpu.model) or "unknown",
             memory_bytes=memory.total_bytes if memory else None,
             pci=value_of(gpu.pci),
-            numa_node=nodes[0] if nodes else None,
+            numa_node=host_node,
             numa_affinity=_ranges(nodes) if nodes and len(nodes) > 1 else None,
             cpu_affinity=_ranges(cpus) if cpus else (pci.cpus if pci else None),
             compute_capability=value_of(gpu.compute_capability),
@@ -118,7 +119,7 @@ class _Look:
             pcie_width=value_of(gpu.pcie_width),
             mig_enabled=bool(value_of(gpu.mig_enabled)),
             ecc_enabled=value_of(gpu.ecc_enabled),
-            memory_numa_node=value_of(gpu.memory_numa_node),
+            memory_numa_node=own_node if own_node != host_node else None,
         )
         old = self._old_gpus.get(now.uuid)
         return replace(now, **{name: getattr(old, name) for name in self._stale_fields(index)}) if old else now

@@ -150,7 +150,7 @@ class GpuFacts:
     """The host's, ascending."""
     cpus: Answer[tuple[int, ...]]
     memory_numa_node: Answer[int]
-    """The NUMA node that the GPU's memory itself is, on coherent platforms."""
+    """The NUMA node that the GPU's memory itself is, on coherent platforms; elsewhere some answer with the host's."""
     remapped_rows: Answer[RemappedRows]
     page_retirement_pending: Answer[bool]
     fabric: Answer[Fabric]

@@ -124,7 +124,7 @@ def _gpu(handle: Any) -> GpuFacts:
             _ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, _NUMA_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
         ),
         cpus=_bits(_ask(pynvml.nvmlDeviceGetCpuAffinity, handle, _CPU_WORDS)),
-        memory_numa_node=_memory_numa_node(handle),
+        memory_numa_node=_within(_ask(pynvml.nvmlDeviceGetNumaNodeId, handle), 0, _MAX_NUMA_NODE),
         remapped_rows=_mapped(
             _ask(pynvml.nvmlDeviceGetRemappedRows, handle), lambda rows: RemappedRows(bool(rows[2]), bool(rows[3]))
         ),
@@ -149,14 +149,6 @@ def _memory(handle: Any) -> Answer[Memory]:
     if isinstance(answer, Known) and not 0 < answer.value.total <= _MAX_MEMORY_BYTES:
         return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
     return _mapped(answer, lambda memory: Memory(memory.total, min(memory.used, memory.total)))
-
-
-def _memory_numa_node(handle: Any) -> Answer[int]:
-    # Some libraries answer with the host's node where GPU memory is none; the addressing mode tells the platforms apart.
-    mode = _ask(pynvml.nvmlDeviceGetAddressingMode, handle)
-    if isinstance(mode, Known) and mode.value != pynvml.NVML_DEVICE_ADDRESSING_MODE_ATS:
-        return Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")
-    return _within(_ask(pynvml.nvmlDeviceGetNumaNodeId, handle), 0, _MAX_NUMA_NODE)
 
 
 def _fabric(handle: Any) -> Answer[Fabric]:

@@ -94,8 +94,7 @@ def test_a_gpu_memory_node_is_believed_on_coherent_platforms_only(found: Discove
     """Elsewhere the call should not be supported, and some libraries answer with the host's node all the same."""
     assert found("hgx_h100").topology.gpus[0].memory_numa_node is None
     assert found("power9_ac922").topology.gpus[0].memory_numa_node == 255
-    strange = described("hgx_h100", "gpu 0 memory_numa_node 0", "gpu 0 ats off")
-    assert found(strange).topology.gpus[0].memory_numa_node is None
+    assert found(described("hgx_h100", "gpu 0 memory_numa_node 0")).topology.gpus[0].memory_numa_node is None
 
 
 def test_the_three_ways_of_not_saying_stay_apart(read: Read, described: Described) -> None:

@@ -7,7 +7,7 @@
  *   gpu GPUS KEY VALUE              KEY is one of
  *       name TEXT · uuid TEXT (one `%` stands for the index) · pci DOMAIN:BUS:DEVICE.0 · compute MAJOR.MINOR
  *       memory_mib N · used_mib N · reserved_mib N · numa NODES · cpus CPUS · pcie GENERATION WIDTH
- *       mig on|off · ecc on|off · memory_numa_node N · ats on|off (default: on with a memory_numa_node) · remap_failure 0|1 · remap_pending 0|1
+ *       mig on|off · ecc on|off · memory_numa_node N · remap_failure 0|1 · remap_pending 0|1
  *       retired_pages_pending 0|1 · nvlink_version N
  *       `-` as a value means that the call answers NOT_SUPPORTED
  *   nvlink A B COUNT                COUNT direct links between GPUs A and B, on the next free link numbers of both
@@ -99,7 +99,7 @@ static struct gpu *described(struct machine *machine, int index) {
     gpu->compute_major = 7;
     gpu->pcie_generation = 4;
     gpu->pcie_width = 16;
-    gpu->mig = gpu->ecc = gpu->ats = gpu->memory_numa_node = gpu->fabric.state = ABSENT;
+    gpu->mig = gpu->ecc = gpu->memory_numa_node = gpu->fabric.state = ABSENT;
     gpu->nvlink_version = 3;
     if (index >= machine->gpu_count) machine->gpu_count = index + 1;
     return gpu;
@@ -130,7 +130,6 @@ static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
     if (!strcmp(key, "numa")) return !strcmp(value, "-") || parse_set(value, gpu->numa_nodes, 128);
     if (!strcmp(key, "cpus")) return !strcmp(value, "-") || parse_set(value, gpu->cpus, 1024);
     if (!strcmp(key, "mig")) return (gpu->mig = lookup(SWITCHES, value)) >= ABSENT;
-    if (!strcmp(key, "ats")) return (gpu->ats = lookup(SWITCHES, value)) >= ABSENT;
     if (!strcmp(key, "ecc")) return (gpu->ecc = lookup(SWITCHES, value)) >= ABSENT;
     return false;
 }

@@ -44,7 +44,6 @@ struct gpu {
     int pcie_generation, pcie_width;
     int mig, ecc;
     int memory_numa_node;
-    int ats; /* ABSENT: where GPU memory is a NUMA node */
     int remap_failure, remap_pending, retired_pages_pending;
     int nvlink_version;
     struct fabric fabric;

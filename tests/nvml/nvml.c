@@ -19,10 +19,6 @@ typedef struct {
     unsigned long long total, reserved, free, used;
 } nvmlMemory_v2_t;
 
-typedef struct {
-    unsigned version, value;
-} nvmlDeviceAddressingMode_t;
-
 struct machine machine;
 static int users;
 
@@ -254,14 +250,6 @@ nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t gpu, unsigned size, unsigned 
 nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t gpu, unsigned *node) {
     ENTER(gpu, node);
     return answer(node, gpu->memory_numa_node);
-}
-
-nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t gpu, nvmlDeviceAddressingMode_t *mode) {
-    ENTER(gpu, mode);
-    if (mode->version != VERSION(sizeof *mode, 1)) return ARGUMENT_VERSION_MISMATCH;
-    bool ats = gpu->ats == ABSENT ? gpu->memory_numa_node != ABSENT : gpu->ats;
-    mode->value = ats ? 2 : 0;
-    return SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t gpu, nvmlDevice_t other, unsigned *level) {
