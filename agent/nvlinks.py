@@ -111,46 +111,112 @@ def wiring(
         pairs: By indexes (a, b), a < b; of at least all pairs of `gpus`.
         pci_class: The 24-bit class of a PCI address, where the kernel knows it.
     """
-    addresses = {address: index for index, gpu in gpus.items() if (address := value_of(gpu.pci))}
-    ends = {index: _ends(gpu, addresses, pci_class) for index, gpu in gpus.items()}
-    dead = _dead_links(gpus, ends)
-    waiting = {index: _fabric_downgrade(gpu) for index, gpu in gpus.items()}
-    switch_links = {
-        index: ends[index].switch if not waiting[index] and _reaches_any(index, ends, pairs) else 0 for index in gpus
-    }
-    joints = {
-        (a, b): _joint((a, b), pair, gpus, ends, switch_links, waiting, dead)
-        for (a, b), pair in pairs.items()
-        if a in gpus and b in gpus
-    }
-    return Wiring(switch_links, joints, dead)
+    return _Wires(gpus, pairs, pci_class).wiring()
 
 
-def _ends(gpu: GpuFacts, addresses: Mapping[str, int], pci_class: Callable[[str], int | None]) -> _Ends:
-    ends = _Ends()
-    if isinstance(gpu.nvlinks, Missing):
-        ends.vague = 0 if gpu.nvlinks.gap is Gap.UNSUPPORTED else MAX_LINKS
+class _Wires:
+    """The links of all GPUs by where they go, and what stands against using them."""
+
+    def __init__(
+        self,
+        gpus: Mapping[int, GpuFacts],
+        pairs: Mapping[tuple[int, int], PairFacts],
+        pci_class: Callable[[str], int | None],
+    ) -> None:
+        self._gpus = gpus
+        self._pairs = pairs
+        self._pci_class = pci_class
+        self._addresses = {address: index for index, gpu in gpus.items() if (address := value_of(gpu.pci))}
+        self._ends = {index: self._ends_of(gpu) for index, gpu in gpus.items()}
+        self._fabric = {index: _fabric_downgrade(gpu) for index, gpu in gpus.items()}
+        self._switch_links = {index: self._usable_switch_links(index) for index in gpus}
+        self._dead = self._dead_links()
+
+    def wiring(self) -> Wiring:
+        known = [pair for pair in self._pairs if self._gpus.keys() >= set(pair)]
+        return Wiring(self._switch_links, {(a, b): self._joint(a, b) for a, b in known}, self._dead)
+
+    def _ends_of(self, gpu: GpuFacts) -> _Ends:
+        ends = _Ends()
+        if isinstance(gpu.nvlinks, Missing):
+            ends.vague = 0 if gpu.nvlinks.gap is Gap.UNSUPPORTED else MAX_LINKS
+            return ends
+        for link in gpu.nvlinks.value:
+            if isinstance(link.active, Missing):
+                ends.vague += 1
+            elif link.active.value:
+                self._count(link, ends)
         return ends
-    for link in gpu.nvlinks.value:
-        if isinstance(link.active, Missing):
-            ends.vague += 1
-        elif link.active.value:
-            _count(link, ends, addresses, pci_class)
-    return ends
 
+    def _count(self, link: NvLink, ends: _Ends) -> None:
+        if link.remote_pci and (peer := self._addresses.get(link.remote_pci)) is not None:
+            ends.direct[peer] += 1
+            return
+        far_end = value_of(link.far_end) or FarEnd.UNKNOWN
+        if far_end is FarEnd.UNKNOWN and link.remote_pci:
+            far_end = _far_end_of_class(self._pci_class(link.remote_pci))
+        if far_end is FarEnd.GPU:
+            ends.vague += link.remote_pci is None  # with an address it is a GPU that this machine does not see
+        elif far_end is not FarEnd.BRIDGE:
+            ends.switch += 1
+            ends.vague += far_end is FarEnd.UNKNOWN
 
-def _count(link: NvLink, ends: _Ends, addresses: Mapping[str, int], pci_class: Callable[[str], int | None]) -> None:
-    if link.remote_pci and (peer := addresses.get(link.remote_pci)) is not None:
-        ends.direct[peer] += 1
-        return
-    far_end = value_of(link.far_end) or FarEnd.UNKNOWN
-    if far_end is FarEnd.UNKNOWN and link.remote_pci:
-        far_end = _far_end_of_class(pci_class(link.remote_pci))
-    if far_end is FarEnd.GPU:
-        ends.vague += link.remote_pci is None  # with an address it is a GPU that this machine does not see
-    elif far_end is not FarEnd.BRIDGE:
-        ends.switch += 1
-        ends.vague += far_end is FarEnd.UNKNOWN
+    def _usable_switch_links(self, index: int) -> int:
+        """Count the links to a switch if the fabric is ready, and NVLink works to at least one other GPU behind a switch.
+
+        A GPU that reaches none of the others is off the fabric, whatever its links say.
+        """
+        if self._fabric[index]:
+            return 0
+        others = [other for other in self._gpus if other != index and self._ends[other].switch]
+        denials = [_denial(self._pairs[min(index, other), max(index, other)].nvlink) for other in others]
+        return 0 if denials and all(denials) else self._ends[index].switch
+
+    def _joint(self, a: int, b: int) -> Joint:
+        pair, direct = self._pairs[a, b], self._direct(a, b)
+        if value_of(self._gpus[a].mig_enabled) or value_of(self._gpus[b].mig_enabled):
+            return Joint(direct, False, Downgrade.MIG)
+        switched = bool(self._ends[a].switch and self._ends[b].switch)
+        denial = _denial(pair.nvlink) if direct or switched else None
+        fabric = (self._fabric[a] or self._fabric[b]) if switched else None
+        down = Downgrade.LINK_DOWN if self._lacks_links(a, b, direct) else None
+        # Links through a switch belong to a GPU and not to a pair: only "no peer access" can take them from one pair.
+        off_switch = denial and self._switch_links[a] and self._switch_links[b]
+        return Joint(
+            nvlinks=0 if denial else direct,
+            p2p=False if off_switch else _peer_access(pair),
+            reason=fabric or denial or _peer_denial(pair) or down,
+        )
+
+    def _direct(self, a: int, b: int) -> int:
+        """Count from both sides: as many as either sees for certain, as few as either could have."""
+        ends_a, ends_b = self._ends[a], self._ends[b]
+        seen_by_a, seen_by_b = ends_a.direct[b], ends_b.direct[a]
+        return min(max(seen_by_a, seen_by_b), seen_by_a + ends_a.vague, seen_by_b + ends_b.vague)
+
+    def _lacks_links(self, a: int, b: int, direct: int) -> bool:
+        off_switch = {link.gpu for link in self._dead if link.to_switch}
+        off_peers = {link.gpu for link in self._dead if not link.to_switch}
+        behind_switch = all(self._ends[index].switch or index in off_switch for index in (a, b))
+        return bool((behind_switch and off_switch & {a, b}) or (direct and off_peers >= {a, b}))
+
+    def _dead_links(self) -> tuple[DeadLink, ...]:
+        """Find links that are down here and up on a twin; a card whose links are all down may simply lack its bridge."""
+        up: defaultdict[tuple[str | None, int], list[int]] = defaultdict(list)
+        down: list[tuple[int, int]] = []
+        for index, gpu in self._gpus.items():
+            for link in value_of(gpu.nvlinks) or ():
+                if link.active == Known(True):
+                    up[value_of(gpu.model), link.number].append(index)
+                elif link.active == Known(False):
+                    down.append((index, link.number))
+        dead = []
+        for index, number in down:
+            twins = up.get((value_of(self._gpus[index].model), number), [])
+            to_switch = any(self._ends[twin].switch for twin in twins)
+            if twins and (to_switch or self._ends[index].direct):
+                dead.append(DeadLink(index, number, to_switch))
+        return tuple(dead)
 
 
 def _far_end_of_class(pci_class: int | None) -> FarEnd:
@@ -178,41 +244,7 @@ def _denial(answer: Answer[P2pStatus]) -> Downgrade | None:
     return None if answer.value is P2pStatus.OK else _DENIALS.get(answer.value, Downgrade.UNKNOWN)
 
 
-def _reaches_any(index: int, ends: Mapping[int, _Ends], pairs: Mapping[tuple[int, int], PairFacts]) -> bool:
-    """Whether NVLink works from this GPU to at least one other behind a switch, if there is one: else it is off the fabric."""
-    others = [other for other in ends if other != index and ends[other].switch]
-    return not others or any(not _denial(pairs[min(index, other), max(index, other)].nvlink) for other in others)
-
-
-def _joint(
-    indexes: tuple[int, int],
-    pair: PairFacts,
-    gpus: Mapping[int, GpuFacts],
-    ends: Mapping[int, _Ends],
-    switch_links: Mapping[int, int],
-    waiting: Mapping[int, Downgrade | None],
-    dead: tuple[DeadLink, ...],
-) -> Joint:
-    a, b = indexes
-    direct = _direct(ends[a], ends[b], indexes)
-    if any(value_of(gpus[index].mig_enabled) for index in indexes):
-        return Joint(direct, False, Downgrade.MIG)
-    switched = bool(ends[a].switch and ends[b].switch)
-    denial = _denial(pair.nvlink) if direct or switched else None
-    fabric = (waiting[a] or waiting[b]) if switched else None
-    reason = fabric or denial or _peer_denial(pair) or _missing_links(indexes, direct, ends, dead)
-    # Links through a switch belong to a GPU and not to a pair, so only "no peer access" can take them from one pair.
-    off_switch = denial and switch_links[a] and switch_links[b]
-    return Joint(0 if denial else direct, False if off_switch else _peer(pair), reason)
-
-
-def _direct(a: _Ends, b: _Ends, indexes: tuple[int, int]) -> int:
-    """Count from both sides: as many as either sees for certain, as few as either could have."""
-    seen_by_a, seen_by_b = a.direct[indexes[1]], b.direct[indexes[0]]
-    return min(max(seen_by_a, seen_by_b), seen_by_a + a.vague, seen_by_b + b.vague)
-
-
-def _peer(pair: PairFacts) -> bool | None:
+def _peer_access(pair: PairFacts) -> bool | None:
     statuses = [value_of(pair.read), value_of(pair.write)]
     if any(status in _DENIALS for status in statuses):
         return False
@@ -222,33 +254,3 @@ def _peer(pair: PairFacts) -> bool | None:
 def _peer_denial(pair: PairFacts) -> Downgrade | None:
     denials = (_DENIALS.get(status) for answer in (pair.read, pair.write) if (status := value_of(answer)))
     return next((denial for denial in denials if denial), None)
-
-
-def _missing_links(
-    indexes: tuple[int, int], direct: int, ends: Mapping[int, _Ends], dead: tuple[DeadLink, ...]
-) -> Downgrade | None:
-    off_switch = {link.gpu for link in dead if link.to_switch}
-    off_direct = {link.gpu for link in dead if not link.to_switch}
-    behind_switch = all(ends[index].switch or index in off_switch for index in indexes)
-    if (behind_switch and off_switch & set(indexes)) or (direct and off_direct >= set(indexes)):
-        return Downgrade.LINK_DOWN
-    return None
-
-
-def _dead_links(gpus: Mapping[int, GpuFacts], ends: Mapping[int, _Ends]) -> tuple[DeadLink, ...]:
-    """Find links that are down here and up on a twin; a card whose links are all down may simply lack its bridge."""
-    up: defaultdict[tuple[str | None, int], list[int]] = defaultdict(list)
-    down: list[tuple[int, int]] = []
-    for index, gpu in gpus.items():
-        for link in value_of(gpu.nvlinks) or ():
-            if link.active == Known(True):
-                up[value_of(gpu.model), link.number].append(index)
-            elif link.active == Known(False):
-                down.append((index, link.number))
-    dead = []
-    for index, number in down:
-        twins = up.get((value_of(gpus[index].model), number), [])
-        to_switch = any(ends[twin].switch for twin in twins)
-        if twins and (to_switch or ends[index].direct):
-            dead.append(DeadLink(index, number, to_switch))
-    return tuple(dead)
