@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 
 from benchmarks.client import ApiClient, Json
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer, Faults, write_kubeconfig
 from benchmarks.double.store import Store
 from benchmarks.fleet import SimulatedNode, gpu_pod, join
 from extender.config import load
@@ -54,11 +54,15 @@ class Running:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, *nodes: SimulatedNode, settings: Mapping[str, str] | None = None, ready: bool = True
+    folder: Path,
+    *nodes: SimulatedNode,
+    settings: Mapping[str, str] | None = None,
+    faults: Faults | None = None,
+    ready: bool = True,
 ) -> AsyncIterator[Running]:
     """Serve an extender for a cluster of these nodes."""
     store = Store()
-    async with ApiServer(store) as server:
+    async with ApiServer(store, faults=faults) as server:
         write_kubeconfig(folder / "kubeconfig", server.url)
         config = load(
             None,
@@ -77,7 +81,7 @@ async def serving(
             await join(api, nodes)
             running = asyncio.create_task(serve(config, stop, urls.extend))
             await until(lambda: urls or running.done())
-            extender = Running(*urls, api, store, session)
+            extender = Running(urls[0], urls[1], api, store, session)
             try:
                 if ready:
                     await eventually(extender.is_ready)

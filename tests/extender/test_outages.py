@@ -1,0 +1,145 @@
+"""An API server that is away, silent or refusing costs time and errors in words; nothing is lost, nothing is given twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from aiohttp import web
+
+from benchmarks.client import Json
+from benchmarks.double.server import Handler
+from benchmarks.fleet import SimulatedNode
+from tests.extender.polling import eventually
+from tests.extender.serving import Running, serving
+from topology import keys
+from topology.records import decode_ledger
+
+NODE = SimulatedNode("n1", "dgx-a100")
+DEADLINE = {"scheduling.bindDeadline": "300ms"}
+
+
+class Trouble:
+    """Requests of the extender whose path ends in `path` meet `kind`; everybody else is served."""
+
+    def __init__(self) -> None:
+        self.kind = ""
+        self.path = ""
+        self.seen = 0
+
+    async def exchange(self, request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
+        concerned = request.headers.get("User-Agent") == "gputopo-extender" and request.path.endswith(self.path)
+        if not self.kind or not concerned:
+            return await handler(request)
+        self.seen += 1
+        match self.kind:
+            case "lost reply":
+                await handler(request)
+                _abort(request)
+            case "down":
+                _abort(request)
+            case "silent":
+                await asyncio.sleep(60)
+        return web.json_response({"message": "no"}, status=int(self.kind) if self.kind.isdigit() else 500)
+
+    def stream(self, request: web.BaseRequest, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        return lines
+
+
+def _abort(request: web.BaseRequest) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+
+
+async def bind(extender: Running, pod: Json) -> tuple[str, float]:
+    """Bind a pod to the node; returns the error and how long it took."""
+    metadata, started = pod["metadata"], asyncio.get_running_loop().time()
+    body = {"PodName": metadata["name"], "PodNamespace": "default", "PodUID": metadata["uid"], "Node": "n1"}
+    status, answer = await extender.post("bind", body)
+    assert status == 200
+    return answer["Error"], asyncio.get_running_loop().time() - started
+
+
+async def owners(extender: Running) -> list[str]:
+    """Return the pods of the node's ledger, one entry per GPU."""
+    node = (await extender.api.call("GET", "/api/v1/nodes/n1")).ok()
+    text = node["metadata"]["annotations"].get(keys.LEDGER)
+    return [claim.name for claim in decode_ledger(text).claims] if text else []
+
+
+async def test_while_the_api_is_down_binds_fail_in_time_and_filter_goes_on(tmp_path: Path) -> None:
+    """Memory answers; writes do not pretend; afterwards everything works without a restart."""
+    trouble = Trouble()
+    async with serving(tmp_path, NODE, settings=DEADLINE, faults=trouble) as extender:
+        pod = await extender.create("train", 2)
+        trouble.kind = "down"
+        error, seconds = await bind(extender, pod)
+        assert error
+        assert seconds < 1
+        status, answer = await extender.post("filter", {"Pod": pod, "NodeNames": ["n1"]})
+        assert (status, answer) == (200, {"NodeNames": ["n1"]})
+        trouble.kind = ""
+        assert (await bind(extender, pod))[0] == ""
+
+
+async def test_a_silent_api_costs_the_deadline_and_no_more(tmp_path: Path) -> None:
+    """The claim may have been written, so it is kept; the next attempt uses it."""
+    trouble = Trouble()
+    async with serving(tmp_path, NODE, settings=DEADLINE, faults=trouble) as extender:
+        pod = await extender.create("train", 2)
+        trouble.kind, trouble.path = "silent", "/binding"
+        error, seconds = await bind(extender, pod)
+        assert error
+        assert 0.25 < seconds < 0.8
+        assert await owners(extender) == ["train", "train"]
+        trouble.kind = ""
+        assert (await bind(extender, pod))[0] == ""
+        assert await owners(extender) == ["train", "train"]
+
+
+async def test_a_binding_whose_reply_was_lost_is_found_to_have_happened(tmp_path: Path) -> None:
+    """A live look tells, and the answer is the truth."""
+    trouble = Trouble()
+    async with serving(tmp_path, NODE, faults=trouble) as extender:
+        pod = await extender.create("train", 2)
+        trouble.kind, trouble.path = "lost reply", "/binding"
+        assert (await bind(extender, pod))[0] == ""
+        assert trouble.seen == 1
+
+
+async def test_a_binding_that_a_policy_refuses_leaves_no_claim(tmp_path: Path) -> None:
+    """The reason reaches the pod's event through the scheduler."""
+    trouble = Trouble()
+    async with serving(tmp_path, NODE, faults=trouble) as extender:
+        pod = await extender.create("train", 2)
+        trouble.kind, trouble.path = "403", "/binding"
+        assert "403: no" in (await bind(extender, pod))[0]
+        assert await owners(extender) == []
+
+
+async def test_a_lost_permission_is_not_ready_until_it_is_back(tmp_path: Path) -> None:
+    """Liveness is not touched: a restart would not help."""
+    trouble = Trouble()
+    async with serving(tmp_path, NODE, settings={"watch.stream": "1s"}, faults=trouble) as extender:
+        trouble.kind, trouble.path = "403", "/nodes"
+
+        async def is_denied() -> bool:
+            return "nodes-watch failed: denied" in (await extender.get("/readyz"))[1]
+
+        assert await eventually(is_denied)
+        assert (await extender.get("/livez"))[0] == 200
+        trouble.kind = ""
+        assert await eventually(extender.is_ready)
+
+
+async def test_one_pod_that_is_always_refused_does_not_hold_up_others(tmp_path: Path) -> None:
+    """Binds to one node take turns; each of the others is bound at its first attempt."""
+    trouble = Trouble()
+    async with serving(tmp_path, NODE, faults=trouble) as extender:
+        refused = await extender.create("refused", 1)
+        others = [await extender.create(f"p{number}", 1) for number in range(4)]
+        trouble.kind, trouble.path = "403", "refused/binding"
+        (first, _), *rest = await asyncio.gather(*(bind(extender, pod) for pod in (refused, *others)))
+        assert "403" in first
+        assert [error for error, _ in rest] == [""] * 4
