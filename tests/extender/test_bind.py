@@ -73,7 +73,7 @@ class TestTheStraightWay:
             (container, gpu) for container, gpus in record.containers.items() for gpu in gpus
         }
         assert {claim.resource_version for claim in ledger.claims} == {pod["metadata"]["resourceVersion"]}
-        assert (record.affinity, record.bandwidth is not None, ledger.generation) == ("nvlink", True, 1)
+        assert (record.affinity, record.bandwidth is not None, ledger.generation) == ("nvlink", True, 2)
 
     def test_a_pod_without_gpus_needs_no_claim(self) -> None:
         """One write, no record."""
@@ -212,6 +212,15 @@ class TestCleanErrors:
 
 class TestTheClaim:
     """B3: the ledger changes only if it still is what the choice was made on."""
+
+    def test_the_first_claim_of_a_node_loses_a_race_as_any_other(self) -> None:
+        """There is no old text to compare with; the node's version takes its place."""
+        world = World(ledgers=False)
+        for name in ("p", "q"):
+            world.add_pod(name)
+        replica, rival = Replica(world), Replica(world)
+        outcome = drive(replica.start_bind("p"), meddle_before(world, SwapLedger, lambda: rival.bind("q")))
+        assert failure_of(outcome) is Failure.NO_FIT
 
     def test_a_lost_race_is_planned_anew(self) -> None:
         """The rival has taken one pair; another one is free."""

@@ -73,7 +73,10 @@ def test_a_final_phase_of_a_lost_node_proves_nothing() -> None:
     state.pods.changed(pod("p1", on="n1", placed=(G[0],), phase="Failed", version=2))
     assert 0 not in free(state)
     state.nodes.changed(node(claims=(claim(G[0], "p1"),), version=2))
+    state.pods.changed(pod("p1", on="n1", placed=(G[0],), phase="Failed", version=3))
     assert 0 not in free(state)
+    state.pods.changed(pod("p1", on="n1", placed=(G[0],), phase="Failed", terminated=True, version=4))
+    assert 0 in free(state)
 
 
 def test_two_live_pods_with_one_gpu_are_a_conflict_until_both_are_gone() -> None:

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from extender.bind import bind
 from extender.objects import Node, Pod
+from extender.outcome import BindTarget
 from extender.state import ClusterState
 from extender.verbs import filter_nodes, prioritize_nodes
 from extender.wire import decode_args, encode
@@ -165,6 +167,13 @@ class TestRotation:
         for _ in range(2):
             assert passing(state, pod("p", 2), *self.NAMES, candidates=2) == ["n0", "n1"]
             prioritize_nodes(state, args(pod("p", 2), "n0", "n1"), at())
+
+    def test_a_pod_that_got_as_far_as_a_bind_was_not_refused(self) -> None:
+        """One candidate may be left, and then nobody asks for scores."""
+        state = cluster(*map(node, self.NAMES))
+        assert passing(state, pod("p", 2), *self.NAMES, candidates=2) == ["n0", "n1"]
+        next(bind(state, BindTarget("ml", "p", "p", "n0"), at, deadline=9.0))
+        assert passing(state, pod("p", 2), *self.NAMES, candidates=2) == ["n0", "n1"]
 
     def test_a_node_that_has_changed_is_worth_another_try(self) -> None:
         """Whatever was refused there may be no more."""

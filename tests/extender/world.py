@@ -32,7 +32,7 @@ from extender.state import ClusterState
 from topology import keys
 from topology.catalog import machine
 from topology.codec import digest, encode_status, encode_topology
-from topology.records import Observed, decode_ledger, decode_placement, encode_observed
+from topology.records import Ledger, Observed, decode_ledger, decode_placement, encode_ledger, encode_observed
 from topology.status import GpuStatus, NodeStatus
 
 T = TypeVar("T")
@@ -40,12 +40,13 @@ DEADLINE = 1e9
 
 
 class World:
-    """The API server, with nodes of two GPUs unless said otherwise."""
+    """The API server, with nodes of two GPUs and an empty ledger unless said otherwise."""
 
-    def __init__(self, *nodes: str, machine_name: str = "rtx-3090-2") -> None:
+    def __init__(self, *nodes: str, machine_name: str = "rtx-3090-2", ledgers: bool = True) -> None:
         uids = count(1)
         self.store = Store(new_uid=lambda: f"uid-{next(uids)}")
         self.machine_name = machine_name
+        self.ledgers = ledgers
         self.late: list[Intent] = []
         """Requests that are still on their way; nobody waits for them any more."""
         self.intents: list[Intent] = []
@@ -70,7 +71,10 @@ class World:
             keys.OBSERVED: encode_observed(Observed({})),
         }
         status = {"conditions": [{"type": "Ready", "status": "True"}]}
-        self.store.create(NODES, "", {"metadata": {"name": name, "annotations": written}, "status": status})
+        node = self.store.create(NODES, "", {"metadata": {"name": name, "annotations": written}, "status": status})
+        if self.ledgers:
+            ledger = encode_ledger(Ledger(1, (), node["metadata"]["uid"]))
+            self.patch(NODES, name, {"metadata": {"annotations": {keys.LEDGER: ledger}}})
 
     def add_pod(self, name: str, gpus: int = 2, **annotations: str) -> Object:
         limits = {keys.GPU_RESOURCE: str(gpus)}
