@@ -16,12 +16,14 @@ from benchmarks.fleet import SimulatedNode, agent_annotations, node_object
 from tests.cluster.api import Api, ApiError
 from tests.cluster.component import Component, free_port
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.objects import NODES, PODS
+from tests.cluster.objects import NODES, PODS, node
 from tests.cluster.polling import eventually
 from tests.manifests.helm import CHART, MANIFESTS, HelmUnavailable, helm
 from tests.manifests.objects import all_objects
 from tests.manifests.rendered import FOLDER, NAMESPACE
+from tests.nvml.library import FakeNvml, has_compiler, machine
 from topology import keys
+from topology.codec import decode_topology
 
 SCHEDULER, AGENT = "gputopo-scheduler", "gputopo-agent"
 IN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
@@ -203,6 +205,39 @@ def running(own: ControlPlane) -> Iterator[None]:
     finally:
         own.stop_schedulers()
         extender.stop()
+
+
+def test_installed_agent_publishes_its_node(installed: ControlPlane, tmp_path: Path) -> None:
+    """The real agent, configured by the ConfigMap and with its account's rights only, on a pretend driver."""
+    if not has_compiler():
+        pytest.skip("no C compiler to build the fake NVML with")
+    installed.admin.post(NODES, node("hgx", gpus=8))
+    with running_agent(installed, "hgx", FakeNvml(tmp_path).environment(machine("hgx_h100"))):
+        written = eventually(lambda: annotations_of(installed, "hgx").get(keys.TOPOLOGY, ""))
+    assert len(decode_topology(written)) == 8
+
+
+@contextmanager
+def running_agent(own: ControlPlane, name: str, driver: dict[str, str]) -> Iterator[None]:
+    """Run what the agent's pod on that node would; the variables are those of the pod, but for the port."""
+    port, file = free_port(), own.state / "agent.yaml"
+    file.write_text(own.admin.get(f"{IN_NAMESPACE}/configmaps/{AGENT}")["data"]["agent.yaml"])
+    variables = {"NODE_NAME": name, "GPUTOPO_HEALTH_HOST": "127.0.0.1", "GPUTOPO_HEALTH_PORT": port, **driver}
+    environment = ["env", *(f"{key}={value}" for key, value in variables.items())]
+    kubeconfig = own.service_account_kubeconfig(NAMESPACE, AGENT)
+    program = [sys.executable, "-m", "agent", "--config", file, "--kubeconfig", kubeconfig]
+    agent = Component("agent", [*environment, *program], own.state, f"http://127.0.0.1:{port}/readyz")
+    agent.start()
+    try:
+        agent.wait_ready()
+        yield
+    finally:
+        agent.stop()
+
+
+def annotations_of(own: ControlPlane, name: str) -> dict[str, str]:
+    found: dict[str, str] = own.admin.get(f"{NODES}/{name}")["metadata"].get("annotations", {})
+    return found
 
 
 def test_uninstall_leaves_nothing(binaries: Path) -> None:
