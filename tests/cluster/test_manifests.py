@@ -225,7 +225,7 @@ def running_agent(own: ControlPlane, name: str, driver: dict[str, str]) -> Itera
     variables = {"NODE_NAME": name, "GPUTOPO_HEALTH_HOST": "127.0.0.1", "GPUTOPO_HEALTH_PORT": port, **driver}
     environment = ["env", *(f"{key}={value}" for key, value in variables.items())]
     kubeconfig = own.service_account_kubeconfig(NAMESPACE, AGENT)
-    program = [sys.executable, "-m", "agent", "--config", file, "--kubeconfig", kubeconfig]
+    program: list[str | Path] = [sys.executable, "-m", "agent", "--config", file, "--kubeconfig", kubeconfig]
     agent = Component("agent", [*environment, *program], own.state, f"http://127.0.0.1:{port}/readyz")
     agent.start()
     try:
