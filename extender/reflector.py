@@ -19,7 +19,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 import msgspec
 import structlog
 
-from extender.objects import Node, Pod
+from extender.objects import Node, ObjectMeta, Pod
 
 Object = TypeVar("Object", Node, Pod)
 Object_contra = TypeVar("Object_contra", Node, Pod, contravariant=True)
@@ -100,6 +100,12 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _Bookmark(msgspec.Struct):
+    """A version, in the shape of an object all of whose fields are empty: a pod's `containers` is null here."""
+
+    metadata: ObjectMeta
+
+
 class _Failure(msgspec.Struct):
     code: int = 0
     message: str = ""
@@ -107,6 +113,7 @@ class _Failure(msgspec.Struct):
 
 _decode_page = msgspec.json.Decoder(_Page).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
+_decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 _decode_failure = msgspec.json.Decoder(_Failure).decode
 _GONE = 410
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -212,12 +219,12 @@ class Reflector(Generic[Object]):
                 if failure.code == _GONE:
                     raise Expired
                 raise BrokenStream(f"server error {failure.code}: {failure.message}")
-            item = self._decode(event.object)
+            item = _decode_bookmark(event.object) if event.type == "BOOKMARK" else self._decode(event.object)
         except _UNREADABLE as error:
             raise BrokenStream(f"unreadable line: {error}") from error
         if not item.metadata.resource_version:
             raise BrokenStream(f"{event.type} without a version")
-        if event.type != "BOOKMARK" and self._keep(item):
+        if not isinstance(item, _Bookmark) and self._keep(item):
             (self._sink.deleted if event.type == "DELETED" else self._sink.changed)(item)
         self._version = item.metadata.resource_version
         self._events += 1

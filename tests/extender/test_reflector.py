@@ -35,7 +35,8 @@ def line(event: str, item: dict[str, Any]) -> bytes:
 
 
 def bookmark(version: int) -> bytes:
-    return line("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": str(version)}})
+    """Return an empty object with a version; kube-apiserver leaves null in it where a real object never does."""
+    return line("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": str(version)}, "status": None})
 
 
 def error(code: int) -> bytes:
