@@ -12,6 +12,16 @@ from topology.placement import TopologyClasses
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """What tells one report of a node's agent from the next."""
+
+    observed: str | None
+    """The text of what containers hold; `None` from an agent that does not look."""
+    writes: int
+    """The agent's own count of its writes."""
+
+
+@dataclass(frozen=True, slots=True)
 class KnownNode:
     """One version of a node."""
 
@@ -25,10 +35,10 @@ class KnownNode:
         return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
 
     @property
-    def report(self) -> tuple[str | None, int]:
-        """What tells one report of the agent from the next: what it observed, and its count of writes."""
+    def report(self) -> Report:
+        """The agent's newest report."""
         status = self.payloads.status.value
-        return self.payloads.observed.text, status.generation if status else 0
+        return Report(self.payloads.observed.text, status.generation if status else 0)
 
 
 class NodeCache:

@@ -7,8 +7,8 @@ Deletion is no proof that a GPU is free, and absence from a cache is no proof of
 - it was deleted without ever being bound, as the DELETED event shows (R2);
 - it is gone, and the node has another UID than when the claim was made (R2);
 - it is gone, and a later report of the node's agent does not show the GPU held (R2): the agent has written since a live read
-  of the node that was made when the pod was already known to be gone. A pod that was deleted by force before anybody saw a
-  status of its containers waits for this.
+  of the node that was made when the pod was already known to be gone. Pods that were deleted by force, or while nobody
+  listened, wait for this; an agent writes every few minutes even when nothing changes.
 
 An unbound pod's claim is `PENDING`, even when the pod is being deleted: only a fence makes sure that no Binding is under way
 (R3).

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from extender.holds import Holds
-from extender.node_cache import KnownNode, NodeCache
+from extender.node_cache import KnownNode, NodeCache, Report
 from extender.node_view import NodeView, derive
 from extender.offers import Offers
 from extender.pod_cache import PodCache
@@ -35,7 +35,7 @@ class ClusterState:
         self._shapes = ShapeIndex()
         self._unsettled: set[str] = set()
         self._claimed_on: dict[str, set[str]] = {}
-        self._baselines: dict[tuple[str, str], tuple[str | None, int]] = {}
+        self._baselines: dict[tuple[str, str], Report] = {}
         self._dirty: set[str] = set()
         self._assessed = False
 
@@ -144,6 +144,12 @@ class ClusterState:
         )
 
     def _is_reported_free(self, claim: Claim, known: KnownNode) -> bool:
+        """Whether a report that is later than the baseline does not show the GPU held.
+
+        An agent that does not observe containers shows nothing; then its next write is all that will ever be told.
+        """
         baseline = self._baselines.get((known.node.metadata.name, claim.uid))
+        if baseline is None or baseline == known.report:
+            return False
         observed = known.payloads.observed.value
-        return baseline not in (None, known.report) and observed is not None and claim.gpu not in observed.gpus
+        return known.report.writes > baseline.writes if observed is None else claim.gpu not in observed.gpus

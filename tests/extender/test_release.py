@@ -113,6 +113,27 @@ class TestProof:
         replica.reconcile()
         assert world.claims() == {}
 
+    def test_an_agent_that_does_not_observe_containers_decides_by_its_next_write(self) -> None:
+        """Nothing better will ever be told; without it the GPUs would be lost with every restart of ours."""
+        world, replica = bound("p")
+        world.annotate_node("n1", observed=None)
+        world.report("n1", 1)
+        world.delete("p", grace_period_seconds=0)
+        replica.reconcile()
+        assert len(world.claims()) == 2
+        world.report("n1", 2)
+        replica.reconcile()
+        assert world.claims() == {}
+
+    def test_an_observation_that_vanishes_proves_nothing(self) -> None:
+        """Only the agent's own count of writes says that it has looked."""
+        world, replica = bound("p")
+        world.delete("p", grace_period_seconds=0)
+        replica.reconcile()
+        world.annotate_node("n1", observed=None)
+        replica.reconcile()
+        assert len(world.claims()) == 2
+
     def test_absence_from_the_cache_is_looked_into(self) -> None:
         """An extender that starts after the deletion has no last status: it asks, and then waits for the agent."""
         world, _ = bound("p")
