@@ -5,13 +5,16 @@ Those are the nodes with GPUs that are held for other pods, and the ones where t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import merge
+from typing import TypeVar
 
 from extender.shape_index import Key
 from extender.state import ClusterState
 from topology.placement import Placement, Reason, Rejection
 from topology.request import GpuRequest
+
+T = TypeVar("T")
 
 NOT_KNOWN = Rejection(Reason.NO_GPUS, "node is not known to the extender yet")
 
@@ -48,13 +51,26 @@ class Ranking:
 
     def verdict(self, name: str) -> Placement | Rejection:
         """Return the verdict on one node."""
-        return self.verdicts([name])[name]
+        return self._each([name], lambda verdict: verdict)[0]
 
-    def verdicts(self, names: Iterable[str]) -> dict[str, Placement | Rejection]:
+    def verdicts(self, names: Sequence[str]) -> dict[str, Placement | Rejection]:
         """Return the verdicts on nodes of the call, in their order and each once."""
-        bucket_of, by_serial = self._shapes.bucket_of, self._order.verdicts
-        found = {name: NOT_KNOWN if (bucket := bucket_of(name)) is None else by_serial[bucket.serial] for name in names}
-        found.update((name, verdict) for name, (verdict, _) in self._special.items() if name in found)
+        return dict(zip(names, self._each(names, lambda verdict: verdict), strict=True))
+
+    def scores(self, names: Sequence[str]) -> list[float | None]:
+        """Return the score of each node, `None` where the pod does not fit."""
+        return self._each(names, lambda verdict: verdict.score if isinstance(verdict, Placement) else None)
+
+    def _each(self, names: Sequence[str], of: Callable[[Placement | Rejection], T]) -> list[T]:
+        """Apply `of` to the verdict on each node; once per shape, so that per node no more than two look-ups are left."""
+        buckets = [*self._shapes.buckets_of(names)]
+        by_serial = self._order.verdicts
+        values = {bucket: of(NOT_KNOWN if bucket is None else by_serial[bucket.serial]) for bucket in set(buckets)}
+        found = [*map(values.__getitem__, buckets)]
+        if self._special:
+            for position, name in enumerate(names):
+                if name in self._special:
+                    found[position] = of(self._special[name][0])
         return found
 
     def best_first(self, but: frozenset[str] = frozenset()) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import groupby
 
@@ -69,6 +69,10 @@ class ShapeIndex:
     def bucket_of(self, name: str) -> Bucket | None:
         """Return the bucket of a node, `None` when it is not known."""
         return self._bucket_of.get(name)
+
+    def buckets_of(self, names: Iterable[str]) -> Iterator[Bucket | None]:
+        """Return the bucket of each node, `None` where it is not known."""
+        return map(self._bucket_of.get, names)
 
     def __len__(self) -> int:
         """Return the number of buckets, empty ones too."""

@@ -70,20 +70,20 @@ def prioritize_nodes(
         wish = _wish(state, args.pod, now)
     except RequestError:
         return []
-    uid, names = args.pod.metadata.uid, args.names
+    uid, names = args.pod.metadata.uid, list(dict.fromkeys(args.names))
     state.offers.forget(uid)
     if not wish.gpus:
         return []
     ranking = _rank_beside_holds(state, uid, wish, frozenset(names), now.monotonic)
     best = next(ranking.best_first(), None)
     if best is None:
-        return [HostPriority(name, 0) for name in dict.fromkeys(names)]
+        return [HostPriority(name, 0) for name in names]
     _hold(state, uid, ranking, best, now.monotonic + hold_seconds)
-    verdicts = ranking.verdicts(names)
-    level_of = levels({found.score for found in verdicts.values() if isinstance(found, Placement)})
-    scores = {name: level_of[found.score] if isinstance(found, Placement) else 0 for name, found in verdicts.items()}
-    scores[best] = MAX_SCORE
-    return [HostPriority(name, score) for name, score in scores.items()]
+    scores = ranking.scores(names)
+    level_of = levels(set(scores))
+    priorities = [*map(HostPriority, names, map(level_of.__getitem__, scores))]
+    priorities[names.index(best)] = HostPriority(best, MAX_SCORE)
+    return priorities
 
 
 def _wish(state: ClusterState, pod: Pod, now: Instant) -> GpuRequest:
