@@ -34,7 +34,7 @@ from extender.intents import (
     Step,
     fence,
 )
-from extender.ledger import swap_ledger
+from extender.ledger import next_generation, swap_ledger
 from extender.node_view import NodeView
 from extender.objects import Node, Pod
 from extender.outcome import BindTarget, Bound, Failure, NotBound, Outcome
@@ -120,7 +120,8 @@ class _Bind:
         if isinstance(placement, Rejection):
             return NotBound(Failure.NO_FIT, placement.message)
         gpus = tuple(view.uuids[position] for position in placement.gpus)
-        record = PlacementRecord(request.share_out(gpus), placement.affinity, placement.bandwidth)
+        containers = request.share_out(gpus)
+        record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))
         claimed = yield from self._claim(view, pod, record)
         if not isinstance(claimed, Pod):
             return claimed

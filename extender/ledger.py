@@ -14,6 +14,12 @@ from extender.standing import Standing
 from topology.records import Claim, Ledger, encode_ledger
 
 
+def next_generation(view: NodeView) -> int:
+    """Return the generation of the ledger that follows the one in `view`."""
+    before = view.payloads.ledger.value
+    return before.generation + 1 if before else 1
+
+
 def swap_ledger(
     view: NodeView, *, without: Collection[str] = (), claims: Collection[Claim] = (), digest: str | None = None
 ) -> SwapLedger:
@@ -29,7 +35,6 @@ def swap_ledger(
         PayloadError: The new ledger would be larger than readers accept.
 
     """
-    before = view.payloads.ledger
     begun = {claim.gpu for claim in claims}
     kept = [
         claim
@@ -37,7 +42,7 @@ def swap_ledger(
         if standing is not Standing.FREE and claim.uid not in without and claim.gpu not in begun
     ]
     after = Ledger(
-        generation=(before.value.generation if before.value else 0) + 1,
+        generation=next_generation(view),
         claims=(*kept, *(claim for claim in view.unledgered if claim.gpu not in begun), *claims),
         node_uid=view.node.metadata.uid,
     )
@@ -45,7 +50,7 @@ def swap_ledger(
         node=view.name,
         node_uid=view.node.metadata.uid,
         digest=digest,
-        expected=before.text,
+        expected=view.payloads.ledger.text,
         ledger=encode_ledger(after),
         resource_version=view.node.metadata.resource_version,
     )

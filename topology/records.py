@@ -66,6 +66,8 @@ class PlacementRecord:
     affinity: Affinity | None = None
     """`None` for a single GPU."""
     bandwidth: Bandwidth | None = None
+    ledger_generation: int | None = None
+    """Of the ledger that holds the claims."""
 
     def __post_init__(self) -> None:
         for name, gpus in self.containers.items():
@@ -125,6 +127,7 @@ class _Placement(Schema):
     containers: Annotated[dict[Name, Annotated[list[Uuid], Field(max_length=MAX_GPUS)]], Field(max_length=256)]
     affinity: Annotated[str, StringConstraints(pattern=f"^({'|'.join(Affinity)})$")] | None = None
     bandwidth_gb_per_s: _Bandwidth | None = None
+    ledger_generation: Count | None = None
 
 
 class _Observed(Schema):
@@ -167,6 +170,8 @@ def encode_placement(record: PlacementRecord) -> str:
     if record.bandwidth:
         low, point, high = record.bandwidth.low, record.bandwidth.point, record.bandwidth.high
         payload["bandwidth_gb_per_s"] = {"low": low, "point": point, "high": high}
+    if record.ledger_generation is not None:
+        payload["ledger_generation"] = record.ledger_generation
     return write(_Placement, payload)
 
 
@@ -177,6 +182,7 @@ def decode_placement(text: str | bytes) -> PlacementRecord:
         containers={name: tuple(gpus) for name, gpus in sorted(payload.containers.items())},
         affinity=Affinity(payload.affinity) if payload.affinity else None,
         bandwidth=Bandwidth(**payload.bandwidth_gb_per_s.model_dump()) if payload.bandwidth_gb_per_s else None,
+        ledger_generation=payload.ledger_generation,
     )
 
 

@@ -27,7 +27,7 @@ CLAIM = Claim("GPU-b", "uid-1", "ml", "train-0", "main", "4711")
 OTHER = Claim("GPU-a", "uid-2", "ml", "train-1", "main", "4712")
 LEDGER = Ledger(7, (OTHER, CLAIM), "node-uid")
 PLACEMENT = PlacementRecord(
-    {"main": ("GPU-b", "GPU-a")}, Affinity.NVLINK, Bandwidth(low=200.0, point=231.5, high=240.0)
+    {"main": ("GPU-b", "GPU-a")}, Affinity.NVLINK, Bandwidth(low=200.0, point=231.5, high=240.0), ledger_generation=7
 )
 
 
@@ -88,7 +88,7 @@ def test_placement_has_the_published_form() -> None:
     """GPUs in ring order for each container."""
     assert encode_placement(PLACEMENT) == (
         '{"v":1,"containers":{"main":["GPU-b","GPU-a"]},"affinity":"nvlink",'
-        '"bandwidth_gb_per_s":{"low":200.0,"point":231.5,"high":240.0}}'
+        '"bandwidth_gb_per_s":{"low":200.0,"point":231.5,"high":240.0},"ledger_generation":7}'
     )
 
 
