@@ -15,12 +15,14 @@ $(BIN)/.installed: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-  --no-header --group dev pyproject.toml
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+LOCK := $(COMPILE) --group dev pyproject.toml
+IMAGE_LOCK := $(COMPILE) -c requirements.lock pyproject.toml
 PICTURE := $(BIN)/gputopo-bench plan dgx-1v --gpus 4 --free 0,2,4-7 -o svg
 
-lock: ## Resolve the dependencies anew into requirements.lock
+lock: ## Resolve the dependencies anew into the two lock files
 	$(LOCK) -o requirements.lock
+	$(IMAGE_LOCK) -o requirements-image.lock
 
 demo: venv ## Place pods on a simulated fleet and compare with stock scheduling (no cluster needed)
 	$(BIN)/gputopo-bench demo
@@ -48,6 +50,7 @@ verify: venv ## Check that generated files are what their sources give
 	$(BIN)/python -m tests.manifests --check
 	$(PICTURE) | cmp - docs/images/plan.svg
 	cp requirements.lock $(BIN)/.lock-check && $(LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements.lock
+	cp requirements-image.lock $(BIN)/.lock-check && $(IMAGE_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-image.lock
 
 manifests: venv ## Write manifests/rendered anew from the chart
 	$(BIN)/python -m tests.manifests

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from threading import Thread
 from typing import Final
 
@@ -41,6 +42,11 @@ class Probes:
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
             daemon_threads = True
+
+            def server_bind(self) -> None:
+                """Bind without HTTPServer's reverse look-up of the pod's address, which can hang where there is no DNS."""
+                TCPServer.server_bind(self)
+                self.server_name, self.server_port = self.server_address[:2]
 
         self._server = Server((host, port), Handler)
         self.port: int = self._server.server_address[1]

@@ -166,17 +166,17 @@ def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Pl
         return unsuitable
     suitable = _suitable_gpus(node, request)
     if suitable.bit_count() < size:
-        message = f"{suitable.bit_count()} GPUs of the node are as asked for, pod needs {size}"
+        message = f"only {suitable.bit_count()} GPUs of the node are as asked for, pod needs {size}"
         return Rejection(Reason.UNSUITABLE_GPUS, message)
     if request.nic is NicAffinity.REQUIRED:
         suitable &= topology_class.near_nic
         if suitable.bit_count() < size:
-            message = f"{suitable.bit_count()} GPUs have an RDMA NIC under their PCIe switch, pod needs {size}"
+            message = f"only {suitable.bit_count()} GPUs have an RDMA NIC under their PCIe switch, pod needs {size}"
             return Rejection(Reason.NIC, message)
     usable = free & suitable
     if usable.bit_count() < size:
         return Rejection(
-            Reason.TOO_FEW_FREE, f"{usable.bit_count()} suitable GPUs free, pod needs {size}", resolvable=True
+            Reason.TOO_FEW_FREE, f"only {usable.bit_count()} suitable GPUs are free, pod needs {size}", resolvable=True
         )
     if size == 0:
         return Placement((), None, None, 0.0)

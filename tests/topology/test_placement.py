@@ -123,14 +123,14 @@ def test_nodes_wired_alike_share_one_class() -> None:
 @pytest.mark.parametrize(
     ("name", "free", "request_", "reason", "message"),
     [
-        ("dgx-1v", 0b0111, heavy(4), Reason.TOO_FEW_FREE, "3 suitable GPUs free, pod needs 4"),
+        ("dgx-1v", 0b0111, heavy(4), Reason.TOO_FEW_FREE, "only 3 suitable GPUs are free, pod needs 4"),
         ("l40s-8", 0xFF, heavy(4, required=Affinity.NVLINK), Reason.AFFINITY,
          "no two free GPUs share an NVLink ring, pod needs 4"),
         ("dgx-1v", 0b10011100, heavy(4, required=Affinity.NVLINK), Reason.AFFINITY,
          "at most 2 of the free GPUs share an NVLink ring, pod needs 4"),
         ("l40s-8", 0xFF, heavy(4, min_bandwidth_gb_per_s=200.0), Reason.BANDWIDTH, "pod needs 200"),
         ("t4-4", 0b1111, heavy(2, models=("*h100*",)), Reason.UNSUITABLE_GPUS,
-         "0 GPUs of the node are as asked for, pod needs 2"),
+         "only 0 GPUs of the node are as asked for, pod needs 2"),
         ("t4-4", 0b1111, heavy(2, min_driver=(535,)), Reason.DRIVER, "driver is older than asked for"),
         ("t4-4", 0b1111, heavy(2, nic=NicAffinity.REQUIRED), Reason.NIC, "RDMA NIC"),
     ],
