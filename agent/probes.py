@@ -46,7 +46,7 @@ class Probes:
             def server_bind(self) -> None:
                 """Bind without HTTPServer's reverse look-up of the pod's address, which can hang where there is no DNS."""
                 TCPServer.server_bind(self)
-                self.server_name, self.server_port = self.server_address[:2]
+                self.server_name, self.server_port = host, int(self.server_address[1])
 
         self._server = Server((host, port), Handler)
         self.port: int = self._server.server_address[1]
