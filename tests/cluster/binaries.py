@@ -23,7 +23,7 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler")
 OVERRIDE = "GPUTOPO_KUBE_BIN"
 
 
-class BinariesUnavailable(Exception):  # noqa: N818 - named for what it is
+class BinariesUnavailable(Exception):
     """The programs are not here and cannot be built here; the text says why in one line."""
 
 

@@ -26,7 +26,7 @@ START_LIMIT_SECONDS = 60.0
 _ports_given_out: set[int] = set()
 
 
-class StartFailed(Exception):  # noqa: N818 - named for what it is
+class StartFailed(Exception):
     """A component ended, or was not ready in time; the text ends with its last log lines."""
 
 

@@ -1,15 +1,33 @@
 """Fixtures for tests against the real Kubernetes control plane; each such test carries the mark `cluster`."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from benchmarks.kubelets import running_kubelets
 from tests.cluster.binaries import BinariesUnavailable, find_or_build
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.gpu_cluster import GpuCluster
+from tests.cluster.installation import USERS, Installation
+from tests.cluster.invariants import assert_invariants
 from tests.cluster.sweep import sweep
+from tests.manifests.rendered import NAMESPACE
 
 HERE = Path(__file__).parent
+_FIGURES = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="session")
+def figure(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Return what takes a measured figure in words; all of them are printed at the end of the run."""
+    return pytestconfig.stash.setdefault(_FIGURES, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if figures := config.stash.get(_FIGURES, []):
+        terminalreporter.section("figures")
+        terminalreporter.write_line("\n".join(figures))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,14 +61,44 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     sweep(control_plane.admin)
 
 
+@pytest.fixture(scope="session")
+def installation(binaries: Path) -> Iterator[Installation]:
+    """Start one control plane for all tests that need gputopo, and install it there."""
+    with ControlPlane(binaries, users=USERS) as running:
+        yield Installation(running)
+
+
+@pytest.fixture
+def kubelets(installation: Installation) -> Iterator[None]:
+    """Run a simulated kubelet for every node; take it before `gpu_cluster`, whose last checks need it too."""
+    with running_kubelets(installation.plane.kubeconfig()):
+        yield
+
+
+@pytest.fixture
+def gpu_cluster(installation: Installation) -> Iterator[GpuCluster]:
+    """Lend the installed control plane with extender and scheduler at work; see that the invariants hold at the end."""
+    plane, extender = installation.plane, installation.extender()
+    lent = GpuCluster(plane, extender)
+    try:
+        extender.run()
+        installation.start_scheduler(extender)
+        yield lent
+        assert_invariants(plane.admin, lent.told())
+    finally:
+        plane.stop_schedulers()
+        extender.stop()
+        sweep(plane.admin, keep=[NAMESPACE])
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the last log lines of the control plane with a test that failed on it."""
     report = yield
-    running = getattr(item, "funcargs", {}).get("cluster")
-    if report.failed and isinstance(running, ControlPlane):
-        for component in running.components:
-            report.sections.append((f"{component.name} log", component.log_tail()))
+    for running in getattr(item, "funcargs", {}).values():
+        if report.failed and isinstance(running, ControlPlane | GpuCluster):
+            for component in running.components:
+                report.sections.append((f"{component.name} log", component.log_tail()))
     return report

@@ -7,7 +7,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 
-class TimedOut(AssertionError):  # noqa: N818 - named for what it is
+class TimedOut(AssertionError):
     """What was waited for did not come true in time."""
 
 

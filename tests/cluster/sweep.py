@@ -5,7 +5,7 @@ changes more (RBAC, admission policies, custom resources), or breaks etcd or the
 `ControlPlane`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from tests.cluster.api import Api
 from tests.cluster.objects import Json
@@ -23,16 +23,16 @@ _NOT_ITS_OWN = "apiserver.kubernetes.io/identity!=kube-apiserver"
 _BUILT_IN_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
-def sweep(api: Api) -> None:
-    """Delete nodes, pods, what goes with them, and what is not built in; return when they are gone."""
+def sweep(api: Api, keep: Collection[str] = ()) -> None:
+    """Delete nodes, pods, what goes with them, and namespaces not in `keep`; return when they are gone."""
     for collection in [*_CLUSTER_WIDE, *_namespaced_collections(api)]:
         api.delete(collection, gracePeriodSeconds="0", labelSelector=_NOT_ITS_OWN)
     for priority_class in api.list("/apis/scheduling.k8s.io/v1/priorityclasses"):
         if not _name(priority_class).startswith("system-"):
             api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{_name(priority_class)}")
-    for namespace in _own_namespaces(api):
+    for namespace in _own_namespaces(api, keep):
         _remove_namespace(api, namespace)
-    eventually(lambda: not (api.list("/api/v1/nodes") or api.list("/api/v1/pods") or _own_namespaces(api)))
+    eventually(lambda: not (api.list("/api/v1/nodes") or api.list("/api/v1/pods") or _own_namespaces(api, keep)))
 
 
 def _namespaced_collections(api: Api) -> Iterator[str]:
@@ -41,8 +41,8 @@ def _namespaced_collections(api: Api) -> Iterator[str]:
             yield f"{group}/namespaces/{_name(namespace)}/{resource}"
 
 
-def _own_namespaces(api: Api) -> list[Json]:
-    return [found for found in api.list("/api/v1/namespaces") if _name(found) not in _BUILT_IN_NAMESPACES]
+def _own_namespaces(api: Api, keep: Collection[str]) -> list[Json]:
+    return [found for found in api.list("/api/v1/namespaces") if _name(found) not in {*_BUILT_IN_NAMESPACES, *keep}]
 
 
 def _remove_namespace(api: Api, namespace: Json) -> None:

@@ -1,0 +1,83 @@
+"""The real `gputopo-extender` as a process beside the control plane: killed at any moment, and started again where it was.
+
+It runs the chart's configuration file, in which only what a pod has and a process has not is replaced: ports on loopback,
+and a kubeconfig. Like every component it dies with the process that holds it.
+"""
+
+import json
+import re
+import sysconfig
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.component import Component, free_port
+from tests.manifests.objects import file_of
+
+SCHEDULER_POD = "gputopo-scheduler"
+"""The name of nearly everything that the chart makes for the pod of kube-scheduler and extender."""
+PROGRAM = Path(sysconfig.get_path("scripts")) / "gputopo-extender"
+
+
+class ExtenderProcess(Component):
+    """One extender; every start of it serves the same port and adds to the same log.
+
+    Args:
+        name: of its configuration and log in `state`.
+        kubeconfig: how to reach the API server, and as whom.
+        state: the folder that takes configuration and log.
+        settings: sections that replace those of the chart's configuration.
+
+    """
+
+    def __init__(self, name: str, kubeconfig: Path, state: Path, settings: Mapping[str, Any] | None = None) -> None:
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        configuration = yaml.safe_load(file_of(SCHEDULER_POD, "extender.yaml"))
+        configuration |= {"listen": {"port": port}, "health": {}, "kubernetes": {"kubeconfig": str(kubeconfig)}}
+        file = state / f"{name}.yaml"
+        file.write_text(yaml.safe_dump({**configuration, **(settings or {})}, sort_keys=False))
+        super().__init__(name, [PROGRAM, "--config", file], state, f"{self.url}/readyz")
+
+    def run(self) -> None:
+        """Start it, and return when it knows the cluster."""
+        self.start()
+        self.wait_ready()
+
+    def answered(self, verb: str) -> int:
+        """Return how many calls of a verb the running process has answered."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+        count = re.search(
+            rf'^gputopo_extender_request_duration_seconds_count{{verb="{verb}"}} (\S+)$', text, re.MULTILINE
+        )
+        assert count is not None, f"no figure for {verb}"
+        return int(float(count[1]))
+
+    def said(self, verb: str) -> list[dict[str, Any]]:
+        """Return what the log tells of all calls of a verb, over all starts."""
+        with self.log.open() as lines:
+            facts = (_facts(line) for line in lines)
+            return [found for found in facts if found.get("verb") == verb]
+
+
+def scheduler_configuration(urls: Mapping[str, str]) -> dict[str, Any]:
+    """Return our sample `KubeSchedulerConfiguration`, with addresses replaced as `urls` says (old → new)."""
+    text = file_of(SCHEDULER_POD, "scheduler.yaml")
+    for old, new in urls.items():
+        assert old in text, f"the sample configuration does not name {old}"
+        text = text.replace(old, new)
+    configuration: dict[str, Any] = yaml.safe_load(text)
+    return configuration
+
+
+def _facts(line: str) -> dict[str, Any]:
+    """Read one line of the log; a process that was killed may have left half a line."""
+    try:
+        facts: dict[str, Any] = json.loads(line)
+    except json.JSONDecodeError:
+        return {}
+    return facts

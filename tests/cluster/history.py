@@ -1,0 +1,72 @@
+"""Every version of every node and pod while a scenario runs, in the API server's order, and what was ever wrong in it.
+
+At rest a double allocation may have come and gone unseen. Resource versions order the changes of all objects, so what was true
+after each single write can be told afterwards, exactly.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from tests.cluster.api import Api, Json
+from tests.cluster.invariants import ALL_PODS, claims, double_bookings, is_live, placements
+from tests.cluster.objects import NODES
+
+_STREAM_SECONDS = 1
+"""After this long the server ends a watch, and the recording notices that it is over."""
+
+
+class History:
+    """The watch events of nodes and pods."""
+
+    def __init__(self) -> None:
+        self._events: list[Json] = []
+
+    def follow(self, api: Api, path: str, version: str, over: threading.Event) -> None:
+        """Add what happens in a collection after `version`, up to what had happened when `over` was set."""
+        last_time = False
+        while not last_time:
+            last_time = over.is_set()
+            for event in api.watch(path, _STREAM_SECONDS, resourceVersion=version):
+                assert event["type"] != "ERROR", event
+                version = event["object"]["metadata"]["resourceVersion"]
+                self._events.append(event)
+
+    def violations(self) -> list[str]:
+        """Return what was ever wrong."""
+        return violations_over_time(self._events)
+
+
+def violations_over_time(events: Iterable[Json]) -> list[str]:
+    """Return what was wrong after some write: INV1, and a live pod's GPU without its claim."""
+    nodes: dict[str, Json] = {}
+    pods: dict[str, Json] = {}
+    wrong: list[str] = []
+    for event in sorted(events, key=lambda event: int(event["object"]["metadata"]["resourceVersion"])):
+        found = event["object"]
+        known = nodes if found["kind"] == "Node" else pods
+        known[found["metadata"]["uid"]] = found
+        if event["type"] == "DELETED":
+            del known[found["metadata"]["uid"]]
+        placed = {owned for pod in pods.values() if is_live(pod) for owned in placements(pod)}
+        unclaimed = placed.difference(claims(nodes.values()))
+        now = [*double_bookings(placed), *(f"INV2: placed but not claimed: {owned}" for owned in unclaimed)]
+        wrong += [f"at {found['metadata']['resourceVersion']}: {what}" for what in now]
+    return wrong
+
+
+@contextmanager
+def recorded(api: Api) -> Iterator[History]:
+    """Record for the length of a `with` block; begin it while there are no nodes and no pods."""
+    history, over = History(), threading.Event()
+    assert not api.list(NODES), "the recording begins with an empty cluster"
+    version = api.get(ALL_PODS)["metadata"]["resourceVersion"]
+    with ThreadPoolExecutor() as threads:
+        following = [threads.submit(history.follow, api, path, version, over) for path in (NODES, ALL_PODS)]
+        try:
+            yield history
+        finally:
+            over.set()
+        for future in following:
+            future.result()
