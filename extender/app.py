@@ -16,7 +16,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
-from extender import health, routes, views
+from extender import health, logs, routes, views
 from extender.config import ExtenderConfiguration, load
 from extender.kube import KubeApi
 from extender.service import Extender
@@ -26,6 +26,7 @@ def create_app() -> FastAPI:
     """Return the application with an extender of its own, which lives as long as the application's lifespan."""
     file = os.environ.get("GPUTOPO_CONFIG")
     config = load(Path(file) if file else None, os.environ, {})
+    logs.start(config.log.level, config.log.format)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -22,6 +22,8 @@ from extender.rest import Request
 from topology.records import PlacementRecord
 
 REPORTER: Final = "gputopo-extender"
+PLACED: Final = "GPUTopologyPlaced"
+UNSATISFIED: Final = "GPUTopologyUnsatisfied"
 MAX_NOTE_CHARACTERS: Final = 1000
 QUEUE: Final = 1000
 PER_SECOND: Final = 20.0
@@ -62,12 +64,12 @@ def placed(pod: PodName, node: str, record: PlacementRecord) -> Event:
     if record.bandwidth is not None:
         low, high = record.bandwidth.low, record.bandwidth.high
         note += f", {low:.0f} to {high:.0f} GB/s all-reduce bus bandwidth predicted"
-    return Event(pod, "GPUTopologyPlaced", note, "Normal")
+    return Event(pod, PLACED, note, "Normal")
 
 
 def unsatisfied(pod: PodName, why: str) -> Event:
     """Say what keeps every node from taking the pod."""
-    return Event(pod, "GPUTopologyUnsatisfied", why, "Warning")
+    return Event(pod, UNSATISFIED, why, "Warning")
 
 
 class EventRecorder:
@@ -81,12 +83,16 @@ class EventRecorder:
         self._queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
         self._said: OrderedDict[tuple[str, str], float] = OrderedDict()
 
+    def is_news(self, uid: str, reason: str) -> bool:
+        """Whether the pod has not heard that kind of thing for a while."""
+        return asyncio.get_running_loop().time() >= self._said.get((uid, reason), 0.0)
+
     def record(self, event: Event) -> None:
-        """Queue an event, unless the pod heard of it a short while ago; never waits."""
-        now, key = asyncio.get_running_loop().time(), (event.pod.uid, event.reason)
-        if now < self._said.get(key, 0.0):
+        """Queue an event if it is news; never waits."""
+        key = event.pod.uid, event.reason
+        if not self.is_news(*key):
             return
-        self._said[key] = now + QUIET_SECONDS
+        self._said[key] = asyncio.get_running_loop().time() + QUIET_SECONDS
         self._said.move_to_end(key)
         if len(self._said) > _REMEMBERED:
             self._said.popitem(last=False)

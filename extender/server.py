@@ -136,6 +136,7 @@ def _server(app: ASGIApp, config: ExtenderConfiguration) -> _Server:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=STOP_SECONDS,
         )

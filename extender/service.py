@@ -95,7 +95,7 @@ class Extender:
         """Answer which of the nodes may take the pod."""
         limits = self.config.scheduling
         result = filter_nodes(self.state, args, now(), candidates=limits.candidates, hold_seconds=limits.hold)
-        if not result.node_names and not result.error:
+        if not (result.node_names or result.error) and self._events.is_news(args.pod.metadata.uid, events.UNSATISFIED):
             self._events.record(events.unsatisfied(_named(args.pod), _most_common(result)))
         return result
 
