@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Coroutine
 from functools import partial
+from random import Random
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakValueDictionary
@@ -19,7 +20,7 @@ import structlog
 
 from extender import events
 from extender.bind import bind
-from extender.clock import Instant
+from extender.clock import Clock, Instant
 from extender.config import ExtenderConfiguration
 from extender.driver import drive
 from extender.intents import Intent, Reply
@@ -53,8 +54,13 @@ def now() -> Instant:
 class Extender:
     """All of one process but its sockets to kube-scheduler; at work while the context is open."""
 
-    def __init__(self, config: ExtenderConfiguration, api: KubeApi) -> None:
+    def __init__(
+        self, config: ExtenderConfiguration, api: KubeApi, *, clock: Clock = now, random: Random | None = None
+    ) -> None:
+        """Take time from `clock` and the event loop, and the spread of retries from `random`."""
         self.config = config
+        self._clock = clock
+        self._random = random
         self.state = ClusterState(resource=config.scheduling.resource, weights=config.scheduling.weights)
         self.metrics = Metrics(config.digest)
         self.metrics.watch(self.figures)
@@ -94,27 +100,28 @@ class Extender:
     def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
         """Answer which of the nodes may take the pod."""
         limits = self.config.scheduling
-        result = filter_nodes(self.state, args, now(), candidates=limits.candidates, hold_seconds=limits.hold)
+        result = filter_nodes(self.state, args, self._clock(), candidates=limits.candidates, hold_seconds=limits.hold)
         if not (result.node_names or result.error) and self._events.is_news(args.pod.metadata.uid, events.UNSATISFIED):
             self._events.record(events.unsatisfied(_named(args.pod), _most_common(result)))
         return result
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """Score the nodes that are left."""
-        return prioritize_nodes(self.state, args, now(), hold_seconds=self.config.scheduling.hold)
+        return prioritize_nodes(self.state, args, self._clock(), hold_seconds=self.config.scheduling.hold)
 
     async def bind(self, args: ExtenderBindingArgs) -> Outcome:
         """Bind a pod to a node, with exact GPUs, by the deadline or not at all."""
         target = BindTarget(args.pod_namespace, args.pod_name, args.pod_uid, args.node)
         seconds = self.config.scheduling.bind_deadline
-        deadline = now().monotonic + seconds
+        deadline = self._clock().monotonic + seconds
         turn = self._turn(target.node)
         try:
             await asyncio.wait_for(turn.acquire(), seconds)
         except TimeoutError:
             return NotBound(Failure.NO_ANSWER, "other binds to the node took all the time")
         try:
-            outcome = await drive(bind(self.state, target, now, deadline=deadline), self._execute, now, deadline)
+            steps = bind(self.state, target, self._clock, deadline=deadline)
+            outcome = await drive(steps, self._execute, self._clock, deadline)
         finally:
             turn.release()
         if isinstance(outcome, Bound):
@@ -155,8 +162,16 @@ class Extender:
             self._api.resource, page_size=watch.page_size, stream_seconds=watch.stream, max_page_bytes=watch.max_page
         )
         return (
-            Reflector("nodes", resource("/api/v1/nodes"), Node, self.state.nodes, timing=timing),
-            Reflector("pods", resource("/api/v1/pods"), Pod, self.state.pods, keep=self._asks_for_gpus, timing=timing),
+            Reflector("nodes", resource("/api/v1/nodes"), Node, self.state.nodes, timing=timing, random=self._random),
+            Reflector(
+                "pods",
+                resource("/api/v1/pods"),
+                Pod,
+                self.state.pods,
+                keep=self._asks_for_gpus,
+                timing=timing,
+                random=self._random,
+            ),
         )
 
     def _asks_for_gpus(self, pod: Pod) -> bool:
@@ -177,15 +192,15 @@ class Extender:
         await self.synced()
         room = asyncio.Semaphore(RELEASES_AT_ONCE)
         while True:
-            tasks = self._attention.due(self.state, now().monotonic)
+            tasks = self._attention.due(self.state, self._clock().monotonic)
             await asyncio.gather(*(self._release(task, room) for task in tasks))
             await asyncio.sleep(self.config.reconcile.interval)
 
     async def _release(self, task: Task, room: asyncio.Semaphore) -> None:
         async with room, self._turn(task.node):
-            deadline = now().monotonic + self.config.scheduling.bind_deadline
+            deadline = self._clock().monotonic + self.config.scheduling.bind_deadline
             try:
-                dropped = await drive(release(self.state, task), self._execute, now, deadline)
+                dropped = await drive(release(self.state, task), self._execute, self._clock, deadline)
             except Exception:  # one node's trouble must not keep the GPUs of all others
                 log.exception("release failed", node=task.node)
                 return
