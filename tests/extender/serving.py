@@ -30,6 +30,8 @@ class Running:
     api: ApiClient
     store: Store
     session: aiohttp.ClientSession
+    process: asyncio.Task[None]
+    """Ends when the extender has stopped, or with what it died of."""
 
     async def post(self, verb: str, body: Json | bytes) -> tuple[int, Any]:
         """Call a verb as kube-scheduler does; returns status and decoded answer."""
@@ -81,7 +83,7 @@ async def serving(
             await join(api, nodes)
             running = asyncio.create_task(serve(config, stop, urls.extend))
             await until(lambda: urls or running.done())
-            extender = Running(urls[0], urls[1], api, store, session)
+            extender = Running(urls[0], urls[1], api, store, session, running)
             try:
                 if ready:
                     await eventually(extender.is_ready)

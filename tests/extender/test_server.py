@@ -12,7 +12,8 @@ from benchmarks.client import MERGE_PATCH
 from benchmarks.double.server import write_kubeconfig
 from benchmarks.fleet import SimulatedNode, fleet, join
 from benchmarks.scheduler_loop import Bound, SchedulerLoop, Unschedulable
-from tests.extender.polling import eventually
+from extender.service import Extender
+from tests.extender.polling import eventually, until
 from tests.extender.serving import Running, serving
 from topology import keys
 from topology.links import Affinity
@@ -216,3 +217,16 @@ async def test_new_nodes_are_seen_without_a_restart(tmp_path: Path) -> None:
             return "gputopo_nodes 1.0" in (await extender.get("/metrics"))[1]
 
         assert await eventually(seen)
+
+
+async def test_what_dies_in_the_background_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half an extender must not go on answering; nothing outside can cause this, so the test does."""
+
+    async def die(_: Extender) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Extender, "_reconcile", die)
+    with pytest.raises(ExceptionGroup) as caught:
+        async with serving(tmp_path, ready=False) as extender:
+            await until(extender.process.done)
+    assert caught.group_contains(RuntimeError, match="a bug")
