@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent.discovery import Report
 from agent.publish import Publication
@@ -24,6 +24,8 @@ from topology.records import (
 from topology.status import GpuStatus, NodeStatus
 
 OCCUPANT_NAMESPACE = "default"
+DRIVER_VERSION = "570.124.06"
+CUDA_VERSION = "12.8"
 _AT_ONCE = 24
 
 
@@ -41,8 +43,10 @@ class SimulatedNode:
 
     @property
     def topology(self) -> NodeTopology:
-        """What the node's agent would find."""
-        return machine(self.machine, host=self.name)
+        """What the node's agent would find: the machine with a driver, and with ECC on all but gaming cards."""
+        found = machine(self.machine, host=self.name)
+        gpus = tuple(replace(gpu, ecc_enabled="GeForce" not in gpu.model) for gpu in found.gpus)
+        return replace(found, gpus=gpus, driver_version=DRIVER_VERSION, cuda_version=CUDA_VERSION)
 
 
 def fleet(machines: Mapping[str, int]) -> tuple[SimulatedNode, ...]:

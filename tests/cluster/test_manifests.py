@@ -5,14 +5,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from benchmarks.fleet import SimulatedNode, agent_annotations, node_object
+from benchmarks.fleet import SimulatedNode, node_object
 from tests.cluster.api import Api, ApiError
 from tests.cluster.component import Component, free_port
 from tests.cluster.control_plane import ControlPlane
@@ -161,23 +159,13 @@ def test_examples_are_accepted(installed: ControlPlane) -> None:
 def test_installed_configuration_places_every_example(installed: ControlPlane) -> None:
     """The real scheduler and extender, configured by the ConfigMap and with the account's rights only, bind them all."""
     for number in range(6):
-        installed.admin.post(NODES, well_equipped_node(f"hgx-{number}"))
+        installed.admin.post(NODES, node_object(SimulatedNode(f"hgx-{number}", "hgx-h100")))
     with running(installed):
         kubectl(installed, "apply", "-f", MANIFESTS / "examples")
         eventually(lambda: all(pod["spec"].get("nodeName") for pod in installed.admin.list(PODS)))
         lease = installed.admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{SCHEDULER}")
     assert all(keys.PLACEMENT in pod["metadata"]["annotations"] for pod in installed.admin.list(PODS))
     assert lease["spec"]["holderIdentity"]
-
-
-def well_equipped_node(name: str) -> dict[str, Any]:
-    """Return a simulated node whose driver says all that the examples ask about."""
-    simulated = SimulatedNode(name, "hgx-h100")
-    gpus = tuple(replace(gpu, ecc_enabled=True) for gpu in simulated.topology.gpus)
-    topology = replace(simulated.topology, gpus=gpus, driver_version="570.86.15", cuda_version="12.8")
-    found = node_object(simulated)
-    found["metadata"]["annotations"] = agent_annotations(topology)
-    return found
 
 
 @contextmanager
