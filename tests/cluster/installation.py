@@ -1,8 +1,7 @@
 """gputopo installed in a control plane: the chart's objects, and the containers of its scheduler's pod as processes.
 
-- Only the chart's workloads are left out: nothing runs containers here. Accounts, rights and configuration are its own.
-- The scheduler has the rights of the chart's account; the extender, which shares that account in a pod, has no more than its
-  own role, so that a right that it lacks does not hide behind one of the scheduler's.
+Only the chart's workloads are left out: nothing runs containers here. Accounts, rights, admission policies and configuration are
+its own, and the processes have the account of the pod that they would run in.
 """
 
 import json
@@ -18,12 +17,11 @@ from tests.manifests.objects import all_objects
 from tests.manifests.rendered import NAMESPACE
 
 SCHEDULER_NAME = "gputopo"
-_SCHEDULER = f"system:serviceaccount:{NAMESPACE}:{SCHEDULER_POD}"
-_EXTENDER = "gputopo-extender"
+_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{SCHEDULER_POD}"
 _WORKLOADS = ("DaemonSet", "Deployment", "PodDisruptionBudget")
 
-USERS: Mapping[str, Sequence[str]] = {_SCHEDULER: (), _EXTENDER: ()}
-"""What a control plane has to know of to have gputopo installed. By their names RBAC gives them what the chart says."""
+USERS: Mapping[str, Sequence[str]] = {_ACCOUNT: ()}
+"""Whom a control plane has to know to have gputopo installed. A token of this kind does not expire; the name says what it may."""
 
 
 class Installation:
@@ -33,12 +31,12 @@ class Installation:
         self.plane = plane
         self._numbers = count()
         objects = [found for found in all_objects() if found["kind"] not in _WORKLOADS]
-        _apply(plane, [*objects, _extenders_own_rights()])
+        _apply(plane, objects)
 
     def extender(self, settings: Mapping[str, Any] | None = None) -> ExtenderProcess:
         """Return an extender that is not started yet; `settings` replace sections of the chart's configuration."""
         name = f"extender-{next(self._numbers)}"
-        return ExtenderProcess(name, self.plane.kubeconfig(_EXTENDER), self.plane.state, settings)
+        return ExtenderProcess(name, self.plane.kubeconfig(_ACCOUNT), self.plane.state, settings)
 
     def start_scheduler(
         self, extender: ExtenderProcess, *, more_profiles: Sequence[str] = (), more_extenders: Sequence[Any] = ()
@@ -47,18 +45,7 @@ class Installation:
         configuration = scheduler_configuration({"http://127.0.0.1:8888": extender.url})
         configuration["profiles"] += [{"schedulerName": name} for name in more_profiles]
         configuration["extenders"] += more_extenders
-        return self.plane.start_scheduler(configuration, self.plane.kubeconfig(_SCHEDULER))
-
-
-def _extenders_own_rights() -> dict[str, Any]:
-    group = "rbac.authorization.k8s.io"
-    return {
-        "apiVersion": f"{group}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "extender-as-a-process"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "gputopo-extender"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": _EXTENDER}],
-    }
+        return self.plane.start_scheduler(configuration, self.plane.kubeconfig(_ACCOUNT))
 
 
 def _apply(plane: ControlPlane, objects: Sequence[Any]) -> None:

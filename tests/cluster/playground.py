@@ -1,0 +1,95 @@
+"""A playground: a real control plane with gputopo at work, and a dozen GPU nodes that only the API server believes in.
+
+kubelets are simulated too, so pods run, end and can be deleted, and no container is ever started. The cluster's own scheduler
+is there as well, for pods that do not name ours.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.fleet import SimulatedNode
+from benchmarks.kubelets import running_kubelets
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.gpu_cluster import GpuCluster
+from tests.cluster.installation import USERS, Installation
+from tests.manifests.helm import MANIFESTS
+
+FLEET = (
+    SimulatedNode("p100", "dgx-1p", used=(0,)),
+    SimulatedNode("v100-a", "dgx-1v", used=(3, 4, 5)),
+    SimulatedNode("v100-b", "dgx-1v", used=(4, 5, 6)),
+    SimulatedNode("v100-c", "dgx-2", used=tuple(range(9))),
+    SimulatedNode("a100", "dgx-a100", used=(0, 1)),
+    SimulatedNode("a100-bridged", "a100-pcie-8-pairs"),
+    SimulatedNode("h100-a", "hgx-h100", used=(7,)),
+    SimulatedNode("h100-b", "hgx-h100", used=(0, 1, 2, 3, 4)),
+    SimulatedNode("h100-bridged", "h100-nvl-8-pairs", used=(1, 4)),
+    SimulatedNode("b200", "hgx-b200-gpu2-off-fabric", used=(0,)),
+    SimulatedNode("l40s", "l40s-8"),
+    SimulatedNode("t4", "t4-4"),
+)
+"""No eight GPUs that are free have a ring of NVLinks: the example that requires one shows how a pod waits."""
+
+
+@contextmanager
+def playground(binaries: Path) -> Iterator[GpuCluster]:
+    """Run the playground for the length of a `with` block, with pods on some GPUs already."""
+    with ControlPlane(binaries, users=USERS) as plane:
+        installation = Installation(plane)
+        extender = installation.extender()
+        cluster = GpuCluster(plane, extender)
+        try:
+            extender.run()
+            installation.start_scheduler(extender)
+            plane.start_scheduler()
+            with running_kubelets(plane.kubeconfig()):
+                cluster.join(*FLEET)
+                yield cluster
+        finally:
+            plane.stop_schedulers()
+            extender.stop()
+
+
+def stay(binaries: Path) -> None:
+    """Run the playground until Ctrl-C (or SIGTERM), and say how to look at it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        print("starting etcd, kube-apiserver, the extender, two schedulers and a dozen simulated nodes ...", flush=True)
+        with playground(binaries) as cluster:
+            print(instructions(cluster), flush=True)
+            signal.pause()
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+
+
+def instructions(cluster: GpuCluster) -> str:
+    """Return what to type in another terminal."""
+    lines = [
+        "In another terminal, in this folder:",
+        "",
+        *_exports(cluster),
+        "",
+        f"  kubectl apply -f {os.path.relpath(MANIFESTS / 'examples')}",
+        "  kubectl describe pods required-nvlink relax-after   # one placed, one that waits, and why",
+        "  kubectl gputopo nodes",
+        "",
+        f"The extender's own view: {cluster.extender.url}/v1/inspect/",
+        f"Logs: {cluster.plane.state}",
+        "Ctrl-C ends it and leaves nothing behind.",
+    ]
+    return "\n".join(lines)
+
+
+def _exports(cluster: GpuCluster) -> Iterator[str]:
+    yield f"  export KUBECONFIG={cluster.plane.kubeconfig()}"
+    where = {"kubectl": cluster.plane.binaries, "kubectl-gputopo": Path(sysconfig.get_path("scripts"))}
+    missing = [str(folder) for program, folder in where.items() if shutil.which(program) is None]
+    if missing:
+        yield f"  export PATH={':'.join(missing)}:$PATH"
