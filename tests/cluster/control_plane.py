@@ -13,7 +13,8 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -36,10 +37,16 @@ class ControlPlane:
     Args:
         binaries: a folder from `binaries.find_or_build`.
         users: further users, each with its groups.
+        flags: of kube-apiserver, beside ours or instead of them.
 
     """
 
-    def __init__(self, binaries: Path, users: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(
+        self,
+        binaries: Path,
+        users: Mapping[str, Sequence[str]] | None = None,
+        flags: Mapping[str, object] | None = None,
+    ) -> None:
         self.binaries = binaries
         self._groups: dict[str, Sequence[str]] = {ADMIN: ["system:masters"], SCHEDULER: [], **(users or {})}
         self._tokens = {user: secrets.token_hex(16) for user in self._groups}
@@ -48,7 +55,7 @@ class ControlPlane:
         self.etcd_url = f"http://127.0.0.1:{free_port()}"
         self.url = f"https://127.0.0.1:{free_port()}"
         self.etcd = self._etcd()
-        self.apiserver = self._apiserver()
+        self.apiserver = self._apiserver(flags or {})
         self.schedulers: list[Component] = []
         self._scheduler_numbers = count()
 
@@ -101,11 +108,26 @@ class ControlPlane:
         """Return a kubeconfig file for `user`."""
         return self._write_kubeconfig(user, self._tokens[user])
 
-    def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
-        """Return a kubeconfig file with a real, hour-long token of an existing ServiceAccount."""
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    def service_account_kubeconfig(self, namespace: str, name: str, pod: str | None = None) -> Path:
+        """Return a kubeconfig file with a `service_account_token`."""
+        return self._write_kubeconfig(f"{namespace}.{pod or name}", self.service_account_token(namespace, name, pod))
+
+    @contextmanager
+    def service_account(self, namespace: str, name: str, pod: str | None = None) -> Iterator[Api]:
+        """Give a client with a `service_account_token`."""
+        with closing(Api(self.url, self.service_account_token(namespace, name, pod), self._ca_file)) as api:
+            yield api
+
+    def service_account_token(self, namespace: str, name: str, pod: str | None = None) -> str:
+        """Return a real, hour-long token of an existing ServiceAccount.
+
+        One that a pod finds in its file system is bound to the pod, and names the pod's node; such a one is made for `pod`.
+        """
+        bound_to = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod}} if pod else {}
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": bound_to}
         answer = self.admin.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request)
-        return self._write_kubeconfig(f"{namespace}.{name}", answer["status"]["token"])
+        token: str = answer["status"]["token"]
+        return token
 
     def start_scheduler(
         self, configuration: Mapping[str, Any] | Path | None = None, kubeconfig: Path | None = None
@@ -165,7 +187,7 @@ class ControlPlane:
         }
         return self._component("etcd", "etcd", flags, f"{self.etcd_url}/health")
 
-    def _apiserver(self) -> Component:
+    def _apiserver(self, other_flags: Mapping[str, object]) -> Component:
         certificates = self.state / "apiserver"
         flags = {
             "etcd-servers": self.etcd_url,
@@ -184,6 +206,7 @@ class ControlPlane:
             "service-account-key-file": certificates / "apiserver.key",
             "allow-privileged": "true",
             "delete-collection-workers": 16,
+            **other_flags,
         }
         return self._component("kube-apiserver", "kube-apiserver", flags, f"{self.url}/readyz")
 
@@ -208,7 +231,8 @@ class ControlPlane:
             "contexts": [{"name": "test", "context": context}],
             "current-context": "test",
         }
-        file = self.state / f"{quote(user, safe=':')}.kubeconfig"
+        # Where a kubeconfig is expected a colon separates several of them.
+        file = self.state / f"{quote(user.replace(':', '.'), safe='')}.kubeconfig"
         file.write_text(json.dumps(kubeconfig, indent=2))
         return file
 

@@ -1,7 +1,5 @@
 """What the chart installs, on the real API server: it is accepted, it may do its work and no more, and it places pods."""
 
-import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +9,11 @@ import pytest
 import yaml
 
 from benchmarks.fleet import SimulatedNode, node_object
-from tests.cluster.api import Api, ApiError
+from tests.cluster.agent_pod import AGENT, create_agent_pod
+from tests.cluster.api import ApiError
 from tests.cluster.component import Component, free_port
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.kubectl import kubectl
 from tests.cluster.objects import NODES, PODS, node
 from tests.cluster.polling import eventually
 from tests.manifests.helm import CHART, MANIFESTS, HelmUnavailable, helm
@@ -23,7 +23,7 @@ from tests.nvml.library import FakeNvml, has_compiler, machine
 from topology import keys
 from topology.codec import decode_topology
 
-SCHEDULER, AGENT = "gputopo-scheduler", "gputopo-agent"
+SCHEDULER = "gputopo-scheduler"
 IN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
 RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 
@@ -46,23 +46,6 @@ def install_chart(own: ControlPlane) -> None:
     except HelmUnavailable as reason:
         pytest.skip(str(reason))
     own.admin.patch(IN_NAMESPACE, RESTRICTED)
-
-
-def kubectl(own: ControlPlane, *arguments: str | Path) -> str:
-    command = [own.binaries / "kubectl", "--kubeconfig", own.kubeconfig(), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
-@contextmanager
-def account(own: ControlPlane, name: str) -> Iterator[Api]:
-    """Give a client with a real token of one of our accounts."""
-    kubeconfig = json.loads(own.service_account_kubeconfig(NAMESPACE, name).read_text())
-    ca_file = Path(kubeconfig["clusters"][0]["cluster"]["certificate-authority"])
-    api = Api(own.url, kubeconfig["users"][0]["user"]["token"], ca_file)
-    yield api
-    api.close()
 
 
 def may(own: ControlPlane, name: str, verb: str, resource: str, namespace: str = "default") -> bool:
@@ -99,7 +82,7 @@ def test_pods_meet_the_restricted_standard(installed: ControlPlane, workload: st
 def test_agent_writes_its_annotations_and_sees_no_pod(installed: ControlPlane) -> None:
     """With a real token, and by every right that the API server counts out."""
     installed.admin.post(NODES, node_object(SimulatedNode("agents-own", "t4-4")))
-    with account(installed, AGENT) as agent:
+    with installed.service_account(NAMESPACE, AGENT, create_agent_pod(installed, "agents-own")) as agent:
         agent.patch(f"{NODES}/agents-own", {"metadata": {"annotations": {keys.STATUS: "{}"}}})
         with pytest.raises(ApiError, match="403"):
             agent.list(PODS)
@@ -212,7 +195,7 @@ def running_agent(own: ControlPlane, name: str, driver: dict[str, str]) -> Itera
     file.write_text(own.admin.get(f"{IN_NAMESPACE}/configmaps/{AGENT}")["data"]["agent.yaml"])
     variables = {"NODE_NAME": name, "GPUTOPO_HEALTH_HOST": "127.0.0.1", "GPUTOPO_HEALTH_PORT": port, **driver}
     environment = ["env", *(f"{key}={value}" for key, value in variables.items())]
-    kubeconfig = own.service_account_kubeconfig(NAMESPACE, AGENT)
+    kubeconfig = own.service_account_kubeconfig(NAMESPACE, AGENT, create_agent_pod(own, name))
     program: list[str | Path] = [sys.executable, "-m", "agent", "--config", file, "--kubeconfig", kubeconfig]
     agent = Component("agent", [*environment, *program], own.state, f"http://127.0.0.1:{port}/readyz")
     agent.start()
