@@ -15,7 +15,7 @@ import uvloop
 
 from extender import config as configuration
 from extender import logs
-from extender.reflector import Unavailable
+from extender.kubernetes.reflector import Unavailable
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 log = structlog.get_logger("extender")
@@ -54,7 +54,7 @@ def run(
 
 
 async def _serve(effective: configuration.ExtenderConfiguration) -> None:
-    from extender.server import serve
+    from extender.web.server import serve
 
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -18,14 +18,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from extender import inspection
 from extender.clock import Instant
-from extender.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, NodeList
-from extender.kube import KubeApi
+from extender.cluster.objects import Node, Pod
+from extender.cluster.state import ClusterState
+from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.reflector import BrokenStream, Expired, Unavailable, decoder, list_objects
 from extender.logs import printable
-from extender.objects import Node, Pod
-from extender.reflector import BrokenStream, Expired, Unavailable, decoder, list_objects
-from extender.state import ClusterState
+from extender.web import inspection
+from extender.web.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, NodeList
 from topology import keys
 
 

@@ -18,22 +18,22 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from extender import events
-from extender.bind import bind
+from extender.binding.bind import bind
+from extender.binding.driver import drive
+from extender.binding.intents import Intent, Reply
+from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
+from extender.binding.release import Attention, Task, release
 from extender.clock import Clock, Instant
+from extender.cluster.node_view import mask_of
+from extender.cluster.objects import Node, Pod
+from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
-from extender.driver import drive
-from extender.intents import Intent, Reply
-from extender.kube import KubeApi
+from extender.kubernetes import events
+from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.reflector import Reflector, Timing
 from extender.metrics import Figures, Metrics
-from extender.node_view import mask_of
-from extender.objects import Node, Pod
-from extender.outcome import BindTarget, Bound, Failure, NotBound, Outcome
-from extender.reflector import Reflector, Timing
-from extender.release import Attention, Task, release
-from extender.state import ClusterState
-from extender.verbs import filter_nodes, prioritize_nodes
-from extender.wire import (
+from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from extender.verbs.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
     ExtenderFilterResult,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from extender.clock import Instant
-from extender.objects import (
+from extender.cluster.objects import (
     Container,
     ContainerState,
     ContainerStatus,
@@ -18,8 +18,8 @@ from extender.objects import (
     PodStatus,
     ResourceRequirements,
 )
-from extender.state import ClusterState
-from extender.wire import ExtenderArgs
+from extender.cluster.state import ClusterState
+from extender.verbs.wire import ExtenderArgs
 from topology import keys, status
 from topology.catalog import machine
 from topology.codec import encode_status, encode_topology

@@ -17,7 +17,7 @@ from benchmarks.double.server import ApiServer, Faults, write_kubeconfig
 from benchmarks.double.store import Store
 from benchmarks.fleet import SimulatedNode, gpu_pod, join
 from extender.config import load
-from extender.server import serve
+from extender.web.server import serve
 from tests.extender.polling import eventually, until
 
 

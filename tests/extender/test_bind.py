@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.double.resources import NODES, PODS
-from extender.bind import bind
-from extender.holds import Hold
-from extender.intents import (
+from extender.binding.bind import bind
+from extender.binding.intents import (
     BindPod,
     Conflict,
     Done,
@@ -23,7 +22,8 @@ from extender.intents import (
     Reply,
     SwapLedger,
 )
-from extender.outcome import BindTarget, Bound, Failure, NotBound, Outcome
+from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
+from extender.cluster.holds import Hold
 from tests.extender.world import (
     Replica,
     World,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from extender import events
-from extender.events import Event, EventRecorder, PodName, placed, to_request, unsatisfied
-from extender.reflector import Unavailable
-from extender.rest import Request
+from extender.kubernetes import events
+from extender.kubernetes.events import Event, EventRecorder, PodName, placed, to_request, unsatisfied
+from extender.kubernetes.reflector import Unavailable
+from extender.kubernetes.rest import Request
 from tests.extender.virtual_time import in_virtual_time
 from topology.bandwidth import Bandwidth
 from topology.links import Affinity

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from extender import inspection
-from extender.holds import Hold
-from extender.pods import GpuPod
-from extender.state import ClusterState
-from extender.verbs import filter_nodes, prioritize_nodes
+from extender.cluster.holds import Hold
+from extender.cluster.pods import GpuPod
+from extender.cluster.state import ClusterState
+from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from extender.web import inspection
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology import keys
 

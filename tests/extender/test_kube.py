@@ -16,7 +16,7 @@ from aiohttp import web
 from benchmarks.double.resources import NODES, PODS
 from benchmarks.double.server import ApiServer, write_kubeconfig
 from benchmarks.double.store import Store
-from extender.intents import (
+from extender.binding.intents import (
     BindPod,
     Conflict,
     Done,
@@ -29,9 +29,9 @@ from extender.intents import (
     Reply,
     SwapLedger,
 )
-from extender.kube import KubeApi
-from extender.objects import Node, Pod
-from extender.reflector import Reflector, Unavailable
+from extender.cluster.objects import Node, Pod
+from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.reflector import Reflector, Unavailable
 from tests.extender.polling import until
 from tests.extender.test_reflector import Mirror
 from topology import keys

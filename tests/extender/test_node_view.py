@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.objects import Node, Pod
+from extender.cluster.objects import Node, Pod
 from tests.extender.builders import PAIRS, claim, cluster, free, gpus, node, pod, running
 from topology.codec import digest, encode_status
 from topology.status import GpuStatus, NodeStatus

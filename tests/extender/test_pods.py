@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.objects import Pod
-from extender.pods import claims_for, has_stopped, read_gpu_pod, read_placement, read_request
+from extender.cluster.objects import Pod
+from extender.cluster.pods import claims_for, has_stopped, read_gpu_pod, read_placement, read_request
 from tests.extender.builders import at, pod
 from topology import keys
 from topology.errors import RequestError

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.double.resources import PODS
-from extender.intents import BindPod, Intent, NoAnswer, Reply
-from extender.outcome import Bound, Outcome
-from extender.release import Attention, release
+from extender.binding.intents import BindPod, Intent, NoAnswer, Reply
+from extender.binding.outcome import Bound, Outcome
+from extender.binding.release import Attention, release
 from tests.extender.exploration import Choices, explore
 from tests.extender.world import Replica, World, delay_request, drive
 from topology.catalog import machine

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from extender.objects import Node
-from extender.reflector import BrokenStream, Expired, Lines, Reflector, Timing, Unavailable
+from extender.cluster.objects import Node
+from extender.kubernetes.reflector import BrokenStream, Expired, Lines, Reflector, Timing, Unavailable
 from tests.extender.virtual_time import in_virtual_time
 
 Step = bytes | float | Exception

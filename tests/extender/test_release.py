@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.double.resources import NODES, PODS
-from extender.intents import BindPod, Conflict, FencePod, Intent, NoAnswer, Reply, SwapLedger
-from extender.outcome import Bound
-from extender.release import Attention, Task, release
+from extender.binding.intents import BindPod, Conflict, FencePod, Intent, NoAnswer, Reply, SwapLedger
+from extender.binding.outcome import Bound
+from extender.binding.release import Attention, Task, release
 from tests.extender.world import (
     Replica,
     World,

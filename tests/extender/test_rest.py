@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.intents import (
+from extender.binding.intents import (
     BindPod,
     Conflict,
     Done,
@@ -22,8 +22,8 @@ from extender.intents import (
     Reply,
     SwapLedger,
 )
-from extender.objects import Node, Pod
-from extender.rest import to_reply, to_request
+from extender.cluster.objects import Node, Pod
+from extender.kubernetes.rest import to_reply, to_request
 
 SWAP = SwapLedger("n1", "uid-n1", "d1", "old", "new", "7")
 CREATE = SwapLedger("n1", "uid-n1", "d1", None, "new", "7")

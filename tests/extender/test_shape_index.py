@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.graveyard import Graveyard
-from extender.holds import Hold, Holds
-from extender.node_view import Shape
-from extender.offers import Offers
-from extender.pods import GpuPod
-from extender.shape_index import ShapeIndex
+from extender.cluster.graveyard import Graveyard
+from extender.cluster.holds import Hold, Holds
+from extender.cluster.node_view import Shape
+from extender.cluster.offers import Offers
+from extender.cluster.pods import GpuPod
+from extender.cluster.shape_index import ShapeIndex
 from tests.extender.builders import PAIRS, pod
 from topology.catalog import machine
 from topology.placement import Placement, TopologyClass

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from extender.node_view import UNKNOWN_GPUS
-from extender.objects import Node, Pod
-from extender.state import ClusterState
+from extender.cluster.node_view import UNKNOWN_GPUS
+from extender.cluster.objects import Node, Pod
+from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
 
 G = gpus("n1", *range(8))

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from extender.bind import bind
-from extender.objects import Node, Pod
-from extender.outcome import BindTarget
-from extender.state import ClusterState
-from extender.verbs import filter_nodes, prioritize_nodes
-from extender.wire import decode_args, encode
+from extender.binding.bind import bind
+from extender.binding.outcome import BindTarget
+from extender.cluster.objects import Node, Pod
+from extender.cluster.state import ClusterState
+from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from extender.verbs.wire import decode_args, encode
 from tests.extender.builders import PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology import keys
 

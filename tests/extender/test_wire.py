@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.wire import (
+from extender.verbs.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
     ExtenderBindingResult,

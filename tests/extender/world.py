@@ -21,14 +21,14 @@ from benchmarks.double.patch import merge_patch
 from benchmarks.double.resources import NODES, PODS, Object, Resource
 from benchmarks.double.selectors import everything
 from benchmarks.double.store import Store, Watch
-from extender.bind import bind
+from extender.binding.bind import bind
+from extender.binding.intents import Intent, NoAnswer, Reply
+from extender.binding.outcome import BindTarget, Outcome
+from extender.binding.release import Attention, release
 from extender.clock import Instant
-from extender.intents import Intent, NoAnswer, Reply
-from extender.objects import Node, Pod
-from extender.outcome import BindTarget, Outcome
-from extender.release import Attention, release
-from extender.rest import to_reply, to_request
-from extender.state import ClusterState
+from extender.cluster.objects import Node, Pod
+from extender.cluster.state import ClusterState
+from extender.kubernetes.rest import to_reply, to_request
 from topology import keys
 from topology.catalog import machine
 from topology.codec import digest, encode_status, encode_topology

@@ -5,10 +5,10 @@ from typing import get_args
 
 import pytest
 
-from extender.events import PodName, unsatisfied
-from extender.events import to_request as event_request
-from extender.intents import BindPod, FencePod, GetNode, GetPod, Intent, SwapLedger
-from extender.rest import Request, to_request
+from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, Intent, SwapLedger
+from extender.kubernetes.events import PodName, unsatisfied
+from extender.kubernetes.events import to_request as event_request
+from extender.kubernetes.rest import Request, to_request
 from tests.manifests.objects import Json, containers, named, of_kind, pod_specs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,9 +8,9 @@ import yaml
 
 from agent import config as agent_config
 from extender import config as extender_config
-from extender import health
 from extender.config import ExtenderConfiguration
-from extender.routes import routes
+from extender.web import health
+from extender.web.routes import routes
 from tests.manifests.helm import CHART
 from tests.manifests.objects import Json, all_objects, containers, file_of, pod_specs
 from tests.manifests.rendered import FOLDER, NAMESPACE

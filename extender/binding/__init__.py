@@ -1,0 +1,1 @@
+"""The ledger protocol, sans I/O: bind and release as generators that yield intents and take replies."""

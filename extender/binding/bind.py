@@ -1,0 +1,296 @@
+"""Bind a pod to a node with exact GPUs, so that no GPU ever belongs to two live pods.
+
+The protocol, sans I/O: a generator that yields intents, takes one reply for each, and returns what happened. It may die at any
+point and start again anywhere, because all state is in the Kubernetes API. In short:
+
+- B1 look at the pod (at first the cache will do, later only a live look); R is its resourceVersion;
+- B2 choose GPUs. A pod with claims on the node keeps exactly those, or is fenced before it gets others;
+- B3 claim them for (pod, R) by compare-and-swap of the node's ledger;
+- B4 post the Binding, with the pod's UID and R as preconditions and the GPUs as annotation;
+- B5 after anything but success look at the pod live, and believe nothing else.
+
+Why no GPU is given twice: the Binding commits only while the pod is at R, and as long as it can, the claim (pod, R) is in the
+ledger. It leaves when R has moved and the pod was seen unbound, or when the pod's containers are proven to have stopped. A
+claim whose Binding may still be under way is kept; `release` fences it later. No clock and no leader appear in the argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from extender.binding.intents import (
+    BindPod,
+    Conflict,
+    Done,
+    GetNode,
+    GetPod,
+    Gone,
+    Intent,
+    NoAnswer,
+    Refused,
+    Reply,
+    Step,
+    fence,
+)
+from extender.binding.ledger import next_generation, swap_ledger
+from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
+from extender.clock import Clock
+from extender.cluster.holds import Hold
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects import Node, Pod
+from extender.cluster.pods import claims_for, has_ended, read_placement, read_request
+from extender.cluster.state import ClusterState
+from topology import keys
+from topology.errors import PayloadError, RequestError
+from topology.placement import Placement, Rejection
+from topology.records import PlacementRecord, encode_placement
+from topology.request import GpuRequest
+
+MAX_ROUNDS = 3
+HOLD_SECONDS = 30.0
+"""Longer than any bind: while one is under way, its GPUs are held for its pod."""
+
+
+def bind(state: ClusterState, target: BindTarget, clock: Clock, *, deadline: float) -> Step[Outcome]:
+    """Bind the pod; idempotent by its UID.
+
+    `deadline` is in monotonic seconds: from then on nothing more is asked of the API, and what is not known by then is an
+    error. The driver answers a request that is still out at that moment with `NoAnswer`. Binds to one node should follow
+    each other; side by side they are as safe, and lose time on conflicts.
+    """
+    state.offers.forget(target.uid)
+    try:
+        return (yield from _Bind(state, target, clock, deadline).run())
+    finally:
+        state.holds.release(target.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Another round, with the pod as it was just read, or else with a fresh look at it."""
+
+    pod: Pod | None = None
+
+
+class _Bind:
+    """One call."""
+
+    def __init__(self, state: ClusterState, target: BindTarget, clock: Clock, deadline: float) -> None:
+        self._state = state
+        self._target = target
+        self._clock = clock
+        self._deadline = deadline
+        self._claimed: NodeView | None = None
+        """The node with the ledger that we wrote last, as long as that is the newest one we know of."""
+        self._in_doubt = False
+        """A Binding that nobody knows the outcome of may have been sent, by us or by whoever made the claim before us."""
+
+    def run(self) -> Step[Outcome]:
+        if not self._state.synced:
+            return NotBound(Failure.NOT_SYNCED, "the extender has not seen the whole cluster yet")
+        known = self._state.pods.get(self._target.uid)
+        tried_before = self._target.node in self._state.claimed_on(self._target.uid)
+        pod = known.pod if known and not tried_before else None
+        for _ in range(MAX_ROUNDS):
+            result = yield from self._round(pod)
+            if not isinstance(result, _Again):
+                return result
+            pod = result.pod
+        return NotBound(Failure.CONFLICT, f"pod or node changed during each of {MAX_ROUNDS} attempts")
+
+    def _round(self, pod: Pod | None) -> Step[Outcome | _Again]:
+        if pod is None:
+            seen = yield from self._look()
+            if isinstance(seen, NotBound):
+                return seen
+            pod = seen
+        if settled := (yield from self._settled(pod)):
+            return settled
+        try:
+            request = read_request(pod, self._state.resource)
+        except RequestError as error:
+            return NotBound(Failure.BAD_REQUEST, str(error))
+        if not request.wish.gpus:
+            return (yield from self._post(pod, PlacementRecord({})))
+        view = self._state.views.get(self._target.node)
+        if view is None:
+            return NotBound(Failure.NODE_GONE, "node is not known")
+        wish = request.at_age(self._clock().age_seconds(pod.metadata.creation_timestamp))
+        placement = self._choose(view, wish)
+        if isinstance(placement, Rejection):
+            return NotBound(Failure.NO_FIT, placement.message)
+        gpus = tuple(view.uuids[position] for position in placement.gpus)
+        containers = request.share_out(gpus)
+        record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))
+        claimed = yield from self._claim(view, pod, record)
+        if not isinstance(claimed, Pod):
+            return claimed
+        return (yield from self._post(claimed, record))
+
+    def _look(self) -> Step[Pod | NotBound]:
+        """Read the pod live."""
+        reply = yield from self._ask(GetPod(self._target.namespace, self._target.name))
+        match reply:
+            case Done(Pod() as pod):
+                self._state.pods.learn(pod)
+                return pod
+            case Gone():
+                return (yield from self._gone())
+        return NotBound(Failure.NO_ANSWER, f"the pod cannot be read: {_words(reply)}")
+
+    def _gone(self) -> Step[NotBound]:
+        # A Binding in doubt may have put it on the node before it was deleted: then only `release` may let go.
+        if not self._in_doubt:
+            yield from self._withdraw()
+        return NotBound(Failure.POD_GONE, "pod is gone")
+
+    def _settled(self, pod: Pod) -> Step[Outcome | None]:
+        """Return the outcome if this version of the pod leaves nothing to do."""
+        if pod.metadata.uid != self._target.uid:
+            return (yield from self._gone())
+        if pod.spec.node_name == self._target.node:
+            return self._on_the_node(pod)
+        if pod.spec.node_name:
+            yield from self._withdraw()
+            return NotBound(Failure.BOUND_ELSEWHERE, "pod is bound to another node")
+        if has_ended(pod):
+            yield from self._withdraw()
+            return NotBound(Failure.POD_ENDED, "pod has ended")
+        if pod.metadata.deletion_timestamp is not None:
+            return NotBound(Failure.POD_DELETED, "pod is being deleted")
+        return None
+
+    def _on_the_node(self, pod: Pod) -> Outcome:
+        record = read_placement(pod)
+        if record is not None:
+            return Bound(record.containers)
+        try:
+            needs_record = read_request(pod, self._state.resource).wish.gpus > 0
+        except RequestError:
+            needs_record = True
+        if needs_record:
+            return NotBound(Failure.NO_RECORD, "pod was bound without a placement record")
+        return Bound({})
+
+    def _choose(self, view: NodeView, wish: GpuRequest) -> Placement | Rejection:
+        """Take the pod's claims, else what is held for it, else the best of what nobody else holds, else the best."""
+        uid, now = self._target.uid, self._clock().monotonic
+        verdict: Placement | Rejection
+        if view.claims_of(uid):
+            verdict = view.plan_for(uid, wish)
+        else:
+            verdict = view.plan_on(self._state.holds.own(uid, view.name, now), wish)
+            held = self._state.holds.others(uid, now).get(view.name, 0)
+            for held_for_others in (held, 0):
+                if isinstance(verdict, Rejection):
+                    verdict = view.plan_for(uid, wish, held_for_others)
+        if isinstance(verdict, Placement):
+            gpus = sum(1 << position for position in verdict.gpus)
+            self._state.holds.put(uid, Hold(view.name, gpus, now + HOLD_SECONDS))
+        return verdict
+
+    def _claim(self, view: NodeView, pod: Pod, record: PlacementRecord) -> Step[Pod | NotBound | _Again]:
+        """Write the claims, and return the pod in the version that they are for."""
+        own, uid = view.claims_of(pod.metadata.uid), pod.metadata.uid
+        if own and {claim.gpu for claim in own} != {claim.gpu for claim in claims_for(pod, record.containers)}:
+            fenced = yield from self._fence(pod)
+            if not isinstance(fenced, Pod):
+                return fenced
+            pod = fenced
+        self._in_doubt = self._in_doubt or bool(own)
+        claims = claims_for(pod, record.containers)
+        try:
+            swap = swap_ledger(view, without={uid}, claims=claims, digest=view.payloads.digest)
+        except PayloadError as error:
+            return NotBound(Failure.LEDGER_FULL, f"the node's ledger cannot take the claim: {error.reason}")
+        self._claimed = None
+        reply = yield from self._ask(swap)
+        match reply:
+            case Done(Node() as node):
+                self._state.nodes.learn(node)
+                after = self._state.views.get(view.name)
+                self._claimed = after if after and after.payloads.ledger.text == swap.ledger else None
+                return pod
+            case Conflict() | NoAnswer():
+                return (yield from self._look_at_node())
+            case Gone():
+                return NotBound(Failure.NODE_GONE, "node is gone")
+        return NotBound(Failure.REFUSED, f"the claim was refused: {_words(reply)}")
+
+    def _fence(self, pod: Pod) -> Step[Pod | NotBound | _Again]:
+        """Move the pod's resourceVersion, so that no Binding prepared before can commit."""
+        reply = yield from self._ask(fence(pod))
+        match reply:
+            case Done(Pod() as fenced):
+                self._state.pods.learn(fenced)
+                return fenced
+            case Conflict():
+                return _Again()
+            case Gone():
+                return NotBound(Failure.POD_GONE, "pod is gone")
+        return NotBound(Failure.NO_ANSWER, f"the pod cannot be fenced: {_words(reply)}")
+
+    def _look_at_node(self) -> Step[NotBound | _Again]:
+        reply = yield from self._ask(GetNode(self._target.node))
+        match reply:
+            case Done(Node() as node):
+                self._state.nodes.learn(node)
+                return _Again()
+            case Gone():
+                return NotBound(Failure.NODE_GONE, "node is gone")
+        return NotBound(Failure.NO_ANSWER, f"the node cannot be read: {_words(reply)}")
+
+    def _post(self, pod: Pod, record: PlacementRecord) -> Step[Outcome | _Again]:
+        """Send the Binding once, and find out what came of it."""
+        metadata = pod.metadata
+        annotations = {keys.PLACEMENT: encode_placement(record)} if record.containers else {}
+        posted = yield from self._ask(
+            BindPod(
+                self._target.namespace,
+                self._target.name,
+                metadata.uid,
+                metadata.resource_version,
+                self._target.node,
+                annotations,
+            )
+        )
+        if isinstance(posted, Done):
+            return Bound(record.containers)
+        self._in_doubt = self._in_doubt or isinstance(posted, NoAnswer)
+        seen = yield from self._look()
+        if isinstance(seen, NotBound):
+            return seen
+        if settled := (yield from self._settled(seen)):
+            return settled
+        if seen.metadata.resource_version != metadata.resource_version:
+            return _Again(seen)
+        if isinstance(posted, NoAnswer):
+            return NotBound(Failure.NO_ANSWER, f"the Binding's outcome is not known: {posted.message}")
+        if self._claimed is not None:
+            fenced = yield from self._ask(fence(seen))
+            if isinstance(fenced, Done):
+                yield from self._withdraw()
+        return NotBound(Failure.REFUSED, f"the Binding was refused: {_words(posted)}")
+
+    def _withdraw(self) -> Step[None]:
+        """Drop our claim, unless the ledger has changed since we wrote it: then somebody has renewed it, perhaps."""
+        if self._claimed is None:
+            return
+        reply = yield from self._ask(swap_ledger(self._claimed, without={self._target.uid}))
+        self._claimed = None
+        if isinstance(reply, Done) and isinstance(reply.value, Node):
+            self._state.nodes.learn(reply.value)
+
+    def _ask(self, intent: Intent) -> Step[Reply]:
+        if self._clock().monotonic >= self._deadline:
+            return NoAnswer("out of time")
+        return (yield intent)
+
+
+def _words(reply: Reply) -> str:
+    match reply:
+        case Conflict(message) | NoAnswer(message) | Refused(_, message):
+            return message
+        case Gone():
+            return "not found"
+    return "an answer that makes no sense"

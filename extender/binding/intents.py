@@ -1,0 +1,126 @@
+"""What the protocol wants done to the Kubernetes API, and what can come back.
+
+An intent is executed by a thin shell (`extender.kubernetes`), by a simulation or by a test; the protocol never knows which.
+Every intent gets exactly one reply. `NoAnswer` is the one that hurts: the write may have happened, may still happen, or
+neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from extender.cluster.objects import Node, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class GetPod:
+    """Read a pod live (never from a cache); replies `Done(Pod)`, `Gone`, `Refused`, `NoAnswer`."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetNode:
+    """Read a node live; replies `Done(Node)`, `Gone`, `Refused`, `NoAnswer`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwapLedger:
+    """Replace a node's ledger annotation if and only if nothing it rests on has changed.
+
+    One JSON Patch with `test` on the node's UID, on the topology digest when `digest` is given, and on the old ledger text;
+    `expected` of `None` means "there is none yet" and is sent as a merge patch with `resource_version`.
+    Replies `Done(Node)`, `Conflict` (a test failed), `Gone`, `Refused`, `NoAnswer`.
+    """
+
+    node: str
+    node_uid: str
+    digest: str | None
+    expected: str | None
+    ledger: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class BindPod:
+    """POST the Binding with UID and resourceVersion as preconditions; the annotations land in the same write.
+
+    Replies `Done(None)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    node: str
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FencePod:
+    """Move the pod's resourceVersion by a status patch, so that no Binding prepared before can commit.
+
+    Replies `Done(Pod)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    mark: str
+
+
+Intent = GetPod | GetNode | SwapLedger | BindPod | FencePod
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """It happened; `value` is the object as the server returned it."""
+
+    value: Pod | Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A precondition failed (409, or 422 for a JSON Patch test); nothing was written."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The object does not exist (404)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The server said no for good (400, 403, a policy); nothing was written."""
+
+    status: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """Time-out, reset, 5xx or 429: the outcome is unknown."""
+
+    message: str
+
+
+Reply = Done | Conflict | Gone | Refused | NoAnswer
+
+T = TypeVar("T")
+Step: TypeAlias = Generator[Intent, Reply, T]
+"""A piece of the protocol: it yields intents, is sent one reply for each, and returns what came of it."""
+
+
+def fence(pod: Pod) -> FencePod:
+    """Return the intent that fences the pod in exactly this version; the mark is new each time, or nothing would be written."""
+    metadata = pod.metadata
+    version = metadata.resource_version
+    return FencePod(metadata.namespace, metadata.name, metadata.uid, version, mark=version)

@@ -1,0 +1,56 @@
+"""The compare-and-swap of a node's ledger.
+
+A ledger is only ever replaced whole, and only if it still is the one that the decision rests on. Each write also leaves out the
+claims that are proven dead, and takes in what live pods hold without a claim; so a missing ledger is rebuilt by the first write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from extender.binding.intents import SwapLedger
+from extender.cluster.node_view import NodeView
+from extender.cluster.standing import Standing
+from topology.records import Claim, Ledger, encode_ledger
+
+
+def next_generation(view: NodeView) -> int:
+    """Return the generation of the ledger that follows the one in `view`."""
+    before = view.payloads.ledger.value
+    return before.generation + 1 if before else 1
+
+
+def swap_ledger(
+    view: NodeView, *, without: Collection[str] = (), claims: Collection[Claim] = (), digest: str | None = None
+) -> SwapLedger:
+    """Return the intent to replace the ledger that `view` shows.
+
+    Args:
+        view: The node with the ledger that the decision rests on.
+        without: UIDs of the pods whose claims end.
+        claims: Claims that begin.
+        digest: The topology digest that the decision rests on, if it does on any.
+
+    Raises:
+        PayloadError: The new ledger would be larger than readers accept.
+
+    """
+    begun = {claim.gpu for claim in claims}
+    kept = [
+        claim
+        for claim, standing in view.claims
+        if standing is not Standing.FREE and claim.uid not in without and claim.gpu not in begun
+    ]
+    after = Ledger(
+        generation=next_generation(view),
+        claims=(*kept, *(claim for claim in view.unledgered if claim.gpu not in begun), *claims),
+        node_uid=view.node.metadata.uid,
+    )
+    return SwapLedger(
+        node=view.name,
+        node_uid=view.node.metadata.uid,
+        digest=digest,
+        expected=view.payloads.ledger.text,
+        ledger=encode_ledger(after),
+        resource_version=view.node.metadata.resource_version,
+    )

@@ -1,0 +1,128 @@
+"""Take back claims of pods that do not use their GPUs any more, with proof (see `standing`), and write that into the ledger.
+
+A GPU with a dead claim is free at once, and the next bind on its node replaces the claim; the write here keeps the ledger honest
+and, being a change of the Node, wakes the pods that kube-scheduler has put aside.
+
+An unbound pod's claim that nobody has renewed for a while is an orphan of a bind that died. It is fenced first, and then dropped
+from the ledger *as it was read before the fence*: if somebody renews it in between, the write fails and the claim survives.
+
+The same generator form as `bind`: kill it anywhere, run it twice, run it beside another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from extender.binding.intents import Done, GetNode, GetPod, Gone, Step, fence
+from extender.binding.ledger import swap_ledger
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects import Node, Pod
+from extender.cluster.standing import Standing
+from extender.cluster.state import ClusterState
+from topology.records import Claim
+
+ORPHAN_SECONDS = 60.0
+UNSEEN_SECONDS = 5.0
+"""A claim may be heard of before its pod is: a live look at once would be for nothing."""
+RETRY_SECONDS = 5.0
+"""Between two attempts at the same claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be done about the claims of one node."""
+
+    node: str
+    dead: bool = False
+    """Some claims are proven dead, and the ledger does not say so yet."""
+    orphans: frozenset[str] = frozenset()
+    """UIDs of unbound pods whose claims nobody has renewed for long."""
+    unseen: frozenset[tuple[str, str, str]] = frozenset()
+    """UID, namespace and name of claims' pods that are not in the cache."""
+    gone: frozenset[str] = frozenset()
+    """UIDs of pods that are gone; the node's next report decides, counted from a live look at the node."""
+
+
+class Attention:
+    """Remembers since when claims have stood unchanged without being held: the only timer of the protocol.
+
+    It decides how soon something is looked into, and never whether it is safe.
+    """
+
+    def __init__(self, *, orphan_seconds: float = ORPHAN_SECONDS, unseen_seconds: float = UNSEEN_SECONDS) -> None:
+        self._patience = {Standing.PENDING: orphan_seconds, Standing.UNSEEN: unseen_seconds}
+        self._since: dict[tuple[str, Claim, Standing], float] = {}
+
+    def due(self, state: ClusterState, now: float) -> list[Task]:
+        """Return what is to be done at `now` (monotonic seconds), by node name. Call it every second or two."""
+        self._since, before = {}, self._since
+        tasks = (self._task(state, state.views[name], before, now) for name in sorted(state.unsettled))
+        return [task for task in tasks if task != Task(task.node)]
+
+    def _task(
+        self, state: ClusterState, view: NodeView, before: dict[tuple[str, Claim, Standing], float], now: float
+    ) -> Task:
+        ripe: dict[Standing, list[Claim]] = {Standing.PENDING: [], Standing.UNSEEN: []}
+        for claim, standing in view.claims:
+            if standing in self._patience:
+                key = (view.name, claim, standing)
+                self._since[key] = before.get(key, now)
+                if now - self._since[key] >= self._patience[standing]:
+                    self._since[key] = now - self._patience[standing] + RETRY_SECONDS
+                    ripe[standing].append(claim)
+        gone = {claim.uid for claim, standing in view.claims if standing is Standing.GONE}
+        return Task(
+            view.name,
+            dead=any(standing is Standing.FREE for _, standing in view.claims),
+            orphans=frozenset(claim.uid for claim in ripe[Standing.PENDING]),
+            unseen=frozenset((claim.uid, claim.namespace, claim.name) for claim in ripe[Standing.UNSEEN]),
+            gone=frozenset(uid for uid in gone if not state.has_baseline(view.name, uid)),
+        )
+
+
+def release(state: ClusterState, task: Task) -> Step[tuple[Claim, ...]]:
+    """Do what is due on one node; returns the claims that left its ledger."""
+    view = state.views.get(task.node)
+    if view is None or view.payloads.ledger.problem is not None:
+        return ()
+    yield from _find(state, task)
+    fenced = yield from _fence_orphans(state, task)
+    dropped = tuple(claim for claim, standing in view.claims if standing is Standing.FREE or claim.uid in fenced)
+    if not dropped:
+        return ()
+    reply = yield swap_ledger(view, without=fenced)
+    if not (isinstance(reply, Done) and isinstance(reply.value, Node)):
+        return ()
+    state.nodes.learn(reply.value)
+    return dropped
+
+
+def _find(state: ClusterState, task: Task) -> Step[None]:
+    """Look live for pods that are not in the cache, and at the node after some are known to be gone."""
+    for uid, namespace, name in sorted(task.unseen):
+        reply = yield GetPod(namespace, name)
+        match reply:
+            case Done(Pod() as found) if found.metadata.uid != uid:
+                state.pods.learn_gone(uid)
+            case Gone():
+                state.pods.learn_gone(uid)
+    if task.gone:
+        reply = yield GetNode(task.node)
+        if isinstance(reply, Done) and isinstance(reply.value, Node):
+            state.nodes.learn(reply.value)
+            for uid in sorted(task.gone):
+                state.set_baseline(task.node, uid)
+
+
+def _fence_orphans(state: ClusterState, task: Task) -> Step[frozenset[str]]:
+    """Fence the pods that still are unbound in the very version that we know; returns the UIDs of those."""
+    fenced = set()
+    for uid in sorted(task.orphans):
+        orphan = state.pods.get(uid)
+        if orphan is None or orphan.node is not None:
+            continue
+        reply = yield fence(orphan.pod)
+        if isinstance(reply, Done) and isinstance(reply.value, Pod):
+            state.pods.learn(reply.value)
+            fenced.add(uid)
+    return frozenset(fenced)

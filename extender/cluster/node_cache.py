@@ -1,0 +1,100 @@
+"""All nodes, each in the newest version that was heard of, with its annotations decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from extender.cluster.objects import Node
+from extender.cluster.payloads import NodePayloads
+from extender.cluster.versions import is_older
+from topology.placement import TopologyClasses
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What tells one report of a node's agent from the next."""
+
+    observed: str | None
+    """The text of what containers hold; `None` from an agent that does not look."""
+    writes: int
+    """The agent's own count of its writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNode:
+    """One version of a node."""
+
+    node: Node
+    payloads: NodePayloads
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its kubelet is well, as far as the control plane knows."""
+        conditions = self.node.status.conditions or ()
+        return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+
+    @property
+    def report(self) -> Report:
+        """The agent's newest report."""
+        status = self.payloads.status.value
+        return Report(self.payloads.observed.text, status.generation if status else 0)
+
+
+class NodeCache:
+    """Takes lists, events and live replies in any order; `touched` is called with the name of each node that changed."""
+
+    def __init__(self, classes: TopologyClasses, touched: Callable[[str], None]) -> None:
+        self.synced = False
+        self._classes = classes
+        self._touched = touched
+        self._nodes: dict[str, KnownNode] = {}
+
+    def replaced(self, objects: Sequence[Node]) -> None:
+        """Take these for all nodes that exist."""
+        names = {node.metadata.name for node in objects}
+        for name in [name for name in self._nodes if name not in names]:
+            self._remove(name)
+        for node in objects:
+            self.changed(node)
+        self.synced = True
+
+    def changed(self, item: Node) -> None:
+        """Take this for the newest version of a node, unless a newer one is known."""
+        name, known = item.metadata.name, self._nodes.get(item.metadata.name)
+        if known and is_older(item.metadata, known.node.metadata):
+            return
+        before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
+        self._nodes[name] = KnownNode(item, before.reread(item.metadata.annotations or {}, self._classes))
+        self._touched(name)
+
+    def deleted(self, item: Node) -> None:
+        """Take this for the last version of a node that is gone."""
+        known = self._nodes.get(item.metadata.name)
+        if known and known.node.metadata.uid == item.metadata.uid:
+            self._remove(item.metadata.name)
+
+    def learn(self, item: Node) -> None:
+        """Take in what a live reply shows; a node that is not known, or known as another one, is the watch's to tell."""
+        known = self._nodes.get(item.metadata.name)
+        if known and known.node.metadata.uid == item.metadata.uid:
+            self.changed(item)
+
+    def get(self, name: str) -> KnownNode | None:
+        """Return a node by name."""
+        return self._nodes.get(name)
+
+    def is_ready(self, name: str | None) -> bool:
+        """Whether the node is known and its kubelet well."""
+        known = self._nodes.get(name or "")
+        return known is not None and known.is_ready
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def _remove(self, name: str) -> None:
+        del self._nodes[name]
+        self._touched(name)

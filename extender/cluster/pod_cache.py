@@ -1,0 +1,144 @@
+"""All pods that ask for GPUs, each in the newest version that was heard of, and what is remembered of those that left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from extender.cluster.graveyard import Grave, Graveyard
+from extender.cluster.objects import Pod
+from extender.cluster.pods import GpuPod, has_ended, has_stopped, read_gpu_pod
+from extender.cluster.versions import is_older
+from topology.records import Holder
+
+
+class PodCache:
+    """Takes lists, events and live replies in any order.
+
+    Args:
+        resource: The name of the GPU resource; pods that do not ask for it are passed over.
+        node_ready: Whether a node's kubelet is well.
+        touched: Is called with a UID, and the nodes that the pod was and is bound to, whenever something changed.
+
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        node_ready: Callable[[str | None], bool],
+        touched: Callable[[str, set[str]], None],
+    ) -> None:
+        self.synced = False
+        self._resource = resource
+        self._node_ready = node_ready
+        self._touched = touched
+        self._pods: dict[str, GpuPod] = {}
+        self._uids: dict[tuple[str, str], str] = {}
+        self._bound: dict[str, set[str]] = {}
+        self._graves = Graveyard()
+
+    def replaced(self, objects: Sequence[Pod]) -> None:
+        """Take these for all pods that exist. One that is missing is gone from the cache; that it is dead is not said."""
+        uids = {pod.metadata.uid for pod in objects}
+        for pod in objects:
+            self.changed(pod)
+        for missing in [pod for uid, pod in self._pods.items() if uid not in uids]:
+            self._remove(missing.uid)
+            self._graves.bury(missing, gone=False)
+            self._touch(missing)
+        self.synced = True
+
+    def changed(self, item: Pod) -> None:
+        """Take this for the newest version of a pod, unless a newer one is known."""
+        before = self._pods.get(item.metadata.uid)
+        if before and is_older(item.metadata, before.pod.metadata):
+            return
+        pod = self._read(item, before)
+        if pod is None:
+            return
+        namesake = self._pods.get(self._uids.get(pod.key, ""))
+        if namesake and namesake.uid != pod.uid:
+            self._remove(namesake.uid)
+            self._graves.bury(namesake, gone=True)
+            self._touch(namesake)
+        self._remove(pod.uid)
+        self._pods[pod.uid] = pod
+        self._uids[pod.key] = pod.uid
+        if pod.node:
+            self._bound.setdefault(pod.node, set()).add(pod.uid)
+        self._touch(pod, before)
+
+    def deleted(self, item: Pod) -> None:
+        """Take this for the last version of a pod that is gone."""
+        before = self._pods.get(item.metadata.uid)
+        last = self._read(item, before)
+        if last is None:
+            return
+        self._remove(last.uid)
+        self._graves.bury(last, gone=True, final=True)
+        self._touch(last, before)
+
+    def learn(self, item: Pod) -> None:
+        """Take in what a live reply shows; a pod that is not known is the watch's to tell."""
+        if item.metadata.uid in self._pods:
+            self.changed(item)
+
+    def learn_gone(self, uid: str) -> None:
+        """Take in that a live read found no pod of this UID; one that is still in the cache is the watch's to tell."""
+        if uid not in self._pods:
+            self._graves.confirm(uid)
+            self._touched(uid, set())
+
+    def reassess(self) -> None:
+        """Judge all final phases anew; for the first sync, when pods may have been listed before their nodes."""
+        for uid, pod in self._pods.items():
+            self._pods[uid] = replace(pod, stopped=has_stopped(pod.pod, node_ready=self._node_ready(pod.node)))
+
+    def get(self, uid: str) -> GpuPod | None:
+        """Return a pod by UID."""
+        return self._pods.get(uid)
+
+    def grave(self, uid: str) -> Grave | None:
+        """Return what is remembered of a pod that left."""
+        return self._graves.find(uid)
+
+    def bound_to(self, node: str) -> list[GpuPod]:
+        """Return the pods that are bound to a node, stopped ones too."""
+        return [self._pods[uid] for uid in sorted(self._bound.get(node, ()))]
+
+    def is_stale(self, holder: Holder, node: str) -> bool:
+        """Whether an observed holder is known to have stopped on `node`; one that nobody knows may well be running."""
+        key = holder.namespace, holder.name
+        pod = self._pods.get(self._uids.get(key, ""))
+        return pod.stopped if pod and pod.node == node else self._graves.has_stopped(key)
+
+    def __iter__(self) -> Iterator[GpuPod]:
+        return iter(self._pods.values())
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def _read(self, item: Pod, before: GpuPod | None) -> GpuPod | None:
+        """Return the pod's facts. What once proved that it stopped, or was too doubtful to prove it, stays so."""
+        pod = read_gpu_pod(item, self._resource)
+        if pod is None:
+            return None
+        ended_before = before is not None and has_ended(before.pod)
+        node_ready = not ended_before and self._node_ready(pod.node)
+        stopped = (before is not None and before.stopped) or has_stopped(item, node_ready=node_ready)
+        return replace(pod, stopped=stopped)
+
+    def _remove(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return
+        if self._uids.get(pod.key) == uid:
+            del self._uids[pod.key]
+        if pod.node:
+            self._bound[pod.node].discard(uid)
+            if not self._bound[pod.node]:
+                del self._bound[pod.node]
+
+    def _touch(self, *versions: GpuPod | None) -> None:
+        uid = next(pod.uid for pod in versions if pod)
+        self._touched(uid, {pod.node for pod in versions if pod and pod.node})

@@ -1,0 +1,122 @@
+"""What we read out of a pod: how many GPUs it asks for, which ones its record gives it, and whether it can still use them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from extender.cluster.objects import Container, Pod
+from topology import keys
+from topology.errors import PayloadError, RequestError
+from topology.records import Claim, PlacementRecord, decode_placement
+from topology.request import ContainerGpus, PodRequest, gpu_count, pod_request
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPod:
+    """A pod that asks for GPUs, as of one version of it."""
+
+    pod: Pod
+    gpus: int | None
+    """How many it asks for; `None`: it asks in a way that nobody can read."""
+    placed: frozenset[str] | None
+    """The GPUs of its placement record; `None`: it has none, or none that can be read."""
+    stopped: bool = False
+    """None of its containers runs or will run again."""
+
+    @property
+    def uid(self) -> str:
+        """The pod's identity; a namesake has another."""
+        return self.pod.metadata.uid
+
+    @property
+    def node(self) -> str | None:
+        """Where it is bound."""
+        return self.pod.spec.node_name or None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.pod.metadata.namespace, self.pod.metadata.name
+
+
+def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
+    """Return what the pod asks for; raises `RequestError`."""
+    return pod_request(pod.metadata.annotations or {}, _containers(pod, resource))
+
+
+def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
+    """Return the pod's facts, `None` when it asks for no GPU; wishes that cannot be read do not matter here."""
+    gpus: int | None
+    try:
+        gpus = pod_request({}, _containers(pod, resource)).wish.gpus
+    except RequestError:
+        gpus = None
+    return None if gpus == 0 else GpuPod(pod, gpus, _placed(pod))
+
+
+def read_placement(pod: Pod) -> PlacementRecord | None:
+    """Return the pod's placement record, if it has one that can be read."""
+    text = (pod.metadata.annotations or {}).get(keys.PLACEMENT)
+    if text is None:
+        return None
+    try:
+        return decode_placement(text)
+    except PayloadError:
+        return None
+
+
+def claims_for(pod: Pod, containers: Mapping[str, tuple[str, ...]]) -> tuple[Claim, ...]:
+    """Return one claim per GPU, by UUID, for the pod as it is in this version.
+
+    `containers` is container → GPUs in the order in which they start: a GPU that serves an init container first is claimed
+    by the container that has it afterwards.
+    """
+    metadata = pod.metadata
+    owners = {gpu: container for container, gpus in containers.items() for gpu in gpus}
+    return tuple(
+        Claim(gpu, metadata.uid, metadata.namespace, metadata.name, owners[gpu], metadata.resource_version)
+        for gpu in sorted(owners)
+    )
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether the phase is final. Others than the kubelet write it too, when a node is lost."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def has_stopped(pod: Pod, *, node_ready: bool) -> bool:
+    """Whether this version of the pod proves that none of its containers runs or will run again.
+
+    A final phase is a proof from a kubelet that is well (`node_ready`, when the phase was first seen): it waits for the
+    containers. Containers that all report `terminated` are one if nothing will start them again; a crashing container is
+    terminated, too, until its next start. Being deleted alone proves nothing.
+    """
+    ended, deleting = has_ended(pod), pod.metadata.deletion_timestamp is not None
+    return (ended and node_ready) or ((ended or deleting) and _all_terminated(pod))
+
+
+def _all_terminated(pod: Pod) -> bool:
+    statuses = pod.status.container_statuses or []
+    terminated = {status.name for status in statuses if status.state.terminated is not None}
+    before = pod.status.init_container_statuses or []
+    return terminated.issuperset(container.name for container in pod.spec.containers) and all(
+        status.state.terminated is not None for status in before
+    )
+
+
+def _placed(pod: Pod) -> frozenset[str] | None:
+    record = read_placement(pod)
+    return None if record is None else frozenset(gpu for gpus in record.containers.values() for gpu in gpus)
+
+
+def _containers(pod: Pod, resource: str) -> list[ContainerGpus]:
+    """List them in the order in which they start; a sidecar starts among the init containers and goes on running."""
+    return [
+        ContainerGpus(container.name, _gpu_count(container, resource), init=container.restart_policy != "Always")
+        for container in pod.spec.init_containers or ()
+    ] + [ContainerGpus(container.name, _gpu_count(container, resource)) for container in pod.spec.containers]
+
+
+def _gpu_count(container: Container, resource: str) -> int:
+    return gpu_count(container.name, container.resources.limits, container.resources.requests, resource)

@@ -1,0 +1,123 @@
+"""Nodes by shape, and shapes by how well they suit a wish: kept up node by node, so that a call looks up and does not compute."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import groupby
+
+from extender.cluster.node_view import Shape
+from topology.placement import Placement, Rejection
+from topology.request import GpuRequest
+
+Key = tuple[float, int, str]
+"""Of a node that fits, best first: minus the score; how many GPUs are free, so that emptier nodes stay whole; the name."""
+
+WISHES = 256
+"""Different wishes whose orders are kept; one more costs a plan look-up per shape."""
+
+
+class Bucket:
+    """The nodes of one shape."""
+
+    __slots__ = ("names", "serial", "shape")
+
+    def __init__(self, serial: int, shape: Shape) -> None:
+        self.serial = serial
+        self.shape = shape
+        self.names: list[str] = []
+        """In order."""
+
+
+class ShapeIndex:
+    """All nodes, in buckets. A bucket that is empty stays for a while: masks come back."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[Shape, Bucket] = {}
+        self._serials: list[Bucket] = []
+        self._bucket_of: dict[str, Bucket] = {}
+        self._orders: OrderedDict[GpuRequest, Order] = OrderedDict()
+
+    def put(self, name: str, shape: Shape | None) -> None:
+        """File a node under its shape; `None` takes it out."""
+        before = self._bucket_of.get(name)
+        if before is not None:
+            if before.shape == shape:
+                return
+            del self._bucket_of[name]
+            del before.names[bisect_left(before.names, name)]
+        if shape is not None:
+            if len(self._serials) > 2 * len(self._bucket_of) + 1000:
+                self._compact()
+            bucket = self._buckets.get(shape) or self._add(shape)
+            self._bucket_of[name] = bucket
+            insort(bucket.names, name)
+
+    def order(self, wish: GpuRequest) -> Order:
+        """Return how the shapes suit a wish."""
+        order = self._orders.get(wish)
+        if order is None:
+            order = self._orders[wish] = Order(wish)
+            if len(self._orders) > WISHES:
+                self._orders.popitem(last=False)
+        self._orders.move_to_end(wish)
+        order.catch_up(self._serials)
+        return order
+
+    def bucket_of(self, name: str) -> Bucket | None:
+        """Return the bucket of a node, `None` when it is not known."""
+        return self._bucket_of.get(name)
+
+    def buckets_of(self, names: Iterable[str]) -> Iterator[Bucket | None]:
+        """Return the bucket of each node, `None` where it is not known."""
+        return map(self._bucket_of.get, names)
+
+    def __len__(self) -> int:
+        """Return the number of buckets, empty ones too."""
+        return len(self._serials)
+
+    def _add(self, shape: Shape) -> Bucket:
+        bucket = self._buckets[shape] = Bucket(len(self._serials), shape)
+        self._serials.append(bucket)
+        return bucket
+
+    def _compact(self) -> None:
+        """Forget the empty buckets, and with them every order."""
+        filled = [bucket for bucket in self._serials if bucket.names]
+        for serial, bucket in enumerate(filled):
+            bucket.serial = serial
+        self._serials = filled
+        self._buckets = {bucket.shape: bucket for bucket in filled}
+        self._orders.clear()
+
+
+class Order:
+    """The verdicts of one wish on all shapes, and those that fit from best to worst."""
+
+    def __init__(self, wish: GpuRequest) -> None:
+        self.verdicts: list[Placement | Rejection] = []
+        """By the serial of the bucket."""
+        self._wish = wish
+        self._ranked: list[tuple[float, int, int]] = []
+        self._buckets: list[Bucket] = []
+
+    def catch_up(self, buckets: list[Bucket]) -> None:
+        """Take in the shapes that are new since the last call."""
+        self._buckets = buckets
+        new = []
+        for bucket in buckets[len(self.verdicts) :]:
+            verdict = bucket.shape.plan(self._wish)
+            self.verdicts.append(verdict)
+            if isinstance(verdict, Placement):
+                new.append((-verdict.score, bucket.shape.free.bit_count(), bucket.serial))
+        if new:
+            self._ranked = sorted(self._ranked + new)
+
+    def best_first(self, names: frozenset[str]) -> Iterator[Key]:
+        """Yield those of `names` that fit, best first."""
+        for (minus_score, free), equals in groupby(self._ranked, key=lambda ranked: ranked[:2]):
+            alike = [filter(names.__contains__, self._buckets[serial].names) for _, _, serial in equals]
+            for name in merge(*alike) if len(alike) > 1 else alike[0]:
+                yield minus_score, free, name

@@ -1,0 +1,155 @@
+"""The cluster as this process knows it: caches that take events in, and views of nodes that are derived from them.
+
+No I/O and no clock. A view is derived anew, whole, when somebody asks for it after its node, a claim on it or a pod bound to it
+has changed, so nothing here can drift. There are no views before nodes and pods have both been listed: until then, a GPU
+without a known owner proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from extender.cluster.holds import Holds
+from extender.cluster.node_cache import KnownNode, NodeCache, Report
+from extender.cluster.node_view import NodeView, derive
+from extender.cluster.offers import Offers
+from extender.cluster.pod_cache import PodCache
+from extender.cluster.shape_index import ShapeIndex
+from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
+from topology import keys
+from topology.placement import TopologyClasses
+from topology.records import Claim
+from topology.value import Weights
+
+
+class ClusterState:
+    """Nodes, pods and what follows from them; `nodes` and `pods` are the ways in."""
+
+    def __init__(self, *, resource: str = keys.GPU_RESOURCE, weights: Weights = Weights()) -> None:  # noqa: B008
+        self.resource = resource
+        self.nodes = NodeCache(TopologyClasses(weights), self._node_touched)
+        self.pods = PodCache(resource, self.nodes.is_ready, self._pod_touched)
+        self.holds = Holds()
+        self.offers = Offers()
+        self._views: dict[str, NodeView] = {}
+        self._shapes = ShapeIndex()
+        self._unsettled: set[str] = set()
+        self._claimed_on: dict[str, set[str]] = {}
+        self._baselines: dict[tuple[str, str], Report] = {}
+        self._dirty: set[str] = set()
+        self._assessed = False
+
+    @property
+    def synced(self) -> bool:
+        """Whether nodes and pods have both been listed."""
+        return self.nodes.synced and self.pods.synced
+
+    @property
+    def views(self) -> Mapping[str, NodeView]:
+        """All nodes as they are now, by name; empty before the first sync."""
+        self.refresh()
+        return self._views
+
+    @property
+    def shapes(self) -> ShapeIndex:
+        """The names of all nodes by shape."""
+        self.refresh()
+        return self._shapes
+
+    @property
+    def unsettled(self) -> Collection[str]:
+        """The nodes with claims of which not all are held by pods that run there."""
+        self.refresh()
+        return self._unsettled
+
+    def claimed_on(self, uid: str) -> Collection[str]:
+        """Return the nodes on which a pod has claims."""
+        self.refresh()
+        return self._claimed_on.get(uid, ())
+
+    def refresh(self) -> None:
+        """Derive anew the views of all nodes that changed; every reader does that first."""
+        if not self.synced:
+            return
+        if not self._assessed:
+            self.pods.reassess()
+            self._assessed = True
+        while self._dirty:
+            self._derive(self._dirty.pop())
+
+    def set_baseline(self, node: str, uid: str) -> None:
+        """Take the node's report as it is now for the last one that may be from before the pod was gone.
+
+        Call it after a live read of the node that followed the news that the pod is gone.
+        """
+        known = self.nodes.get(node)
+        if known:
+            self._baselines[node, uid] = known.report
+            self._dirty.add(node)
+
+    def has_baseline(self, node: str, uid: str) -> bool:
+        """Whether the next report of the node's agent decides about the pod's claims."""
+        return (node, uid) in self._baselines
+
+    def _node_touched(self, name: str) -> None:
+        self._dirty.add(name)
+
+    def _pod_touched(self, uid: str, nodes: set[str]) -> None:
+        self._dirty |= nodes
+        self._dirty |= self._claimed_on.get(uid, set())
+        if self.pods.get(uid) is None:
+            self.holds.release(uid)
+            self.offers.forget(uid)
+
+    def _derive(self, name: str) -> None:
+        known, before = self.nodes.get(name), self._views.pop(name, None)
+        self._unsettled.discard(name)
+        if known is None:
+            self._shapes.put(name, None)
+            self._index_claims(name, before, None)
+            return
+        view = derive(
+            known.node,
+            known.payloads,
+            self.pods.bound_to(name),
+            standing=lambda claim: self._standing(claim, known),
+            is_stale=lambda holder: self.pods.is_stale(holder, name),
+        )
+        self._views[name] = view
+        self._shapes.put(name, view.shape)
+        self._index_claims(name, before, view)
+        if not view.settled:
+            self._unsettled.add(name)
+
+    def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:
+        old = {claim.uid for claim, _ in before.claims} if before else set()
+        new = {claim.uid for claim, _ in view.claims} if view else set()
+        for uid in new - old:
+            self._claimed_on.setdefault(uid, set()).add(name)
+        for uid in old - new:
+            self._baselines.pop((name, uid), None)
+            self._claimed_on[uid].discard(name)
+            if not self._claimed_on[uid]:
+                del self._claimed_on[uid]
+
+    def _standing(self, claim: Claim, known: KnownNode) -> Standing:
+        name, ledger = known.node.metadata.name, known.payloads.ledger.value
+        if pod := self.pods.get(claim.uid):
+            return standing_of_pod(pod, name)
+        return standing_of_grave(
+            self.pods.grave(claim.uid),
+            name,
+            other_incarnation=ledger is not None and ledger.node_uid not in ("", known.node.metadata.uid),
+            reported_free=self._is_reported_free(claim, known),
+        )
+
+    def _is_reported_free(self, claim: Claim, known: KnownNode) -> bool:
+        """Whether a report that is later than the baseline does not show the GPU held.
+
+        An agent that does not observe containers shows nothing; then its next write is all that will ever be told.
+        """
+        baseline = self._baselines.get((known.node.metadata.name, claim.uid))
+        if baseline is None or baseline == known.report:
+            return False
+        observed = known.payloads.observed.value
+        return known.report.writes > baseline.writes if observed is None else claim.gpu not in observed.gpus

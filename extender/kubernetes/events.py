@@ -1,0 +1,146 @@
+"""Kubernetes Events on pods: what came of a wish, once, for people to read.
+
+Posting is nobody's condition: a full queue, a slow server or a refusal drops the event and counts it, and no verb waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal, NoReturn
+from urllib.parse import quote
+from uuid import uuid4
+
+import msgspec
+import structlog
+
+from extender.kubernetes.reflector import Unavailable
+from extender.kubernetes.rest import Request
+from topology.records import PlacementRecord
+
+REPORTER: Final = "gputopo-extender"
+PLACED: Final = "GPUTopologyPlaced"
+UNSATISFIED: Final = "GPUTopologyUnsatisfied"
+MAX_NOTE_CHARACTERS: Final = 1000
+QUEUE: Final = 1000
+PER_SECOND: Final = 20.0
+QUIET_SECONDS: Final = 300.0
+"""A pod hears the same kind of thing no more often: it may be tried again many times a second."""
+_REMEMBERED: Final = 10_000
+
+Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """Which pod an event is about."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One sentence about one pod."""
+
+    pod: PodName
+    reason: str
+    note: str
+    type: Literal["Normal", "Warning"]
+
+
+def placed(pod: PodName, node: str, record: PlacementRecord) -> Event:
+    """Say which GPUs the pod got and what they are worth together."""
+    count = len({gpu for gpus in record.containers.values() for gpu in gpus})
+    note = f"{count} GPUs of {node}"
+    if record.affinity is not None:
+        note += f", joined by {record.affinity}"
+    if record.bandwidth is not None:
+        low, high = record.bandwidth.low, record.bandwidth.high
+        note += f", {low:.0f} to {high:.0f} GB/s all-reduce bus bandwidth predicted"
+    return Event(pod, PLACED, note, "Normal")
+
+
+def unsatisfied(pod: PodName, why: str) -> Event:
+    """Say what keeps every node from taking the pod."""
+    return Event(pod, UNSATISFIED, why, "Warning")
+
+
+class EventRecorder:
+    """Queues events, leaves out what was just said, and posts the rest at a bounded rate."""
+
+    def __init__(self, send: Send, *, per_second: float = PER_SECOND) -> None:
+        self.dropped = 0
+        """Events that nobody will see: the queue was full, or the server did not take them."""
+        self._send = send
+        self._interval_seconds = 1.0 / per_second
+        self._queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
+        self._said: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    def is_news(self, uid: str, reason: str) -> bool:
+        """Whether the pod has not heard that kind of thing for a while."""
+        return asyncio.get_running_loop().time() >= self._said.get((uid, reason), 0.0)
+
+    def record(self, event: Event) -> None:
+        """Queue an event if it is news; never waits."""
+        key = event.pod.uid, event.reason
+        if not self.is_news(*key):
+            return
+        self._said[key] = asyncio.get_running_loop().time() + QUIET_SECONDS
+        self._said.move_to_end(key)
+        if len(self._said) > _REMEMBERED:
+            self._said.popitem(last=False)
+        try:
+            self._queue.put_nowait(event)
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    async def run(self) -> NoReturn:
+        """Post what is queued, until cancelled."""
+        while True:
+            event = await self._queue.get()
+            try:
+                status, _ = await self._send(to_request(event, datetime.now(UTC)))
+            except Unavailable as error:
+                self._lose(event, str(error))
+            else:
+                if status >= 300:
+                    self._lose(event, f"HTTP {status}")
+            await asyncio.sleep(self._interval_seconds)
+
+    def _lose(self, event: Event, why: str) -> None:
+        self.dropped += 1
+        log.debug("event lost", pod=f"{event.pod.namespace}/{event.pod.name}", reason=event.reason, why=why)
+
+
+def to_request(event: Event, now: datetime) -> Request:
+    """Put an event into the words of the core API."""
+    pod, stamp = event.pod, now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    body = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": pod.namespace, "name": f"{pod.name[:200].rstrip('-.')}.{uuid4().hex[:16]}"},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+        },
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.note[:MAX_NOTE_CHARACTERS],
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+        "source": {"component": REPORTER},
+        "reportingComponent": REPORTER,
+        "reportingInstance": REPORTER,
+    }
+    return Request("POST", f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/events", msgspec.json.encode(body))

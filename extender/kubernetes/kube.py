@@ -1,0 +1,230 @@
+"""The Kubernetes API over HTTP: executes intents, reads list pages and watch streams.
+
+The only module that knows `kubernetes` (who we are and whom we trust) and `aiohttp` (how bytes travel). It decides nothing:
+a time-out is `NoAnswer`, never a guess, and nothing is sent twice unless the server said that it did nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from yarl import URL
+
+from extender.binding.intents import Intent, NoAnswer, Reply
+from extender.kubernetes.reflector import Expired, Unavailable
+from extender.kubernetes.rest import Request, to_reply, to_request
+
+MAX_OBJECT_BYTES: Final = 8 << 20
+"""Larger than any object can be: etcd refuses 1.5 MiB."""
+_LIST_SECONDS: Final = 60.0
+_FAILURES = (aiohttp.ClientError, ConfigException, OSError, TimeoutError)
+
+Login = Callable[[], Awaitable[Configuration]]
+"""Reads the credentials as they are now."""
+
+
+class KubeApi:
+    """One identity at one API server, for as long as the context is open."""
+
+    def __init__(self, login: Login, *, connections: int = 32, request_timeout_seconds: float = 10.0) -> None:
+        self._login = login
+        self._connections = connections
+        self._request_timeout_seconds = request_timeout_seconds
+        self._not_before = 0.0
+
+    @classmethod
+    def from_kubeconfig(cls, file: Path | None, context: str | None = None, **settings: Any) -> Self:
+        """Be whom `file` says; `None` is the service account of the pod that we run in."""
+
+        async def login() -> Configuration:
+            configuration = Configuration()
+            if file is None:
+                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            else:
+                await load_kube_config(  # type: ignore[no-untyped-call]
+                    config_file=str(file),
+                    context=context,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
+            return configuration
+
+        return cls(login, **settings)
+
+    async def __aenter__(self) -> Self:
+        """Read the credentials; raises `Unavailable` when there are none."""
+        try:
+            self._configuration = await self._login()
+            tls = RESTClientObject(self._configuration).ssl_context
+        except _FAILURES as error:
+            raise Unavailable(f"no credentials: {error}") from error
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._connections, ssl=tls),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._request_timeout_seconds),
+            headers={"User-Agent": "gputopo-extender", "Accept": "application/json"},
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def execute(self, intent: Intent, timeout_seconds: float) -> Reply:
+        """Do what an intent says, within `timeout_seconds`; never raises."""
+        try:
+            status, body = await self._receive(to_request(intent), timeout_seconds)
+        except Unavailable as error:
+            return NoAnswer(str(error))
+        return to_reply(intent, status, body)
+
+    async def send(self, request: Request) -> tuple[int, bytes]:
+        """Send anything else; returns status and body, raises `Unavailable`."""
+        return await self._receive(request, self._request_timeout_seconds)
+
+    def resource(self, path: str, **limits: Any) -> Resource:
+        """Return a source of list pages and watch streams, e.g. of `/api/v1/nodes`."""
+        return Resource(self, path, **limits)
+
+    async def headers(self) -> dict[str, str]:
+        """Return the credentials to send along; the token of a service account is read again every minute."""
+        token = (await self._configuration.auth_settings()).get("BearerToken", {}).get("value")
+        return {"Authorization": token.strip()} if token else {}
+
+    async def _receive(self, request: Request, timeout_seconds: float) -> tuple[int, bytes]:
+        """Send until somebody answers; a busy server is waited for as it says, if the time allows it."""
+        clock = asyncio.get_running_loop()
+        deadline = clock.time() + timeout_seconds
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline), self.open(request) as response:
+                    return response.status, await _read(response, MAX_OBJECT_BYTES)
+            except Unavailable as busy:
+                if clock.time() + busy.retry_after_seconds >= deadline:
+                    raise
+                await asyncio.sleep(busy.retry_after_seconds)
+            except _FAILURES as error:
+                raise Unavailable(_in_words(error)) from error
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request and give the answer to read; a 401 is met once with fresh credentials.
+
+        Raises `Unavailable` while the server is busy (429), for all requests until the time that it named; and one of
+        `_FAILURES` when nobody answers.
+        """
+        pause = self._not_before - asyncio.get_running_loop().time()
+        if pause > 0:
+            raise Unavailable(f"busy for {pause:.0f} s more", retry_after_seconds=pause)
+        for attempt in range(2):
+            async with await self._start(request) as response:
+                match response.status:
+                    case 401 if attempt == 0:
+                        self._configuration = await self._login()
+                    case 429:
+                        pause = max(1.0, _retry_after(response))
+                        self._not_before = asyncio.get_running_loop().time() + pause
+                        raise Unavailable(f"busy for {pause:.0f} s", retry_after_seconds=pause)
+                    case _:
+                        yield response
+                        return
+
+    async def _start(self, request: Request) -> aiohttp.ClientResponse:
+        return await self._session.request(
+            request.method,
+            URL(self._configuration.host + request.path, encoded=True),
+            data=request.body,
+            headers={"Content-Type": request.content_type, **await self.headers()},
+            proxy=self._configuration.proxy,
+            server_hostname=self._configuration.tls_server_name,
+            allow_redirects=False,
+        )
+
+
+class Resource:
+    """All objects of one kind, as `extender.kubernetes.reflector.Source` wants them."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        path: str,
+        *,
+        page_size: int = 500,
+        stream_seconds: float = 50.0,
+        max_page_bytes: int = 64 << 20,
+    ) -> None:
+        self._api = api
+        self._path = path
+        self._page_size = page_size
+        self._stream_seconds = stream_seconds
+        self._max_page_bytes = max_page_bytes
+
+    async def list_page(self, continuation: str | None) -> bytes:
+        """Read one page of a consistent list."""
+        query = {"limit": str(self._page_size)} | ({"continue": continuation} if continuation else {})
+        try:
+            async with asyncio.timeout(_LIST_SECONDS), self._api.open(self._get(query)) as response:
+                _check(response)
+                return await _read(response, self._max_page_bytes)
+        except _FAILURES as error:
+            raise Unavailable(_in_words(error)) from error
+
+    async def watch(self, resource_version: str) -> AsyncGenerator[bytes]:
+        """Stream what happened after `resource_version`, an empty chunk first."""
+        query = {
+            "watch": "true",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": f"{self._stream_seconds:.0f}",
+        }
+        try:
+            async with self._api.open(self._get(query)) as response:
+                _check(response)
+                yield b""
+                async for chunk in response.content.iter_any():
+                    yield chunk
+        except _FAILURES as error:
+            raise Unavailable(_in_words(error)) from error
+
+    def _get(self, query: dict[str, str]) -> Request:
+        return Request("GET", f"{self._path}?{urlencode(query)}")
+
+
+def _check(response: aiohttp.ClientResponse) -> None:
+    if response.status == 410:
+        raise Expired
+    if response.status != 200:
+        raise Unavailable(
+            f"HTTP {response.status}",
+            denied=response.status in {401, 403},
+            retry_after_seconds=_retry_after(response),
+        )
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float:
+    value = response.headers.get("Retry-After", "")
+    return float(value) if value.isascii() and value.isdigit() else 0.0
+
+
+async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    chunks, size = [], 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > max_bytes:
+            raise aiohttp.ClientPayloadError(f"an answer of more than {max_bytes} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _in_words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,177 @@
+"""What an intent is as an HTTP request, and what an HTTP answer means as a reply; no socket.
+
+Every write names what it rests on: a JSON Patch with `test` operations, or an object with UID and resourceVersion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from extender.binding.intents import (
+    BindPod,
+    Conflict,
+    Done,
+    FencePod,
+    GetNode,
+    GetPod,
+    Gone,
+    Intent,
+    NoAnswer,
+    Refused,
+    Reply,
+    SwapLedger,
+)
+from extender.cluster.objects import Node, Pod
+from topology import keys
+
+FIELD_MANAGER: Final = "gputopo-extender"
+_JSON_PATCH: Final = "application/json-patch+json"
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request; `path` is percent-encoded and may carry a query."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    content_type: str = _JSON
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+
+
+_decode_pod = msgspec.json.Decoder(Pod).decode
+_decode_node = msgspec.json.Decoder(Node).decode
+_decode_status = msgspec.json.Decoder(_Status).decode
+_encode = msgspec.json.encode
+
+
+def to_request(intent: Intent) -> Request:
+    """Put an intent into words that the API server understands."""
+    match intent:
+        case GetPod(namespace, name):
+            return Request("GET", _pod_path(namespace, name))
+        case GetNode(name):
+            return Request("GET", _node_path(name))
+        case SwapLedger(expected=None):
+            return _create_ledger(intent)
+        case SwapLedger():
+            return _swap_ledger(intent)
+        case BindPod():
+            return _bind(intent)
+        case FencePod():
+            return _fence(intent)
+
+
+def to_reply(intent: Intent, status: int, body: bytes) -> Reply:
+    """Say what an answer to `intent` means; what cannot be understood is no answer."""
+    if 200 <= status < 300:
+        return _done(intent, body)
+    message = _message(status, body)
+    match status:
+        case 404:
+            return Gone()
+        case 409:
+            return Conflict(message)
+        case 422 if isinstance(intent, SwapLedger):  # how the API server reports a `test` that failed
+            return Conflict(message)
+        case 408 | 429:
+            return NoAnswer(message)
+        case _ if 400 <= status < 500:
+            return Refused(status, message)
+    return NoAnswer(message)
+
+
+def pointer(key: str) -> str:
+    """Return the JSON Pointer of an annotation.
+
+    >>> pointer("alloc.gputopo.dev/ledger")
+    '/metadata/annotations/alloc.gputopo.dev~1ledger'
+    """
+    return "/metadata/annotations/" + key.replace("~", "~0").replace("/", "~1")
+
+
+def _swap_ledger(intent: SwapLedger) -> Request:
+    tests = [("/metadata/uid", intent.node_uid), (pointer(keys.LEDGER), intent.expected)]
+    if intent.digest is not None:
+        tests.append((pointer(keys.TOPOLOGY_DIGEST), intent.digest))
+    patch: list[dict[str, Any]] = [{"op": "test", "path": path, "value": value} for path, value in tests]
+    patch.append({"op": "replace", "path": pointer(keys.LEDGER), "value": intent.ledger})
+    return Request("PATCH", _managed(_node_path(intent.node)), _encode(patch), _JSON_PATCH)
+
+
+def _create_ledger(intent: SwapLedger) -> Request:
+    """Rest on the resourceVersion, which stands for UID, digest and absence at once."""
+    metadata = {
+        "uid": intent.node_uid,
+        "resourceVersion": intent.resource_version,
+        "annotations": {keys.LEDGER: intent.ledger},
+    }
+    return Request("PATCH", _managed(_node_path(intent.node)), _encode({"metadata": metadata}), _MERGE_PATCH)
+
+
+def _bind(intent: BindPod) -> Request:
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "namespace": intent.namespace,
+            "name": intent.name,
+            "uid": intent.uid,
+            "resourceVersion": intent.resource_version,
+            "annotations": dict(intent.annotations),
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": intent.node},
+    }
+    path = _pod_path(intent.namespace, intent.name) + "/binding"
+    return Request("POST", _managed(path), _encode(binding))
+
+
+def _fence(intent: FencePod) -> Request:
+    metadata = {
+        "uid": intent.uid,
+        "resourceVersion": intent.resource_version,
+        "annotations": {keys.FENCE: intent.mark},
+    }
+    path = _pod_path(intent.namespace, intent.name) + "/status"
+    return Request("PATCH", _managed(path), _encode({"metadata": metadata}), _MERGE_PATCH)
+
+
+def _done(intent: Intent, body: bytes) -> Reply:
+    try:
+        match intent:
+            case GetPod() | FencePod():
+                return Done(_decode_pod(body))
+            case GetNode() | SwapLedger():
+                return Done(_decode_node(body))
+            case BindPod():
+                return Done(None)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return NoAnswer(f"unreadable answer: {error}")
+
+
+def _message(status: int, body: bytes) -> str:
+    try:
+        return f"{status}: {_decode_status(body).message[:256]}"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return str(status)
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name, safe='')}"
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def _managed(path: str) -> str:
+    return f"{path}?fieldManager={FIELD_MANAGER}"

@@ -1,0 +1,127 @@
+"""filter and prioritize: from one call's arguments and the state to the answer; memory only, and nothing here can fail.
+
+A few rules of kube-scheduler shape the answers (docs/design.md, "the verbs"):
+
+- When any node fits, the answer holds the best `candidates` and nothing else. Reasons are sent when none fits, where the pod's
+  event and preemption read them.
+- Default preemption tries in-tree filters only, and those have passed already on every node that we are asked about: it could
+  never cure our refusal, and trips over it. So refusals are "unresolvable", with one exception: on the node that the pod is
+  nominated for, "unresolvable" would call the nomination dead while its victims are still leaving.
+- Holds steer, they never turn a yes into a no: if nothing fits beside them, they do not count.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from extender.clock import Instant
+from extender.cluster.holds import Hold
+from extender.cluster.objects import Pod
+from extender.cluster.pods import read_request
+from extender.cluster.state import ClusterState
+from extender.verbs.ranking import Ranking
+from extender.verbs.scores import levels
+from extender.verbs.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
+from topology.errors import RequestError
+from topology.placement import Placement, Rejection
+from topology.request import GpuRequest
+
+CANDIDATES = 16
+HOLD_SECONDS = 30.0
+NOT_SYNCED = "the extender has not seen the whole cluster yet"
+
+
+def filter_nodes(
+    state: ClusterState,
+    args: ExtenderArgs,
+    now: Instant,
+    *,
+    candidates: int = CANDIDATES,
+    hold_seconds: float = HOLD_SECONDS,
+) -> ExtenderFilterResult:
+    """Return the nodes of the call on which the pod may go, best first, at most `candidates` of them (0: all)."""
+    if not state.synced:
+        return ExtenderFilterResult([], error=NOT_SYNCED)
+    names = args.names
+    try:
+        wish = _wish(state, args.pod, now)
+    except RequestError as error:
+        return ExtenderFilterResult([], None, dict.fromkeys(names, str(error)))
+    if not wish.gpus:
+        return args.passing(list(dict.fromkeys(names)))
+    uid = args.pod.metadata.uid
+    state.holds.release(uid)
+    ranking = _rank_beside_holds(state, uid, wish, frozenset(names), now.monotonic)
+    chosen = _offer(state, uid, ranking, candidates)
+    if not chosen:
+        return _refusal(ranking, names, args.pod.status.nominated_node_name)
+    if len(chosen) == 1:  # then kube-scheduler does not ask for scores
+        _hold(state, uid, ranking, chosen[0], now.monotonic + hold_seconds)
+    return args.passing(chosen)
+
+
+def prioritize_nodes(
+    state: ClusterState, args: ExtenderArgs, now: Instant, *, hold_seconds: float = HOLD_SECONDS
+) -> list[HostPriority]:
+    """Return a score of 0 to 10 for each node of the call, 10 for one of them; no scores where there is nothing to say."""
+    if not state.synced:
+        return []
+    try:
+        wish = _wish(state, args.pod, now)
+    except RequestError:
+        return []
+    uid, names = args.pod.metadata.uid, list(dict.fromkeys(args.names))
+    state.offers.forget(uid)
+    if not wish.gpus:
+        return []
+    ranking = _rank_beside_holds(state, uid, wish, frozenset(names), now.monotonic)
+    best = next(ranking.best_first(), None)
+    if best is None:
+        return [HostPriority(name, 0) for name in names]
+    _hold(state, uid, ranking, best, now.monotonic + hold_seconds)
+    scores = ranking.scores(names)
+    level_of = levels(set(scores))
+    priorities = [*map(HostPriority, names, map(level_of.__getitem__, scores))]
+    priorities[names.index(best)] = HostPriority(best, MAX_SCORE)
+    return priorities
+
+
+def _wish(state: ClusterState, pod: Pod, now: Instant) -> GpuRequest:
+    age_seconds = now.age_seconds(pod.metadata.creation_timestamp)
+    return read_request(pod, state.resource).at_age(age_seconds)
+
+
+def _rank_beside_holds(state: ClusterState, uid: str, wish: GpuRequest, names: frozenset[str], now: float) -> Ranking:
+    held = state.holds.others(uid, now)
+    ranking = Ranking(state, uid, wish, names, held)
+    if held and next(ranking.best_first(), None) is None:
+        return Ranking(state, uid, wish, names, {})
+    return ranking
+
+
+def _offer(state: ClusterState, uid: str, ranking: Ranking, candidates: int) -> list[str]:
+    """Take the best nodes, but not again those that the pod came back from, before it has been offered all others."""
+    if not candidates:
+        return list(ranking.best_first())
+    chosen = list(islice(ranking.best_first(state.offers.refused(uid, state.shapes)), candidates))
+    if not chosen:
+        state.offers.forget(uid)
+        chosen = list(islice(ranking.best_first(), candidates))
+    state.offers.add(uid, chosen, state.shapes)
+    return chosen
+
+
+def _hold(state: ClusterState, uid: str, ranking: Ranking, node: str, until: float) -> None:
+    verdict = ranking.verdict(node)
+    if isinstance(verdict, Placement):
+        gpus = sum(1 << position for position in verdict.gpus)
+        state.holds.put(uid, Hold(node, gpus, until))
+
+
+def _refusal(ranking: Ranking, names: list[str], nominated: str | None) -> ExtenderFilterResult:
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+    for name, verdict in ranking.verdicts(names).items():
+        if isinstance(verdict, Rejection):
+            (failed if verdict.resolvable and name == nominated else unresolvable)[name] = verdict.message
+    return ExtenderFilterResult([], failed or None, unresolvable or None)

@@ -1,0 +1,61 @@
+"""The FastAPI application: the scheduler's verbs, health, and what people may look at.
+
+    uvicorn extender.web.app:create_app --factory
+
+reads the file that `GPUTOPO_CONFIG` names; `gputopo-extender` does the same with flags, limits and a health port of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.types import Lifespan
+
+from extender import logs
+from extender.config import ExtenderConfiguration, load
+from extender.kubernetes.kube import KubeApi
+from extender.service import Extender
+from extender.web import health, routes, views
+
+
+def create_app() -> FastAPI:
+    """Return the application with an extender of its own, which lives as long as the application's lifespan."""
+    file = os.environ.get("GPUTOPO_CONFIG")
+    config = load(Path(file) if file else None, os.environ, {})
+    logs.start(config.log.level, config.log.format)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with connect(config) as api, Extender(config, api) as app.state.extender:
+            yield
+
+    return application(config, lifespan)
+
+
+def application(config: ExtenderConfiguration, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+    """Return the application for an extender that is, or will be, in `app.state.extender`."""
+    app = FastAPI(
+        title="gputopo extender",
+        version=version("gputopo"),
+        description="Where GPUs are, who has them, and why a pod goes where it goes.",
+        lifespan=lifespan,
+    )
+    app.router.routes[:0] = [*routes.routes(config.limits), *health.routes()]
+    app.include_router(views.router)
+    return app
+
+
+def connect(config: ExtenderConfiguration) -> KubeApi:
+    """Return the connection that the configuration asks for."""
+    kubernetes = config.kubernetes
+    return KubeApi.from_kubeconfig(
+        kubernetes.kubeconfig,
+        kubernetes.context,
+        connections=kubernetes.connections,
+        request_timeout_seconds=kubernetes.request_timeout,
+    )

@@ -1,0 +1,115 @@
+"""The scheduler's verbs over HTTP: raw bytes in, raw bytes out, no logic.
+
+Whatever is to be said about a pod or a node is said with 200, because kube-scheduler takes any other status for a broken
+extender. Other statuses are for callers that are broken themselves (400, 413), and for us while we know too little (503).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from extender.binding.outcome import Bound
+from extender.config import Limits
+from extender.service import Extender
+from extender.verbs.wire import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderBindingResult,
+    MalformedBody,
+    decode_args,
+    decode_binding_args,
+    encode,
+)
+
+PREFIX: Final = "/v1/extender"
+
+Args = TypeVar("Args", ExtenderArgs, ExtenderBindingArgs)
+
+log = structlog.get_logger(__name__)
+
+
+def routes(limits: Limits) -> list[Route]:
+    """Return the verbs; the app that has them keeps the extender in `app.state.extender`."""
+    verbs = {
+        "filter": (_endpoint("filter", decode_args, _filter), limits.filter_body),
+        "prioritize": (_endpoint("prioritize", decode_args, _prioritize), limits.filter_body),
+        "bind": (_endpoint("bind", decode_binding_args, _bind), limits.bind_body),
+    }
+    return [
+        Route(f"{PREFIX}/{name}", endpoint, methods=["POST"], max_body_size=max_bytes)
+        for name, (endpoint, max_bytes) in verbs.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes over the wire, and the one word about it that is logged and counted."""
+
+    body: object
+    verdict: str
+    facts: dict[str, Any]
+
+
+def _endpoint(
+    verb: str, decode: Callable[[bytes], Args], call: Callable[[Extender, Args], Awaitable[Answer]]
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        extender: Extender = request.app.state.extender
+        started = time.perf_counter()
+        if not extender.state.synced:
+            return _complaint(503, "the cluster has not been listed yet")
+        try:
+            args = decode(await request.body())
+        except MalformedBody as error:
+            log.warning("malformed body", verb=verb, path=error.path, reason=error.reason)
+            return _complaint(400, str(error))
+        except ClientDisconnect:
+            return Response(status_code=400)
+        answer = await call(extender, args)
+        response = Response(encode(answer.body), media_type="application/json")
+        seconds = time.perf_counter() - started
+        extender.metrics.answered(verb, answer.verdict, seconds)
+        log.info(verb, verb=verb, **answer.facts, verdict=answer.verdict, duration_seconds=round(seconds, 6))
+        return response
+
+    return endpoint
+
+
+async def _filter(extender: Extender, args: ExtenderArgs) -> Answer:
+    result = extender.filter(args)
+    passing = len(result.node_names)
+    verdict = "error" if result.error else "fits" if passing else "no-fit"
+    return Answer(result, verdict, {**_pod(args), "nodes": len(args.names), "passing": passing})
+
+
+async def _prioritize(extender: Extender, args: ExtenderArgs) -> Answer:
+    scores = extender.prioritize(args)
+    best = max(scores, key=lambda priority: priority.score, default=None)
+    verdict = "scored" if best else "no-opinion"
+    return Answer(scores, verdict, {**_pod(args), "nodes": len(scores), "best": best.host if best else None})
+
+
+async def _bind(extender: Extender, args: ExtenderBindingArgs) -> Answer:
+    outcome = await extender.bind(args)
+    facts = {"pod": f"{args.pod_namespace}/{args.pod_name}", "uid": args.pod_uid, "node": args.node}
+    if isinstance(outcome, Bound):
+        gpus = sorted({gpu for gpus in outcome.containers.values() for gpu in gpus})
+        return Answer(ExtenderBindingResult(), "bound", facts | {"gpus": gpus})
+    return Answer(ExtenderBindingResult(outcome.message), outcome.failure, facts | {"why": outcome.message})
+
+
+def _pod(args: ExtenderArgs) -> dict[str, Any]:
+    metadata = args.pod.metadata
+    return {"pod": f"{metadata.namespace}/{metadata.name}", "uid": metadata.uid}
+
+
+def _complaint(status: int, why: str) -> Response:
+    return Response(encode({"error": why}), status, media_type="application/json")

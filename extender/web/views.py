@@ -1,0 +1,153 @@
+"""Read-only routes for people: JSON under /v1/inspect, and the same as pages.
+
+They are served on the verbs' port, which is not for everybody; see `listen` in the configuration.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Final, TypeVar
+
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse, Response
+from pydantic import BaseModel
+
+from extender.config import ExtenderConfiguration
+from extender.service import Extender, now
+from extender.web import inspection, pages
+from extender.web.inspection import Explanation, NodeDetail, NodeList, PodInfo
+from topology.render import render_svg
+
+NODES_PER_PAGE: Final = 50
+PODS_PER_PAGE: Final = 200
+_NOTHING_FROM_OUTSIDE: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; form-action 'self'"
+
+
+Found = TypeVar("Found")
+
+
+class NodePage(NodeList):
+    """`next` is what to ask for `after` to get the nodes that follow."""
+
+    next: str | None
+
+
+class PodList(BaseModel):
+    """All pods that ask for GPUs and have not ended."""
+
+    pods: list[PodInfo]
+
+
+def _extender(request: Request) -> Extender:
+    extender: Extender = request.app.state.extender
+    if not extender.state.synced:
+        raise HTTPException(503, "the cluster has not been listed yet")
+    return extender
+
+
+Serving = Annotated[Extender, Depends(_extender)]
+router = APIRouter()
+
+
+@router.get("/v1/inspect/nodes", tags=["inspect"])
+async def list_nodes(
+    extender: Serving, q: str = "", after: str = "", limit: Annotated[int, Query(ge=1, le=500)] = 100
+) -> NodePage:
+    """List nodes whose name contains `q`, and who has which GPU."""
+    names, following = _slice(extender, q, after, limit)
+    return NodePage(nodes=tuple(inspection.nodes(extender.state, names, now())), next=following)
+
+
+@router.get("/v1/inspect/nodes/{name}", tags=["inspect"])
+async def read_node(extender: Serving, name: str) -> NodeDetail:
+    """Show one node: GPUs, matrix, and the best sets among the free ones."""
+    return _found(inspection.node(extender.state, name, now()), "no such node")
+
+
+@router.get("/v1/inspect/nodes/{name}/topology.svg", tags=["inspect"], response_class=Response)
+async def draw_node(extender: Serving, name: str) -> Response:
+    """Draw one node; GPUs in use are grey."""
+    view = extender.state.views.get(name)
+    if view is None or view.shape.topology_class is None:
+        raise HTTPException(404, "no such node, or no topology")
+    free = [position for position in range(len(view.uuids)) if view.shape.free >> position & 1]
+    return Response(render_svg(view.shape.topology_class.node, free), media_type="image/svg+xml")
+
+
+@router.get("/v1/inspect/pods", tags=["inspect"])
+async def list_pods(extender: Serving) -> PodList:
+    """List the pods that ask for GPUs, and which ones they have."""
+    return PodList(
+        pods=[inspection.pod_info(extender.state, pod) for pod in inspection.pods(extender.state)]
+    )
+
+
+@router.get("/v1/inspect/pods/{namespace}/{name}", tags=["inspect"])
+async def explain_pod(extender: Serving, namespace: str, name: str) -> Explanation:
+    """Say where a pod could go now, and why not elsewhere."""
+    return _found(
+        inspection.explain(extender.state, namespace, name, now()), "no such pod, or it asks for no GPU"
+    )
+
+
+@router.get("/v1/inspect/config", tags=["inspect"])
+async def read_config(request: Request) -> ExtenderConfiguration:
+    """Show the configuration in force."""
+    extender: Extender = request.app.state.extender
+    return extender.config
+
+
+@router.get("/", include_in_schema=False)
+@router.get("/v1/inspect/", include_in_schema=False)
+async def show_overview(extender: Serving, q: str = "", after: str = "") -> HTMLResponse:
+    """Show everything at a glance."""
+    names, following = _slice(extender, q, after, NODES_PER_PAGE)
+    placed, waiting = (
+        [
+            inspection.pod_info(extender.state, pod)
+            for pod in islice(inspection.pods(extender.state, waiting=waiting), PODS_PER_PAGE)
+        ]
+        for waiting in (False, True)
+    )
+    nodes = inspection.nodes(extender.state, names, now())
+    return _html(pages.overview(extender.figures(), nodes, placed, waiting, query=q, following=following))
+
+
+@router.get("/nodes/{name}", include_in_schema=False)
+async def show_node(extender: Serving, name: str) -> HTMLResponse:
+    """Show one node."""
+    detail = inspection.node(extender.state, name, now())
+    if detail is None:
+        return _html(pages.missing_page(f"There is no node {name}."), 404)
+    placed = [
+        inspection.pod_info(extender.state, pod) for pod in inspection.pods(extender.state, node=name)
+    ]
+    return _html(pages.node_page(detail, placed))
+
+
+@router.get("/pods/{namespace}/{name}", include_in_schema=False)
+async def show_pod(extender: Serving, namespace: str, name: str) -> HTMLResponse:
+    """Show one pod."""
+    explanation = inspection.explain(extender.state, namespace, name, now())
+    if explanation is None:
+        return _html(pages.missing_page(f"No pod {namespace}/{name} asks for GPUs."), 404)
+    return _html(pages.pod_page(explanation))
+
+
+def _found(value: Found | None, complaint: str) -> Found:
+    if value is None:
+        raise HTTPException(404, complaint)
+    return value
+
+
+def _slice(extender: Extender, query: str, after: str, limit: int) -> tuple[list[str], str | None]:
+    names = [name for name in inspection.node_names(extender.state, query) if name > after]
+    return names[:limit], names[limit - 1] if len(names) > limit else None
+
+
+def _html(page: str, status: int = 200) -> HTMLResponse:
+    return HTMLResponse(
+        page,
+        status,
+        {"Content-Security-Policy": _NOTHING_FROM_OUTSIDE, "X-Content-Type-Options": "nosniff"},
+    )
