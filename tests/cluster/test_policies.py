@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.fleet import SimulatedNode
 from tests.cluster.admission import (
     ACCEPTED,
     RBAC,
@@ -24,11 +25,15 @@ from tests.cluster.admission import (
 from tests.cluster.agent_pod import AGENT, create_agent_pod
 from tests.cluster.api import Api
 from tests.cluster.control_plane import SCHEDULER, ControlPlane
+from tests.cluster.gpu_cluster import GpuCluster, wants
+from tests.cluster.installation import Installation
 from tests.cluster.kubectl import kubectl
-from tests.cluster.objects import NODES, PODS, container, node
+from tests.cluster.objects import NODES, PODS, Json, container, node
 from tests.cluster.polling import eventually
+from tests.cluster.sweep import sweep
 from tests.manifests.rendered import FOLDER, NAMESPACE
 from topology import keys
+from topology.records import Claim, Ledger, encode_ledger
 
 EXTENDER = f"system:serviceaccount:{NAMESPACE}:gputopo-scheduler"
 REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
@@ -260,3 +265,30 @@ def test_sec4_policy_is_needed(guarded: ControlPlane) -> None:
 def test_sec6_kubelet_writes_no_record(guarded_from_kubelets: ControlPlane, row: Row) -> None:
     """Where the Node authorizer and NodeRestriction decide what a kubelet may, which do not look at annotations."""
     assert outcome(guarded_from_kubelets.api(KUBELET), row.request) == row.refused_by
+
+
+def test_sec5_extender_fences_and_releases_under_the_policies(installation: Installation) -> None:
+    """The real extender takes back the claim of a pod that nobody binds: it fences the pod and rewrites the ledger."""
+    plane, machine = installation.plane, SimulatedNode("t4", "t4-4")
+    extender = installation.extender({"reconcile": {"orphanAfter": "1s"}})
+    cluster = GpuCluster(plane, extender)
+    try:
+        cluster.join(machine)
+        cluster.submit(wants("orphan", 1))
+        claim_for(cluster, machine, cluster.pod("orphan"))
+        extender.run()
+        eventually(lambda: not cluster.claims(machine.name, "orphan"))
+        assert keys.FENCE in cluster.pod("orphan")["metadata"]["annotations"]
+    finally:
+        extender.stop()
+        sweep(plane.admin, keep=[NAMESPACE])
+
+
+def claim_for(cluster: GpuCluster, machine: SimulatedNode, owner: Json) -> None:
+    """Write the ledger that an extender leaves behind which dies between claim and Binding."""
+    metadata = owner["metadata"]
+    version = metadata["resourceVersion"]
+    claim = Claim(machine.topology.gpus[0].uuid, metadata["uid"], "default", metadata["name"], "main", version)
+    uid = cluster.api.get(f"{NODES}/{machine.name}")["metadata"]["uid"]
+    ledger = encode_ledger(Ledger(1, (claim,), uid))
+    cluster.api.patch(f"{NODES}/{machine.name}", {"metadata": {"annotations": {keys.LEDGER: ledger}}})
