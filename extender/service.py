@@ -24,7 +24,6 @@ from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
 from extender.binding.release import Attention, Task, release
 from extender.clock import Clock, Instant
-from extender.cluster.node_view import mask_of
 from extender.cluster.objects import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
@@ -39,7 +38,6 @@ from extender.verbs.wire import (
     ExtenderFilterResult,
     HostPriority,
 )
-from topology.records import PlacementRecord
 
 RELEASES_AT_ONCE = 8
 
@@ -212,14 +210,9 @@ class Extender:
 
     def _tell(self, target: BindTarget, bound: Bound) -> None:
         """Record what several GPUs are worth together; one GPU is no news."""
-        view, gpus = self.state.views.get(target.node), {gpu for gpus in bound.containers.values() for gpu in gpus}
-        if view is None or view.shape.topology_class is None or len(gpus) < 2 or not gpus.issubset(view.uuids):
-            return
-        bandwidth, affinity = view.shape.topology_class.predict(mask_of(view.uuids, gpus))
-        record = PlacementRecord(bound.containers, affinity, bandwidth)
-        self._events.record(
-            events.placed(events.PodName(target.namespace, target.name, target.uid), target.node, record)
-        )
+        if bound.record.bandwidth is not None:
+            pod = events.PodName(target.namespace, target.name, target.uid)
+            self._events.record(events.placed(pod, target.node, bound.record))
 
     def _complaint(self, reflector: Reflector[Node] | Reflector[Pod]) -> str | None:
         if not reflector.synced.is_set():

@@ -25,6 +25,8 @@ SETS_WEIGHED = 16
 class Reason(StrEnum):
     """Why a node does not fit, in words that metrics can count."""
 
+    CLOSED = "closed"
+    """What is known of the node does not allow a decision; said by whoever keeps that knowledge."""
     NO_GPUS = "no-gpus"
     TOO_FEW_FREE = "too-few-free"
     UNSUITABLE_GPUS = "unsuitable-gpus"

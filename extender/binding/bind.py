@@ -163,14 +163,14 @@ class _Bind:
     def _on_the_node(self, pod: Pod) -> Outcome:
         record = read_placement(pod)
         if record is not None:
-            return Bound(record.containers)
+            return Bound(record)
         try:
             needs_record = read_request(pod, self._state.resource).wish.gpus > 0
         except RequestError:
             needs_record = True
         if needs_record:
             return NotBound(Failure.NO_RECORD, "pod was bound without a placement record")
-        return Bound({})
+        return Bound(PlacementRecord({}))
 
     def _choose(self, view: NodeView, wish: GpuRequest) -> Placement | Rejection:
         """Take the pod's claims, else what is held for it, else the best of what nobody else holds, else the best."""
@@ -255,7 +255,7 @@ class _Bind:
             )
         )
         if isinstance(posted, Done):
-            return Bound(record.containers)
+            return Bound(record)
         self._in_doubt = self._in_doubt or isinstance(posted, NoAnswer)
         seen = yield from self._look()
         if isinstance(seen, NotBound):

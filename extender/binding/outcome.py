@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from topology.records import PlacementRecord
+
 
 class Failure(StrEnum):
     """Why a pod was not bound, in words that metrics can count."""
@@ -40,8 +42,13 @@ class BindTarget:
 class Bound:
     """The pod is on the node: the API server said so."""
 
-    containers: Mapping[str, tuple[str, ...]]
-    """Container → GPUs; empty for a pod that asks for none."""
+    record: PlacementRecord
+    """As it arrived with the Binding; without containers for a pod that asks for no GPU."""
+
+    @property
+    def containers(self) -> Mapping[str, tuple[str, ...]]:
+        """Container → GPUs."""
+        return self.record.containers
 
 
 @dataclass(frozen=True, slots=True)

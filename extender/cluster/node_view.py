@@ -33,7 +33,7 @@ class Shape:
     def plan(self, wish: GpuRequest) -> Placement | Rejection:
         """Return the best placement on the free GPUs, or why there is none; memoised by the class."""
         if self.closed is not None or self.topology_class is None:
-            return Rejection(Reason.NO_GPUS, self.closed or "no GPU topology is published")
+            return Rejection(Reason.CLOSED, self.closed or "no GPU topology is published")
         return plan(self.topology_class, self.free, wish)
 
 

@@ -16,7 +16,7 @@ from topology.request import GpuRequest
 
 T = TypeVar("T")
 
-NOT_KNOWN = Rejection(Reason.NO_GPUS, "node is not known to the extender yet")
+NOT_KNOWN = Rejection(Reason.CLOSED, "node is not known to the extender yet")
 
 
 class Ranking:

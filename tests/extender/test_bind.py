@@ -36,7 +36,7 @@ from tests.extender.world import (
 )
 from topology import keys
 from topology.catalog import machine
-from topology.records import Claim, Ledger, decode_ledger, decode_placement, encode_ledger
+from topology.records import Claim, Ledger, PlacementRecord, decode_ledger, decode_placement, encode_ledger
 
 PAIRS = "a100-pcie-8-pairs"
 
@@ -92,7 +92,7 @@ class TestTheStraightWay:
     def test_a_pod_without_gpus_needs_no_claim(self) -> None:
         """One write, no record."""
         world, replica = ready("p", gpus=0)
-        assert replica.bind("p") == Bound({})
+        assert replica.bind("p") == Bound(PlacementRecord({}))
         assert kinds(world) == ["GetPod", "BindPod"]
         assert (world.claims(), world.placed("p")) == ({}, frozenset())
 
