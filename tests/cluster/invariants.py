@@ -82,7 +82,8 @@ def broken_promises(told: Iterable[Mapping[str, Any]], pods: Sequence[Json]) -> 
             continue
         promised = {(promise["node"], gpu) for gpu in promise["gpus"]}
         if promised != {(owned.node, owned.gpu) for owned in placements(pod)}:
-            yield f"INV5: told {promise}, found {pod['spec'].get('nodeName')} {_annotation(pod, keys.PLACEMENT)}"
+            name, found = pod["metadata"]["name"], _annotation(pod, keys.PLACEMENT)
+            yield f"INV5: of {name} was told {sorted(promised)}, found on {pod['spec'].get('nodeName')} {found}"
 
 
 def double_bookings(owners: Iterable[Owned]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from benchmarks.fleet import fleet
 from tests.cluster.api import Json
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.history import recorded
+from tests.cluster.objects import container
 from tests.cluster.polling import eventually
 
 pytestmark = pytest.mark.usefixtures("kubelets")
@@ -23,17 +24,17 @@ FLEET = fleet(
 )  # fmt: skip
 """40 nodes with 370 GPUs."""
 RING, V100 = "required-affinity: nvlink", "gpu-model: *V100*"
-MIX: tuple[tuple[int, int, tuple[str, ...]], ...] = (
-    (138, 1, ()),
-    (10, 2, ()),
-    (20, 2, (RING,)),
-    (5, 4, ()),
-    (10, 4, (RING,)),
-    (10, 4, (RING, V100)),
-    (2, 8, ()),
-    (5, 8, (RING,)),
+MIX: tuple[tuple[int, tuple[int, ...], tuple[str, ...]], ...] = (
+    (138, (1,), ()),
+    (10, (2,), ()),
+    (20, (2,), (RING,)),
+    (5, (3, 1), ()),
+    (10, (4,), (RING,)),
+    (10, (4,), (RING, V100)),
+    (2, (8,), ()),
+    (5, (6, 0, 2), (RING,)),
 )
-"""How many pods want how many GPUs, and in which words: 200 pods, 354 GPUs."""
+"""How many pods have containers that want so many GPUs, and in which words: 200 pods, 354 GPUs."""
 PODS = 200
 WITHIN_SECONDS = 60.0
 
@@ -41,7 +42,7 @@ WITHIN_SECONDS = 60.0
 def burst(chance: random.Random) -> list[Json]:
     """Return the pods in an order of chance."""
     pods = [
-        wants(f"p{kind}-{number}", gpus, *asks)
+        wants(f"p{kind}-{number}", 0, *asks, containers=[container(f"c{i}", each) for i, each in enumerate(gpus)])
         for kind, (count, gpus, asks) in enumerate(MIX)
         for number in range(count)
     ]

@@ -33,6 +33,14 @@ def test_pod_that_requires_nvlink_gets_the_one_ring_that_is_free(gpu_cluster: Gp
     assert placement.affinity is Affinity.NVLINK
 
 
+def test_pod_that_requires_nothing_goes_where_its_gpus_are_joined_best(gpu_cluster: GpuCluster) -> None:
+    """All nodes fit, and the scheduler's own scores prefer emptier ones; ours decides."""
+    gpu_cluster.join(THE_ONE, *EMPTIER)
+    gpu_cluster.submit(wants("trainer", 4))
+    assert eventually(lambda: gpu_cluster.node_of("trainer")) == THE_ONE.name
+    assert set(gpu_cluster.placement("trainer").containers["main"]) == uuids(THE_ONE, range(4))
+
+
 @pytest.mark.parametrize("end", [GpuCluster.complete, GpuCluster.delete], ids=["completes", "is deleted"])
 def test_pod_waits_for_a_ring_and_starts_when_one_is_free(
     gpu_cluster: GpuCluster, figure: Callable[[str], None], end: Callable[[GpuCluster, str], None]
