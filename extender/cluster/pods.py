@@ -88,12 +88,12 @@ def has_ended(pod: Pod) -> bool:
 def has_stopped(pod: Pod, *, node_ready: bool) -> bool:
     """Whether this version of the pod proves that none of its containers runs or will run again.
 
-    A final phase is a proof from a kubelet that is well (`node_ready`, when the phase was first seen): it waits for the
-    containers. Containers that all report `terminated` are one if nothing will start them again; a crashing container is
-    terminated, too, until its next start. Being deleted alone proves nothing.
+    A final phase is a proof from a kubelet that is well (`node_ready`, when the phase was first seen), or with containers
+    that all report `terminated`: the kubelet waits for them, also before it removes a deleted pod (since Kubernetes 1.27).
+    Without a final phase neither is one: a container that crashed is terminated, too, and may run again while the status
+    that says so is still under way; that the pod was deleted meanwhile does not make the old status true.
     """
-    ended, deleting = has_ended(pod), pod.metadata.deletion_timestamp is not None
-    return (ended and node_ready) or ((ended or deleting) and _all_terminated(pod))
+    return has_ended(pod) and (node_ready or _all_terminated(pod))
 
 
 def _all_terminated(pod: Pod) -> bool:

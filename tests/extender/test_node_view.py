@@ -43,10 +43,10 @@ def test_a_gpu_in_use_is_not_free(objects: tuple[Node | Pod, ...], taken: set[in
     [
         pod("p1", on="n2", phase="Running"),
         pod("p1", on="n1", phase="Succeeded"),
-        pod("p1", on="n1", phase="Running", deleting=True, terminated=True),
+        pod("p1", on="n1", phase="Failed", deleting=True, terminated=True),
         pod("p1", phase="Failed"),
     ],
-    ids=["bound elsewhere", "ended", "deleted and terminated", "ended before it was bound"],
+    ids=["bound elsewhere", "ended", "deleted and ended", "ended before it was bound"],
 )
 def test_a_dead_claim_does_not_hold_its_gpu(owner: Pod) -> None:
     """What is proven counts at once, before the ledger is rewritten."""
@@ -58,9 +58,10 @@ def test_a_dead_claim_does_not_hold_its_gpu(owner: Pod) -> None:
     [
         pod("p1", on="n1", phase="Running", deleting=True),
         pod("p1", on="n1", phase="Running", terminated=True),
+        pod("p1", on="n1", phase="Running", deleting=True, terminated=True),
         pod("p1", deleting=True),
     ],
-    ids=["being deleted", "between two starts", "unbound and being deleted"],
+    ids=["being deleted", "between two starts", "being deleted between two starts", "unbound and being deleted"],
 )
 def test_a_doubtful_claim_holds_its_gpu(owner: Pod) -> None:
     """A deletion timestamp proves nothing, and a crashed container starts again."""
@@ -135,7 +136,7 @@ def test_a_pod_that_bypassed_us_closes_its_node_until_the_agent_has_seen_it() ->
 def test_what_the_agent_saw_of_a_stopped_pod_is_out_of_date() -> None:
     """An agent that is slow, or away, does not keep a GPU of a pod that is proven to have stopped."""
     state = cluster(node(held={G[0]: "p1"}), running("p1", "n1", G[0]))
-    last = pod("p1", on="n1", placed=(G[0],), phase="Running", deleting=True, terminated=True, version=2)
+    last = pod("p1", on="n1", placed=(G[0],), phase="Failed", deleting=True, terminated=True, version=2)
     state.pods.changed(last)
     assert 0 in free(state)
     state.pods.deleted(last)

@@ -63,7 +63,7 @@ def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
         (pod(phase="Running", terminated=True), False, False),
         (pod(phase="Running", deleting=True, terminated=False), False, False),
         (pod(phase="Running", deleting=True), False, False),
-        (pod(phase="Running", deleting=True, terminated=True), True, True),
+        (pod(phase="Running", deleting=True, terminated=True), False, False),
         (pod(phase="Succeeded"), True, False),
         (pod(phase="Failed", terminated=False), True, False),
         (pod(phase="Failed", terminated=True), True, True),
@@ -79,16 +79,15 @@ def test_an_init_container_that_runs_has_not_stopped() -> None:
     terminated = [{"name": "main", "state": {"terminated": {}}}]
     for state, stopped in (("running", False), ("waiting", False), ("terminated", True)):
         status = {"containerStatuses": terminated, "initContainerStatuses": [{"name": "setup", "state": {state: {}}}]}
-        found = {"metadata": {"deletionTimestamp": "x"}, "spec": {"containers": [{"name": "main"}]}, "status": status}
-        assert has_stopped(msgspec.convert(found, Pod), node_ready=True) is stopped
+        found = {"spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Failed", **status}}
+        assert has_stopped(msgspec.convert(found, Pod), node_ready=False) is stopped
 
 
 def test_a_container_without_a_status_has_not_stopped() -> None:
     """Nothing was said of it."""
-    status = {"containerStatuses": [{"name": "a", "state": {"terminated": {}}}]}
+    status = {"phase": "Failed", "containerStatuses": [{"name": "a", "state": {"terminated": {}}}]}
     spec = {"containers": [{"name": "a"}, {"name": "b"}]}
-    found = {"metadata": {"deletionTimestamp": "x"}, "spec": spec, "status": status}
-    assert not has_stopped(msgspec.convert(found, Pod), node_ready=True)
+    assert not has_stopped(msgspec.convert({"spec": spec, "status": status}, Pod), node_ready=False)
 
 
 @pytest.mark.parametrize(

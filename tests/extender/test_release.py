@@ -71,15 +71,26 @@ class TestProof:
         assert world.claims() == {}
 
     def test_a_graceful_deletion_keeps_the_claim_to_the_end(self) -> None:
-        """Being deleted proves nothing; terminated containers of a pod that is being deleted do."""
+        """Being deleted proves nothing; the final phase does, which the kubelet writes when the containers are terminated."""
         world, replica = bound("p")
         world.set_status("p", "Running", "running")
         world.delete("p", grace_period_seconds=600)
         replica.reconcile()
         assert len(world.claims()) == 2
-        world.set_status("p", "Running", "terminated")
+        world.set_status("p", "Failed", "terminated")
         replica.reconcile()
         assert world.claims() == {}
+
+    def test_a_crash_is_no_proof_even_when_the_pod_is_deleted(self) -> None:
+        """The container may have started again, and nobody has said so yet."""
+        world, replica = bound("p")
+        world.set_status("p", "Running", "terminated")
+        world.delete("p", grace_period_seconds=600)
+        replica.reconcile()
+        assert len(world.claims()) == 2
+        world.delete("p", grace_period_seconds=0)
+        replica.reconcile()
+        assert len(world.claims()) == 2
 
     def test_a_crashing_container_keeps_its_gpus(self) -> None:
         """It is terminated until it starts again."""

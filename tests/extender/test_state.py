@@ -253,7 +253,7 @@ class Views(RuleBasedStateMachine):
 
     @staticmethod
     def _stopped(facts: PodFacts) -> bool:
-        return facts.on is not None and (facts.phase == "Failed" or (facts.deleting and facts.terminated))
+        return facts.on is not None and facts.phase == "Failed"
 
     def _dead(self, owner: str, name: str) -> bool:
         facts = self.pods.get(owner)

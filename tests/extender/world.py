@@ -258,11 +258,7 @@ def _annotations(item: Object) -> Mapping[str, str]:
 
 
 def _has_stopped(item: Object) -> bool:
-    statuses = item["status"].get("containerStatuses") or ()
-    terminated = bool(statuses) and all("terminated" in status["state"] for status in statuses)
-    return item["status"].get("phase") in ("Succeeded", "Failed") or (
-        "deletionTimestamp" in item["metadata"] and terminated
-    )
+    return item["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def _gpus(text: str) -> frozenset[str]:
