@@ -200,7 +200,7 @@ class _Bind:
         self._in_doubt = self._in_doubt or bool(own)
         claims = claims_for(pod, record.containers)
         try:
-            swap = swap_ledger(view, without={uid}, claims=claims, digest=view.payloads.digest)
+            swap = swap_ledger(view, without={uid}, claims=claims)
         except PayloadError as error:
             return NotBound(Failure.LEDGER_FULL, f"the node's ledger cannot take the claim: {error.reason}")
         self._claimed = None

@@ -33,8 +33,9 @@ class GetNode:
 class SwapLedger:
     """Replace a node's ledger annotation if and only if nothing it rests on has changed.
 
-    One JSON Patch with `test` on the node's UID, on the topology digest when `digest` is given, and on the old ledger text;
-    `expected` of `None` means "there is none yet" and is sent as a merge patch with `resource_version`.
+    One JSON Patch with `test` on the node's UID, on the topology digest and on the agent's status text when they are given,
+    and on the old ledger text; `expected` of `None` means "there is none yet" and is sent as a merge patch with
+    `resource_version`.
     Replies `Done(Node)`, `Conflict` (a test failed), `Gone`, `Refused`, `NoAnswer`.
     """
 
@@ -44,6 +45,7 @@ class SwapLedger:
     expected: str | None
     ledger: str
     resource_version: str
+    status: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,13 @@ def next_generation(view: NodeView) -> int:
     return before.generation + 1 if before else 1
 
 
-def swap_ledger(
-    view: NodeView, *, without: Collection[str] = (), claims: Collection[Claim] = (), digest: str | None = None
-) -> SwapLedger:
+def swap_ledger(view: NodeView, *, without: Collection[str] = (), claims: Collection[Claim] = ()) -> SwapLedger:
     """Return the intent to replace the ledger that `view` shows.
 
     Args:
         view: The node with the ledger that the decision rests on.
         without: UIDs of the pods whose claims end.
-        claims: Claims that begin.
-        digest: The topology digest that the decision rests on, if it does on any.
+        claims: Claims that begin. They rest on the topology, and on the GPUs that the agent called healthy.
 
     Raises:
         PayloadError: The new ledger would be larger than readers accept.
@@ -49,8 +46,9 @@ def swap_ledger(
     return SwapLedger(
         node=view.name,
         node_uid=view.node.metadata.uid,
-        digest=digest,
+        digest=view.payloads.digest if claims else None,
         expected=view.payloads.ledger.text,
         ledger=encode_ledger(after),
         resource_version=view.node.metadata.resource_version,
+        status=view.payloads.status.text if claims else None,
     )

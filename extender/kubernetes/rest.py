@@ -101,8 +101,8 @@ def pointer(key: str) -> str:
 
 def _swap_ledger(intent: SwapLedger) -> Request:
     tests = [("/metadata/uid", intent.node_uid), (pointer(keys.LEDGER), intent.expected)]
-    if intent.digest is not None:
-        tests.append((pointer(keys.TOPOLOGY_DIGEST), intent.digest))
+    planned_on = ((keys.TOPOLOGY_DIGEST, intent.digest), (keys.STATUS, intent.status))
+    tests += [(pointer(key), text) for key, text in planned_on if text is not None]
     patch: list[dict[str, Any]] = [{"op": "test", "path": path, "value": value} for path, value in tests]
     patch.append({"op": "replace", "path": pointer(keys.LEDGER), "value": intent.ledger})
     return Request("PATCH", _managed(_node_path(intent.node)), _encode(patch), _JSON_PATCH)

@@ -272,6 +272,16 @@ class TestTheClaim:
         assert outcome == NotBound(Failure.NO_FIT, "no GPU topology is published")
         assert world.claims() == {}
 
+    def test_a_gpu_that_fell_sick_meanwhile_is_not_claimed(self) -> None:
+        """The status is part of what the claim rests on, too."""
+        world = World()
+        world.report("n1", 1)
+        world.add_pod("p")
+        replica = Replica(world)
+        sicken = meddle_before(world, SwapLedger, lambda: world.report("n1", 2, uuid(0)))
+        assert failure_of(drive(replica.start_bind("p"), sicken)) is Failure.NO_FIT
+        assert world.claims() == {}
+
     def test_a_node_that_was_made_anew_takes_no_old_plan(self) -> None:
         """Same name, other UID."""
         world, replica = ready("p")

@@ -94,16 +94,17 @@ def ledger(reply: Reply) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("uid", "digest", "expected"), [("other", "d", "old"), (None, "other", "old"), (None, "d", "other")]
+    ("uid", "digest", "expected", "status"),
+    [("other", "d", "old", "s"), (None, "other", "old", "s"), (None, "d", "other", "s"), (None, "d", "old", "other")],
 )
 async def test_a_swap_fails_when_anything_it_rests_on_has_changed(
-    tmp_path: Path, uid: str | None, digest: str, expected: str
+    tmp_path: Path, uid: str | None, digest: str, expected: str, status: str
 ) -> None:
-    """Another node under the same name, another topology, another ledger."""
+    """Another node under the same name, another topology, another ledger, another GPU sick."""
     store = Store()
-    node = a_node(store, **{keys.LEDGER: "old", keys.TOPOLOGY_DIGEST: "d"})
+    node = a_node(store, **{keys.LEDGER: "old", keys.TOPOLOGY_DIGEST: "d", keys.STATUS: "s"})
     async with connected(store, tmp_path) as api:
-        intent = SwapLedger("n1", uid or node.metadata.uid, digest, expected, "new", "1")
+        intent = SwapLedger("n1", uid or node.metadata.uid, digest, expected, "new", "1", status)
         assert isinstance(await api.execute(intent, 3), Conflict)
 
 

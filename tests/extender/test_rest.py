@@ -25,7 +25,7 @@ from extender.binding.intents import (
 from extender.cluster.objects import Node, Pod
 from extender.kubernetes.rest import to_reply, to_request
 
-SWAP = SwapLedger("n1", "uid-n1", "d1", "old", "new", "7")
+SWAP = SwapLedger("n1", "uid-n1", "d1", "old", "new", "7", "s1")
 CREATE = SwapLedger("n1", "uid-n1", "d1", None, "new", "7")
 BIND = BindPod("ml", "p1", "uid-p1", "8", "n1", {"alloc.gputopo.dev/placement": "{}"})
 FENCE = FencePod("ml", "p1", "uid-p1", "8", "mark")
@@ -33,7 +33,7 @@ INTENTS: list[Intent] = [GetPod("ml", "p1"), GetNode("n1"), SWAP, CREATE, BIND, 
 
 
 def test_swapping_a_ledger_tests_all_it_rests_on() -> None:
-    """UID, old ledger and topology digest are compared by the server, in the write itself."""
+    """UID, old ledger, topology digest and status are compared by the server, in the write itself."""
     request = to_request(SWAP)
     assert (request.method, request.path) == ("PATCH", "/api/v1/nodes/n1?fieldManager=gputopo-extender")
     assert request.content_type == "application/json-patch+json"
@@ -41,6 +41,7 @@ def test_swapping_a_ledger_tests_all_it_rests_on() -> None:
         {"op": "test", "path": "/metadata/uid", "value": "uid-n1"},
         {"op": "test", "path": "/metadata/annotations/alloc.gputopo.dev~1ledger", "value": "old"},
         {"op": "test", "path": "/metadata/annotations/topo.gputopo.dev~1digest", "value": "d1"},
+        {"op": "test", "path": "/metadata/annotations/topo.gputopo.dev~1status", "value": "s1"},
         {"op": "replace", "path": "/metadata/annotations/alloc.gputopo.dev~1ledger", "value": "new"},
     ]
 
