@@ -6,7 +6,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# How long an example takes says something about the machine, and nothing about the claim.
+hypothesis.settings.register_profile("gputopo", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("gputopo")
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
