@@ -19,7 +19,7 @@ from pathlib import Path
 
 MODULE = Path(__file__).parent / "kube"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
-CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler")
+NEEDED = ("etcd", "kube-apiserver", "kube-scheduler", "kubectl")
 OVERRIDE = "GPUTOPO_KUBE_BIN"
 
 
@@ -44,7 +44,7 @@ def find_or_build(announce: Callable[[str], None] = print) -> Path:
 
     Raises:
         BinariesUnavailable: there is no Go here, or it could not build.
-        FileNotFoundError: `GPUTOPO_KUBE_BIN` names a folder without the control plane's programs.
+        FileNotFoundError: `GPUTOPO_KUBE_BIN` names a folder without the programs that tests need.
 
     """
     if override := os.environ.get(OVERRIDE):
@@ -68,7 +68,7 @@ def cache_folder() -> Path:
 
 
 def _ready_made(folder: Path) -> Path:
-    for program in CONTROL_PLANE:
+    for program in NEEDED:
         if not os.access(folder / program, os.X_OK):
             raise FileNotFoundError(f"{OVERRIDE}={folder}: {program} is not an executable file there")
     return folder.resolve()
