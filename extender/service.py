@@ -40,6 +40,8 @@ from extender.verbs.wire import (
 )
 
 RELEASES_AT_ONCE = 8
+WAIT_RATIO = 2 / 3
+"""Of a bind's time that it may wait for its turn; one that begins too late to end would only leave a claim in doubt."""
 
 log = structlog.get_logger(__name__)
 
@@ -114,7 +116,7 @@ class Extender:
         deadline = self._clock().monotonic + seconds
         turn = self._turn(target.node)
         try:
-            await asyncio.wait_for(turn.acquire(), seconds)
+            await asyncio.wait_for(turn.acquire(), seconds * WAIT_RATIO)
         except TimeoutError:
             return NotBound(Failure.NO_ANSWER, "other binds to the node took all the time")
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Object = dict[str, Any]
@@ -22,6 +22,8 @@ class Resource:
     kind: str
     namespaced: bool = True
     fields: tuple[str, ...] = _METADATA_FIELDS
+    empty: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What an object with nothing in it is sent as, beside its metadata: bookmarks are such objects."""
 
     @property
     def api_version(self) -> str:
@@ -30,9 +32,15 @@ class Resource:
 
 
 PODS = Resource(
-    "api/v1", "pods", "Pod", fields=(*_METADATA_FIELDS, "spec.nodeName", "spec.schedulerName", "status.phase")
+    "api/v1",
+    "pods",
+    "Pod",
+    fields=(*_METADATA_FIELDS, "spec.nodeName", "spec.schedulerName", "status.phase"),
+    empty={"spec": {"containers": None}, "status": {}},
 )
-NODES = Resource("api/v1", "nodes", "Node", namespaced=False, fields=("metadata.name",))
+NODES = Resource(
+    "api/v1", "nodes", "Node", namespaced=False, fields=("metadata.name",), empty={"spec": {}, "status": {}}
+)
 NAMESPACES = Resource("api/v1", "namespaces", "Namespace", namespaced=False, fields=("metadata.name",))
 EVENTS = Resource("api/v1", "events", "Event", fields=(*_METADATA_FIELDS, "involvedObject.name", "reason"))
 LEASES = Resource("apis/coordination.k8s.io/v1", "leases", "Lease")

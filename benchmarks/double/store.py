@@ -289,7 +289,7 @@ class Watch:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         self._bookmarked = self.resource_version
         kind, api_version = self._resource.kind, self._resource.api_version
-        return [("BOOKMARK", {"kind": kind, "apiVersion": api_version, "metadata": metadata})]
+        return [("BOOKMARK", {"kind": kind, "apiVersion": api_version, "metadata": metadata, **self._resource.empty})]
 
     def _tell(self, change: Change) -> tuple[str, Object] | None:
         if change.resource is not self._resource or self._namespace not in ("", change.key[0]):
