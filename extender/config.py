@@ -164,6 +164,12 @@ class Limits(_Section):
     bind_body: Bytes = ByteSize(64 << 10)
     receive: Duration = 10.0
     """From the first byte of a request, or from connecting, to the last."""
+    bodies: Bytes = ByteSize(64 << 20)
+    """Of all requests that are being received or wait, together; beyond that calls are refused with 429."""
+    waiting: int = Field(default=64, ge=0)
+    """Calls that may stand in line for filter, and as many for prioritize, behind the one that is worked on."""
+    binds: int = Field(default=1024, ge=1)
+    """At once: kube-scheduler binds while it goes on scheduling, and a slow API server makes them many."""
 
 
 class Log(_Section):

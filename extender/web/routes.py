@@ -1,7 +1,8 @@
 """The scheduler's verbs over HTTP: raw bytes in, raw bytes out, no logic.
 
 Whatever is to be said about a pod or a node is said with 200, because kube-scheduler takes any other status for a broken
-extender. Other statuses are for callers that are broken themselves (400, 413), and for us while we know too little (503).
+extender. Other statuses are for callers that are broken themselves (400, 413) or too many (429), and for us while we know too
+little (503).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from extender.verbs.wire import (
     decode_binding_args,
     encode,
 )
+from extender.web.admission import Bodies, Crowded, Line
 
 PREFIX: Final = "/v1/extender"
 
@@ -38,10 +40,14 @@ log = structlog.get_logger(__name__)
 
 def routes(limits: Limits) -> list[Route]:
     """Return the verbs; the app that has them keeps the extender in `app.state.extender`."""
+    bodies = Bodies(limits.bodies)
+    # The work of filter and prioritize holds the event loop, so several at once would gain nothing.
+    filters, priorities = (Line(bodies, at_once=1, waiting=limits.waiting) for _ in range(2))
+    binds = Line(bodies, at_once=limits.binds, waiting=0)
     verbs = {
-        "filter": (_endpoint("filter", decode_args, _filter), limits.filter_body),
-        "prioritize": (_endpoint("prioritize", decode_args, _prioritize), limits.filter_body),
-        "bind": (_endpoint("bind", decode_binding_args, _bind), limits.bind_body),
+        "filter": (_endpoint("filter", decode_args, _filter, filters), limits.filter_body),
+        "prioritize": (_endpoint("prioritize", decode_args, _prioritize, priorities), limits.filter_body),
+        "bind": (_endpoint("bind", decode_binding_args, _bind, binds), limits.bind_body),
     }
     return [
         Route(f"{PREFIX}/{name}", endpoint, methods=["POST"], max_body_size=max_bytes)
@@ -59,7 +65,7 @@ class Answer:
 
 
 def _endpoint(
-    verb: str, decode: Callable[[bytes], Args], call: Callable[[Extender, Args], Awaitable[Answer]]
+    verb: str, decode: Callable[[bytes], Args], call: Callable[[Extender, Args], Awaitable[Answer]], line: Line
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         extender: Extender = request.app.state.extender
@@ -67,13 +73,17 @@ def _endpoint(
         if not extender.state.synced:
             return _complaint(503, "the cluster has not been listed yet")
         try:
-            args = decode(await request.body())
+            async with line.admitted(request) as body:
+                answer = await call(extender, decode(body))
+        except Crowded as refusal:
+            extender.metrics.answered(verb, "crowded", time.perf_counter() - started)
+            log.warning("refused", verb=verb, why=str(refusal))
+            return _complaint(429, str(refusal))
         except MalformedBody as error:
             log.warning("malformed body", verb=verb, path=error.path, reason=error.reason)
             return _complaint(400, str(error))
         except ClientDisconnect:
             return Response(status_code=400)
-        answer = await call(extender, args)
         response = Response(encode(answer.body), media_type="application/json")
         seconds = time.perf_counter() - started
         extender.metrics.answered(verb, answer.verdict, seconds)

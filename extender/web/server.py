@@ -28,6 +28,8 @@ from extender.web.app import application, connect
 KEEP_ALIVE_SECONDS: Final = 120
 STOP_SECONDS: Final = 5
 """For calls that are under way: a bind needs three."""
+MAX_HEAD_BYTES: Final = 64 << 10
+"""Of a request's first line and headers; kube-scheduler's are a few hundred bytes. The parser itself takes any amount."""
 
 log = structlog.get_logger(__name__)
 
@@ -37,6 +39,8 @@ class ImpatientProtocol(HttpToolsProtocol):
 
     receive_seconds = 10.0
     _expiry: TimerHandle | None = None
+    _head_bytes: int | None = 0
+    """What has arrived of a head that is not complete; `None` between head and end of a request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Expect a first request."""
@@ -48,6 +52,19 @@ class ImpatientProtocol(HttpToolsProtocol):
         self._relax()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived, and hang up on a head that has grown too large."""
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes is not None and self._head_bytes > MAX_HEAD_BYTES:
+            self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        """Expect a body, whose size is its route's business."""
+        self._head_bytes = None
+        super().on_headers_complete()
+
     def on_message_begin(self) -> None:
         """Expect the rest of a request."""
         super().on_message_begin()
@@ -56,6 +73,7 @@ class ImpatientProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Expect nothing until the next request begins."""
+        self._head_bytes = 0
         self._relax()
         super().on_message_complete()
 

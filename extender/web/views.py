@@ -77,17 +77,13 @@ async def draw_node(extender: Serving, name: str) -> Response:
 @router.get("/v1/inspect/pods", tags=["inspect"])
 async def list_pods(extender: Serving) -> PodList:
     """List the pods that ask for GPUs, and which ones they have."""
-    return PodList(
-        pods=[inspection.pod_info(extender.state, pod) for pod in inspection.pods(extender.state)]
-    )
+    return PodList(pods=[inspection.pod_info(extender.state, pod) for pod in inspection.pods(extender.state)])
 
 
 @router.get("/v1/inspect/pods/{namespace}/{name}", tags=["inspect"])
 async def explain_pod(extender: Serving, namespace: str, name: str) -> Explanation:
     """Say where a pod could go now, and why not elsewhere."""
-    return _found(
-        inspection.explain(extender.state, namespace, name, now()), "no such pod, or it asks for no GPU"
-    )
+    return _found(inspection.explain(extender.state, namespace, name, now()), "no such pod, or it asks for no GPU")
 
 
 @router.get("/v1/inspect/config", tags=["inspect"])
@@ -119,9 +115,7 @@ async def show_node(extender: Serving, name: str) -> HTMLResponse:
     detail = inspection.node(extender.state, name, now())
     if detail is None:
         return _html(pages.missing_page(f"There is no node {name}."), 404)
-    placed = [
-        inspection.pod_info(extender.state, pod) for pod in inspection.pods(extender.state, node=name)
-    ]
+    placed = [inspection.pod_info(extender.state, pod) for pod in inspection.pods(extender.state, node=name)]
     return _html(pages.node_page(detail, placed))
 
 
