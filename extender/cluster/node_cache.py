@@ -9,16 +9,22 @@ from extender.cluster.objects import Node
 from extender.cluster.payloads import NodePayloads
 from extender.cluster.versions import is_older
 from topology.placement import TopologyClasses
+from topology.records import Claim, Observed
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What tells one report of a node's agent from the next."""
 
-    observed: str | None
-    """The text of what containers hold; `None` from an agent that does not look."""
+    observed: Observed | None
+    """What containers hold; `None` from an agent that does not look."""
     writes: int
     """The agent's own count of its writes."""
+
+    def shows(self, claim: Claim) -> bool:
+        """Whether it says that the claim's pod holds the GPU."""
+        holder = self.observed.gpus.get(claim.gpu) if self.observed else None
+        return holder is not None and (holder.namespace, holder.name) == (claim.namespace, claim.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ class KnownNode:
     def report(self) -> Report:
         """The agent's newest report."""
         status = self.payloads.status.value
-        return Report(self.payloads.observed.text, status.generation if status else 0)
+        return Report(self.payloads.observed.value, status.generation if status else 0)
 
 
 class NodeCache:

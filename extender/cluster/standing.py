@@ -6,9 +6,9 @@ Deletion is no proof that a GPU is free, and absence from a cache is no proof of
 - none of its containers runs or will run again (R1, R2: `pods.has_stopped`);
 - it was deleted without ever being bound, as the DELETED event shows (R2);
 - it is gone, and the node has another UID than when the claim was made (R2);
-- it is gone, and a later report of the node's agent does not show the GPU held (R2): the agent has written since a live read
-  of the node that was made when the pod was already known to be gone. Pods that were deleted by force, or while nobody
-  listened, wait for this; an agent writes every few minutes even when nothing changes.
+- it is gone, and the node's agent has looked since and did not see the GPU held (R2): it has written since a live read of the
+  node that was made when the pod was already known to be gone. Pods that were deleted by force, or while nobody listened,
+  wait for this; an agent writes every few minutes even when nothing changes.
 
 An unbound pod's claim is `PENDING`, even when the pod is being deleted: only a fence makes sure that no Binding is under way
 (R3).

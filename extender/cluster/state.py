@@ -88,8 +88,9 @@ class ClusterState:
             self._dirty.add(node)
 
     def has_baseline(self, node: str, uid: str) -> bool:
-        """Whether the next report of the node's agent decides about the pod's claims."""
-        return (node, uid) in self._baselines
+        """Whether later reports of the node's agent decide about the pod's claims; not if it has begun to count anew."""
+        known, baseline = self.nodes.get(node), self._baselines.get((node, uid))
+        return known is not None and baseline is not None and known.report.writes >= baseline.writes
 
     def _node_touched(self, name: str) -> None:
         self._dirty.add(name)
@@ -144,12 +145,18 @@ class ClusterState:
         )
 
     def _is_reported_free(self, claim: Claim, known: KnownNode) -> bool:
-        """Whether a report that is later than the baseline does not show the GPU held.
+        """Whether the agent has looked since the baseline, and the GPU was not held.
 
-        An agent that does not observe containers shows nothing; then its next write is all that will ever be told.
+        The next report may have been under way when the baseline was read, from a look before the pod even started. So it
+        has to show the end of what the baseline shows; else it takes one more, as an agent sends one after the other. An
+        agent that does not observe containers shows nothing; then its next write is all that will ever be told.
         """
         baseline = self._baselines.get((known.node.metadata.name, claim.uid))
         if baseline is None or baseline == known.report:
             return False
         observed = known.payloads.observed.value
-        return known.report.writes > baseline.writes if observed is None else claim.gpu not in observed.gpus
+        if observed is None:
+            return known.report.writes > baseline.writes
+        if claim.gpu in observed.gpus:
+            return False
+        return baseline.shows(claim) or known.report.writes > baseline.writes + 1

@@ -45,6 +45,13 @@ def observe(world: World, held: dict[str, str]) -> None:
     world.annotate_node("n1", observed=encode_observed(observed))
 
 
+def reports(world: World, replica: Replica, *numbers: int) -> None:
+    """Let the node's agent write again and again, and the extender take it in each time."""
+    for number in numbers:
+        world.report("n1", number)
+        replica.reconcile()
+
+
 def due(replica: Replica) -> list[Task]:
     replica.catch_up()
     return replica.attention.due(replica.state, replica.seconds)
@@ -114,14 +121,27 @@ class TestProof:
         replica.reconcile()
         assert world.claims() == {}
 
-    def test_a_pod_deleted_by_force_before_it_was_ever_seen_running_waits_for_the_agents_next_write(self) -> None:
-        """Nothing was observed before and nothing is after, but the agent has looked since."""
+    def test_a_pod_deleted_by_force_before_it_was_ever_seen_running_waits_for_two_reports(self) -> None:
+        """The first one may be of a look before the pod started, and have been under way for long."""
         world, replica = bound("p")
         world.delete("p", grace_period_seconds=0)
         replica.reconcile()
-        assert len(world.claims()) == 2
         world.report("n1", 1)
         replica.reconcile()
+        assert len(world.claims()) == 2
+        world.report("n1", 2)
+        replica.reconcile()
+        assert world.claims() == {}
+
+    def test_an_agent_that_counts_anew_is_waited_for_anew(self) -> None:
+        """Its numbers say nothing beside those of the one before."""
+        world, replica = bound("p")
+        world.report("n1", 50)
+        world.delete("p", grace_period_seconds=0)
+        replica.reconcile()
+        reports(world, replica, 1, 2)
+        assert len(world.claims()) == 2
+        reports(world, replica, 3)
         assert world.claims() == {}
 
     def test_an_agent_that_does_not_observe_containers_decides_by_its_next_write(self) -> None:
@@ -155,8 +175,7 @@ class TestProof:
         replica.reconcile()
         assert [type(intent).__name__ for intent in world.intents] == ["GetPod", "GetNode"]
         assert len(world.claims()) == 2
-        world.report("n1", 1)
-        replica.reconcile()
+        reports(world, replica, 1, 2)
         assert world.claims() == {}
 
     def test_absence_from_a_list_is_no_proof(self) -> None:
@@ -177,8 +196,7 @@ class TestProof:
         world.add_pod("p")
         replica = Replica(world)
         replica.reconcile()
-        world.report("n1", 1)
-        replica.reconcile()
+        reports(world, replica, 1, 2)
         assert world.claims() == {}
 
     def test_a_node_made_anew_owes_nothing_to_pods_that_are_gone(self) -> None:
