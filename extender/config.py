@@ -78,13 +78,27 @@ class Listen(_Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8888, ge=0, le=65535)
     """0 takes a free one and logs it."""
-    plaintext_beyond_loopback: bool = False
-    """Whoever reaches the port can bind pods: say so explicitly before listening anywhere else than on loopback."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only our own machine, or pod, can connect."""
+        return _is_loopback(self.host)
+
+
+class Tls(_Section):
+    """Mutual TLS for callers on other machines; without it we listen on loopback only. PEM files, read again when they change."""
+
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    client_ca_file: Path | None = None
+    """A CA that signs the certificates of kube-schedulers and nothing else: whoever has one may bind pods."""
+    reload: Duration = 10.0
+    """How often the files are looked at."""
 
     @model_validator(mode="after")
-    def _is_private(self) -> Listen:
-        if not (self.plaintext_beyond_loopback or _is_loopback(self.host)):
-            raise ValueError("not a loopback address; see plaintextBeyondLoopback")
+    def _is_whole(self) -> Tls:
+        if len({file is None for file in (self.cert_file, self.key_file, self.client_ca_file)}) > 1:
+            raise ValueError("certFile, keyFile and clientCaFile go together")
         return self
 
 
@@ -185,6 +199,7 @@ class ExtenderConfiguration(_Section):
     api_version: Literal["config.gputopo.dev/v1alpha1"] = API_VERSION
     kind: Literal["ExtenderConfiguration"] = KIND
     listen: Listen = Listen()
+    tls: Tls = Tls()
     health: Health = Health()
     kubernetes: Kubernetes = Kubernetes()
     scheduling: Scheduling = Scheduling()
@@ -192,6 +207,12 @@ class ExtenderConfiguration(_Section):
     reconcile: Reconcile = Reconcile()
     limits: Limits = Limits()
     log: Log = Log()
+
+    @model_validator(mode="after")
+    def _is_guarded(self) -> ExtenderConfiguration:
+        if self.tls.cert_file is None and not self.listen.is_private:
+            raise ValueError("listen.host is not a loopback address, which takes tls.certFile, keyFile and clientCaFile")
+        return self
 
     def to_yaml(self) -> str:
         """Write the document so that it can be read again."""
@@ -270,5 +291,5 @@ def _put(document: dict[str, Any], path: tuple[str, ...], value: str, source: st
 def _problems(error: ValidationError, file: Path | None) -> Iterator[str]:
     for problem in error.errors():
         path = ".".join(map(str, problem["loc"]))
-        reason = "unknown key" if problem["type"] == "extra_forbidden" else problem["msg"]
-        yield f"{file or 'configuration'}: {path}: {reason.removeprefix('Value error, ')}"
+        reason = "unknown key" if problem["type"] == "extra_forbidden" else problem["msg"].removeprefix("Value error, ")
+        yield ": ".join(filter(None, [str(file or "configuration"), path, reason]))

@@ -1,101 +1,24 @@
-"""uvicorn as kube-scheduler needs it: patient with idle connections, impatient with slow ones, quiet, and stopped politely.
-
-kube-scheduler keeps idle connections for 90 s and does not repeat a POST that meets one being closed, so ours last longer. A
-request has to arrive whole within a deadline, headers and body; waiting for the next one is what keep-alive is for.
-"""
+"""The extender as people run it: the verbs on one port, the probes on another, until told to stop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
-import socket
-from asyncio.events import TimerHandle
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import structlog
-import uvicorn
 from starlette.applications import Starlette
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from extender.config import ExtenderConfiguration
+from extender.config import ExtenderConfiguration, Tls
 from extender.service import Extender
 from extender.web import health
 from extender.web.app import application, connect
-
-KEEP_ALIVE_SECONDS: Final = 120
-STOP_SECONDS: Final = 5
-"""For calls that are under way: a bind needs three."""
-MAX_HEAD_BYTES: Final = 64 << 10
-"""Of a request's first line and headers; kube-scheduler's are a few hundred bytes. The parser itself takes any amount."""
+from extender.web.listener import Listener, bound
+from extender.web.tls import Files, Identity
 
 log = structlog.get_logger(__name__)
-
-
-class ImpatientProtocol(HttpToolsProtocol):
-    """HTTP/1.1 whose peer has to say what it wants within `receive_seconds`, from connecting and for each request."""
-
-    receive_seconds = 10.0
-    _expiry: TimerHandle | None = None
-    _head_bytes: int | None = 0
-    """What has arrived of a head that is not complete; `None` between head and end of a request."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Expect a first request."""
-        super().connection_made(transport)
-        self._expect()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Expect nothing more."""
-        self._relax()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Parse what has arrived, and hang up on a head that has grown too large."""
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self._head_bytes is not None and self._head_bytes > MAX_HEAD_BYTES:
-            self.transport.abort()
-
-    def on_headers_complete(self) -> None:
-        """Expect a body, whose size is its route's business."""
-        self._head_bytes = None
-        super().on_headers_complete()
-
-    def on_message_begin(self) -> None:
-        """Expect the rest of a request."""
-        super().on_message_begin()
-        self._relax()
-        self._expect()
-
-    def on_message_complete(self) -> None:
-        """Expect nothing until the next request begins."""
-        self._head_bytes = 0
-        self._relax()
-        super().on_message_complete()
-
-    def _expect(self) -> None:
-        self._expiry = self.loop.call_later(self.receive_seconds, self.transport.abort)
-
-    def _relax(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
-
-
-def impatient(receive_seconds: float) -> type[ImpatientProtocol]:
-    """Return the protocol with another deadline."""
-    return type("ImpatientProtocol", (ImpatientProtocol,), {"receive_seconds": receive_seconds})
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the process; there is more than one server to stop."""
-        yield
 
 
 async def serve(
@@ -103,36 +26,40 @@ async def serve(
 ) -> None:
     """Run until `stop` is set; `listening` is told the URLs, that of the verbs first.
 
-    Raises `OSError` when a port cannot be had, `Unavailable` without credentials, and an `ExceptionGroup` when a part of
-    the extender has died: what it was needed for must not go on without it.
+    Raises `OSError` when a port cannot be had or a certificate not be used, `Unavailable` without credentials, and an
+    `ExceptionGroup` when a part of the extender has died: what it was needed for must not go on without it.
     """
+    identity = _identity(config.tls)
     with contextlib.ExitStack() as sockets:
-        main = sockets.enter_context(_bind(config.listen.host, config.listen.port))
+        main = sockets.enter_context(bound(config.listen.host, config.listen.port))
         side = None
         if config.health.port is not None:
-            side = sockets.enter_context(_bind(config.health.host, config.health.port))
+            side = sockets.enter_context(bound(config.health.host, config.health.port))
         async with connect(config) as api, Extender(config, api) as extender:
             app, probes = application(config), Starlette(routes=health.routes())
             app.state.extender = probes.state.extender = extender
-            served = [(_server(app, config), main)]
+            listeners = [Listener(app, main, config.limits.receive, identity.context if identity else None)]
             if side is not None:
-                served.append((_server(probes, config), side))
-            urls = [_url(opened) for _, opened in served]
+                listeners.append(Listener(probes, side, config.limits.receive))
+            urls = [listener.url for listener in listeners]
             log.info("listening", urls=" ".join(urls), config=config.digest)
             listening(urls)
-            await _run(served, extender, stop)
+            background = [extender.failure(), _settle(extender)]
+            if identity is not None:
+                background.append(identity.follow(config.tls.reload))
+            await _run(listeners, background, stop)
 
 
-async def _run(served: list[tuple[_Server, socket.socket]], extender: Extender, stop: asyncio.Event) -> None:
+async def _run(listeners: list[Listener], background: list[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as group:
-        for server, opened in served:
-            group.create_task(server.serve(sockets=[opened]))
-        background = [group.create_task(extender.failure()), group.create_task(_settle(extender))]
+        for listener in listeners:
+            group.create_task(listener.serve())
+        tasks = [group.create_task(work) for work in background]
         await stop.wait()
         log.info("stopping")
-        for server, _ in served:
-            server.should_exit = True
-        for task in background:
+        for listener in listeners:
+            listener.should_exit = True
+        for task in tasks:
             task.cancel()
 
 
@@ -144,27 +71,7 @@ async def _settle(extender: Extender) -> None:
     log.info("ready", nodes=len(extender.state.nodes), pods=len(extender.state.pods))
 
 
-def _server(app: ASGIApp, config: ExtenderConfiguration) -> _Server:
-    return _Server(
-        uvicorn.Config(
-            app,
-            http=impatient(config.limits.receive),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=STOP_SECONDS,
-        )
-    )
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024)
-
-
-def _url(opened: socket.socket) -> str:
-    host, port = opened.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _identity(tls: Tls) -> Identity | None:
+    if tls.cert_file is None or tls.key_file is None or tls.client_ca_file is None:
+        return None
+    return Identity(Files(tls.cert_file, tls.key_file, tls.client_ca_file))

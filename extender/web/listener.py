@@ -1,0 +1,143 @@
+"""uvicorn as kube-scheduler needs it: patient with idle connections, impatient with slow ones, and quiet.
+
+kube-scheduler keeps idle connections for 90 s and does not repeat a POST that meets one being closed, so ours last longer. A
+request has to arrive whole within a deadline, headers and body; waiting for the next one is what keep-alive is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from asyncio.events import TimerHandle
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+KEEP_ALIVE_SECONDS: Final = 120
+STOP_SECONDS: Final = 5
+"""For calls that are under way: a bind needs three."""
+HANDSHAKE_SECONDS: Final = 5.0
+MAX_HEAD_BYTES: Final = 64 << 10
+"""Of a request's first line and headers; kube-scheduler's are a few hundred bytes. The parser itself takes any amount."""
+BACKLOG: Final = 1024
+
+
+class ImpatientProtocol(HttpToolsProtocol):
+    """HTTP/1.1 whose peer has to say what it wants within `receive_seconds`, from connecting and for each request."""
+
+    receive_seconds = 10.0
+    _expiry: TimerHandle | None = None
+    _head_bytes: int | None = 0
+    """What has arrived of a head that is not complete; `None` between head and end of a request."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Expect a first request."""
+        super().connection_made(transport)
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Expect nothing more."""
+        self._relax()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived, and hang up on a head that has grown too large."""
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes is not None and self._head_bytes > MAX_HEAD_BYTES:
+            self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        """Expect a body, whose size is its route's business."""
+        self._head_bytes = None
+        super().on_headers_complete()
+
+    def on_message_begin(self) -> None:
+        """Expect the rest of a request."""
+        super().on_message_begin()
+        self._relax()
+        self._expect()
+
+    def on_message_complete(self) -> None:
+        """Expect nothing until the next request begins."""
+        self._head_bytes = 0
+        self._relax()
+        super().on_message_complete()
+
+    def _expect(self) -> None:
+        self._expiry = self.loop.call_later(self.receive_seconds, self.transport.abort)
+
+    def _relax(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+
+def impatient(receive_seconds: float) -> type[ImpatientProtocol]:
+    """Return the protocol with another deadline."""
+    return type("ImpatientProtocol", (ImpatientProtocol,), {"receive_seconds": receive_seconds})
+
+
+class Listener(uvicorn.Server):
+    """An application on a socket that is bound already, behind TLS if a context is given."""
+
+    def __init__(
+        self, app: ASGIApp, opened: socket.socket, receive_seconds: float, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._socket = opened
+        self._protocol = impatient(receive_seconds)
+        self._tls = tls
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=self._protocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=STOP_SECONDS,
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self._socket.getsockname()[:2]
+        scheme = "https" if self._tls else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen as uvicorn would, but with a deadline for TLS handshakes: asyncio's own is a minute."""
+        loop = asyncio.get_running_loop()
+        seconds = HANDSHAKE_SECONDS if self._tls else None
+        server = await loop.create_server(
+            partial(self._protocol, self.config, self.server_state, self.lifespan.state),
+            sock=self._socket,
+            backlog=BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=seconds,
+            ssl_shutdown_timeout=seconds,
+        )
+        self.servers = [server]
+        self.started = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the process; there is more than one server to stop."""
+        yield
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address of ours; raises `OSError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
