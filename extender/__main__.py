@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -42,6 +43,7 @@ def run(
         print(effective.to_yaml(), end="")
         return
     logs.start(effective.log.level, effective.log.format)
+    _allow_many_connections()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(effective))
@@ -60,6 +62,12 @@ async def _serve(effective: configuration.ExtenderConfiguration) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await serve(effective, stop)
+
+
+def _allow_many_connections() -> None:
+    """Take as many open files as we may have: the soft limit is often 1024, which idle peers alone could use up."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _pair(setting: str) -> tuple[str, str]:

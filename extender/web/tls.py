@@ -19,7 +19,6 @@ from typing import NoReturn
 
 import structlog
 
-
 log = structlog.get_logger(__name__)
 
 

@@ -26,6 +26,10 @@ from tests.security.certificates import Authority, Certificate
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")
 
 
+FEW_OPEN_FILES = 'ulimit -Sn 256; exec "$@"'
+"""As many runtimes start a container: a soft limit that is lower than what it may have."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """An extender behind TLS: what it reads its certificates from, who signs them, and who signs its callers'."""
@@ -88,7 +92,17 @@ def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
         "kubernetes": {"kubeconfig": str(tmp_path / "kubeconfig")},
     }
     (tmp_path / "extender.yaml").write_text(yaml.safe_dump(document))
-    program = (sys.executable, "-m", "extender", "--config", str(tmp_path / "extender.yaml"))
+    program = (
+        "sh",
+        "-c",
+        FEW_OPEN_FILES,
+        "sh",
+        sys.executable,
+        "-m",
+        "extender",
+        "--config",
+        str(tmp_path / "extender.yaml"),
+    )
     process = Component("extender", program, tmp_path, f"http://127.0.0.1:{health_port}/livez")
     running = Endpoint(port, process, tmp_path, servers, callers)
     running.show(servers.sign("extender", "/CN=extender", "serverAuth"))
@@ -223,7 +237,7 @@ def test_h3_silent_connections_are_cut_in_the_handshake(endpoint: Endpoint) -> N
             assert all(gone(connection) for connection in silent)
             assert time.monotonic() - began <= 6.0
         assert len(answered) > 20 and all(answered)
-        assert len(endpoint.process.log.read_text().splitlines()) < 10, "refusals that cost nothing fill no log"
+        assert '"logger":"asyncio"' not in endpoint.process.log.read_text(), "refusals fill no log"
     finally:
         for connection in silent:
             connection.close()
