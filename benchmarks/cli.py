@@ -6,6 +6,7 @@ Exit 0 = yes, 1 = a clear no, 2 = bad usage or input, with the reason on stderr.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from enum import StrEnum
@@ -13,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from benchmarks.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
 from topology.catalog import MACHINES
 from topology.codec import encode_topology
@@ -134,7 +136,7 @@ def list_command(output: Annotated[ReportFormat, typer.Option("--output", "-o")]
         for name, entry in MACHINES.items()
     ]
     lines = [f"{row['machine']:<28}{row['gpus']:>3} GPUs  {row['description']}" for row in rows]
-    _report(output, {"rows": rows}, "\n".join(lines))
+    _report(output, {"rows": rows, "machine": describe_machine()}, "\n".join(lines))
 
 
 @app.command()
@@ -169,8 +171,13 @@ def latency(
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; output that cannot be written is no answer, and so no exit code 1."""
+    try:
+        app()
+        sys.stdout.flush()
+    except (OSError, UnicodeEncodeError) as failed:
+        sys.stderr.write(f"cannot write the output: {failed}\n")
+        os._exit(2)  # a further attempt to flush would fail again
 
 
 def _load(source: str, gpu_model: str | None) -> NodeTopology:
@@ -189,7 +196,10 @@ def _free_mask(node: NodeTopology, free: str | None) -> int:
         span = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", part.strip())
         if span is None:
             _fail(f"--free {free!r}: {part!r} is no GPU index and no range")
-        for index in range(int(span[1]), int(span[2] or span[1]) + 1):
+        first, last = int(span[1]), int(span[2] or span[1])
+        if last < first:
+            _fail(f"--free {free!r}: {part!r} runs backwards")
+        for index in range(first, last + 1):
             if index not in node.positions:
                 _fail(f"--free {free!r}: the node has no GPU {index}")
             mask |= 1 << node.positions[index]

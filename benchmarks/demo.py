@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import signal
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -92,6 +93,8 @@ def run(*, serve: bool) -> None:
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
     with tempfile.TemporaryDirectory(prefix="gputopo-demo-") as folder:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
         try:
             asyncio.run(_play(console, Path(folder), serve=serve))
         except KeyboardInterrupt:

@@ -8,6 +8,7 @@ slope, and a sum over pairs would not see it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import comb
 
 import networkx as nx
 
@@ -22,7 +23,7 @@ from topology.graph import (
 )
 from topology.links import PATH_AFFINITY, Affinity
 from topology.model import NodeTopology
-from topology.rings import Widths, members_of, ring_channels
+from topology.rings import MAX_STEPS, Widths, members_of, ring_channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,9 @@ _NVLS = {9: (5, 1.43), 10: (6, 1.31)}
 473 GB/s for 5..8 GPUs; B200: 778, 811, 838 for 6..8."""
 
 _AFFINITIES = tuple(Affinity)
+_STEPS_PER_PLAN = 2_000_000
+_STEPS_PER_SET = 200
+"""At least; about a fifth of a millisecond."""
 
 
 class Wiring:
@@ -93,6 +97,10 @@ class Wiring:
         if not _peer_access(node, i, j):
             over_pcie = min(over_pcie, staged_gb_per_s(node, one), staged_gb_per_s(node, other))
         return max(over_links, over_pcie)
+
+    def max_steps(self, members: int) -> int:
+        """Return how long the search over one set may take, so that a plan over all sets of its size stays bounded."""
+        return max(min(_STEPS_PER_PLAN // comb(self.count, members.bit_count()), MAX_STEPS), _STEPS_PER_SET)
 
     def twins(self, i: int, j: int) -> bool:
         """Whether swapping positions `i` and `j` changes no prediction."""
@@ -141,7 +149,7 @@ def _over_switch(wiring: Wiring, members: int) -> Bandwidth | None:
 
 
 def _over_direct_links(wiring: Wiring, members: int) -> Bandwidth | None:
-    channels = ring_channels(wiring.direct, members) if wiring.has_direct else 0
+    channels = ring_channels(wiring.direct, members, wiring.max_steps(members)) if wiring.has_direct else 0
     if not channels:
         return None
     vertices = members_of(members)

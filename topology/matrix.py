@@ -12,9 +12,10 @@ from itertools import combinations
 from typing import Final
 
 from topology.architectures import DEFAULT_MAX_NVLINKS, Architecture, architecture_of
+from topology.errors import SourceError
 from topology.links import PciePath
 from topology.matrix_text import GPU, Affinity, Table, read_table
-from topology.model import Gpu, Link, Nic, NodeTopology
+from topology.model import MAX_NVLINKS, Gpu, Link, Nic, NodeTopology
 
 NOT_SHOWN: Final = "not shown in the matrix"
 OTHER_PARTITION: Final = "in another NVSwitch partition"
@@ -36,6 +37,8 @@ def parse_matrix(text: str, gpu_model: str | None = None) -> NodeTopology:
         cell = table.cell(labels[pair[0]], labels[pair[1]])
         if cell and cell.startswith("NV"):
             nvlinks[pair] = int(cell.removeprefix("NV"))
+            if nvlinks[pair] > MAX_NVLINKS:
+                raise SourceError(0, 0, f"{cell} between GPU{pair[0]} and GPU{pair[1]}: no GPU has that many NVLinks")
         elif cell:
             paths[pair] = PciePath[cell]
     known = architecture_of(gpu_model) if gpu_model else None
@@ -94,18 +97,18 @@ def _switch_links(nvlinks: Mapping[Pair, int], max_nvlinks: int) -> dict[int, in
 
     A GPU cannot have more links than its generation has. Where the cells of one sum up to more, they count the same links
     again and again: these go to a switch, and so do those of all GPUs that it reaches. Through a switch a pair reads the
-    smaller of both GPUs' links, so each has as many as its largest cell. Cells that do not fit this rule stay direct links,
-    so that the matrix prints back as it was. A slice of two GPUs, or one whose sum stays in bounds, looks like a mesh and is
-    taken for one.
+    smaller of both GPUs' links, so each has as many as its largest cell; where the cells contradict that, as its smallest,
+    which promises too little rather than too much. A slice of two GPUs, or one whose sum stays in bounds, looks like a mesh
+    and is taken for one.
     """
     switched: dict[int, int] = {}
     for island in _islands(nvlinks):
         cells = {pair: count for pair, count in nvlinks.items() if pair[0] in island}
         per_gpu = {gpu: [count for pair, count in cells.items() if gpu in pair] for gpu in island}
         links = {gpu: max(counts) for gpu, counts in per_gpu.items()}
-        crowded = len(island) > 2 and any(sum(counts) > max_nvlinks for counts in per_gpu.values())
-        if crowded and all(count == min(links[a], links[b]) for (a, b), count in cells.items()):
-            switched |= links
+        if len(island) > 2 and any(sum(counts) > max_nvlinks for counts in per_gpu.values()):
+            agree = all(count == min(links[a], links[b]) for (a, b), count in cells.items())
+            switched |= links if agree else {gpu: min(counts) for gpu, counts in per_gpu.items()}
     return switched
 
 

@@ -19,7 +19,7 @@ GPU: Final = re.compile(r"GPU(0|[1-9]\d{0,3})", re.ASCII)
 NUMBERS: Final = re.compile(r"\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*", re.ASCII)
 """A CPU or NUMA list: `0-31,64-95`."""
 
-_ANSI = re.compile(r"(?:\x1b|\^\[)?\[[0-9;]*[mK]|\x1b\(B")
+_ANSI = re.compile(r"(?:\x1b|\^\[)?\[[0-9;]*[mK]|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\(B")
 """nvidia-smi underlines the header; the escape character itself is often lost in copying."""
 _PLAIN_LABEL = re.compile(r"GPU(?:0|[1-9]\d{0,3})|NIC\d{1,4}|mlx\d_\d{1,4}", re.ASCII)
 _NIC_NAME = re.compile(r"[A-Za-z][\w.:-]*\d[\w.:-]*", re.ASCII)

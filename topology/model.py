@@ -171,6 +171,8 @@ class NodeTopology:
         return tuple(tuple(self.label(i, j) for j in span) for i in span)
 
 
+MAX_NVLINKS = 36
+"""Of one GPU, by NVML (`NVML_NVLINK_MAX_LINKS`)."""
 MAX_GPUS = 64
 """More than any node has; a claim of more is a forged or broken payload."""
 MAX_NICS = 64
@@ -182,6 +184,9 @@ def _check(node: NodeTopology) -> None:
     _check_gpus(node.gpus)
     known = {gpu.index for gpu in node.gpus}
     _check_links(node.links, known)
+    for position, gpu in enumerate(node.gpus):
+        if gpu.switch_links + sum(link.nvlinks for link in node.links if gpu.index in (link.a, link.b)) > MAX_NVLINKS:
+            raise PayloadError(f"$.gpus[{position}]", f"more than the {MAX_NVLINKS} NVLinks that a GPU can have")
     _check_nics(node.nics, known)
 
 

@@ -18,6 +18,10 @@ from topology.request import Communication, GpuRequest, NicAffinity
 from topology.rings import members_of
 from topology.value import Weights, score, utility, value
 
+MAX_PLANS = 50_000
+"""Remembered per class, so that users' ever new wishes do not fill the memory; about 0.4 KB each."""
+MAX_SETS = 20_000
+"""Sets that one search looks at; 16 GPUs without any two alike have 12,870 of eight."""
 SETS_WEIGHED = 16
 """Sets of equal bandwidth whose remainder is valued; each costs about a millisecond the first time."""
 
@@ -109,15 +113,21 @@ class TopologyClass:
     def subsets(self, free: int, size: int) -> list[int]:
         """Return the sets of `size` free GPUs as masks, only one of those that differ by interchangeable GPUs.
 
-        That one has the lowest positions. Grows with the number of GPUs that are wired differently, not with the node.
+        That one has the lowest positions. Grows with the number of GPUs that are wired differently, not with the node. Where
+        there are more than `MAX_SETS`, only the sets that grow from each GPU along its fastest hops.
         """
-        return _choose([members_of(group & free) for group in self._twin_groups if group & free], size)
+        groups = [members_of(group & free) for group in self._twin_groups if group & free]
+        if _ways([len(group) for group in groups], size) > MAX_SETS:
+            return sorted({self._grow(1 << i, free, size) for i in members_of(free)})
+        return _choose(groups, size)
 
     def plan(self, free: int, request: GpuRequest) -> Placement | Rejection:
         """Return `plan(self, free, request)`, remembered."""
         key = (free, request)
         found = self._plans.get(key)
         if found is None:
+            if len(self._plans) >= MAX_PLANS:
+                self._plans.clear()
             found = self._plans[key] = _search(self, free, request)
         return found
 
@@ -244,7 +254,7 @@ def _kindest(topology_class: TopologyClass, free: int, sets: list[int]) -> int:
 
 
 def _too_slow(fastest_gb_per_s: float, request: GpuRequest) -> Rejection:
-    message = f"best free set is predicted {fastest_gb_per_s:.0f} GB/s, pod needs {request.min_bandwidth_gb_per_s:g}"
+    message = f"best free set is predicted {fastest_gb_per_s:.4g} GB/s, pod needs {request.min_bandwidth_gb_per_s:.12g}"
     return Rejection(Reason.BANDWIDTH, message, resolvable=True)
 
 
@@ -336,6 +346,14 @@ def _twin_groups(topology_class: TopologyClass) -> tuple[int, ...]:
         else:
             groups.append(1 << i)
     return tuple(groups)
+
+
+def _ways(sizes: list[int], chosen: int) -> int:
+    """Return how many ways `_choose` would find."""
+    ways = [1] + [0] * chosen
+    for size in sizes:
+        ways = [sum(ways[max(0, total - size) : total + 1]) for total in range(chosen + 1)]
+    return ways[chosen]
 
 
 def _choose(groups: list[tuple[int, ...]], size: int) -> list[int]:

@@ -15,7 +15,11 @@ Neighbours = Sequence[int]
 """For each vertex, the mask of those it reaches in one hop."""
 
 MAX_STEPS = 200_000
-"""Search steps after which the best found stands; no known machine of up to 16 GPUs comes near it."""
+"""Search steps for one set after which the best found stands; no known machine of up to 16 GPUs comes near it."""
+
+
+EXISTENCE_STEPS = 2_000
+"""Search steps after which a sparse graph is taken to have no ring at all."""
 
 
 def members_of(mask: int) -> tuple[int, ...]:
@@ -27,7 +31,7 @@ def members_of(mask: int) -> tuple[int, ...]:
     return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
 
 
-def ring_channels(links: Counts, members: int) -> int:
+def ring_channels(links: Counts, members: int, max_steps: int = MAX_STEPS) -> int:
     """Return how many one-link-wide channels the rings over all members can carry at once, each GPU sending on every one.
 
     Two GPUs: the links between them. More: NCCL runs each ring both ways and may split a link in two halves, so this is the
@@ -47,23 +51,23 @@ def ring_channels(links: Counts, members: int) -> int:
     if not bound:
         return 0
     neighbours = [sum(1 << j for j, count in enumerate(row) if count) for row in links]
-    cycles = [_edges(order) for order in hamiltonian_cycles(neighbours, members)]
+    cycles = [_edges(order) for order in hamiltonian_cycles(neighbours, members, max_steps)]
     if not cycles:
         return 0
     capacity = {(i, j): 2 * links[i][j] for i in vertices for j in vertices if i < j and links[i][j]}
-    return _Packing(capacity, cycles).solve(bound)
+    return _Packing(capacity, cycles, max_steps).solve(bound)
 
 
-def hamiltonian_cycles(neighbours: Neighbours, members: int) -> Iterator[tuple[int, ...]]:
+def hamiltonian_cycles(neighbours: Neighbours, members: int, max_steps: int = MAX_STEPS) -> Iterator[tuple[int, ...]]:
     """Yield each Hamiltonian cycle of three or more members once, as an order from the lowest member, lexicographically.
 
-    Stops silently after `MAX_STEPS` steps.
+    Stops silently after `max_steps` steps.
     """
     first = members & -members
     home = neighbours[first.bit_length() - 1] & members
     path, choices = [first.bit_length() - 1], [home]
     visited = first
-    for _ in range(MAX_STEPS):
+    for _ in range(max_steps):
         if not choices:
             return
         options = choices[-1]
@@ -159,7 +163,8 @@ def _closes(neighbours: Neighbours, members: int) -> bool:
                 return False
     # Dirac 1952: with n/2 neighbours each there is one.
     return 2 * least >= count or (
-        _connected(neighbours, members) and next(hamiltonian_cycles(neighbours, members), None) is not None
+        _connected(neighbours, members)
+        and next(hamiltonian_cycles(neighbours, members, EXISTENCE_STEPS), None) is not None
     )
 
 
@@ -181,9 +186,12 @@ def _edges(order: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 class _Packing:
     """Depth-first search for the most cycles, with repetition, that fit the capacities."""
 
-    def __init__(self, capacity: dict[tuple[int, int], int], cycles: list[tuple[tuple[int, int], ...]]) -> None:
+    def __init__(
+        self, capacity: dict[tuple[int, int], int], cycles: list[tuple[tuple[int, int], ...]], max_steps: int
+    ) -> None:
         self._left = capacity
         self._cycles = cycles
+        self._max_steps = max_steps
         self._best = 0
         self._steps = 0
 
@@ -196,7 +204,7 @@ class _Packing:
         self._best = max(self._best, count)
         for index in range(start, len(self._cycles)):
             self._steps += 1
-            if self._best >= bound or self._steps > MAX_STEPS:
+            if self._best >= bound or self._steps > self._max_steps:
                 return
             cycle = self._cycles[index]
             for copies in range(min(self._left[edge] for edge in cycle), 0, -1):

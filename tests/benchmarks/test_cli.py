@@ -53,6 +53,7 @@ def test_a_clear_no_is_exit_code_1(asks: tuple[str, ...]) -> None:
         (("plan", "l40s-8", "--gpus", "0"), "--gpus"),
         (("plan", "l40s-8", "--gpus", "2", "--free", "0,x"), "'x' is no GPU index"),
         (("plan", "l40s-8", "--gpus", "2", "--free", "0,8"), "the node has no GPU 8"),
+        (("plan", "l40s-8", "--gpus", "2", "--free", "3-1"), "'3-1' runs backwards"),
         (("plan", "l40s-8", "--gpus", "2", "--required-affinity", "near"), "near"),
         (("show", "no-such-machine"), "no-such-machine: no such file"),
     ],
@@ -99,6 +100,15 @@ def test_shows_the_value_for_a_simulated_node() -> None:
 def test_shows_a_picture() -> None:
     """`-o svg` is one SVG document."""
     assert bench("show", "dgx-2", "-o", "svg").stdout.startswith("<svg")
+
+
+def test_output_that_cannot_be_written_is_no_answer() -> None:
+    """A full disk is exit code 2, so that no script takes it for "does not fit"."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "benchmarks", "plan", "dgx-1v", "--gpus", "2"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert "cannot write the output" in done.stderr
 
 
 def test_reads_a_matrix_from_stdin() -> None:

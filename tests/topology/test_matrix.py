@@ -10,6 +10,7 @@ from hypothesis import given
 
 from tests.strategies.topologies import matrix_topologies, topologies
 from topology.catalog import MACHINES, machine
+from topology.errors import SourceError
 from topology.links import PciePath
 from topology.matrix import parse_matrix, print_matrix
 from topology.model import Gpu, Link, Nic, NodeTopology
@@ -23,8 +24,22 @@ def test_what_a_matrix_carries_survives(node: NodeTopology) -> None:
 
 @given(topologies(min_gpus=1))
 def test_printing_what_was_read_changes_nothing(node: NodeTopology) -> None:
-    """Whatever the node knows besides, its matrix is a fixed point, cell by cell."""
-    assert [list(row) for row in parse_matrix(print_matrix(node)).matrix] == [list(row) for row in node.matrix]
+    """Whatever a text said, what was made of it is a fixed point, cell by cell."""
+    read = parse_matrix(print_matrix(node))
+    assert parse_matrix(print_matrix(read)).matrix == read.matrix
+
+
+def test_cells_that_contradict_a_switch_promise_too_little() -> None:
+    """One pair that reads less than its GPUs' other pairs never makes a mesh of impossible width out of a switch box."""
+    text = print_matrix(machine("hgx-h100")).replace("NV18", "NV17", 1)
+    read = parse_matrix(text.replace("GPU1\tNV18", "GPU1\tNV17", 1))
+    assert [gpu.switch_links for gpu in read.gpus] == [17, 17, 18, 18, 18, 18, 18, 18]
+
+
+def test_a_count_that_no_gpu_has_is_refused() -> None:
+    """NVML knows at most 36 links."""
+    with pytest.raises(SourceError, match="no GPU has that many NVLinks"):
+        parse_matrix("\tGPU0\tGPU1\nGPU0\t X \tNV37\nGPU1\tNV37\t X \n")
 
 
 @pytest.mark.parametrize("name", MACHINES)

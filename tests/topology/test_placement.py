@@ -10,7 +10,7 @@ import pytest
 
 from topology.catalog import MACHINES, machine
 from topology.links import Affinity, PciePath
-from topology.model import Gpu, Nic, NodeTopology
+from topology.model import Gpu, Link, Nic, NodeTopology
 from topology.placement import Placement, Reason, Rejection, TopologyClass, TopologyClasses, plan
 from topology.request import Communication, GpuRequest, NicAffinity
 from topology.rings import members_of
@@ -207,3 +207,28 @@ def test_more_free_gpus_are_worth_more(name: str) -> None:
     compiled = TopologyClass(machine(name))
     worth = [compiled.value((1 << count) - 1) for count in range(len(machine(name)) + 1)]
     assert worth == sorted(worth) and worth[0] == 0
+
+
+def test_a_forged_mesh_costs_a_bounded_search() -> None:
+    """Sixteen GPUs, two links between any two: no machine is like that, and its plan must not stop the process."""
+    gpus = tuple(Gpu(i, f"u{i}", "x", memory_bytes=2**34 + i) for i in range(16))
+    mesh = NodeTopology(gpus, tuple(Link(a, b, nvlinks=2) for a, b in combinations(range(16), 2)))
+    assert isinstance(plan(TopologyClass(mesh), 0xFFFF, heavy(3)), Placement)
+
+
+def test_many_gpus_without_any_two_alike_cost_a_bounded_search() -> None:
+    """Sixty-four GPUs have four thousand million sets of eight; a few that grow from each GPU are looked at."""
+    node = NodeTopology(tuple(Gpu(i, f"u{i}", "x", memory_bytes=2**34 + i) for i in range(64)))
+    assert isinstance(plan(TopologyClass(node), (1 << 64) - 1, heavy(8)), Placement)
+
+
+def test_remembered_plans_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users can write as many different wishes as they like."""
+    monkeypatch.setattr("topology.placement.MAX_PLANS", 10)
+    compiled = TopologyClass(machine("t4-4"))
+    first = plan(compiled, 0b1111, heavy(2, min_bandwidth_gb_per_s=0.5))
+    for wish in range(20):
+        plan(compiled, 0b1111, heavy(2, min_bandwidth_gb_per_s=1.0 + wish / 100))
+    again = plan(compiled, 0b1111, heavy(2, min_bandwidth_gb_per_s=0.5))
+    assert again == first
+    assert again is not first
