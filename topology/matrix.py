@@ -97,18 +97,21 @@ def _switch_links(nvlinks: Mapping[Pair, int], max_nvlinks: int) -> dict[int, in
 
     A GPU cannot have more links than its generation has. Where the cells of one sum up to more, they count the same links
     again and again: these go to a switch, and so do those of all GPUs that it reaches. Through a switch a pair reads the
-    smaller of both GPUs' links, so each has as many as its largest cell; where the cells contradict that, as its smallest,
-    which promises too little rather than too much. A slice of two GPUs, or one whose sum stays in bounds, looks like a mesh
-    and is taken for one.
+    smaller of both GPUs' links, so each has as many as its largest cell. Where the cells contradict that, they stay direct
+    links as long as any GPU could have so many; else each has as many as its smallest cell, which is too little rather than
+    too much. A slice of two GPUs, or one whose sum stays in bounds, looks like a mesh and is taken for one.
     """
     switched: dict[int, int] = {}
     for island in _islands(nvlinks):
         cells = {pair: count for pair, count in nvlinks.items() if pair[0] in island}
         per_gpu = {gpu: [count for pair, count in cells.items() if gpu in pair] for gpu in island}
         links = {gpu: max(counts) for gpu, counts in per_gpu.items()}
-        if len(island) > 2 and any(sum(counts) > max_nvlinks for counts in per_gpu.values()):
-            agree = all(count == min(links[a], links[b]) for (a, b), count in cells.items())
-            switched |= links if agree else {gpu: min(counts) for gpu, counts in per_gpu.items()}
+        most = max(sum(counts) for counts in per_gpu.values())
+        if len(island) > 2 and most > max_nvlinks:
+            if all(count == min(links[a], links[b]) for (a, b), count in cells.items()):
+                switched |= links
+            elif most > MAX_NVLINKS:
+                switched |= {gpu: min(counts) for gpu, counts in per_gpu.items()}
     return switched
 
 
