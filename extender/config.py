@@ -211,7 +211,9 @@ class ExtenderConfiguration(_Section):
     @model_validator(mode="after")
     def _is_guarded(self) -> ExtenderConfiguration:
         if self.tls.cert_file is None and not self.listen.is_private:
-            raise ValueError("listen.host is not a loopback address, which takes tls.certFile, keyFile and clientCaFile")
+            raise ValueError(
+                "listen.host is not a loopback address, which takes tls.certFile, keyFile and clientCaFile"
+            )
         return self
 
     def to_yaml(self) -> str:

@@ -48,7 +48,7 @@ def outcome(api: Api, request: Request) -> str:
 
 def create_pod(annotations: Mapping[str, str] | None = None, gpus: int = 0, **spec: object) -> Request:
     """Create a pod in the default namespace."""
-    body = pod("new", gpus, annotations, **spec)
+    body = pod("new", gpus, annotations, None, **spec)
     return lambda api: api.post(PODS, body, dryRun="All")
 
 
