@@ -1,6 +1,7 @@
 """What the chart makes of values: it renders what was asked for, or refuses with advice."""
 
 import re
+from typing import Any
 
 import pytest
 import yaml
@@ -62,6 +63,70 @@ def test_single_replica_needs_no_disruption_budget() -> None:
     assert "PodDisruptionBudget" not in render("scheduler.replicas=1")
 
 
+SERVICE = (
+    "extender.service.enabled=true",
+    "extender.service.serverSecret=server",
+    "extender.service.clientSecret=client",
+)
+
+
+def test_service_form_speaks_nothing_but_mutual_tls() -> None:
+    """kube-scheduler verifies a CA and shows a certificate, the extender asks for one, and nobody is called in the plain."""
+    rendered = render(*SERVICE)
+    (extender,) = configuration(rendered, "scheduler.yaml")["extenders"]
+    assert extender["urlPrefix"] == "https://gputopo-extender.gputopo-system.svc:8888/v1/extender"
+    assert extender["enableHTTPS"] and extender["tlsConfig"]["insecure"] is False
+    assert all(extender["tlsConfig"][file] for file in ("caFile", "certFile", "keyFile"))
+    assert configuration(rendered, "extender.yaml")["tls"].keys() == {"certFile", "keyFile", "clientCaFile"}
+    assert "http://" not in rendered
+
+
+def test_service_form_gives_the_extender_an_account_of_its_own() -> None:
+    """Its rights are not kube-scheduler's, and the policies know it by that account only."""
+    objects = list(yaml.safe_load_all(render(*SERVICE)))
+    (binding,) = (found for found in objects if (found["kind"], found["metadata"]["name"]) == EXTENDERS_BINDING)
+    assert [subject["name"] for subject in binding["subjects"]] == ["gputopo-extender"]
+    policies = yaml.safe_dump_all(found for found in objects if found["kind"] == "ValidatingAdmissionPolicy")
+    assert "gputopo-system:gputopo-extender'" in policies and "gputopo-system:gputopo-scheduler'" not in policies
+
+
+def test_service_form_keeps_to_the_restricted_standard() -> None:
+    """Both deployments, as in the other form; the only further volumes are the certificates."""
+    deployments = [found for found in yaml.safe_load_all(render(*SERVICE)) if found["kind"] == "Deployment"]
+    assert [len(found["spec"]["template"]["spec"]["containers"]) for found in deployments] == [1, 1]
+    for spec in (found["spec"]["template"]["spec"] for found in deployments):
+        assert "initContainers" not in spec
+        assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["fsGroup"] == 65532
+        assert [volume.keys() - {"name"} for volume in spec["volumes"]] == [{"configMap"}, {"secret"}]
+        assert spec["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+EXTENDERS_BINDING = ("ClusterRoleBinding", "gputopo-extender")
+
+
+def configuration(rendered: str, file: str) -> dict[str, Any]:
+    """Return what is in one file of the scheduler's ConfigMap."""
+    (text,) = (found["data"][file] for found in yaml.safe_load_all(rendered) if file in found.get("data", ()))
+    settings: dict[str, Any] = yaml.safe_load(text)
+    return settings
+
+
+def test_policies_can_be_left_out() -> None:
+    """All of them, or the one that restrains how pods are created."""
+    assert "ValidatingAdmissionPolicy" not in render("policies.enabled=false")
+    rendered = render("policies.gpuPodsNeedAScheduler=false")
+    assert "gputopo-scheduled-pods" not in rendered and "gputopo-pod-allocations" in rendered
+
+
+def test_policies_speak_of_the_resource_and_the_users_that_are_configured() -> None:
+    """As CEL that the API server can read."""
+    names = ("gpuResource=amd.com/gpu", "policies.mayNameNodes={validator}", "policies.extenderUsers={mine}")
+    rendered = render(*names)
+    assert "'amd.com/gpu' in container" in rendered
+    assert "request.userInfo.username in ['validator']" in rendered
+    assert "['system:serviceaccount:gputopo-system:gputopo-scheduler', 'mine']" in rendered
+
+
 def test_notes_print_the_stanza_of_the_configuration() -> None:
     """What a scheduler of one's own needs is word for word what ours has."""
     said = helm("install", "gputopo", CHART, "-n", "x", "--dry-run=client", "--set", "image.repository=gputopo")
@@ -80,6 +145,9 @@ def test_notes_print_the_stanza_of_the_configuration() -> None:
         ("scheduler.httpTimeoutSeconds=2", "minimum: got 2, want 5"),
         ("extender.bindDeadlineSeconds=5", "must be longer than extender.bindDeadlineSeconds"),
         ("extender.config.listen.host=0.0.0.0", "/extender/config/listen"),
+        ("extender.config.tls.certFile=x", "/extender/config/tls"),
+        ("extender.service.enabled=true", "without certificates on both sides"),
+        ("policies.exemptGroups={it's}", "does not match pattern"),
         ("agent.privileged=true", "additional properties 'privileged' not allowed"),
     ],
 )

@@ -57,10 +57,63 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* The account that the extender has: its own, or the one of the pod that it shares with kube-scheduler. */}}
+{{- define "gputopo.extenderAccount" -}}
+{{ include "gputopo.fullname" . }}-{{ .Values.extender.service.enabled | ternary "extender" "scheduler" }}
+{{- end -}}
+
+{{/* The extender's container, but for what makes it a sidecar. */}}
+{{- define "gputopo.extenderContainer" -}}
+name: extender
+image: {{ include "gputopo.image" (list .Values.image .Chart.AppVersion) }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+command: [gputopo-extender]
+args:
+  - --config=/etc/gputopo/extender.yaml
+  - --set=health.host="$(POD_IP)"
+  {{- if .Values.extender.service.enabled }}
+  - --set=listen.host="$(POD_IP)"
+  {{- end }}
+env:
+  - name: POD_IP
+    valueFrom: {fieldRef: {fieldPath: status.podIP}}
+ports:
+  - {name: extender-health, containerPort: {{ .Values.extender.healthPort }}}
+  {{- if .Values.extender.service.enabled }}
+  - {name: extender, containerPort: {{ .Values.extender.port }}}
+  {{- end }}
+startupProbe:
+  httpGet: {path: /readyz, port: extender-health}
+  periodSeconds: 1
+  failureThreshold: 300
+readinessProbe:
+  httpGet: {path: /readyz, port: extender-health}
+livenessProbe:
+  httpGet: {path: /livez, port: extender-health}
+securityContext: {{- include "gputopo.securityContext" . | nindent 2 }}
+resources: {{- toYaml .Values.extender.resources | nindent 2 }}
+volumeMounts:
+  - {name: config, mountPath: /etc/gputopo, readOnly: true}
+  {{- if .Values.extender.service.enabled }}
+  - {name: tls, mountPath: /etc/gputopo-tls, readOnly: true}
+  {{- end }}
+{{- end -}}
+
 {{/* How kube-scheduler calls the extender; also printed in the notes, for schedulers of your own. */}}
 {{- define "gputopo.extenders" -}}
 extenders:
+  {{- if .Values.extender.service.enabled }}
+  - urlPrefix: https://{{ include "gputopo.fullname" . }}-extender.{{ .Release.Namespace }}.svc:{{ .Values.extender.port }}/v1/extender
+    enableHTTPS: true
+    # Without a CA here kube-scheduler would verify nothing, and not say so.
+    tlsConfig:
+      insecure: false
+      caFile: /etc/gputopo-tls/ca.crt
+      certFile: /etc/gputopo-tls/tls.crt
+      keyFile: /etc/gputopo-tls/tls.key
+  {{- else }}
   - urlPrefix: http://127.0.0.1:{{ .Values.extender.port }}/v1/extender
+  {{- end }}
     filterVerb: filter
     prioritizeVerb: prioritize
     bindVerb: bind

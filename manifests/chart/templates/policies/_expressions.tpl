@@ -4,7 +4,7 @@ request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ 
 {{- end -}}
 
 {{- define "gputopo.isExtender" -}}
-{{- $own := printf "system:serviceaccount:%s:%s-scheduler" .Release.Namespace (include "gputopo.fullname" .) -}}
+{{- $own := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "gputopo.extenderAccount" .) -}}
 request.userInfo.username in {{ include "gputopo.names" (prepend .Values.policies.extenderUsers $own) }}
 {{- end -}}
 
