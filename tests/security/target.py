@@ -66,11 +66,12 @@ class Target:
 
 @asynccontextmanager
 async def target(
-    folder: Path, *nodes: SimulatedNode, settings: Mapping[str, Any] | None = None, url: str = "http://127.0.0.1:{}"
+    folder: Path, *nodes: SimulatedNode, settings: Mapping[str, Any] | None = None, token: str = ""
 ) -> AsyncIterator[Target]:
-    """Run an extender for a cluster of these nodes; `settings` replace sections of its configuration."""
+    """Run an extender for a cluster of these nodes, with a token; `settings` replace sections of its configuration."""
     async with ApiServer(Store()) as server, ApiClient(server.url) as api:
         write_kubeconfig(folder / "kubeconfig", server.url)
+        add_token(folder / "kubeconfig", token)
         await join(api, nodes)
         port, health_port = free_port(), free_port()
         document = {
@@ -88,11 +89,18 @@ async def target(
             )
         try:
             await eventually(lambda: is_ready(f"http://127.0.0.1:{health_port}", process), 60)
-            yield Target(url.format(port), process.pid, folder, api)
+            yield Target(f"http://127.0.0.1:{port}", process.pid, folder, api)
         finally:
             if process.returncode is None:
                 process.terminate()
             await process.wait()
+
+
+def add_token(kubeconfig: Path, token: str) -> None:
+    """Let whoever uses a kubeconfig say a token with each request."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token}
+    kubeconfig.write_text(yaml.safe_dump(document))
 
 
 async def is_ready(url: str, process: asyncio.subprocess.Process) -> bool:
