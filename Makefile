@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-cluster cluster lint verify pictures manifests bench clean
+.PHONY: help venv lock demo test test-fast test-cluster cluster lint verify pictures manifests bench audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,15 @@ pictures: venv ## Draw the pictures of the documentation anew
 
 bench: venv ## Print the first performance figures
 	$(BIN)/gputopo-bench latency -o text
+
+AUDIT := $(BIN)/uv tool run --from pip-audit==2.10.1 pip-audit --strict --disable-pip --require-hashes
+SBOM := $(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible
+
+audit: venv ## Look for known vulnerabilities of all that is locked (asks pypi.org; CI does not depend on it)
+	$(AUDIT) -r requirements.lock || { echo "audit: vulnerable, or the vulnerability data of pypi.org is out of reach: see above"; exit 1; }
+
+sbom: venv ## Write reports/sbom.cdx.json: what the image consists of, with hashes
+	mkdir -p reports && $(SBOM) -o reports/sbom.cdx.json requirements-image.lock
 
 clean: ## Remove what the other targets made in this folder
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache reports
