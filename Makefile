@@ -64,8 +64,8 @@ bench: venv ## Print the first performance figures
 AUDIT := $(BIN)/uv tool run --from pip-audit==2.10.1 pip-audit --strict --disable-pip --require-hashes
 SBOM := $(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible
 
-audit: venv ## Look for known vulnerabilities of all that is locked (asks pypi.org; CI does not depend on it)
-	$(AUDIT) -r requirements.lock || { echo "audit: vulnerable, or the vulnerability data of pypi.org is out of reach: see above"; exit 1; }
+audit: venv ## Look for known vulnerabilities of all that is locked (asks the package index; CI does not depend on it)
+	$(AUDIT) -r requirements.lock || { echo "audit: vulnerable, or the vulnerability data of the package index is out of reach: see above"; exit 1; }
 
 sbom: venv ## Write reports/sbom.cdx.json: what the image consists of, with hashes
 	mkdir -p reports && $(SBOM) -o reports/sbom.cdx.json requirements-image.lock
