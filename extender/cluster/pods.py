@@ -88,12 +88,19 @@ def has_ended(pod: Pod) -> bool:
 def has_stopped(pod: Pod, *, node_ready: bool) -> bool:
     """Whether this version of the pod proves that none of its containers runs or will run again.
 
-    A final phase is a proof from a kubelet that is well (`node_ready`, when the phase was first seen), or with containers
-    that all report `terminated`: the kubelet waits for them, also before it removes a deleted pod (since Kubernetes 1.27).
+    A final phase is a proof with containers that all report `terminated`: the kubelet waits for them, also before it removes
+    a deleted pod (since Kubernetes 1.27). It is one, too, from a kubelet that is well (`node_ready`, when the phase was first
+    seen), unless a container is reported to run: whoever else ends the pods of a lost node leaves their last statuses as they
+    were, and what we know of the node may be older than what we know of the pod.
     Without a final phase neither is one: a container that crashed is terminated, too, and may run again while the status
     that says so is still under way; that the pod was deleted meanwhile does not make the old status true.
     """
-    return has_ended(pod) and (node_ready or _all_terminated(pod))
+    return has_ended(pod) and (_all_terminated(pod) or (node_ready and not _any_running(pod)))
+
+
+def _any_running(pod: Pod) -> bool:
+    statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
+    return any(status.state.running is not None for status in statuses)
 
 
 def _all_terminated(pod: Pod) -> bool:

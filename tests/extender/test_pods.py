@@ -65,7 +65,7 @@ def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
         (pod(phase="Running", deleting=True), False, False),
         (pod(phase="Running", deleting=True, terminated=True), False, False),
         (pod(phase="Succeeded"), True, False),
-        (pod(phase="Failed", terminated=False), True, False),
+        (pod(phase="Failed", terminated=False), False, False),
         (pod(phase="Failed", terminated=True), True, True),
     ],
 )

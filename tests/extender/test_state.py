@@ -253,7 +253,7 @@ class Views(RuleBasedStateMachine):
 
     @staticmethod
     def _stopped(facts: PodFacts) -> bool:
-        return facts.on is not None and facts.phase == "Failed"
+        return facts.on is not None and facts.phase == "Failed" and facts.terminated
 
     def _dead(self, owner: str, name: str) -> bool:
         facts = self.pods.get(owner)
