@@ -170,6 +170,15 @@ class Reconcile(_Section):
     """A claim of an unbound pod that nobody renewed for this long is fenced and dropped."""
 
 
+class Policies(_Section):
+    """The admission policies that keep everybody else from writing our annotations."""
+
+    required: bool = False
+    """Answer no verb unless they are known to be in force."""
+    look: Duration = 60.0
+    """How often that is tried; it costs a dry run."""
+
+
 class Limits(_Section):
     """What a caller may cost."""
 
@@ -205,6 +214,7 @@ class ExtenderConfiguration(_Section):
     scheduling: Scheduling = Scheduling()
     watch: Watch = Watch()
     reconcile: Reconcile = Reconcile()
+    policies: Policies = Policies()
     limits: Limits = Limits()
     log: Log = Log()
 

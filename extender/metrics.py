@@ -77,6 +77,7 @@ GAUGES: Final = {
     "pods_waiting": "Those of them that are not bound.",
     "watch_silence_seconds": "Since the API server was last heard, on the quieter of the two watches.",
     "events_dropped": "Events that were not posted.",
+    "policies_in_force": "Whether admission policies keep others from forging our annotations; absent until it is known.",
 }
 
 

@@ -27,6 +27,7 @@ from extender.clock import Clock, Instant
 from extender.cluster.objects import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
+from extender.guard import Guard
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
@@ -66,6 +67,8 @@ class Extender:
         self.metrics.watch(self.figures)
         self._api = api
         self._events = events.EventRecorder(api.send)
+        self.guard = Guard(api.send, self.state.nodes)
+        """Looks at the admission policies when somebody lets it."""
         self._attention = Attention(orphan_seconds=config.reconcile.orphan_after)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._reflectors = self._watches()
@@ -128,13 +131,20 @@ class Extender:
             self._tell(target, outcome)
         return outcome
 
+    def closed(self) -> str | None:
+        """Return why no verb is answered now."""
+        if not self.state.synced:
+            return "the cluster has not been listed yet"
+        return self._unguarded() if self.config.policies.required else None
+
     def life(self) -> dict[str, str | None]:
         """Return every task, and what it died of; a dead one is cured by a restart only."""
         return {name: _cause_of_death(task) for name, task in self._tasks.items()}
 
     def readiness(self) -> dict[str, str | None]:
         """Return every condition for being asked, and what is missing."""
-        return {f"{reflector.name}-watch": self._complaint(reflector) for reflector in self._reflectors}
+        checks = {f"{reflector.name}-watch": self._complaint(reflector) for reflector in self._reflectors}
+        return checks | ({"policies": self._unguarded()} if self.config.policies.required else {})
 
     def figures(self) -> Figures:
         """Return the gauges as they are now; linear in nodes, a few milliseconds for thousands."""
@@ -153,7 +163,11 @@ class Extender:
             "pods_waiting": sum(pod.node is None for pod in state.pods),
             "watch_silence_seconds": max(clock.time() - reflector.heard_at for reflector in self._reflectors),
             "events_dropped": self._events.dropped,
+            **({} if self.guard.in_force is None else {"policies_in_force": self.guard.in_force}),
         }
+
+    def _unguarded(self) -> str | None:
+        return None if self.guard.in_force else "the admission policies are not known to be in force"
 
     def _watches(self) -> tuple[Reflector[Node], Reflector[Pod]]:
         watch = self.config.watch

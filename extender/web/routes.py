@@ -70,8 +70,8 @@ def _endpoint(
     async def endpoint(request: Request) -> Response:
         extender: Extender = request.app.state.extender
         started = time.perf_counter()
-        if not extender.state.synced:
-            return _complaint(503, "the cluster has not been listed yet")
+        if why := extender.closed():
+            return _complaint(503, why)
         try:
             async with line.admitted(request) as body:
                 answer = await call(extender, decode(body))

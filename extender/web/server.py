@@ -44,7 +44,7 @@ async def serve(
             urls = [listener.url for listener in listeners]
             log.info("listening", urls=" ".join(urls), config=config.digest)
             listening(urls)
-            background = [extender.failure(), _settle(extender)]
+            background = [extender.failure(), _settle(extender), extender.guard.follow(config.policies.look)]
             if identity is not None:
                 background.append(identity.follow(config.tls.reload))
             await _run(listeners, background, stop)

@@ -1,0 +1,86 @@
+"""SEC7: without the admission policies the extender says so, and answers nobody if it was told to insist on them."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from benchmarks.fleet import SimulatedNode, node_object
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.extender_process import ExtenderProcess
+from tests.cluster.installation import Installation
+from tests.cluster.objects import NODES
+from tests.cluster.polling import eventually
+from tests.cluster.sweep import sweep
+from tests.manifests.rendered import NAMESPACE
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+CALL = json.dumps(
+    {"Pod": {"metadata": {"name": "p", "namespace": "default", "uid": "u"}}, "NodeNames": ["h100"]}
+).encode()
+
+
+@pytest.fixture
+def bare(installation: Installation) -> Iterator[Installation]:
+    """Lend the installed control plane, with a node and without what binds the policies."""
+    plane = installation.plane
+    plane.admin.post(NODES, node_object(SimulatedNode("h100", "hgx-h100")))
+    plane.admin.delete(BINDINGS)
+    try:
+        yield installation
+    finally:
+        put_in_force(plane)
+        sweep(plane.admin, keep=[NAMESPACE])
+
+
+def put_in_force(plane: ControlPlane) -> None:
+    """Bind every policy that is not bound."""
+    bound = {found["metadata"]["name"] for found in plane.admin.list(BINDINGS)}
+    for name in {found["metadata"]["name"] for found in plane.admin.list(POLICIES)} - bound:
+        spec = {"policyName": name, "validationActions": ["Deny"]}
+        plane.admin.post(BINDINGS, {"metadata": {"name": name}, "spec": spec})
+
+
+@contextmanager
+def running(extender: ExtenderProcess) -> Iterator[ExtenderProcess]:
+    extender.start()
+    try:
+        yield extender
+    finally:
+        extender.stop()
+
+
+def read(url: str, body: bytes | None = None) -> tuple[int, str]:
+    """Return status and text of a page, or of the answer to a call; 0 while nobody listens."""
+    try:
+        with urllib.request.urlopen(url, body, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except urllib.error.URLError:
+        return 0, ""
+
+
+def test_sec7_extender_warns_and_counts(bare: Installation) -> None:
+    """It goes on working, with a warning and a metric of 0, which becomes 1 when the policies come."""
+    with running(bare.extender({"policies": {"look": "1s"}})) as extender:
+        eventually(lambda: "gputopo_policies_in_force 0.0" in read(f"{extender.url}/metrics")[1])
+        assert "whoever may patch nodes or pods can forge our records" in extender.log.read_text()
+        assert read(f"{extender.url}/readyz")[0] == 200
+        assert read(f"{extender.url}/v1/extender/filter", CALL)[0] == 200
+        put_in_force(bare.plane)
+        eventually(lambda: "gputopo_policies_in_force 1.0" in read(f"{extender.url}/metrics")[1])
+
+
+def test_sec7_extender_that_insists_answers_nobody(bare: Installation) -> None:
+    """Not ready and 503, until the policies are in force."""
+    with running(bare.extender({"policies": {"look": "1s", "required": True}})) as extender:
+        eventually(lambda: "[-]policies failed" in read(f"{extender.url}/readyz")[1])
+        assert read(f"{extender.url}/v1/extender/filter", CALL)[0] == 503
+        put_in_force(bare.plane)
+        eventually(lambda: read(f"{extender.url}/readyz")[0] == 200)
+        assert read(f"{extender.url}/v1/extender/filter", CALL)[0] == 200
