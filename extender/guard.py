@@ -18,7 +18,7 @@ from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import FIELD_MANAGER, Request
 from topology import keys
 
-UNTIL_KNOWN_SECONDS = 5.0
+UNTIL_KNOWN_SECONDS = 1.0
 
 Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
 

@@ -2,7 +2,7 @@
 
 Whatever is to be said about a pod or a node is said with 200, because kube-scheduler takes any other status for a broken
 extender. Other statuses are for callers that are broken themselves (400, 413) or too many (429), and for us while we know too
-little (503).
+little (503). A web page in the browser of someone who forwards our port could call us, too, which browsers own up to by `Origin`.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ def _endpoint(
     async def endpoint(request: Request) -> Response:
         extender: Extender = request.app.state.extender
         started = time.perf_counter()
+        if "origin" in request.headers:
+            return _complaint(403, "not for browsers")
         if why := extender.closed():
             return _complaint(503, why)
         try:

@@ -126,6 +126,15 @@ async def test_a_malformed_body_is_400_with_a_reason(tmp_path: Path, verb: str) 
         assert "Expected `" in answer["error"]
 
 
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
+async def test_a_browser_may_not_call_the_verbs(tmp_path: Path, verb: str) -> None:
+    """A page can post to a forwarded port, and cannot hide where it comes from."""
+    async with serving(tmp_path) as extender:
+        url, headers = f"{extender.url}/v1/extender/{verb}", {"Origin": "https://example.com"}
+        async with extender.session.post(url, data="{}", headers=headers) as response:
+            assert response.status == 403
+
+
 async def test_answers_have_a_length_and_keep_the_connection(tmp_path: Path) -> None:
     """Chunked answers cost kube-scheduler its connection."""
     async with serving(tmp_path, WHOLE) as extender:
