@@ -54,7 +54,9 @@ class Guard:
             if in_force:
                 log.info("admission policies are in force")
             else:
-                log.warning("admission policies are not in force: whoever may patch nodes or pods can forge our records")
+                log.warning(
+                    "admission policies are not in force: whoever may patch nodes or pods can forge our records"
+                )
 
 
 def forbidden_write(node: str) -> Request:
