@@ -140,4 +140,7 @@ class Listener(uvicorn.Server):
 def bound(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to an address of ours; raises `OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    opened = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    # Connections inherit it. An answer is written in two pieces, and the second must not wait for the first to be acknowledged.
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
