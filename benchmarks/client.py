@@ -41,6 +41,8 @@ class Answer:
 
     code: int
     body: Json
+    retry_after_seconds: int | None = None
+    """What a busy server asked for."""
 
     def ok(self) -> Json:
         """Return the document, or raise `RequestRefused` unless the code is 2xx."""
@@ -95,7 +97,9 @@ class ApiClient:
         async with self._session.request(
             method, self._url + path, params=query, data=content, headers=headers
         ) as response:
-            return Answer(response.status, msgspec.json.decode(await response.read()))
+            pause = response.headers.get("Retry-After")
+            body = await response.read() if response.content_type == "application/json" else b"{}"
+            return Answer(response.status, msgspec.json.decode(body), int(pause) if pause else None)
 
     async def watch(self, path: str, **query: str) -> AsyncGenerator[tuple[str, Json], None]:
         """Yield (type, object) as the server tells them, until it ends the stream; ERROR is an event like any other."""
