@@ -70,6 +70,35 @@ class Kubernetes(_Section):
     request_timeout: Duration = 10.0
 
 
+class Kubelet(_Section):
+    """Where this node's kubelet is met; all of these are folders and files of the host."""
+
+    device_plugins: Path = Path("/var/lib/kubelet/device-plugins")
+    """The folder with `kubelet.sock`; a device plugin's own socket stands beside it."""
+    pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    config_file: Path = Path("/var/lib/kubelet/config.yaml")
+    """Read for its topology manager policy where it is there; nothing depends on it."""
+    interval: Duration = 1.0
+    """Between two looks at what containers hold."""
+
+
+class Enforce(_Section):
+    """How the agent's own device plugin hands out GPUs; only in mode `enforce`."""
+
+    state: Path = Path("/var/lib/gputopo")
+    """Folder for the journal and the lock that keeps a second agent of this node out."""
+    mismatch: Literal["adopt", "refuse"] = "adopt"
+    """What to do when the planned GPUs cannot be had, for pods that do not say."""
+    deadline: Duration = 0.4
+    """For one answer to the kubelet, which does nothing else meanwhile."""
+    env: bool = True
+    """Whether `NVIDIA_VISIBLE_DEVICES` names the GPUs, for NVIDIA's container runtime."""
+    cdi: Literal["auto", "always", "never"] = "auto"
+    """Whether the container runtime gets CDI names; `auto`: when its specs have them for all GPUs."""
+    cdi_folder: Path = Path("/var/run/cdi")
+    cdi_kind: str = Field(default="nvidia.com/gpu", pattern=r"^[a-z0-9.-]+/[a-z0-9_.-]+$")
+
+
 class Health(_Section):
     """Where /livez, /readyz and /metrics are served."""
 
@@ -91,9 +120,15 @@ class AgentConfiguration(_Section):
     api_version: Literal["config.gputopo.dev/v1alpha1"] = API_VERSION
     kind: Literal["AgentConfiguration"] = KIND
     node_name: str | None = Field(default=None, min_length=1, max_length=253)
+    mode: Literal["observe", "enforce"] = "observe"
+    """`observe`: another device plugin hands out the GPUs, and the agent tells what it did. `enforce`: the agent is it."""
+    resource: str = Field(default="nvidia.com/gpu", pattern=r"^[a-z0-9.-]{1,253}/[A-Za-z0-9_.-]{1,63}$")
+    """The extended resource that stands for whole GPUs."""
     discovery: Discovery = Discovery()
     publish: Publish = Publish()
     kubernetes: Kubernetes = Kubernetes()
+    kubelet: Kubelet = Kubelet()
+    enforce: Enforce = Enforce()
     health: Health = Health()
     log: Log = Log()
 

@@ -20,7 +20,7 @@ from topology.errors import PayloadError
 from topology.links import PciePath
 from topology.model import MAX_GPUS, MAX_NICS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
 from topology.payload import Count, Schema, Text, Uuid, read, write
-from topology.status import GpuStatus, LinkFault, NodeStatus
+from topology.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
 
 Index = Annotated[int, Field(ge=0, le=1023)]
 NumaNode = Annotated[int, Field(ge=0, le=4095)]
@@ -318,12 +318,20 @@ class _LinkFault(Schema):
     reason: Text
 
 
+class _DevicePlugin(Schema):
+    mode: Literal["observe", "enforce"]
+    ready: bool
+    session: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,64}$")] = ""
+    reasons: Annotated[list[Text], Field(max_length=16)] = Field(default_factory=list)
+
+
 class _Status(Schema):
     generation: Count
     every_gpu: _StatusTraits = _StatusTraits()
     gpus: dict[Uuid, _GpuStatus] = Field(default_factory=dict, max_length=MAX_GPUS)
     link_faults: list[_LinkFault] = Field(default_factory=list)
     reasons: list[Text] = Field(default_factory=list)
+    device_plugin: _DevicePlugin | None = None
 
 
 def encode_status(status: NodeStatus) -> str:
@@ -351,6 +359,10 @@ def encode_status(status: NodeStatus) -> str:
         payload["link_faults"] = [{"gpu": f.gpu, "link": f.link, "reason": f.reason} for f in faults]
     if status.reasons:
         payload["reasons"] = list(status.reasons)
+    if plugin := status.device_plugin:
+        payload["device_plugin"] = {"mode": plugin.mode.value, "ready": plugin.ready} | _known(
+            {"session": plugin.session or None, "reasons": list(plugin.reasons) or None}
+        )
     return write(_Status, payload)
 
 
@@ -366,4 +378,9 @@ def decode_status(text: str | bytes) -> NodeStatus:
         ),
         link_faults=tuple(LinkFault(fault.gpu, fault.link, fault.reason) for fault in payload.link_faults),
         reasons=tuple(payload.reasons),
+        device_plugin=_decode_device_plugin(payload.device_plugin) if payload.device_plugin else None,
     )
+
+
+def _decode_device_plugin(said: _DevicePlugin) -> DevicePluginStatus:
+    return DevicePluginStatus(Mode(said.mode), said.ready, said.session, tuple(said.reasons))

@@ -6,7 +6,7 @@ Canonical order is by GPU UUID (containers by name), so that equal records are e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
@@ -31,6 +31,8 @@ class Claim:
     container: str
     resource_version: str
     """The pod's when the claim was made; the Binding commits only while it still holds."""
+    exact: bool = False
+    """The container gets this GPU or does not start: the pod's `device-mismatch` is `refuse`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,14 @@ class Observed:
     """Which container really holds which GPU."""
 
     gpus: Mapping[str, Holder]
-    """GPU UUID → holder; a GPU that is not here is held by no container."""
+    """GPU UUID → holder; a GPU that is not here is held by no container, except perhaps by an ordinary init container."""
+    generation: int = 0
+    """Of the status that the look was made for, after the write before had ended; 0 when that is not told.
+
+    While it stays behind the status, the agent writes without having been able to look.
+    """
+    strangers: Mapping[str, int] = field(default_factory=dict)
+    """GPU UUID → compute processes on a GPU that no container holds."""
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
@@ -106,6 +115,7 @@ class _Claim(_Holder):
     gpu: Uuid
     uid: Uuid
     resource_version: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,64}$")] = ""
+    exact: bool = False
 
 
 class _Ledger(Schema):
@@ -132,6 +142,10 @@ class _Placement(Schema):
 
 class _Observed(Schema):
     gpus: Annotated[dict[Uuid, _Holder], Field(max_length=MAX_GPUS)]
+    generation: Count = 0
+    strangers: Annotated[dict[Uuid, Annotated[int, Field(ge=1, le=2**20)]], Field(max_length=MAX_GPUS)] = Field(
+        default_factory=dict
+    )
 
 
 def encode_ledger(ledger: Ledger) -> str:
@@ -148,6 +162,7 @@ def encode_ledger(ledger: Ledger) -> str:
             "container": claim.container,
         }
         | ({"resource_version": claim.resource_version} if claim.resource_version else {})
+        | ({"exact": True} if claim.exact else {})
         for claim in sorted(ledger.claims, key=lambda claim: claim.gpu)
     ]
     return write(_Ledger, payload)
@@ -192,10 +207,16 @@ def encode_observed(observed: Observed) -> str:
         uuid: {"namespace": holder.namespace, "name": holder.name, "container": holder.container}
         for uuid, holder in sorted(observed.gpus.items())
     }
-    return write(_Observed, {"gpus": gpus})
+    payload: dict[str, Any] = {"gpus": gpus}
+    if observed.generation:
+        payload["generation"] = observed.generation
+    if observed.strangers:
+        payload["strangers"] = dict(sorted(observed.strangers.items()))
+    return write(_Observed, payload)
 
 
 def decode_observed(text: str | bytes) -> Observed:
     """Return the observation; raises `PayloadError`."""
     payload = read(_Observed, text)
-    return Observed({uuid: Holder(**holder.model_dump()) for uuid, holder in sorted(payload.gpus.items())})
+    gpus = {uuid: Holder(**holder.model_dump()) for uuid, holder in sorted(payload.gpus.items())}
+    return Observed(gpus, payload.generation, dict(sorted(payload.strangers.items())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,31 @@ class LinkFault:
     reason: str
 
 
+class Mode(StrEnum):
+    """Who hands a node's GPUs to containers."""
+
+    OBSERVE = "observe"
+    """Somebody else's device plugin; the agent tells what it did."""
+    ENFORCE = "enforce"
+    """The agent itself, as the ledger says."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePluginStatus:
+    """How the node's GPUs get into containers, and whether that works just now."""
+
+    mode: Mode
+    ready: bool
+    """In `enforce`: a pod bound now gets the planned GPUs; never bind to a node that says no.
+
+    In `observe`: a device plugin serves the resource, and what it hands out is seen.
+    """
+    session: str = ""
+    """Another one with each registration; containers that started under an older one are not affected."""
+    reasons: tuple[str, ...] = ()
+    """Why it is not ready, or what to watch though it is: `another device plugin serves nvidia.com/gpu`."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
     """The status of all GPUs of one node."""
@@ -39,6 +65,8 @@ class NodeStatus:
     link_faults: tuple[LinkFault, ...] = ()
     reasons: tuple[str, ...] = ()
     """What is wrong with this report as a whole: `topology too large, the old one stands`."""
+    device_plugin: DevicePluginStatus | None = None
+    """`None` from an agent that has not looked at its kubelet."""
 
     @property
     def unhealthy(self) -> frozenset[str]:

@@ -43,8 +43,10 @@ class KnownNode:
     @property
     def report(self) -> Report:
         """The agent's newest report."""
-        status = self.payloads.status.value
-        return Report(self.payloads.observed.value, status.generation if status else 0)
+        status, observed = self.payloads.status.value, self.payloads.observed.value
+        if observed and observed.generation:  # the look counts, not a write for which the agent could not look
+            return Report(observed, observed.generation)
+        return Report(observed, status.generation if status else 0)
 
 
 class NodeCache:

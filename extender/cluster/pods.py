@@ -74,8 +74,9 @@ def claims_for(pod: Pod, containers: Mapping[str, tuple[str, ...]]) -> tuple[Cla
     """
     metadata = pod.metadata
     owners = {gpu: container for container, gpus in containers.items() for gpu in gpus}
+    exact = (metadata.annotations or {}).get(keys.DEVICE_MISMATCH) == "refuse"
     return tuple(
-        Claim(gpu, metadata.uid, metadata.namespace, metadata.name, owners[gpu], metadata.resource_version)
+        Claim(gpu, metadata.uid, metadata.namespace, metadata.name, owners[gpu], metadata.resource_version, exact)
         for gpu in sorted(owners)
     )
 

@@ -39,6 +39,13 @@ def test_a_gpu_is_claimed_by_the_container_that_keeps_it() -> None:
     ]
 
 
+@pytest.mark.parametrize(("word", "exact"), [("refuse", True), ("adopt", False)])
+def test_a_claim_tells_the_node_whether_other_gpus_would_do(word: str, exact: bool) -> None:
+    """The node's agent may not read pods."""
+    (claim,) = claims_for(pod("p", wants={keys.DEVICE_MISMATCH: word}), {"main": ("g0",)})
+    assert claim.exact is exact
+
+
 def test_another_resource_can_be_meant() -> None:
     """Its name is configurable; GPUs of the usual name are somebody else's then."""
     assert read_gpu_pod(pod("p", 2), "example.com/gpu") is None

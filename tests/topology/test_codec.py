@@ -16,7 +16,7 @@ from topology.codec import decode_status, decode_topology, digest, encode_status
 from topology.errors import PayloadError
 from topology.links import PciePath
 from topology.model import Gpu, Link, Nic, NodeTopology
-from topology.status import GpuStatus, LinkFault, NodeStatus
+from topology.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
 
 BUDGET_BYTES = 4096
 EIGHT_GPU_MACHINES = [name for name in MACHINES if len(machine(name)) == 8]
@@ -195,6 +195,14 @@ def test_status_says_once_what_all_gpus_share(mode: bool | None) -> None:
     status = NodeStatus(1, tuple(GpuStatus(f"GPU-{index}", mig_enabled=mode) for index in range(8)))
     assert encode_status(status).count("mig_enabled") == (mode is not None)
     assert decode_status(encode_status(status)) == status
+
+
+def test_status_tells_who_hands_out_the_gpus() -> None:
+    """The mode, whether a pod may be bound now, and why not."""
+    plugin = DevicePluginStatus(Mode.ENFORCE, ready=False, session="4-2", reasons=("no kubelet socket",))
+    text = encode_status(NodeStatus(1, device_plugin=plugin))
+    assert '"device_plugin":{"mode":"enforce","ready":false,"session":"4-2","reasons":["no kubelet socket"]}' in text
+    assert decode_status(text).device_plugin == plugin
 
 
 def test_status_names_the_gpus_to_leave_alone() -> None:

@@ -118,3 +118,17 @@ def test_observation_has_the_published_form() -> None:
     text = encode_observed(observed)
     assert text.startswith('{"v":1,"gpus":{"GPU-a":{"namespace":"ml","name":"train-1","container":"main"},"GPU-b":')
     assert decode_observed(text) == observed
+
+
+def test_observation_says_for_which_write_it_looked_and_who_else_computes() -> None:
+    """Both only where there is something to say."""
+    observed = Observed({}, generation=7, strangers={"GPU-b": 2, "GPU-a": 1})
+    assert encode_observed(observed) == '{"v":1,"gpus":{},"generation":7,"strangers":{"GPU-a":1,"GPU-b":2}}'
+    assert decode_observed(encode_observed(observed)) == observed
+
+
+def test_claim_says_when_no_other_gpu_will_do() -> None:
+    """The node cannot read the pod, so its wish stands in the ledger."""
+    ledger = Ledger(1, (OTHER, replace(CLAIM, exact=True)))
+    assert encode_ledger(ledger).count('"exact":true') == 1
+    assert decode_ledger(encode_ledger(ledger)) == ledger
