@@ -9,7 +9,9 @@ import json
 import os
 import re
 import sys
+from dataclasses import asdict
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -170,6 +172,33 @@ def latency(
     )
 
 
+@app.command()
+def placement(
+    scenario: Annotated[str | None, typer.Option("--scenario", help="which experiment")] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="folder with the trace, as docs/benchmarks.md says")
+    ] = None,
+    workloads: Annotated[
+        str | None, typer.Option("--workloads", help="some of its workloads, with commas between")
+    ] = None,
+    policies: Annotated[str | None, typer.Option("--policies", help="some policies, with commas between")] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="runs of each cell, with random numbers of their own")
+    ] = 10,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="processes")] = os.cpu_count() or 1,
+    output: Annotated[ReportFormat, typer.Option("--output", "-o")] = ReportFormat.TEXT,
+) -> None:
+    """Place the same jobs by the product's decision and by its peers' rules, and measure what comes of it."""
+    from benchmarks.placement.command import BadExperiment, run_placement, summary
+    from benchmarks.placement.policies import UnknownPolicy
+
+    try:
+        rows = run_placement(scenario or "", trace, _words(workloads), _words(policies), seeds, jobs)
+    except (BadExperiment, UnknownPolicy) as wrong:
+        _fail(str(wrong))
+    _report(output, {"rows": [asdict(row) for row in rows], "machine": describe_machine()}, summary(rows))
+
+
 def main() -> None:
     """Run the command line; output that cannot be written is no answer, and so no exit code 1."""
     try:
@@ -178,6 +207,10 @@ def main() -> None:
     except (OSError, UnicodeEncodeError) as failed:
         sys.stderr.write(f"cannot write the output: {failed}\n")
         os._exit(2)  # a further attempt to flush would fail again
+
+
+def _words(listed: str | None) -> list[str]:
+    return [word.strip() for word in (listed or "").split(",") if word.strip()]
 
 
 def _load(source: str, gpu_model: str | None) -> NodeTopology:

@@ -1,0 +1,115 @@
+"""The simulated cluster: what is free on each node, GPU by GPU, and a journal of which node changed when.
+
+Policies read it and never write; only the engine takes and gives back. What a policy derives from a node it keeps up to date by
+reading the journal from where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.placement.jobs import WHOLE_GPU_MILLI, Pod
+from topology.model import NodeTopology
+from topology.rings import members_of
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A node as it was bought."""
+
+    name: str
+    topology: NodeTopology
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    model: str = ""
+    """Of its GPUs, in the trace's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """One pod's GPUs."""
+
+    node: int
+    gpus: tuple[int, ...]
+    """Positions, in ring order where the policy knows one."""
+    pod: Pod
+
+    @property
+    def mask(self) -> int:
+        """The GPUs as a bit mask."""
+        return sum(1 << position for position in self.gpus)
+
+
+class Node:
+    """What is free on one server now."""
+
+    __slots__ = ("cpu_milli", "free", "gpu_milli", "index", "memory_mib", "server")
+
+    def __init__(self, index: int, server: Server) -> None:
+        self.index = index
+        self.server = server
+        self.gpu_milli = [WHOLE_GPU_MILLI] * len(server.topology)
+        self.free = (1 << len(server.topology)) - 1
+        """The GPUs of which nothing is taken, as a mask."""
+        self.cpu_milli = server.cpu_milli
+        self.memory_mib = server.memory_mib
+
+    def fits(self, pod: Pod) -> bool:
+        """Whether the pod could go here: what the stock scheduler and a device plugin count."""
+        return (
+            self.free.bit_count() >= pod.gpus
+            if pod.gpu_milli == WHOLE_GPU_MILLI
+            else sum(milli >= pod.gpu_milli for milli in self.gpu_milli) >= pod.gpus
+        ) and self.fits_beside_gpus(pod)
+
+    def fits_beside_gpus(self, pod: Pod) -> bool:
+        """Whether CPU, memory and GPU model suit the pod."""
+        return (
+            pod.cpu_milli <= self.cpu_milli
+            and pod.memory_mib <= self.memory_mib
+            and (not pod.models or self.server.model in pod.models)
+        )
+
+    @property
+    def free_positions(self) -> tuple[int, ...]:
+        """The wholly free GPUs."""
+        return members_of(self.free)
+
+    def _add(self, allotment: Allotment, sign: int) -> None:
+        self.cpu_milli += sign * allotment.pod.cpu_milli
+        self.memory_mib += sign * allotment.pod.memory_mib
+        for position in allotment.gpus:
+            left = self.gpu_milli[position] = self.gpu_milli[position] + sign * allotment.pod.gpu_milli
+            assert 0 <= left <= WHOLE_GPU_MILLI, f"GPU {position} of {self.server.name} would have {left} milli free"
+            if left == WHOLE_GPU_MILLI:
+                self.free |= 1 << position
+            else:
+                self.free &= ~(1 << position)
+
+
+class Cluster:
+    """All nodes."""
+
+    def __init__(self, servers: Sequence[Server]) -> None:
+        self.nodes = [Node(index, server) for index, server in enumerate(servers)]
+        self.gpus = sum(len(server.topology) for server in servers)
+        self.journal: list[int] = []
+        """The index of each node that changed, oldest first."""
+
+    def take(self, allotment: Allotment) -> None:
+        """Give the pod its GPUs, CPU and memory; more than is free is a defect of the policy."""
+        self._change(allotment, -1)
+
+    def give_back(self, allotment: Allotment) -> None:
+        """Undo `take`."""
+        self._change(allotment, 1)
+
+    def _change(self, allotment: Allotment, sign: int) -> None:
+        self.nodes[allotment.node]._add(allotment, sign)
+        self.journal.append(allotment.node)
+
+    @property
+    def free_gpu_milli(self) -> int:
+        """What is free of all GPUs together."""
+        return sum(sum(node.gpu_milli) for node in self.nodes)

@@ -1,0 +1,52 @@
+"""What arrives: jobs, each of one pod or of several that start together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topology.request import Communication
+
+WHOLE_GPU_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What one pod asks of one node."""
+
+    gpus: int
+    gpu_milli: int = WHOLE_GPU_MILLI
+    """Of each of its GPUs; less than 1000 shares one."""
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    models: tuple[str, ...] = ()
+    """Any of these GPU models will do; none named: any."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether it leaves part of its GPU to others."""
+        return self.gpus > 0 and self.gpu_milli < WHOLE_GPU_MILLI
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Pods that arrive, start and end together."""
+
+    number: int
+    arrival_s: float
+    service_s: float
+    """Run time on the best GPUs there are."""
+    pods: tuple[Pod, ...]
+    application: str = ""
+    """What it trains; decides how much of its time is communication."""
+    communication: Communication = Communication.HEAVY
+    """What its owner says of it to the scheduler."""
+    comm_share: float = 0.0
+    """Part of its time on the best GPUs that is communication."""
+    tenant: str = ""
+    minimal_utility: float = 0.0
+    """Amaral's lower bound on the utility of a placement, 0..1."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its pods."""
+        return sum(pod.gpus for pod in self.pods)

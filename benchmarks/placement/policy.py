@@ -1,0 +1,101 @@
+"""What a policy is, and the form that most peers have: one rule chooses the node, another the GPUs on it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cache
+from random import Random
+from typing import Protocol
+
+from benchmarks.placement.cluster import Allotment, Cluster, Node
+from benchmarks.placement.jobs import Job, Pod
+from topology.model import NodeTopology
+
+Placed = tuple[Allotment, ...]
+
+
+class Policy(Protocol):
+    """Says where a job goes now; it takes nothing itself."""
+
+    def place(self, job: Job) -> Placed | None:
+        """Return one allotment for each pod, or `None` when the job has to wait."""
+        ...
+
+
+PolicyFactory = Callable[[Cluster, Random], Policy]
+
+
+class PodByPod(ABC):
+    """A policy that knows no gangs: it places the pods of a job one after the other, all or none."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @abstractmethod
+    def choose(self, pod: Pod, job: Job) -> Allotment | None:
+        """Return the place of one pod."""
+
+    def place(self, job: Job) -> Placed | None:
+        """Place each pod beside those before it."""
+        if len(job.pods) == 1:
+            alone = self.choose(job.pods[0], job)
+            return None if alone is None else (alone,)
+        taken: list[Allotment] = []
+        try:
+            for pod in job.pods:
+                found = self.choose(pod, job)
+                if found is None:
+                    return None
+                self.cluster.take(found)
+                taken.append(found)
+            return tuple(taken)
+        finally:
+            for allotment in reversed(taken):
+                self.cluster.give_back(allotment)
+
+
+NodeScore = Callable[[Node, Pod], float]
+"""Higher is better."""
+GpuRule = Callable[[NodeTopology, int, int], tuple[int, ...]]
+"""(topology, mask of free GPUs, how many) → positions; a function of these three, so that it can be remembered."""
+
+
+class NodeThenGpus(PodByPod):
+    """The node with the highest score, equal ones by lot as kube-scheduler does it; then GPUs by a rule that sees no more.
+
+    A share goes to the fullest GPU that still has room, the lowest of equals: none of the rules for whole GPUs says more.
+    """
+
+    def __init__(self, cluster: Cluster, random: Random, score: NodeScore, gpu_rule: GpuRule) -> None:
+        super().__init__(cluster)
+        self._random = random
+        self._score = score
+        self._gpu_rule = cache(gpu_rule)
+
+    def choose(self, pod: Pod, job: Job) -> Allotment | None:
+        """Return the place of one pod; linear in the nodes."""
+        fitting = [node for node in self.cluster.nodes if node.fits(pod)]
+        if not fitting:
+            return None
+        node = best_by_lot(fitting, lambda node: self._score(node, pod), self._random)
+        return Allotment(node.index, self._gpus(node, pod), pod)
+
+    def _gpus(self, node: Node, pod: Pod) -> tuple[int, ...]:
+        if pod.shares:
+            return fullest_gpus(node, pod)
+        return self._gpu_rule(node.server.topology, node.free, pod.gpus) if pod.gpus else ()
+
+
+def best_by_lot(nodes: Sequence[Node], score: Callable[[Node], float], random: Random) -> Node:
+    """Return one of the nodes with the highest score, each with the same chance."""
+    scores = [score(node) for node in nodes]
+    top = max(scores)
+    equals = [node for node, found in zip(nodes, scores, strict=True) if found == top]
+    return equals[0] if len(equals) == 1 else random.choice(equals)
+
+
+def fullest_gpus(node: Node, pod: Pod) -> tuple[int, ...]:
+    """Return the GPUs with the least left that is still enough, lowest of equals first."""
+    enough = [(left, position) for position, left in enumerate(node.gpu_milli) if left >= pod.gpu_milli]
+    return tuple(position for _, position in sorted(enough)[: pod.gpus])

@@ -1,0 +1,35 @@
+"""The scenarios by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from benchmarks.placement.rows import Row
+from benchmarks.placement.scenarios.link_graph import LinkGraph
+
+
+class Scenario(Protocol):
+    """An experiment: cells that can be run in any order, each a function of its name and seed."""
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """What there is to run."""
+        ...
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Whom it compares unless told otherwise."""
+        ...
+
+    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+        """Run one cell."""
+        ...
+
+
+SCENARIOS: Final[Mapping[str, Callable[[Path | None], Scenario]]] = MappingProxyType(
+    {"link-graph": lambda _: LinkGraph()},
+)
+"""Name → scenario on the traces of a folder; `None`: wherever they are by default."""

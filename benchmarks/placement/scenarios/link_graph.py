@@ -1,0 +1,108 @@
+"""Ten nodes of one link graph, jobs of 1, 2 and 4 GPUs that come and go, no queue: what an eye for links is worth.
+
+Arrivals are Poisson, holding times exponential with mean 1, sizes 1/2/4 at 40/35/25 %. The load is what is offered: GPUs asked
+for on average, over those there are. CPU and memory are asked for in step with the GPUs and never decide.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from random import Random
+
+from benchmarks.placement.cluster import Cluster, Server
+from benchmarks.placement.engine import Discipline, Event, Refused, Started, simulate
+from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.policies import policy_factory
+from benchmarks.placement.rows import Row, mean, rows
+from topology.catalog import machine
+from topology.model import NodeTopology
+from topology.placement import TopologyClass
+from topology.rings import members_of
+
+NODES = 10
+ARRIVALS = 6_000
+SIZES = {1: 0.40, 2: 0.35, 4: 0.25}
+LOADS = (0.82, 1.01)
+MACHINES = ("dgx-1v", "dgx-1p", "a100-pcie-8-pairs", "l40s-8", "hgx-h100")
+CPU_MILLI_PER_GPU = 12_000
+MEMORY_MIB_PER_GPU = 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class LinkGraph:
+    """The scenario; a workload is `MACHINE/load-0.82`."""
+
+    arrivals: int = ARRIVALS
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """The published one first."""
+        return tuple(f"{name}/load-{load}" for name in MACHINES for load in LOADS)
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Those that choose nodes."""
+        return ("stock-least-lowest", "stock-least", "stock-most-lowest", "stock-most", "gputopo")
+
+    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+        """Run one cell of the experiment."""
+        name, _, load = workload.partition("/load-")
+        node = machine(name)
+        random = Random(seed)  # noqa: S311 - a simulation
+        jobs = poisson_jobs(random, self.arrivals, float(load), NODES * len(node))
+        size = len(node)
+        server = Server(name, node, size * CPU_MILLI_PER_GPU, size * MEMORY_MIB_PER_GPU)
+        cluster = Cluster([server] * NODES)
+        chosen = policy_factory(policy)(cluster, random)
+        events = simulate(jobs, cluster, chosen, Discipline.REFUSE, lambda job, _: job.service_s)
+        return rows(workload, policy, seed, _measured(events, _classes(node)))
+
+
+def poisson_jobs(random: Random, arrivals: int, load: float, gpus: int) -> list[Job]:
+    """Draw the jobs that offer this load to so many GPUs."""
+    gpus_per_job = sum(size * share for size, share in SIZES.items())
+    gap = gpus_per_job / (load * gpus)
+    now = 0.0
+    jobs = []
+    for number in range(arrivals):
+        now += random.expovariate(1 / gap)
+        (size,) = random.choices([*SIZES], [*SIZES.values()])
+        pod = Pod(size, cpu_milli=size * CPU_MILLI_PER_GPU, memory_mib=size * MEMORY_MIB_PER_GPU)
+        jobs.append(Job(number, now, random.expovariate(1.0), (pod,)))
+    return jobs
+
+
+@cache
+def _classes(node: NodeTopology) -> TopologyClass:
+    """Return predictions; they serve as a measure only, whoever chose the GPUs."""
+    return TopologyClass(node)
+
+
+def _measured(events: Iterable[Event], topology_class: TopologyClass) -> dict[str, float]:
+    """Count, for each size of job, the losses and how good the sets were."""
+    node = topology_class.node
+    whole = (1 << len(node)) - 1
+    lost: Counter[int] = Counter()
+    placed: dict[int, list[int]] = {size: [] for size in SIZES}
+    for event in events:
+        if isinstance(event, Refused):
+            lost[event.job.gpus] += 1
+        elif isinstance(event, Started):
+            placed[event.job.gpus].append(event.placed[0].mask)
+    found: dict[str, float] = {}
+    for size, masks in placed.items():
+        found[f"lost_{size}"] = float(lost[size])
+        if size > 1:
+            best = max(topology_class.predict(mask)[0].point for mask in topology_class.subsets(whole, size))
+            found[f"clique_ratio_{size}"] = mean(float(_is_clique(node, mask)) for mask in masks)
+            found[f"bandwidth_ratio_{size}"] = mean(topology_class.predict(mask)[0].point / best for mask in masks)
+    return found
+
+
+def _is_clique(node: NodeTopology, mask: int) -> bool:
+    """Whether every two of the GPUs have an NVLink between them."""
+    return all(node.nvlinks(i, j) for i, j in combinations(members_of(mask), 2))

@@ -1,0 +1,76 @@
+"""The event loop: who starts when under each discipline, and that nothing is ever given twice."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.placement.engine import Discipline, Event, Finished, Refused, Started, simulate
+from benchmarks.placement.jobs import Job
+from benchmarks.placement.policies import policy_factory
+from tests.benchmarks.placement.builders import cluster_of, job
+
+
+def run(jobs: list[Job], discipline: Discipline, policy: str = "stock-most") -> list[Event]:
+    """Run the jobs on one machine of four GPUs."""
+    cluster = cluster_of("l40s-4")
+    chosen = policy_factory(policy)(cluster, Random(1))
+    return list(simulate(jobs, cluster, chosen, discipline, lambda job, _: job.service_s))
+
+
+def starts(events: list[Event]) -> dict[int, float]:
+    """Return job → when it started."""
+    return {event.job.number: event.time_s for event in events if isinstance(event, Started)}
+
+
+JOBS = [job(0, 3), job(1, 4, arrival_s=1), job(2, 1, arrival_s=2)]
+
+
+def test_without_a_queue_what_does_not_fit_is_lost() -> None:
+    """The second job finds one GPU free and is refused; the third one takes it."""
+    events = run(JOBS, Discipline.REFUSE)
+    assert starts(events) == {0: 0.0, 2: 2.0}
+    assert [event.job.number for event in events if isinstance(event, Refused)] == [1]
+
+
+def test_a_blocking_head_keeps_all_behind_it_waiting() -> None:
+    """The third job would fit, and still starts after the second."""
+    assert starts(run(JOBS, Discipline.BLOCK)) == {0: 0.0, 1: 10.0, 2: 20.0}
+
+
+def test_skipping_lets_smaller_jobs_pass() -> None:
+    """As kube-scheduler does it: the second job then waits for the third one too."""
+    assert starts(run(JOBS, Discipline.SKIP)) == {0: 0.0, 2: 2.0, 1: 12.0}
+
+
+def test_a_job_that_can_never_fit_is_refused_at_the_end() -> None:
+    """It waits until nothing is left that could end."""
+    events = run([job(0, 5), job(1, 1)], Discipline.SKIP)
+    assert isinstance(events[-1], Refused)
+    assert events[-1].job.number == 0
+
+
+def test_pods_of_a_job_start_together_or_not_at_all() -> None:
+    """Two pods of three GPUs do not fit into four, and the first one leaves no trace."""
+    cluster = cluster_of("l40s-4")
+    assert policy_factory("stock-most")(cluster, Random(1)).place(job(0, 3, 3)) is None
+    assert cluster.nodes[0].free == 0b1111
+
+
+@pytest.mark.parametrize("policy", ["stock-least", "stock-most", "gputopo"])
+@given(sizes=st.lists(st.sampled_from([1, 2, 4, 8]), max_size=40), seed=st.integers(0, 9))
+def test_everything_given_is_given_back(policy: str, sizes: list[int], seed: int) -> None:
+    """Every job that starts ends, the cluster is empty then, and no GPU was ever given twice (the node would object)."""
+    cluster = cluster_of("dgx-1v", "dgx-1v", "l40s-8")
+    jobs = [job(number, size, arrival_s=number) for number, size in enumerate(sizes)]
+    chosen = policy_factory(policy)(cluster, Random(seed))
+    events = list(simulate(jobs, cluster, chosen, Discipline.SKIP, lambda job, _: 7.0 * job.gpus))
+    assert (
+        sum(isinstance(event, Started) for event in events)
+        == sum(isinstance(event, Finished) for event in events)
+        == len(jobs)
+    )
+    assert cluster.free_gpu_milli == cluster.gpus * 1000
