@@ -9,7 +9,7 @@ help: ## List the targets
 
 venv: $(BIN)/.installed ## Make .venv from the lock, and nothing else
 
-$(BIN)/.installed: requirements.lock pyproject.toml
+$(BIN)/.installed: requirements.lock pyproject.toml hatch_build.py $(wildcard agent/kubelet/api/*.proto)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
@@ -71,5 +71,5 @@ sbom: venv ## Write reports/sbom.cdx.json: what the image consists of, with hash
 	mkdir -p reports && $(SBOM) -o reports/sbom.cdx.json requirements-image.lock
 
 clean: ## Remove what the other targets made in this folder
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache reports
+	rm -rf agent/kubelet/api/*_pb2* .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache reports
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
