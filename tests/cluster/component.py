@@ -93,6 +93,14 @@ class Component:
             self._process.wait()
         self._forget()
 
+    def freeze(self) -> None:
+        """Stop the program where it is, as a machine without time for it would; its connections stay open."""
+        self._order(b"s")
+
+    def thaw(self) -> None:
+        """Let a frozen program go on."""
+        self._order(b"c")
+
     def log_tail(self, lines: int = 25) -> str:
         """Return the last lines of the log, over all its starts."""
         if not self.log.exists():
@@ -109,12 +117,14 @@ class Component:
             self._process.stdin.close()
         self._process = None
 
-    @staticmethod
-    def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it ended by itself
-            os.write(process.stdin.fileno(), b"!")
+    def _ask_to_end(self, process: subprocess.Popen[bytes]) -> None:
+        self._order(b"!")
         process.wait(STOP_GRACE_SECONDS)
+
+    def _order(self, order: bytes) -> None:
+        assert self._process is not None and self._process.stdin is not None, f"{self.name} was not started"
+        with suppress(BrokenPipeError):  # it ended by itself
+            os.write(self._process.stdin.fileno(), order)
 
 
 def free_port() -> int:

@@ -2,7 +2,8 @@
 
 Usage: supervise.py STATE_FOLDER PROGRAM [ARGUMENT...], with a pipe from the owner as standard input.
 
-- A byte on the pipe asks the program to end (SIGTERM); the pipe stays open until it has.
+- A byte on the pipe is a signal for the program: `!` asks it to end (SIGTERM), after which the pipe stays open until it has;
+  `s` and `c` stop it and let it go on (SIGSTOP, SIGCONT).
 - The end of the pipe means that the owner died, be it by SIGKILL: the program is killed at once and the state
   folder removed. Only a pipe tells this on every system, in every thread, and without a race at the start.
 - The program shares this process's group, so one signal to the group reaches both.
@@ -10,9 +11,12 @@ Usage: supervise.py STATE_FOLDER PROGRAM [ARGUMENT...], with a pipe from the own
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+
+SIGNALS = {b"!": signal.SIGTERM, b"s": signal.SIGSTOP, b"c": signal.SIGCONT}
 
 
 def main(state_folder: str, *command: str) -> int:
@@ -21,8 +25,8 @@ def main(state_folder: str, *command: str) -> int:
     orphaned = threading.Event()
 
     def obey_owner() -> None:
-        while os.read(sys.stdin.fileno(), 1):
-            program.terminate()
+        while order := os.read(sys.stdin.fileno(), 1):
+            program.send_signal(SIGNALS[order])
         orphaned.set()
         program.kill()
 

@@ -1,0 +1,111 @@
+"""What can become of one request on its way to the API server and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from tests.process.calls import Call
+from tests.process.proxy import Fault, Forward, Reply
+
+_WORDS = {
+    401: "Unauthorized",
+    403: "Forbidden",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+}
+
+
+async def lost(_: Call, __: Forward) -> None:
+    """Never arrive; the connection breaks."""
+
+
+async def reply_lost(_: Call, forward: Forward) -> None:
+    """Arrive and take effect; nobody hears of it."""
+    await forward()
+
+
+async def silence(_: Call, __: Forward) -> None:
+    """Swallow the request; the connection stays and says nothing."""
+    await asyncio.Event().wait()
+
+
+def refused(status: int, *, retry_after_seconds: int | None = None) -> Fault:
+    """Be answered with a failure `Status`; nothing happens."""
+    text = f"the test says {status}"
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": _WORDS.get(status, "InternalError")}
+    content = msgspec.json.encode({**body, "message": text, "code": status})
+    headers = {"Content-Type": "application/json"}
+    if retry_after_seconds is not None:
+        headers["Retry-After"] = str(retry_after_seconds)
+
+    async def fault(_: Call, __: Forward) -> Reply:
+        return Reply(status, headers, content)
+
+    return fault
+
+
+def delayed(seconds: float) -> Fault:
+    """Arrive that much later."""
+
+    async def fault(_: Call, forward: Forward) -> Reply:
+        await asyncio.sleep(seconds)
+        return await forward()
+
+    return fault
+
+
+class Held:
+    """A request that is held in the network until it is let go, even when the caller has given up long before.
+
+    `reply`: the request takes effect at once, and it is the answer that is held.
+    """
+
+    def __init__(self, *, reply: bool = False) -> None:
+        self.arrived = asyncio.Event()
+        self.answer: Reply | None = None
+        """What the server says once it is asked."""
+        self._reply = reply
+        self._go = asyncio.Event()
+        self._answered = asyncio.Event()
+
+    async def __call__(self, _: Call, forward: Forward) -> Reply | None:
+        """Be the fault."""
+        if self._reply:
+            self.answer = await forward()
+        self.arrived.set()
+        await self._go.wait()
+        if not self._reply:
+            self.answer = await forward()
+        self._answered.set()
+        return self.answer
+
+    async def release(self) -> Reply:
+        """Let it go on, and return what the server says to it."""
+        self._go.set()
+        await self._answered.wait()
+        assert self.answer is not None
+        return self.answer
+
+
+def before(act: Callable[[], Awaitable[None]]) -> Fault:
+    """Do something as the request is about to arrive; it never does."""
+
+    async def fault(_: Call, __: Forward) -> None:
+        await act()
+
+    return fault
+
+
+def after(act: Callable[[], Awaitable[None]]) -> Fault:
+    """Do something as the reply is about to arrive; it never does."""
+
+    async def fault(_: Call, forward: Forward) -> None:
+        await forward()
+        await act()
+
+    return fault

@@ -1,0 +1,133 @@
+"""One `gputopo-extender` as a real process, behind a `Proxy` of its own: asked, killed, frozen, started again."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from benchmarks.client import Json
+from tests.cluster.component import StartFailed
+from tests.cluster.extender_process import ExtenderProcess
+from tests.process.backends import Backend
+from tests.process.proxy import Proxy
+
+HTTP_TIMEOUT_SECONDS = 5.0
+"""What our sample configuration gives kube-scheduler."""
+READY_WITHIN_SECONDS = 60.0
+BRISK: Mapping[str, Any] = {
+    "watch": {"stream": "20s", "silence": "25s", "backoff": "50ms", "maxBackoff": "500ms"},
+    "reconcile": {"interval": "100ms", "orphanAfter": "2s"},
+}
+"""The times of the configuration, shortened; what they are by default is no matter of safety."""
+
+
+class Replica:
+    """One extender; `proxy` is the only way to the API server that it knows."""
+
+    def __init__(self, name: str, proxy: Proxy, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.name = name
+        self.proxy = proxy
+        self.process = ExtenderProcess(name, proxy.write_kubeconfig(folder / f"{name}.kubeconfig"), folder, settings)
+        self.starts: list[float] = []
+        """Seconds from each start to readiness."""
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=HTTP_TIMEOUT_SECONDS))
+
+    @classmethod
+    @asynccontextmanager
+    async def behind_a_proxy(
+        cls, name: str, backend: Backend, folder: Path, settings: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[Replica]:
+        """Give a replica that is not started yet; `settings` replace sections of the configuration."""
+        async with Proxy(backend.extender) as proxy:
+            replica = cls(name, proxy, folder, {**BRISK, **(settings or {})})
+            try:
+                yield replica
+            finally:
+                replica.process.kill()
+                await replica._session.close()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self.process.is_running
+
+    async def run(self, *, ready: bool = True) -> None:
+        """Start it, and return when it knows the cluster."""
+        began = asyncio.get_running_loop().time()
+        self.process.start()
+        if ready:
+            await self.wait_ready()
+            self.starts.append(asyncio.get_running_loop().time() - began)
+
+    async def wait_ready(self) -> None:
+        """Return when it says that it is ready; raises `StartFailed`."""
+        try:
+            async with asyncio.timeout(READY_WITHIN_SECONDS):
+                while not await self.is_ready():
+                    if not self.is_running:
+                        break
+                    await asyncio.sleep(0.02)
+                else:
+                    return
+        except TimeoutError:
+            pass
+        raise StartFailed(f"{self.name} is not ready; its last log lines:\n{self.process.log_tail()}")
+
+    async def is_ready(self) -> bool:
+        """Whether it answers, and says so."""
+        return (await self.look("/readyz"))[0] == 200
+
+    async def kill(self) -> None:
+        """SIGKILL; its connections break with it."""
+        self.process.kill()
+        for stream in tuple(self.proxy.streams):
+            stream.cut()
+
+    async def stop(self) -> None:
+        """SIGTERM, and wait for its end."""
+        await asyncio.to_thread(self.process.stop)
+
+    async def post(self, verb: str, body: Json) -> tuple[int, Any]:
+        """Call a verb as kube-scheduler does; raises `aiohttp.ClientError` or `TimeoutError`."""
+        url = f"{self.process.url}/v1/extender/{verb}"
+        async with self._session.post(url, data=msgspec.json.encode(body)) as response:
+            return response.status, msgspec.json.decode(await response.read())
+
+    async def bind(self, pod: Json, node: str) -> str | None:
+        """Bind a pod; returns the error in words, empty when it is bound, `None` without an answer."""
+        identity = pod["metadata"]
+        body = {"PodName": identity["name"], "PodNamespace": identity["namespace"], "PodUID": identity["uid"]}
+        try:
+            status, answer = await self.post("bind", {**body, "Node": node})
+        except (aiohttp.ClientError, TimeoutError):
+            return None
+        return str(answer["Error"]) if status == 200 else f"HTTP {status}: {answer}"
+
+    async def look(self, path: str) -> tuple[int, str]:
+        """Read a page; the status is 0 when nobody answers."""
+        try:
+            async with self._session.get(self.process.url + path) as response:
+                return response.status, await response.text()
+        except (aiohttp.ClientError, TimeoutError):
+            return 0, ""
+
+    async def gauge(self, name: str) -> float:
+        """Return one figure of /metrics; -1 when there is none."""
+        found = re.search(rf"^gputopo_{re.escape(name)} (\S+)$", (await self.look("/metrics"))[1], re.MULTILINE)
+        return float(found[1]) if found else -1.0
+
+    async def node(self, name: str) -> Json:
+        """Return what it knows of a node; empty when it knows none."""
+        status, text = await self.look(f"/v1/inspect/nodes/{name}")
+        return msgspec.json.decode(text.encode(), type=dict[str, Any]) if status == 200 else {}
+
+    def promises(self) -> list[Json]:
+        """Return the binds that it said went well, over all starts, as far as its log can tell."""
+        return [call for call in self.process.said("bind") if call["verdict"] == "bound" and "gpus" in call]

@@ -1,0 +1,172 @@
+"""A cluster with replicas of the extender and everything around them, and the words in which faults are told.
+
+When a test is over, so are its faults: whoever was killed is started again, a scheduler binds what still waits, agents look at
+their nodes once more, and then the laws must hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.client import MERGE_PATCH, ApiClient, Json
+from benchmarks.fleet import SimulatedNode, join
+from benchmarks.kubelets import Kubelets
+from benchmarks.pod_life import EXIT_CODE
+from tests.cluster.gpu_cluster import wants
+from tests.process import laws
+from tests.process.backends import Backend
+from tests.process.replica import Replica
+from tests.process.scheduler import Scheduler
+from topology import keys
+from topology.codec import decode_status, encode_status
+from topology.records import Ledger, decode_ledger
+
+PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
+SETTLED_WITHIN_SECONDS = 90.0
+"""INV3; INV7's 60 s are part of it."""
+_AT_ONCE = 24
+_AGENTS_LOOK_EVERY_SECONDS = 0.5
+"""In reality every five minutes, and on every change."""
+
+
+class World:
+    """All of one test; entering it starts the kubelets."""
+
+    def __init__(self, backend: Backend, folder: Path) -> None:
+        self.backend = backend
+        self.replicas: list[Replica] = []
+        self.schedulers: list[Scheduler] = []
+        self._folder = folder
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self.api = await self._stack.enter_async_context(ApiClient.from_kubeconfig(self.backend.admin))
+        await self._stack.enter_async_context(Kubelets(self.api))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
+
+    async def join(self, *nodes: SimulatedNode) -> None:
+        """Let nodes join."""
+        await join(self.api, nodes)
+
+    async def start(self, count: int = 1, settings: Mapping[str, Any] | None = None) -> list[Replica]:
+        """Start more replicas, and return them when they know the cluster."""
+        started = [await self.add(settings) for _ in range(count)]
+        await asyncio.gather(*(replica.run() for replica in started))
+        return started
+
+    async def add(self, settings: Mapping[str, Any] | None = None) -> Replica:
+        """Return one more replica, which is not started yet."""
+        name = f"replica-{len(self.replicas)}"
+        replica = await self._stack.enter_async_context(
+            Replica.behind_a_proxy(name, self.backend, self._folder, settings)
+        )
+        self.replicas.append(replica)
+        return replica
+
+    def schedule(self, *replicas: Replica, seed: int = 0) -> Scheduler:
+        """Let a scheduler ask these replicas, or all, until the test is over."""
+        scheduler = Scheduler(self.backend, replicas or self.replicas, seed)
+        self.schedulers.append(scheduler)
+        self._tasks.append(asyncio.create_task(scheduler.run()))
+        return scheduler
+
+    async def submit(self, *pods: Json) -> list[Json]:
+        """Create pods, many at once, and return them as they were made."""
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def create(pod: Json) -> Json:
+            async with gate:
+                return (await self.api.call("POST", PODS, pod)).ok()
+
+        return list(await asyncio.gather(*map(create, pods)))
+
+    async def pod(self, name: str) -> Json:
+        """Return a pod as it is now."""
+        return (await self.api.call("GET", f"{PODS}/{name}")).ok()
+
+    async def node_of(self, name: str) -> str | None:
+        """Return where a pod is bound."""
+        node: str | None = (await self.pod(name))["spec"].get("nodeName")
+        return node
+
+    async def delete(self, name: str, **options: Any) -> None:
+        """Ask for a pod's deletion."""
+        (await self.api.call("DELETE", f"{PODS}/{name}", options or None)).ok()
+
+    async def ledger(self, node: str) -> Ledger:
+        """Return a node's ledger; an empty one for none."""
+        annotations = (await self.api.call("GET", f"{NODES}/{node}")).ok()["metadata"]["annotations"]
+        return decode_ledger(annotations[keys.LEDGER]) if keys.LEDGER in annotations else Ledger(0)
+
+    async def owners(self, node: str) -> list[str]:
+        """Return the names in a node's ledger, one per GPU."""
+        return sorted(claim.name for claim in (await self.ledger(node)).claims)
+
+    async def agents_look(self, nodes: Sequence[str]) -> None:
+        """Let the agents of some nodes write their next reports."""
+        for name in nodes:
+            answer = await self.api.call("GET", f"{NODES}/{name}")
+            if answer.code == 404:
+                continue
+            status = decode_status(answer.ok()["metadata"]["annotations"][keys.STATUS])
+            text = encode_status(replace(status, generation=status.generation + 1))
+            patch = {"metadata": {"annotations": {keys.STATUS: text}}}
+            await self.api.call("PATCH", f"{NODES}/{name}", patch, content_type=MERGE_PATCH)
+
+    async def settle(self, within_seconds: float = SETTLED_WITHIN_SECONDS) -> float:
+        """End all faults, wait until the laws hold, and return how long that took."""
+        await self._end_faults()
+        clock = asyncio.get_running_loop()
+        began, looked, wrong = clock.time(), clock.time(), ["nobody has looked yet"]
+        scheduler = None if self.schedulers else self.schedule()
+        while wrong:
+            assert clock.time() < began + within_seconds, "\n".join(wrong[:20])
+            await asyncio.sleep(0.05)
+            nodes, pods = await self.backend.objects()
+            wrong = laws.unsettled(nodes, pods)
+            if wrong and clock.time() > looked + _AGENTS_LOOK_EVERY_SECONDS:
+                await self.agents_look(sorted(laws.nodes_with_idle_claims(nodes, pods)))
+                looked = clock.time()
+        if scheduler is not None:
+            self.schedulers.remove(scheduler)
+            self._tasks.pop().cancel()
+        return clock.time() - began
+
+    async def judge(self) -> None:
+        """Wait until all is at rest, and fail if anything was wrong on the way."""
+        await self.settle()
+        wrong = laws.ever_wrong(self.backend.events, self.replicas, (await self.backend.objects())[1])
+        assert not wrong, "\n".join(wrong[:20])
+
+    async def _end_faults(self) -> None:
+        for replica in self.replicas:
+            replica.proxy.forgive()
+            if replica.is_running:
+                replica.process.thaw()
+        if self.replicas and not any(replica.is_running for replica in self.replicas):
+            await self.replicas[0].run()
+
+
+def pods(count: int, gpus: int = 1, prefix: str = "p", **spec: Any) -> list[Json]:
+    """Return pods for our scheduler, all alike."""
+    return [wants(f"{prefix}-{number}", gpus, **spec) for number in range(count)]
+
+
+def finished_at_once(pod: Json) -> Json:
+    """Return the pod such that its containers end as soon as they run."""
+    return {**pod, "metadata": {**pod["metadata"], "annotations": {**pod["metadata"]["annotations"], EXIT_CODE: "0"}}}
