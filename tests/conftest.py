@@ -1,4 +1,4 @@
-"""Options that the whole suite shares: where real data lies, and whether golden files are to be written anew."""
+"""What the whole suite shares: options, where real data lies, golden files, and the figures that tests have measured."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ hypothesis.settings.load_profile("gputopo")
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
+
+
+_FIGURES = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,3 +52,15 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{name} differs; look, then run pytest --update-golden"
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def figure(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Return what takes a measured figure in words; all of them are printed at the end of the run."""
+    return pytestconfig.stash.setdefault(_FIGURES, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if figures := config.stash.get(_FIGURES, []):
+        terminalreporter.section("figures")
+        terminalreporter.write_line("\n".join(figures))

@@ -1,6 +1,6 @@
 """Fixtures for tests against the real Kubernetes control plane; each such test carries the mark `cluster`."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,19 +15,6 @@ from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 
 HERE = Path(__file__).parent
-_FIGURES = pytest.StashKey[list[str]]()
-
-
-@pytest.fixture(scope="session")
-def figure(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Return what takes a measured figure in words; all of them are printed at the end of the run."""
-    return pytestconfig.stash.setdefault(_FIGURES, []).append
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if figures := config.stash.get(_FIGURES, []):
-        terminalreporter.section("figures")
-        terminalreporter.write_line("\n".join(figures))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +21,7 @@ from benchmarks.fleet import SimulatedNode, join
 from benchmarks.kubelets import Kubelets
 from benchmarks.pod_life import EXIT_CODE
 from tests.cluster.gpu_cluster import wants
+from tests.extender.polling import eventually
 from tests.process import laws
 from tests.process.backends import Backend
 from tests.process.replica import Replica
@@ -30,25 +33,30 @@ from topology.records import Ledger, decode_ledger
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 SETTLED_WITHIN_SECONDS = 90.0
 """INV3; INV7's 60 s are part of it."""
+TERMINATION_SECONDS = 0.3
 _AT_ONCE = 24
 _AGENTS_LOOK_EVERY_SECONDS = 0.5
 """In reality every five minutes, and on every change."""
 
 
 class World:
-    """All of one test; entering it starts the kubelets."""
+    """All of one test; entering it starts the kubelets.
+
+    A deleted pod's containers run on for `TERMINATION_SECONDS`.
+    """
 
     def __init__(self, backend: Backend, folder: Path) -> None:
         self.backend = backend
         self.replicas: list[Replica] = []
         self.schedulers: list[Scheduler] = []
+        self._markers = count()
         self._folder = folder
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         self.api = await self._stack.enter_async_context(ApiClient.from_kubeconfig(self.backend.admin))
-        await self._stack.enter_async_context(Kubelets(self.api))
+        await self._stack.enter_async_context(Kubelets(self.api, termination_seconds=TERMINATION_SECONDS))
         return self
 
     async def __aexit__(
@@ -63,9 +71,9 @@ class World:
         """Let nodes join."""
         await join(self.api, nodes)
 
-    async def start(self, count: int = 1, settings: Mapping[str, Any] | None = None) -> list[Replica]:
+    async def start(self, replicas: int = 1, settings: Mapping[str, Any] | None = None) -> list[Replica]:
         """Start more replicas, and return them when they know the cluster."""
-        started = [await self.add(settings) for _ in range(count)]
+        started = [await self.add(settings) for _ in range(replicas)]
         await asyncio.gather(*(replica.run() for replica in started))
         return started
 
@@ -77,6 +85,14 @@ class World:
         )
         self.replicas.append(replica)
         return replica
+
+    async def caught_up(self, *replicas: Replica) -> None:
+        """Wait until these replicas, or all, have heard of every change of nodes so far: they come in order."""
+        marker = f"marker-{next(self._markers)}"
+        (await self.api.call("POST", NODES, {"metadata": {"name": marker}})).ok()
+        for replica in replicas or self.replicas:
+            await eventually(partial(replica.node, marker), 30)
+        (await self.api.call("DELETE", f"{NODES}/{marker}")).ok()
 
     def schedule(self, *replicas: Replica, seed: int = 0) -> Scheduler:
         """Let a scheduler ask these replicas, or all, until the test is over."""
@@ -108,9 +124,22 @@ class World:
         """Ask for a pod's deletion."""
         (await self.api.call("DELETE", f"{PODS}/{name}", options or None)).ok()
 
+    async def annotate_pod(self, name: str, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations of a pod; `None` removes one."""
+        await self._annotate(f"{PODS}/{name}", annotations)
+
+    async def annotate_node(self, name: str, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations of a node; `None` removes one."""
+        await self._annotate(f"{NODES}/{name}", annotations)
+
+    async def annotations(self, node: str) -> dict[str, str]:
+        """Return a node's annotations."""
+        found: dict[str, str] = (await self.api.call("GET", f"{NODES}/{node}")).ok()["metadata"]["annotations"]
+        return found
+
     async def ledger(self, node: str) -> Ledger:
         """Return a node's ledger; an empty one for none."""
-        annotations = (await self.api.call("GET", f"{NODES}/{node}")).ok()["metadata"]["annotations"]
+        annotations = await self.annotations(node)
         return decode_ledger(annotations[keys.LEDGER]) if keys.LEDGER in annotations else Ledger(0)
 
     async def owners(self, node: str) -> list[str]:
@@ -120,13 +149,9 @@ class World:
     async def agents_look(self, nodes: Sequence[str]) -> None:
         """Let the agents of some nodes write their next reports."""
         for name in nodes:
-            answer = await self.api.call("GET", f"{NODES}/{name}")
-            if answer.code == 404:
-                continue
-            status = decode_status(answer.ok()["metadata"]["annotations"][keys.STATUS])
+            status = decode_status((await self.annotations(name))[keys.STATUS])
             text = encode_status(replace(status, generation=status.generation + 1))
-            patch = {"metadata": {"annotations": {keys.STATUS: text}}}
-            await self.api.call("PATCH", f"{NODES}/{name}", patch, content_type=MERGE_PATCH)
+            await self.annotate_node(name, {keys.STATUS: text})
 
     async def settle(self, within_seconds: float = SETTLED_WITHIN_SECONDS) -> float:
         """End all faults, wait until the laws hold, and return how long that took."""
@@ -153,6 +178,10 @@ class World:
         wrong = laws.ever_wrong(self.backend.events, self.replicas, (await self.backend.objects())[1])
         assert not wrong, "\n".join(wrong[:20])
 
+    async def _annotate(self, path: str, annotations: Mapping[str, str | None]) -> None:
+        patch = {"metadata": {"annotations": annotations}}
+        (await self.api.call("PATCH", path, patch, content_type=MERGE_PATCH)).ok()
+
     async def _end_faults(self) -> None:
         for replica in self.replicas:
             replica.proxy.forgive()
@@ -162,9 +191,9 @@ class World:
             await self.replicas[0].run()
 
 
-def pods(count: int, gpus: int = 1, prefix: str = "p", **spec: Any) -> list[Json]:
+def pods(number: int, gpus: int = 1, prefix: str = "p", **spec: Any) -> list[Json]:
     """Return pods for our scheduler, all alike."""
-    return [wants(f"{prefix}-{number}", gpus, **spec) for number in range(count)]
+    return [wants(f"{prefix}-{each}", gpus, **spec) for each in range(number)]
 
 
 def finished_at_once(pod: Json) -> Json:
