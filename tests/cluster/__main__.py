@@ -2,7 +2,8 @@
 
 import sys
 
-from tests.cluster.binaries import BinariesUnavailable, find_or_build
+from tests.cluster.binaries import find_or_build
+from tests.cluster.go_build import BinariesUnavailable
 from tests.cluster.playground import stay
 
 try:

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kubelets import running_kubelets
-from tests.cluster.binaries import BinariesUnavailable, find_or_build
+from tests.cluster.binaries import find_or_build
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.go_build import BinariesUnavailable
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import USERS, Installation
 from tests.cluster.invariants import assert_invariants
+from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 
@@ -85,7 +87,7 @@ def pytest_runtest_makereport(
     """Show the last log lines of the control plane with a test that failed on it."""
     report = yield
     for running in getattr(item, "funcargs", {}).values():
-        if report.failed and isinstance(running, ControlPlane | GpuCluster):
+        if report.failed and isinstance(running, ControlPlane | GpuCluster | Nodes):
             for component in running.components:
                 report.sections.append((f"{component.name} log", component.log_tail()))
     return report

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.binaries import OVERRIDE, PROGRAMS, BinariesUnavailable, cache_folder, find_or_build
+from tests.cluster.binaries import OVERRIDE, PROGRAMS, cache_folder, find_or_build
+from tests.cluster.go_build import BinariesUnavailable
 
 BUILDS = """#!{python}
 import pathlib, sys

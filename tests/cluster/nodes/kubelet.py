@@ -1,0 +1,74 @@
+"""The real kubelet of a node: its configuration on a machine that many of them share."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.component import free_port
+from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
+
+ROOT = "/var/lib/kubelet"
+
+
+class Kubelet(NodeProcess):
+    """A kubelet; `kill` and `start` again leaves what it started running.
+
+    Args:
+        node: its name.
+        inside: the node's namespaces, in which all of its paths are its own.
+        state: the node's folder.
+        program: the kubelet.
+        kubeconfig: of the node's own user.
+        socket: of the container runtime, inside.
+        settings: fields of the KubeletConfiguration, beside ours or instead of them.
+
+    """
+
+    def __init__(
+        self,
+        node: str,
+        inside: Namespaces,
+        state: Path,
+        program: Path,
+        kubeconfig: Path,
+        socket: str,
+        settings: Mapping[str, Any],
+    ) -> None:
+        health_port = free_port()
+        configuration = {**_configuration(socket, health_port), **settings}
+        file = state / "kubelet.json"
+        file.write_text(json.dumps(configuration, indent=2))
+        flags = {
+            "config": file,
+            "kubeconfig": kubeconfig,
+            "root-dir": ROOT,
+            "cert-dir": f"{ROOT}/pki",
+            "hostname-override": node,
+        }
+        arguments = [f"--{name}={value}" for name, value in flags.items()]
+        super().__init__(
+            "kubelet", inside, state, [program, *arguments], ready_url=f"http://127.0.0.1:{health_port}/healthz"
+        )
+
+
+def _configuration(socket: str, health_port: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": f"unix://{socket}",
+        "address": "127.0.0.1",
+        "port": free_port(),
+        "healthzPort": health_port,
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        # Kubelets side by side take each other's pod cgroups for orphans and kill what is in them.
+        "cgroupsPerQOS": False,
+        "enforceNodeAllocatable": [],
+        "failCgroupV1": False,
+        # How soon a resource that was registered can be seen in the Node's status.
+        "nodeStatusUpdateFrequency": "1s",
+        "volumePluginDir": f"{ROOT}/volume-plugins",
+        # The disk is the real one, and how full it is no business of the tests.
+        "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
+    }

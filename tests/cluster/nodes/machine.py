@@ -1,0 +1,84 @@
+"""The machine that a node pretends to be: what NVML, sysfs and the kubelet find there.
+
+The GPUs are a description of `tests/nvml`, with UUIDs of the node's own; the files under `/sys` follow from what NVML says.
+"""
+
+import os
+import re
+from hashlib import sha256
+from pathlib import Path
+
+from agent.discovery import discover
+from agent.host import Host
+from agent.nvml import read_nvml
+from tests.nvml.library import FakeNvml, machine
+from topology.model import NodeTopology
+
+_UUID = re.compile(r"^(gpu \S+ uuid )GPU-[0-9a-f]{8}", re.MULTILINE)
+
+
+class Machine:
+    """A description from `tests/nvml/machines`, copied into `folder` for one node.
+
+    The copy may be changed while programs look at it; each `nvmlInit` reads it anew.
+    """
+
+    def __init__(self, node: str, description: str, folder: Path, library: FakeNvml) -> None:
+        self.description = folder / "machine.nvml"
+        self.xids = folder / "machine.nvml.xids"
+        self._library = library
+        own = sha256(node.encode()).hexdigest()[:8]
+        text, replaced = _UUID.subn(rf"\g<1>GPU-{own}", machine(description).read_text())
+        assert replaced, f"{description} gives its GPUs no UUIDs"
+        self.description.write_text(text)
+        with library.loaded(self.description):
+            self.topology: NodeTopology = discover(read_nvml(), Host(folder / "no-sysfs")).topology
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables under which a program finds the library and this machine in it."""
+        return self._library.environment(self.description)
+
+    @property
+    def uuids(self) -> list[str]:
+        """The GPUs by index."""
+        return [gpu.uuid for gpu in self.topology.gpus]
+
+    def say(self, statement: str) -> None:
+        """Add a statement to the description, such as `fail nvmlDeviceGetHandleByIndex_v2 3 GPU_IS_LOST`."""
+        with self.description.open("a") as file:
+            file.write(f"{statement}\n")
+
+    def xid(self, gpu: int, number: int) -> None:
+        """Let the driver report an XID error on a GPU to everybody who listens now."""
+        with self.xids.open("a") as file:
+            file.write(f"{gpu} {number}\n")
+
+
+def write_numa(topology: NodeTopology, folder: Path) -> None:
+    """Write what `/sys/devices/system/node` has on a machine with that many NUMA nodes; they share the real CPUs out."""
+    nodes = sorted({gpu.numa_node or 0 for gpu in topology.gpus}) or [0]
+    cpus = sorted(os.sched_getaffinity(0))
+    folder.mkdir()
+    for name in ("online", "possible", "has_cpu", "has_memory"):
+        (folder / name).write_text(f"{','.join(map(str, nodes))}\n")
+    for position, node in enumerate(nodes):
+        own = cpus[position :: len(nodes)]
+        entry = folder / f"node{node}"
+        (entry / "hugepages" / "hugepages-2048kB").mkdir(parents=True)
+        (entry / "hugepages" / "hugepages-2048kB" / "nr_hugepages").write_text("0\n")
+        (entry / "meminfo").write_text(f"Node {node} MemTotal: {8 << 20} kB\n")
+        (entry / "distance").write_text(" ".join("10" if other == node else "21" for other in nodes) + "\n")
+        (entry / "cpulist").write_text(",".join(map(str, own)) + "\n")
+        for cpu in own:
+            (entry / f"cpu{cpu}").symlink_to(f"/sys/devices/system/cpu/cpu{cpu}")
+
+
+def write_pci(topology: NodeTopology, folder: Path) -> None:
+    """Write which NUMA node each GPU's PCI function is near, where `/sys/bus/pci/devices` has it."""
+    folder.mkdir()
+    for gpu in topology.gpus:
+        assert gpu.pci is not None, f"GPU {gpu.index} has a PCI address"
+        function = folder / gpu.pci[4:].lower()
+        function.mkdir()
+        (function / "numa_node").write_text(f"{-1 if gpu.numa_node is None else gpu.numa_node}\n")

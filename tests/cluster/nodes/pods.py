@@ -1,0 +1,55 @@
+"""Pods for real nodes, and what became of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.cluster.api import Json
+from tests.cluster.nodes.node import GpuNode
+from tests.cluster.objects import GPU, PODS
+
+IMAGE = "gputopo.test/inside:1"
+"""The real runtime of the tests has it, and the fake one believes in every image."""
+
+
+def container(name: str, gpus: int, **fields: Any) -> Json:
+    """Return a container that asks for GPUs and for nothing that a small machine has little of."""
+    limits = {"limits": {GPU: str(gpus)}} if gpus else {}
+    return {"name": name, "image": IMAGE, "imagePullPolicy": "IfNotPresent", "resources": limits, **fields}
+
+
+def pod(name: str, *gpus: int, annotations: Mapping[str, str] | None = None, **spec: Any) -> Json:
+    """Return a pod with a container for each number of GPUs; they are called `main`, `c1`, `c2` and so on."""
+    containers = [container(f"c{position}" if position else "main", each) for position, each in enumerate(gpus)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": dict(annotations or {})},
+        "spec": {"containers": containers, "terminationGracePeriodSeconds": 0, **spec},
+    }
+
+
+def bound_pod(node: GpuNode, name: str, *gpus: int, **spec: Any) -> Json:
+    """Return a pod that no scheduler ever sees."""
+    return pod(name, *gpus, nodeName=node.name, **spec)
+
+
+def submit(node: GpuNode, wanted: Json) -> Json:
+    """Create a pod in the node's cluster."""
+    return node.plane.admin.post(PODS, wanted)
+
+
+def status(node: GpuNode, name: str) -> Json:
+    """Return a pod's status."""
+    found: Json = node.plane.admin.get(f"{PODS}/{name}")["status"]
+    return found
+
+
+def is_running(node: GpuNode, name: str) -> bool:
+    """Whether the pod's containers run."""
+    return bool(status(node, name)["phase"] == "Running")
+
+
+def refusal(node: GpuNode, name: str) -> str:
+    """Return the reason and message of a pod that the kubelet has refused; empty while it has not."""
+    found = status(node, name)
+    return f"{found.get('reason')}: {found.get('message')}" if found["phase"] == "Failed" else ""
