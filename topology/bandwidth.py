@@ -102,16 +102,15 @@ class Wiring:
         """Return how long the search over one set may take, so that a plan over all sets of its size stays bounded."""
         return max(min(_STEPS_PER_PLAN // comb(self.count, members.bit_count()), MAX_STEPS), _STEPS_PER_SET)
 
+    def tie(self, i: int, j: int) -> tuple[int, bool, Affinity, float]:
+        """Return all that lies between two positions."""
+        return self.direct[i][j], self.linked[i][j], self.affinity[i][j], self.hop_gb_per_s[i][j]
+
     def twins(self, i: int, j: int) -> bool:
         """Whether swapping positions `i` and `j` changes no prediction."""
         return (
             (self.rate[i], self.generation[i], self.switch[i]) == (self.rate[j], self.generation[j], self.switch[j])
-            and all(
-                (self.direct[i][k], self.linked[i][k], self.affinity[i][k], self.hop_gb_per_s[i][k])
-                == (self.direct[j][k], self.linked[j][k], self.affinity[j][k], self.hop_gb_per_s[j][k])
-                for k in range(self.count)
-                if k not in (i, j)
-            )
+            and all(self.tie(i, k) == self.tie(j, k) for k in range(self.count) if k not in (i, j))
         )  # fmt: skip
 
 
