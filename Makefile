@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-cluster cluster lint verify pictures manifests bench audit sbom clean
+.PHONY: help venv lock demo test test-fast test-cluster soak cluster lint verify pictures manifests bench audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,11 @@ test-fast: venv ## Run the tests that need no control plane and no long search
 test-cluster: venv ## Run the tests against the real Kubernetes control plane
 	$(BIN)/python -m tests.cluster.binaries >/dev/null
 	$(BIN)/python -m pytest -m cluster tests/cluster
+
+SEEDS ?= 10000
+
+soak: venv ## Simulate SEEDS runs (10000) with all faults mixed, on all cores; fails on any violation
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 cluster: venv ## Start a playground: real control plane, extender and simulated GPU nodes, until Ctrl-C
 	$(BIN)/python -m tests.cluster

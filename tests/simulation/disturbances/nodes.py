@@ -1,0 +1,98 @@
+"""What happens to nodes: they go and come back, their GPUs fall ill, and somebody touches their ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+from benchmarks.double.patch import merge_patch
+from benchmarks.double.resources import NODES, Object
+from tests.simulation.faults import Fault
+from tests.simulation.wording import annotations_of, read_ledger
+from tests.simulation.world.process import Process
+from tests.simulation.world.server import Server
+from tests.simulation.world.site import Site
+from topology import keys
+from topology.records import Ledger, decode_ledger, encode_ledger
+
+
+class NodeDisturbances:
+    """What is done to a ledger is done when no bind is under way on its node, and every extender knows the node's pods."""
+
+    def __init__(self, server: Server, sites: Sequence[Site], replicas: Sequence[Process], random: Random) -> None:
+        self._server = server
+        self._sites = sites
+        self._replicas = replicas
+        self._random = random
+        self.events: Mapping[Fault, Callable[[], str | None]] = {
+            Fault.NODE_DELETED: self._delete_node,
+            Fault.GPU_SICK: self._sicken,
+            Fault.LEDGER_WIPED: self._wipe_ledger,
+            Fault.LEDGER_EDITED: self._edit_ledger,
+            Fault.LEDGER_TRUNCATED: self._truncate_ledger,
+        }
+
+    def _delete_node(self) -> str | None:
+        sites = [site for site in self._sites if site.is_registered]
+        if not sites:
+            return None
+        site = self._random.choice(sites)
+        site.delete_node()
+        return site.name
+
+    def _sicken(self) -> str:
+        """Prefer a GPU that is claimed for a pod that is not bound yet."""
+        bound = {pod["metadata"]["uid"] for pod in self._server.pods() if pod["spec"].get("nodeName")}
+        promised = [
+            (site, claim.gpu)
+            for site in self._sites
+            for claim in (read_ledger(self._server.find(NODES, site.name)) or Ledger(0)).claims
+            if claim.uid not in bound and claim.gpu in site.hardware.gpus
+        ]
+        anywhere = [(site, gpu) for site in self._sites for gpu in site.hardware.gpus]
+        site, gpu = self._random.choice(promised or anywhere)
+        site.hardware.sick ^= {gpu}
+        return f"{gpu} of {site.name}" if gpu in site.hardware.sick else f"{gpu} of {site.name} is healthy again"
+
+    def _wipe_ledger(self) -> str | None:
+        return self._with_ledger(lambda _: None)
+
+    def _truncate_ledger(self) -> str | None:
+        return self._with_ledger(lambda text: text[: len(text) // 2])
+
+    def _edit_ledger(self) -> str | None:
+        """Take one claim out, as somebody would who wants to free a GPU."""
+
+        def edit(text: str) -> str:
+            ledger = decode_ledger(text)
+            return encode_ledger(Ledger(ledger.generation, ledger.claims[1:], ledger.node_uid))
+
+        return self._with_ledger(edit)
+
+    def _is_known(self, node: Object) -> bool:
+        """Whether every extender knows all pods of the node, and no bind is under way there.
+
+        What has just been promised is written in the ledger and nowhere else; nobody can restore that.
+        """
+        ledger, name = read_ledger(node), node["metadata"]["name"]
+        bound = {
+            pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
+            for pod in self._server.pods()
+            if pod["spec"].get("nodeName") == name
+        }
+        return (
+            ledger is not None
+            and all(claim.uid in bound for claim in ledger.claims)
+            and all(process.knows(name, bound) for process in self._replicas)
+        )
+
+    def _with_ledger(self, change: Callable[[str], str | None]) -> str | None:
+        nodes = [node for node in self._server.nodes() if self._is_known(node)]
+        if not nodes:
+            return None
+        node = self._random.choice(nodes)
+        text = change(annotations_of(node)[keys.LEDGER])
+        patch = {"metadata": {"annotations": {keys.LEDGER: text}}}
+        with self._server.writing("stranger") as store:
+            store.modify(NODES, "", node["metadata"]["name"], lambda old: merge_patch(old, patch))
+        return str(node["metadata"]["name"])

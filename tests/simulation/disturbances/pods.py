@@ -1,0 +1,172 @@
+"""What users, controllers, other schedulers and administrators do to pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from random import Random
+
+from benchmarks.double.patch import merge_patch
+from benchmarks.double.resources import PODS, Object
+from benchmarks.pod_life import EXIT_CODE
+from tests.simulation.faults import Fault
+from tests.simulation.wording import annotations_of
+from tests.simulation.world.kubelet import CRASHING, LONG_GRACE
+from tests.simulation.world.scheduler import NAME as SCHEDULER
+from tests.simulation.world.server import NAMESPACE, Server
+from topology import keys
+
+_MOST_WAITING = 5
+
+
+class PodDisturbances:
+    """They create the pods, too."""
+
+    def __init__(self, server: Server, random: Random, *, gpus_per_node: int) -> None:
+        self._server = server
+        self._random = random
+        self._gpus_per_node = gpus_per_node
+        self._numbers = count(1)
+        self.events: Mapping[Fault, Callable[[], str | None]] = {
+            Fault.POD_DELETED: self._delete,
+            Fault.POD_FORCED: self._force,
+            Fault.POD_LONG_GRACE: self._delete_slowly,
+            Fault.POD_ENDED: self._end,
+            Fault.POD_FAILED_UNBOUND: self._fail_unbound,
+            Fault.POD_PATCHED: self._patch,
+            Fault.POD_NAMESAKE: self._replace,
+            Fault.POD_UNREADABLE: self._garble,
+            Fault.POD_CRASHING: self._crash_container,
+            Fault.FOREIGN_BINDING: self._bind_around,
+            Fault.FORGED_PLACEMENT: self._forge,
+            Fault.POLICY: self._forbid,
+        }
+
+    def create(self) -> None:
+        """Create a pod, unless there are plenty waiting."""
+        if len(self._pods(lambda pod: not pod["spec"].get("nodeName"))) > _MOST_WAITING:
+            return
+        gpus = min(self._random.choice((1, 1, 1, 2, 2, 4)), self._gpus_per_node)
+        self._create(f"p{next(self._numbers)}", gpus)
+
+    def _delete(self) -> str | None:
+        return self._with_pod(lambda pod: self._remove(pod, None), _is_not_deleted)
+
+    def _force(self) -> str | None:
+        """Prefer the pod that was started last: little has been told of it yet."""
+        running = self._pods(_is_running)
+        if running and self._random.random() < 0.5:
+            newest = max(running, key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+            self._remove(newest, 0)
+            return str(newest["metadata"]["name"])
+        return self._with_pod(lambda pod: self._remove(pod, 0), lambda pod: True)
+
+    def _delete_slowly(self) -> str | None:
+        def delete(pod: Object) -> None:
+            self._annotate(pod, LONG_GRACE, "true")
+            self._remove(pod, 600)
+
+        return self._with_pod(delete, lambda pod: _is_running(pod) and _is_not_deleted(pod))
+
+    def _end(self) -> str | None:
+        return self._with_pod(lambda pod: self._annotate(pod, EXIT_CODE, self._random.choice("01")), _is_running)
+
+    def _fail_unbound(self) -> str | None:
+        return self._with_pod(lambda pod: self._set_status(pod, {"phase": "Failed"}), _is_pending)
+
+    def _patch(self) -> str | None:
+        message = f"patched at {self._server.store.resource_version}"
+        return self._with_pod(lambda pod: self._set_status(pod, {"message": message}), lambda pod: True)
+
+    def _replace(self) -> str | None:
+        def replace(pod: Object) -> None:
+            gpus = int(pod["spec"]["containers"][0]["resources"]["limits"][keys.GPU_RESOURCE])
+            self._remove(pod, 0)
+            self._create(pod["metadata"]["name"], gpus)
+
+        return self._with_pod(replace, lambda pod: True)
+
+    def _garble(self) -> str | None:
+        return self._with_pod(lambda pod: self._annotate(pod, keys.MIN_BANDWIDTH, "fast"), _is_pending)
+
+    def _crash_container(self) -> str | None:
+        return self._with_pod(lambda pod: self._annotate(pod, CRASHING, "true"), _is_running)
+
+    def _bind_around(self) -> str | None:
+        """Bind a pod as another scheduler would, without a record."""
+        nodes = self._server.nodes()
+        if not nodes:
+            return None
+        node = self._random.choice(nodes)["metadata"]["name"]
+        return self._with_pod(lambda pod: self._bind(pod, node, {}), _is_pending)
+
+    def _forge(self) -> str | None:
+        """Bind a pod with a record that names GPUs of a pod that runs."""
+        victims = self._pods(
+            lambda pod: _is_running(pod) and _is_not_deleted(pod) and keys.PLACEMENT in annotations_of(pod)
+        )
+        if not victims:
+            return None
+        victim = self._random.choice(victims)
+        gpus = int(victim["spec"]["containers"][0]["resources"]["limits"][keys.GPU_RESOURCE])
+        record = {keys.PLACEMENT: annotations_of(victim)[keys.PLACEMENT]}
+        forger = self._create(f"f{next(self._numbers)}", gpus)
+        self._bind(forger, victim["spec"]["nodeName"], record)
+        return str(forger["metadata"]["name"])
+
+    def _forbid(self) -> str | None:
+        return self._with_pod(lambda pod: self._server.forbidden.add(pod["metadata"]["name"]), _is_pending)
+
+    def _with_pod(self, do: Callable[[Object], object], fits: Callable[[Object], bool]) -> str | None:
+        pods = self._pods(fits)
+        if not pods:
+            return None
+        pod = self._random.choice(pods)
+        do(pod)
+        return f"{pod['metadata']['name']} ({pod['metadata']['uid']})"
+
+    def _pods(self, fits: Callable[[Object], bool]) -> list[Object]:
+        return [pod for pod in self._server.pods() if fits(pod)]
+
+    def _remove(self, pod: Object, grace_seconds: int | None) -> None:
+        with self._server.writing("user") as store:
+            store.delete(PODS, NAMESPACE, pod["metadata"]["name"], grace_period_seconds=grace_seconds)
+
+    def _annotate(self, pod: Object, key: str, value: str) -> None:
+        self._modify(pod, {"metadata": {"annotations": {key: value}}})
+
+    def _set_status(self, pod: Object, status: Object) -> None:
+        self._modify(pod, {"status": status}, "status")
+
+    def _bind(self, pod: Object, node: str, annotations: Mapping[str, str]) -> None:
+        binding = {"metadata": {"name": pod["metadata"]["name"], "annotations": annotations}, "target": {"name": node}}
+        with self._server.writing("other-scheduler") as store:
+            store.bind(NAMESPACE, pod["metadata"]["name"], binding)
+
+    def _modify(self, pod: Object, patch: Object, subresource: str = "") -> None:
+        with self._server.writing("stranger") as store:
+            store.modify(
+                PODS,
+                NAMESPACE,
+                pod["metadata"]["name"],
+                lambda old: merge_patch(old, patch),
+                subresource=subresource,
+            )
+
+    def _create(self, name: str, gpus: int) -> Object:
+        limits = {keys.GPU_RESOURCE: str(gpus)}
+        spec = {"containers": [{"name": "main", "resources": {"limits": limits}}], "schedulerName": SCHEDULER}
+        with self._server.writing("user") as store:
+            return store.create(PODS, NAMESPACE, {"metadata": {"name": name}, "spec": spec})
+
+
+def _is_pending(pod: Object) -> bool:
+    return not pod["spec"].get("nodeName") and pod["status"].get("phase") == "Pending" and _is_not_deleted(pod)
+
+
+def _is_running(pod: Object) -> bool:
+    return str(pod["status"].get("phase")) == "Running"
+
+
+def _is_not_deleted(pod: Object) -> bool:
+    return "deletionTimestamp" not in pod["metadata"]

@@ -1,0 +1,163 @@
+"""What can go wrong in a run, how likely, and the mix of it that one seed draws.
+
+Every seed draws a mix of its own, with some faults left out altogether: a run in which everything goes wrong all the time
+never gets far enough to meet the rare combinations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from benchmarks.double.faults import RequestFault, StreamFault
+
+
+class Fault(StrEnum):
+    """What can go wrong beside requests and watches."""
+
+    POLICY = "403 by a policy"
+    LATE_BINDING = "Binding held in the network"
+    LATE_REPORT = "agent's report held in the network"
+
+    COMPACTED = "history compacted"
+
+    CRASH_BEFORE = "crash before a request"
+    CRASH_AFTER = "crash after a request was sent"
+    KILLED = "process killed"
+    FROZEN = "process frozen"
+    CLOCK_JUMP = "wall clock jump"
+    CLOCK_RATE = "clock rate"
+    WEBHOOK_LOST = "webhook answer lost"
+    WEBHOOK_TWICE = "bind called twice"
+    RIVAL_SCHEDULER = "two schedulers"
+
+    POD_DELETED = "pod deleted"
+    POD_FORCED = "pod deleted by force"
+    POD_LONG_GRACE = "pod terminating for long"
+    POD_ENDED = "pod ended"
+    POD_FAILED_UNBOUND = "unbound pod failed by somebody"
+    POD_PATCHED = "pod patched by somebody"
+    POD_NAMESAKE = "pod replaced by a namesake"
+    POD_UNREADABLE = "wish made unreadable"
+    POD_CRASHING = "container crashed and will restart"
+    FOREIGN_BINDING = "pod bound around us"
+    FORGED_PLACEMENT = "pod bound with the GPU of another"
+    LATE_STOP = "containers outlive their pod"
+    KUBELET_FROZEN = "kubelet frozen"
+    NODE_NOT_READY = "node not ready"
+    NODE_DELETED = "node deleted"
+    NODE_AGAIN = "node back with its GPUs"
+    NODE_REPLACED = "node back with other GPUs"
+    NODE_RESTORED = "node back with its old ledger"
+    GPU_SICK = "GPU sick"
+    LEDGER_WIPED = "ledger wiped"
+    LEDGER_EDITED = "ledger edited by hand"
+    LEDGER_TRUNCATED = "ledger truncated"
+
+
+AnyFault = Fault | RequestFault | StreamFault
+Rates = Mapping[AnyFault, float]
+"""Probability or weight by fault."""
+
+REQUEST_FAULTS: Mapping[RequestFault, float] = {
+    RequestFault.SLOW: 0.10,
+    RequestFault.LOST_REQUEST: 0.04,
+    RequestFault.LOST_REPLY: 0.06,
+    RequestFault.RESET_BEFORE: 0.04,
+    RequestFault.RESET_AFTER: 0.06,
+    RequestFault.DUPLICATED: 0.10,
+    RequestFault.CONFLICT: 0.04,
+    RequestFault.INVALID: 0.03,
+    RequestFault.BUSY: 0.02,
+    RequestFault.ERROR: 0.03,
+    RequestFault.ERROR_AFTER: 0.03,
+    RequestFault.UNAVAILABLE: 0.03,
+}
+"""The highest probability per request."""
+STREAM_FAULTS: Mapping[StreamFault, float] = {
+    StreamFault.CUT: 0.3,
+    StreamFault.BROKEN: 0.15,
+    StreamFault.SILENT: 0.1,
+    StreamFault.LATE: 0.4,
+    StreamFault.EXPIRED: 0.1,
+    StreamFault.GARBAGE: 0.1,
+}
+"""The highest probability per stream."""
+PROCESS_FAULTS: Mapping[Fault, float] = {
+    Fault.LATE_BINDING: 0.3,
+    Fault.LATE_REPORT: 0.2,
+    Fault.CRASH_BEFORE: 0.02,
+    Fault.CRASH_AFTER: 0.03,
+    Fault.WEBHOOK_LOST: 0.05,
+    Fault.WEBHOOK_TWICE: 0.15,
+    Fault.LATE_STOP: 0.7,
+    Fault.KUBELET_FROZEN: 0.06,
+}
+"""The highest probability per request of that kind, per call of a webhook, per pod or per look of a kubelet."""
+EVENTS: Mapping[Fault, float] = {
+    Fault.COMPACTED: 1.0,
+    Fault.KILLED: 1.0,
+    Fault.FROZEN: 1.0,
+    Fault.CLOCK_JUMP: 1.0,
+    Fault.POD_DELETED: 3.0,
+    Fault.POD_FORCED: 3.0,
+    Fault.POD_LONG_GRACE: 0.5,
+    Fault.POD_ENDED: 6.0,
+    Fault.POD_FAILED_UNBOUND: 0.7,
+    Fault.POD_PATCHED: 3.0,
+    Fault.POD_NAMESAKE: 2.0,
+    Fault.POD_UNREADABLE: 0.7,
+    Fault.POD_CRASHING: 1.0,
+    Fault.FOREIGN_BINDING: 0.4,
+    Fault.FORGED_PLACEMENT: 0.4,
+    Fault.POLICY: 0.5,
+    Fault.NODE_DELETED: 0.5,
+    Fault.GPU_SICK: 3.0,
+    Fault.LEDGER_WIPED: 0.5,
+    Fault.LEDGER_EDITED: 0.5,
+}
+"""The highest weight of what happens around the extenders, one event at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """One run's mix."""
+
+    rates: Rates
+    """Probability or weight; 0 when left out."""
+    replicas: int
+    schedulers: int
+    nodes: int
+    machine: str
+    storm_seconds: float
+    event_seconds: float
+    """Between two events on average."""
+    orphan_seconds: float
+    """After which a claim without a Binding is taken back: a matter of patience, never of safety."""
+
+    def __str__(self) -> str:
+        used = ", ".join(f"{fault} {rate:.3f}" for fault, rate in self.rates.items() if rate)
+        return (
+            f"{self.replicas} extenders, {self.schedulers} schedulers, {self.nodes} × {self.machine}, "
+            f"storm of {self.storm_seconds:.0f} s, an event every {self.event_seconds:.2f} s, "
+            f"orphans after {self.orphan_seconds:.0f} s; {used or 'no faults'}"
+        )
+
+
+def draw_mix(random: Random, only: Rates | None = None) -> Mix:
+    """Choose a mix; about two faults in five are left out, or all but some that are given with their rates."""
+    highest: list[tuple[AnyFault, float]] = [*REQUEST_FAULTS.items(), *STREAM_FAULTS.items()]
+    highest += [*PROCESS_FAULTS.items(), *EVENTS.items()]
+    rates: Rates = {fault: random.uniform(0.1, 1.0) * rate if random.random() < 0.6 else 0.0 for fault, rate in highest}
+    return Mix(
+        only or rates,
+        replicas=random.choice((1, 2, 2, 3)),
+        schedulers=random.choice((1, 1, 2)),
+        nodes=random.choice((1, 2, 3)),
+        machine=random.choice(("rtx-3090-2", "t4-4", "a100-pcie-4-degraded-pair")),
+        storm_seconds=random.uniform(30.0, 60.0),
+        event_seconds=random.uniform(0.5, 2.0),
+        orphan_seconds=random.choice((2.0, 4.0, 10.0, 60.0)),
+    )

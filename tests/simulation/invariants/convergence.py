@@ -1,0 +1,100 @@
+"""The invariants of the calm after the storm.
+
+- INV3 no claim without a pod 90 s later
+- INV7 every pod for which there has been room for 60 s is bound
+- CACHE all caches are what the API server has
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.double.resources import Object
+from tests.simulation.invariants.ownership import Ownership
+from tests.simulation.trace import Trace
+from tests.simulation.wording import annotations_of, short
+from tests.simulation.world.process import Process
+from tests.simulation.world.scheduler import NAME as SCHEDULER
+from tests.simulation.world.scheduler import gpus_of
+from tests.simulation.world.server import Server
+from tests.simulation.world.site import Site
+from topology import keys
+
+PATIENCE_SECONDS = 60.0
+CLAIM_SECONDS = 90.0
+
+
+def check_claims(ownership: Ownership, trace: Trace, now: float) -> None:
+    """INV3."""
+    for node, claim, since in ownership.idle_claims():
+        if now - since > CLAIM_SECONDS:
+            trace.violation("INV3", f"{node} still has a claim of {claim.name} ({claim.uid}), {now - since:.0f} s old")
+
+
+def check_waiting(
+    server: Server, sites: Sequence[Site], replicas: Sequence[Process], ownership: Ownership, trace: Trace, now: float
+) -> None:
+    """INV7."""
+    rooms = {site.name: room for site in sites if (room := _room(site, server, ownership, now)) > 0}
+    for pod in server.pods():
+        if not _waits(pod) or pod["metadata"]["name"] in server.forbidden:
+            continue
+        name, gpus = pod["metadata"]["name"], gpus_of(pod)
+        trace.count("calm: pods waiting")
+        for node, room in rooms.items():
+            if gpus <= room:
+                trace.violation(
+                    "INV7", f"{name} ({pod['metadata']['uid']}) waits for {gpus} GPUs, and {node} has {room}"
+                )
+                for process in replicas:
+                    trace.note(process.name, _view(process, node))
+
+
+def check_caches(server: Server, replicas: Sequence[Process], trace: Trace) -> None:
+    """CACHE."""
+    nodes = {(item["metadata"]["name"], item["metadata"]["resourceVersion"]) for item in server.nodes()}
+    pods = {(item["metadata"]["uid"], item["metadata"]["resourceVersion"]) for item in server.pods()}
+    for process in replicas:
+        assert process.extender is not None
+        state = process.extender.state
+        known_nodes = {(view.name, view.node.metadata.resource_version) for view in state.views.values()}
+        known_pods = {(pod.uid, pod.pod.metadata.resource_version) for pod in state.pods}
+        for what, known, real in (("nodes", known_nodes, nodes), ("pods", known_pods, pods)):
+            if known != real:
+                trace.violation("CACHE", f"{process.name} has other {what} than the API server: {sorted(known ^ real)}")
+
+
+def _view(process: Process, node: str) -> str:
+    """Say how a process sees a node."""
+    view = process.extender.state.views.get(node) if process.extender else None
+    if view is None:
+        return f"does not know {node}"
+    claims = ", ".join(f"{short(claim.gpu)}→{claim.name} {standing}" for claim, standing in view.claims)
+    return f"sees {node} with {view.shape.free.bit_count()} free GPUs, closed: {view.shape.closed}, claims: {claims}"
+
+
+def _waits(pod: Object) -> bool:
+    return (
+        pod["spec"]["schedulerName"] == SCHEDULER
+        and not pod["spec"].get("nodeName")
+        and pod["status"].get("phase") == "Pending"
+        and "deletionTimestamp" not in pod["metadata"]
+        and keys.MIN_BANDWIDTH not in annotations_of(pod)
+    )
+
+
+def _room(site: Site, server: Server, ownership: Ownership, now: float) -> int:
+    """Return how many GPUs of a node nobody has used for long, as far as NodeResourcesFit lets pods go there."""
+    gpus = [
+        gpu
+        for gpu in site.hardware.gpus
+        if not ownership.owners(gpu)
+        and not site.hardware.users_of(frozenset({gpu}))
+        and ownership.free_since.get(gpu, 0.0) <= now - PATIENCE_SECONDS
+    ]
+    requested = sum(
+        gpus_of(pod)
+        for pod in server.pods()
+        if pod["spec"].get("nodeName") == site.name and pod["status"].get("phase") not in ("Succeeded", "Failed")
+    )
+    return min(len(gpus), len(site.hardware.gpus) - requested)

@@ -1,0 +1,272 @@
+"""The invariants of every change: who owns which GPU, what the ledgers say of it, and who wrote what.
+
+What really runs is known here from the kubelets, whatever the API says. A pod is alive from its Binding until its containers have
+stopped for good, or until it is gone and none of them runs; only pods with a placement record count. A ledger that somebody else
+has touched is not held against us before we write it again, nor is a Binding that was under way when a stranger took its claim
+away: no server can be asked for both objects at once. A claim about a former node goes with its pod: should that very machine be
+back, and still run it, then its agent says so.
+
+- INV1 no GPU in two live pods
+- INV2 each live pod has exactly its claims, and its containers run on exactly its GPUs
+- INV4 right count, GPUs of the node as it is, healthy when claimed
+- INV6 no write outside the keys that are ours
+- R2, R3 no claim leaves while containers run, or while its Binding may be under way
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from benchmarks.double.resources import NODES, PODS, Object
+from benchmarks.double.store import Change
+from tests.simulation.invariants.writes import foreign_writes
+from tests.simulation.trace import Trace
+from tests.simulation.wording import annotations_of, read_ledger, short
+from tests.simulation.world.scheduler import gpus_of
+from tests.simulation.world.server import Server
+from topology import keys
+from topology.codec import decode_status, decode_topology
+from topology.records import Claim, Ledger, decode_placement
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What a Binding said."""
+
+    node: str
+    containers: dict[str, tuple[str, ...]] | None
+    """`None`: it came without a record."""
+    ours: bool
+
+    @property
+    def gpus(self) -> frozenset[str]:
+        """All GPUs of the record."""
+        return frozenset(gpu for gpus in (self.containers or {}).values() for gpu in gpus)
+
+
+class Rule(StrEnum):
+    """Why a claim left its ledger, as the truth was at that moment."""
+
+    ELSEWHERE = "its pod is bound elsewhere"
+    STOPPED = "its pod's containers have stopped"
+    ENDED_UNBOUND = "its pod ended unbound"
+    NEVER_BOUND = "its pod is gone and was never bound"
+    GONE_STOPPED = "its pod is gone and had stopped"
+    REPORTED = "its pod is gone, and the agent has looked since"
+    REINCARNATED = "it is about a former node of that name"
+    FENCED = "its pod was fenced"
+    RENEWED = "its pod chose others"
+
+
+class Ownership:
+    """Listens to the server and to the kubelets."""
+
+    def __init__(self, server: Server, trace: Trace, clock: Callable[[], float]) -> None:
+        self.placed: dict[str, Placed] = {}
+        """Every pod that ever was bound, by UID."""
+        self.free_since: dict[str, float] = {}
+        """GPU → when its last owner ended."""
+        self._server = server
+        self._trace = trace
+        self._clock = clock
+        self._owners: dict[str, dict[str, None]] = {}
+        self._running: dict[str, None] = {}
+        self._over: set[str] = set()
+        self._lost: set[tuple[str, str]] = set()
+        """Node and UID of claims that a stranger took away, perhaps while the Binding was under way."""
+        self._bereft: set[str] = set()
+        """Pods whose claims went with the Node object or by a stranger's hand, and nobody has written them again: once such a
+        pod is gone, too, nothing is left to write a claim from."""
+        self._last: dict[str, Object] = {}
+        self._touched: set[str] = set()
+        self._claimed_since: dict[tuple[str, str, str], float] = {}
+        server.ears.append(self._hear)
+
+    def owners(self, gpu: str) -> tuple[str, ...]:
+        """Return the live pods with this GPU."""
+        return tuple(self._owners.get(gpu, ()))
+
+    def started(self, uid: str, gpus: frozenset[str], beside: tuple[str, ...]) -> None:
+        """Take note that containers run on these GPUs, together with those of other pods."""
+        self._running[uid] = None
+        if not self._is_ours(uid):
+            return
+        for other in beside:
+            if self._is_ours(other):
+                self._trace.violation("INV1", f"containers of {uid} and {other} run on one GPU")
+        if gpus != self.placed[uid].gpus:
+            self._trace.violation(
+                "INV2", f"containers of {uid} run on {_list(gpus)}, not on {_list(self.placed[uid].gpus)}"
+            )
+
+    def stopped(self, uid: str) -> None:
+        """Take note that none of the pod's containers runs or will ever run again."""
+        self._running.pop(uid, None)
+        self._end(uid)
+
+    def idle_claims(self) -> Iterator[tuple[str, Claim, float]]:
+        """Yield the claims without a live pod on their node, and since when they are there.
+
+        That somebody else was bound to its GPU by force keeps a claim from being judged, and harms nobody.
+        """
+        for node in self._server.nodes():
+            name, ledger = node["metadata"]["name"], read_ledger(node)
+            for claim in ledger.claims if ledger else ():
+                placed = self.placed.get(claim.uid)
+                is_used = placed is not None and placed.node == name and claim.uid not in self._over
+                if not is_used and not self.owners(claim.gpu):
+                    yield name, claim, self._claimed_since.get((name, claim.gpu, claim.uid), 0.0)
+
+    def _is_ours(self, uid: str) -> bool:
+        return uid in self.placed and self.placed[uid].ours
+
+    def _hear(self, writer: str, change: Change) -> None:
+        for path in foreign_writes(writer, change):
+            self._trace.violation("INV6", f"{writer} wrote {path} of {change.resource.kind} {change.key[1]}")
+        ours = writer.startswith("extender")
+        if change.resource is PODS:
+            self._hear_pod(change, ours=ours)
+        elif change.resource is NODES:
+            self._hear_node(change, ours=ours)
+
+    def _hear_pod(self, change: Change, *, ours: bool) -> None:
+        before, after = change.before, change.after
+        if after is None:
+            assert before is not None
+            uid = before["metadata"]["uid"]
+            self._last[uid] = before
+            if uid not in self._running:
+                self._end(uid)
+        elif after["spec"].get("nodeName") and not (before and before["spec"].get("nodeName")):
+            self._bind(after, ours=ours)
+            self._check_claims(after["spec"]["nodeName"])
+
+    def _bind(self, pod: Object, *, ours: bool) -> None:
+        uid, node, text = pod["metadata"]["uid"], pod["spec"]["nodeName"], annotations_of(pod).get(keys.PLACEMENT)
+        containers = dict(decode_placement(text).containers) if text else None
+        if ours and (node, uid) in self._lost:
+            self._trace.count("a Binding arrived after its claim was taken away by a stranger")
+            ours = False
+        placed = self.placed[uid] = Placed(node, containers, ours)
+        for gpu in sorted(placed.gpus):
+            if ours and self._owners.get(gpu):
+                self._trace.violation(
+                    "INV1", f"{short(gpu)} is given to {uid}, and {' '.join(self.owners(gpu))} has it"
+                )
+            self._owners.setdefault(gpu, {})[uid] = None
+        if ours and len(placed.gpus) != gpus_of(pod):
+            self._trace.violation("INV4", f"{uid} asks for {gpus_of(pod)} GPUs and gets {len(placed.gpus)}")
+
+    def _end(self, uid: str) -> None:
+        self._over.add(uid)
+        if uid in self.placed:
+            for gpu in self.placed[uid].gpus:
+                self._owners[gpu].pop(uid, None)
+                self.free_since[gpu] = self._clock()
+
+    def _hear_node(self, change: Change, *, ours: bool) -> None:
+        before, after, node = change.before, change.after, change.key[1]
+        if before is None or after is None:
+            self._touch(node)
+            return
+        if annotations_of(before).get(keys.LEDGER) == annotations_of(after).get(keys.LEDGER):
+            return
+        if not ours:
+            self._touch(node)
+            return
+        self._touched.discard(node)
+        was, now = read_ledger(before) or Ledger(0), read_ledger(after) or Ledger(0)
+        for gpu, uid in _pairs(now) - _pairs(was):
+            self._claimed_since[node, gpu, uid] = self._clock()
+            self._lost.discard((node, uid))
+            self._bereft.discard(uid)
+        self._check_new_claims(after, [claim for claim in now.claims if claim not in was.claims])
+        for rule in self._rules(node, after, was, now):
+            self._trace.count(f"release: {rule}")
+        self._check_claims(node)
+
+    def _touch(self, node: str) -> None:
+        """Take note that a stranger has changed the ledger, or that it went with its node."""
+        self._touched.add(node)
+        self._lost.update((node, uid) for at, _, uid in self._claimed_since if at == node)
+        self._bereft.update(uid for uid, placed in self.placed.items() if placed.node == node)
+
+    def _check_new_claims(self, node: Object, claims: list[Claim]) -> None:
+        """INV4; a claim that is made for a pod that is there already only tells what is."""
+        claims = [claim for claim in claims if claim.uid not in self.placed]
+        if not claims:
+            return
+        texts = annotations_of(node)
+        known = {gpu.uuid for gpu in decode_topology(texts.get(keys.TOPOLOGY, "")).gpus}
+        sick = decode_status(texts.get(keys.STATUS, "")).unhealthy
+        for claim in claims:
+            if claim.gpu not in known or claim.gpu in sick:
+                what = "is not of this node" if claim.gpu not in known else "is sick"
+                self._trace.violation("INV4", f"{short(claim.gpu)} {what} and is claimed for {claim.uid}")
+
+    def _rules(self, name: str, node: Object, was: Ledger, now: Ledger) -> Iterator[Rule]:
+        """Say why each claim left, once per pod; R2 and R3 are checked on the way."""
+        left = {claim.uid: claim for claim in was.claims if (claim.gpu, claim.uid) not in _pairs(now)}
+        for uid, claim in left.items():
+            if any(kept.uid == uid for kept in now.claims):
+                yield Rule.RENEWED
+                continue
+            rule = self._rule(name, node, was, claim)
+            if (
+                rule is not Rule.REINCARNATED
+                and uid in self._running
+                and self._is_ours(uid)
+                and self.placed[uid].node == name
+            ):
+                self._trace.violation("R2", f"the claim of {uid} left while its containers run")
+            yield rule
+
+    def _rule(self, name: str, node: Object, was: Ledger, claim: Claim) -> Rule:
+        pod = next((pod for pod in self._server.pods() if pod["metadata"]["uid"] == claim.uid), None)
+        placed = self.placed.get(claim.uid)
+        if placed is not None and placed.node != name:
+            return Rule.ELSEWHERE
+        if pod is not None and placed is None:
+            if _has_ended(pod):
+                return Rule.ENDED_UNBOUND
+            if pod["metadata"]["resourceVersion"] == claim.resource_version:
+                self._trace.violation("R3", f"the claim of {claim.uid} left while its Binding may be under way")
+            return Rule.FENCED
+        if pod is not None:
+            return Rule.STOPPED
+        if placed is None:
+            return Rule.NEVER_BOUND
+        if was.node_uid != node["metadata"]["uid"]:
+            return Rule.REINCARNATED
+        return Rule.GONE_STOPPED if _has_stopped(self._last[claim.uid]) else Rule.REPORTED
+
+    def _check_claims(self, node: str) -> None:
+        """INV2 for all live pods of one node."""
+        if node in self._touched:
+            return
+        found = read_ledger(self._server.find(NODES, node))
+        for uid, placed in self.placed.items():
+            if placed.node != node or not placed.ours or uid in self._over or uid in self._bereft & self._last.keys():
+                continue
+            claimed = {claim.gpu for claim in found.claims if claim.uid == uid} if found else set()
+            if claimed != placed.gpus:
+                self._trace.violation("INV2", f"{uid} has {_list(placed.gpus)} of {node}, and claims {_list(claimed)}")
+
+
+def _pairs(ledger: Ledger) -> set[tuple[str, str]]:
+    return {(claim.gpu, claim.uid) for claim in ledger.claims}
+
+
+def _list(gpus: frozenset[str] | set[str]) -> str:
+    return " ".join(short(gpu) for gpu in sorted(gpus)) or "nothing"
+
+
+def _has_ended(pod: Object) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
+def _has_stopped(pod: Object) -> bool:
+    statuses = pod["status"].get("containerStatuses") or []
+    return bool(statuses) and all("terminated" in one["state"] for one in statuses)

@@ -1,0 +1,207 @@
+"""The bugs themselves: what is put in place of a few lines of the product, or of a simulated kubelet, by `mutants`.
+
+`yield from ()` makes a step of the protocol of a function that asks nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import extender.kubernetes.rest as rest
+from benchmarks.double.resources import Object
+from extender.binding import bind as binding
+from extender.binding.intents import BindPod, SwapLedger
+from extender.binding.outcome import Bound, NotBound, Outcome
+from extender.binding.release import Attention, Task
+from extender.cluster.objects import Pod
+from extender.cluster.pod_cache import PodCache
+from extender.cluster.pods import has_stopped
+from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
+from extender.cluster.state import ClusterState
+from extender.kubernetes.reflector import Timing, list_objects
+from extender.service import Extender
+from extender.verbs.wire import ExtenderBindingArgs
+from tests.simulation.world import kubelet
+from tests.simulation.world.scheduler import gpus_of
+from topology.request import PodRequest
+
+_protocol: Any = binding
+_claim, _settled, _post = (getattr(_protocol._Bind, step) for step in ("_claim", "_settled", "_post"))
+_swap_ledger, _create_ledger, _bind_pod = rest._swap_ledger, rest._create_ledger, rest._bind
+_bind, _changed, _share_out = Extender.bind, PodCache.changed, PodRequest.share_out
+
+
+def swap_without(*tested: str) -> Callable[[SwapLedger], rest.Request]:
+    """Leave out the tests of these annotations or fields."""
+
+    def swap(intent: SwapLedger) -> rest.Request:
+        request = _swap_ledger(intent)
+        steps = json.loads(request.body or b"")
+        kept = [step for step in steps if step["op"] != "test" or not step["path"].endswith(tested)]
+        return replace(request, body=json.dumps(kept).encode())
+
+    return swap
+
+
+def create_blindly(intent: SwapLedger) -> rest.Request:
+    """Create a ledger whatever has become of the node."""
+    request = _create_ledger(intent)
+    metadata = json.loads(request.body or b"")["metadata"]
+    return replace(request, body=json.dumps({"metadata": {"annotations": metadata["annotations"]}}).encode())
+
+
+def bind_without(*preconditions: str) -> Callable[[BindPod], rest.Request]:
+    """Leave out these preconditions of a Binding."""
+
+    def bind(intent: BindPod) -> rest.Request:
+        request = _bind_pod(intent)
+        body = json.loads(request.body or b"")
+        for name in preconditions:
+            del body["metadata"][name]
+        return replace(request, body=json.dumps(body).encode())
+
+    return bind
+
+
+def claim_nothing(self: Any, view: Any, pod: Pod, record: Any) -> Any:
+    """Choose, and tell nobody."""
+    yield from ()
+    return pod
+
+
+def claim_once(self: Any, view: Any, pod: Pod, record: Any) -> Any:
+    """Trust in the claim of an earlier round."""
+    if getattr(self, "has_claimed", False):
+        return pod
+    claimed = yield from _claim(self, view, pod, record)
+    self.has_claimed = isinstance(claimed, Pod)
+    return claimed
+
+
+def fence_nobody(self: Any, pod: Pod) -> Any:
+    """Go on with the version that a Binding under way may rest on."""
+    yield from ()
+    return pod
+
+
+def withdraw_nothing(self: Any) -> Any:
+    """Leave the claim of a refused bind."""
+    yield from ()
+
+
+def settle_any_uid(self: Any, pod: Pod) -> Any:
+    """Take a namesake for the pod."""
+    self._target = replace(self._target, uid=pod.metadata.uid)
+    return (yield from _settled(self, pod))
+
+
+def post_again_and_again(self: Any, pod: Pod, record: Any) -> Any:
+    """Take no for no answer."""
+    result = yield from _post(self, pod, record)
+    return result if isinstance(result, Bound) else _protocol._Again()
+
+
+def expire(state: ClusterState, task: Task) -> Any:
+    """Take claims back because time has passed."""
+    yield from ()
+    return frozenset(uid for uid in task.orphans if (pod := state.pods.get(uid)) and pod.node is None)
+
+
+def impatient(**_: float) -> Attention:
+    """Let claims expire after seconds."""
+    return Attention(orphan_seconds=3.0)
+
+
+def never(**_: float) -> Attention:
+    """Take no claim for an orphan's."""
+    return Attention(orphan_seconds=1e9)
+
+
+def stopped_when_deleted(pod: Pod, *, node_ready: bool) -> bool:
+    """Take the wish for the deed."""
+    return pod.metadata.deletion_timestamp is not None or has_stopped(pod, node_ready=node_ready)
+
+
+def stopped_when_crashed(pod: Pod, *, node_ready: bool) -> bool:
+    """Believe that a deleted pod's crashed containers stay down."""
+    statuses = pod.status.container_statuses or []
+    crashed = bool(statuses) and all(status.state.terminated is not None for status in statuses)
+    return (crashed and pod.metadata.deletion_timestamp is not None) or has_stopped(pod, node_ready=node_ready)
+
+
+def free_when_deleting(pod: Any, node: str) -> Standing:
+    """Let go of the claims of pods that are being deleted."""
+    return Standing.FREE if pod.pod.metadata.deletion_timestamp is not None else standing_of_pod(pod, node)
+
+
+def free_when_absent(grave: Any, node: str, **facts: bool) -> Standing:
+    """Take what is not in the cache for dead."""
+    return Standing.FREE if grave is None else standing_of_grave(grave, node, **facts)
+
+
+def free_when_gone(grave: Any, node: str, **facts: bool) -> Standing:
+    """Take what is gone for stopped."""
+    return Standing.FREE if grave is not None and grave.gone else standing_of_grave(grave, node, **facts)
+
+
+def free_by_next_report(self: Any, claim: Any, known: Any) -> bool:
+    """Believe a report that may have been under way for long."""
+    baseline = self._baselines.get((known.node.metadata.name, claim.uid))
+    observed = known.payloads.observed.value
+    return baseline not in (None, known.report) and observed is not None and claim.gpu not in observed.gpus
+
+
+def first_version_only(self: Any, item: Pod) -> None:
+    """Hear of new pods, and of nothing that happens to them."""
+    if item.metadata.uid not in self._pods:
+        _changed(self, item)
+
+
+def deaf(self: Any, item: Pod) -> None:
+    """Hear nothing."""
+
+
+async def list_with_version_of_last_item(*args: Any) -> Any:
+    """Go on from where the last object was changed."""
+    kept, version = await list_objects(*args)
+    return kept, kept[-1].metadata.resource_version if kept else version
+
+
+def patient_for_ever(silence: float, *others: Any) -> Timing:
+    """Wait for a silent stream."""
+    return Timing(1e9, *others)
+
+
+def newer_always(*_: Any) -> bool:
+    """Take whatever comes last for the newest."""
+    return False
+
+
+def share_out_too_few(self: PodRequest, gpus: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Leave out one GPU of several."""
+    return {container: share[:-1] or share for container, share in _share_out(self, gpus).items()}
+
+
+async def bind_and_keep_the_lock(self: Any, args: ExtenderBindingArgs) -> Outcome:
+    """Unlock the node after success only."""
+    outcome = await _bind(self, args)
+    if isinstance(outcome, NotBound):
+        lock = self._turn(args.node)
+        self.dangling = [*getattr(self, "dangling", []), lock]
+        await lock.acquire()
+    return outcome
+
+
+def oldest_of_the_same_size(pod: Object, pods: list[Object]) -> Object:
+    """Match by size: the oldest pod that asks for as many, and has a record."""
+    alike = [other for other in pods if gpus_of(other) == gpus_of(pod) and kubelet.is_placed(other)]
+    return min(alike, key=lambda other: str(other["metadata"]["uid"]), default=pod)
+
+
+def last_bound(pod: Object, pods: list[Object]) -> Object:
+    """Take the order of the Bindings for the order in which the kubelet asks."""
+    waiting = [other for other in pods if kubelet.is_placed(other) and "startTime" not in other["status"]]
+    return max(waiting, key=lambda other: int(other["metadata"]["resourceVersion"]), default=pod)

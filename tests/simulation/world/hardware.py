@@ -1,0 +1,56 @@
+"""One physical machine: its GPUs, which of them are sick, and whose containers really run on them."""
+
+from __future__ import annotations
+
+from topology.catalog import machine
+from topology.model import NodeTopology
+from topology.records import Holder, Observed
+
+
+class Hardware:
+    """What is true, whatever the API says."""
+
+    def __init__(self, node: str, machine_name: str) -> None:
+        self.sick: set[str] = set()
+        self._node = node
+        self._machine_name = machine_name
+        self._generation = 0
+        self._running: dict[str, tuple[Holder, frozenset[str]]] = {}
+        self.topology = self._build()
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs by position."""
+        return tuple(gpu.uuid for gpu in self.topology.gpus)
+
+    @property
+    def observed(self) -> Observed:
+        """What an agent sees that looks right now."""
+        return Observed({gpu: holder for holder, gpus in self._running.values() for gpu in sorted(gpus)})
+
+    def replace(self) -> tuple[str, ...]:
+        """Put another machine in its place; returns the UIDs of the pods whose containers died with this one."""
+        self._generation += 1
+        self.sick.clear()
+        self.topology = self._build()
+        dead, self._running = tuple(self._running), {}
+        return dead
+
+    def run(self, uid: str, holder: Holder, gpus: frozenset[str]) -> None:
+        """Start a pod's containers on these GPUs."""
+        self._running[uid] = holder, gpus
+
+    def stop(self, uid: str) -> None:
+        """End them."""
+        self._running.pop(uid, None)
+
+    def runs(self, uid: str) -> bool:
+        """Whether the pod's containers run."""
+        return uid in self._running
+
+    def users_of(self, gpus: frozenset[str]) -> tuple[str, ...]:
+        """Return the UIDs of the pods whose containers use any of these GPUs."""
+        return tuple(uid for uid, (_, held) in self._running.items() if held & gpus)
+
+    def _build(self) -> NodeTopology:
+        return machine(self._machine_name, host=f"{self._node}-{self._generation}")

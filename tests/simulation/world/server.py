@@ -1,0 +1,73 @@
+"""The API server of one run: the double's store, with the name of whoever writes and an ear for every change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+from benchmarks.double.api import Reply, Request, Stream, answer
+from benchmarks.double.resources import NODES, PODS, Object, Resource
+from benchmarks.double.store import Change, Store
+from tests.simulation.wording import words
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+"""The beginning of virtual time."""
+NAMESPACE = "default"
+
+Ear = Callable[[str, Change], None]
+"""Is told of every change with its writer."""
+
+
+class Server:
+    """All requests of a run end here; strangers write into the store themselves, under a name."""
+
+    def __init__(self, clock: Callable[[], float], note: Callable[[str, str], None]) -> None:
+        numbers = count(1)
+        self.store = Store(now=lambda: EPOCH + timedelta(seconds=clock()), new_uid=lambda: f"uid-{next(numbers):03d}")
+        self.ears: list[Ear] = []
+        self.forbidden: set[str] = set()
+        """Names of pods that a policy of somebody else lets nobody bind."""
+        self._note = note
+        self._writer = "setup"
+        self.store.subscribe(self._changed)
+
+    def answer(self, client: str, request: Request) -> Reply | Stream:
+        """Carry out one request."""
+        with self.writing(client):
+            if self.is_forbidden(request):
+                return Reply(403, {"kind": "Status", "message": "denied by a policy", "code": 403})
+            return answer(self.store, request)
+
+    @contextmanager
+    def writing(self, client: str) -> Iterator[Store]:
+        """Give the store to whoever writes without requests."""
+        before, self._writer = self._writer, client
+        try:
+            yield self.store
+        finally:
+            self._writer = before
+
+    def is_forbidden(self, request: Request) -> bool:
+        """Whether the policy refuses the request."""
+        return request.path.endswith("/binding") and request.path.split("/")[-2] in self.forbidden
+
+    def pods(self) -> tuple[Object, ...]:
+        """Return all pods as they are now."""
+        return self.store.list(PODS).items
+
+    def nodes(self) -> tuple[Object, ...]:
+        """Return all nodes as they are now."""
+        return self.store.list(NODES).items
+
+    def find(self, resource: Resource, name: str) -> Object | None:
+        """Return one object by name."""
+        found = self.store.list(resource).items
+        return next((item for item in found if item["metadata"]["name"] == name), None)
+
+    def _changed(self) -> None:
+        change = next(iter(self.store.changes_since(self.store.resource_version - 1)))
+        self._note(self._writer, words(change))
+        for ear in self.ears:
+            ear(self._writer, change)
