@@ -191,10 +191,11 @@ def placement(
     """Place the same jobs by the product's decision and by its peers' rules, and measure what comes of it."""
     from benchmarks.placement.command import BadExperiment, run_placement, summary
     from benchmarks.placement.policies import UnknownPolicy
+    from benchmarks.placement.traces.files import BadTrace
 
     try:
-        rows = run_placement(scenario or "", trace, _words(workloads), _words(policies), seeds, jobs)
-    except (BadExperiment, UnknownPolicy) as wrong:
+        rows = run_placement(_scenario(scenario, trace), trace, _words(workloads), _words(policies), seeds, jobs)
+    except (BadExperiment, BadTrace, UnknownPolicy) as wrong:
         _fail(str(wrong))
     _report(output, {"rows": [asdict(row) for row in rows], "machine": describe_machine()}, summary(rows))
 
@@ -207,6 +208,13 @@ def main() -> None:
     except (OSError, UnicodeEncodeError) as failed:
         sys.stderr.write(f"cannot write the output: {failed}\n")
         os._exit(2)  # a further attempt to flush would fail again
+
+
+def _scenario(named: str | None, trace: Path | None) -> str:
+    """Return the experiment; a trace alone is taken for one in the form of FGD's."""
+    if named is None and trace is None:
+        _fail("name an experiment with --scenario, or a folder with --trace")
+    return named or "inflation"
 
 
 def _words(listed: str | None) -> list[str]:

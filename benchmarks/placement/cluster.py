@@ -44,7 +44,7 @@ class Allotment:
 class Node:
     """What is free on one server now."""
 
-    __slots__ = ("cpu_milli", "free", "gpu_milli", "index", "memory_mib", "server")
+    __slots__ = ("allotments", "cpu_milli", "free", "gpu_milli", "index", "memory_mib", "server")
 
     def __init__(self, index: int, server: Server) -> None:
         self.index = index
@@ -54,6 +54,8 @@ class Node:
         """The GPUs of which nothing is taken, as a mask."""
         self.cpu_milli = server.cpu_milli
         self.memory_mib = server.memory_mib
+        self.allotments: list[Allotment] = []
+        """What runs here."""
 
     def fits(self, pod: Pod) -> bool:
         """Whether the pod could go here: what the stock scheduler and a device plugin count."""
@@ -100,10 +102,12 @@ class Cluster:
     def take(self, allotment: Allotment) -> None:
         """Give the pod its GPUs, CPU and memory; more than is free is a defect of the policy."""
         self._change(allotment, -1)
+        self.nodes[allotment.node].allotments.append(allotment)
 
     def give_back(self, allotment: Allotment) -> None:
         """Undo `take`."""
         self._change(allotment, 1)
+        self.nodes[allotment.node].allotments.remove(allotment)
 
     def _change(self, allotment: Allotment, sign: int) -> None:
         self.nodes[allotment.node]._add(allotment, sign)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.placement.policies import policy_factory
+from benchmarks.placement.policies import check_policy
 from benchmarks.placement.registry import SCENARIOS
 from benchmarks.placement.rows import Row, mean
 from benchmarks.placement.runner import Cell, run_cells
@@ -29,7 +29,7 @@ def run_placement(
     if unknown:
         raise BadExperiment(f"{scenario} has no workload {unknown[0]!r}; it has {', '.join(found.workloads)}")
     for policy in policies:
-        policy_factory(policy)
+        check_policy(policy)
     cells = [
         Cell(scenario, trace, workload, policy, seed)
         for seed in range(FIRST_SEED, FIRST_SEED + seeds)

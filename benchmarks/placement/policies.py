@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from types import MappingProxyType
 from typing import Final
 
 from benchmarks.placement.baselines import stock
+from benchmarks.placement.baselines.best_fit import BestFit
+from benchmarks.placement.baselines.dot_product import DotProduct
+from benchmarks.placement.baselines.fgd import Fgd
+from benchmarks.placement.baselines.gpu_clustering import GpuClustering
+from benchmarks.placement.baselines.gpu_packing import GpuPacking
+from benchmarks.placement.baselines.random_node import RandomNode
 from benchmarks.placement.cluster import Cluster
+from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import Policy, PolicyFactory
 from benchmarks.placement.product import Gputopo
+from benchmarks.placement.scoring import Ties
 from topology.value import Weights
 
 PRODUCT: Final = "gputopo"
@@ -23,24 +31,51 @@ BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
         "stock-most": stock.stock_most,
         "stock-least-lowest": stock.stock_least_lowest,
         "stock-most-lowest": stock.stock_most_lowest,
+        "random": RandomNode,
+        "dot-product": DotProduct,
+        "gpu-clustering": GpuClustering,
+        "gpu-packing": GpuPacking,
+        "best-fit": BestFit,
+        "best-fit-lot": lambda cluster, random: BestFit(cluster, random, Ties.LOT),
     }
 )
+"""Policies that know nothing of the pods to come."""
+
+
+def _fgd(ties: Ties, levels: int) -> Callable[[Cluster, Random, Sequence[Pod]], Policy]:
+    return lambda cluster, random, pods: Fgd(cluster, random, pods, ties, levels)
+
+
+INFORMED: Final[Mapping[str, Callable[[Cluster, Random, Sequence[Pod]], Policy]]] = MappingProxyType(
+    {
+        "fgd": _fgd(Ties.NAME, 100),
+        "fgd-lot": _fgd(Ties.LOT, 100),
+        "fgd-extender": _fgd(Ties.NAME, 10),
+        "fgd-extender-lot": _fgd(Ties.LOT, 10),
+    }
+)
+"""Policies that are told beforehand how often each kind of pod comes."""
 
 
 class UnknownPolicy(Exception):
     """A name that no policy has; the text says which there are."""
 
 
-def policy_factory(name: str) -> PolicyFactory:
-    """Return the policy of that name; raises `UnknownPolicy`."""
+def check_policy(name: str) -> None:
+    """Raise `UnknownPolicy` unless there is a policy of that name."""
+    if name not in BASELINES and name not in INFORMED:
+        _weights(name)
+
+
+def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
+    """Return the policy of that name for a workload of such pods; raises `UnknownPolicy`."""
     if name in BASELINES:
         return BASELINES[name]
+    if name in INFORMED:
+        informed = INFORMED[name]
+        return lambda cluster, random: informed(cluster, random, pods)
     weights = _weights(name)
-
-    def product(cluster: Cluster, random: Random) -> Policy:
-        return Gputopo(cluster, weights)
-
-    return product
+    return lambda cluster, random: Gputopo(cluster, weights)
 
 
 def _weights(name: str) -> Weights:
@@ -52,5 +87,5 @@ def _weights(name: str) -> Weights:
             return replace(Weights(), foresight=foresight)
     except ValueError:
         pass
-    known = ", ".join([*BASELINES, PRODUCT])
+    known = ", ".join([*BASELINES, *INFORMED, PRODUCT])
     raise UnknownPolicy(f"no policy is called {name!r}; there are {known}, and {PRODUCT}@λ with a foresight of its own")

@@ -14,6 +14,7 @@ from benchmarks.placement.policy import PodByPod
 from extender.cluster.node_view import Shape
 from extender.cluster.shape_index import ShapeIndex
 from topology.links import Affinity
+from topology.market import finish
 from topology.placement import Placement, TopologyClass, TopologyClasses
 from topology.request import Communication, GpuRequest
 from topology.value import Weights
@@ -36,6 +37,8 @@ class Gputopo(PodByPod):
         super().__init__(cluster)
         classes = _classes(weights)
         self._classes: list[TopologyClass] = [classes.of(node.server.topology) for node in cluster.nodes]
+        for unappraised in {each for each in self._classes if not each.appraised}:
+            finish(unappraised.appraise())
         width = len(str(len(cluster.nodes)))
         self._names = [f"{node.index:0{width}}" for node in cluster.nodes]
         self._all = frozenset(self._names)

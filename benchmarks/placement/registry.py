@@ -8,7 +8,10 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from benchmarks.placement.rows import Row
+from benchmarks.placement.scenarios.inflation import Inflation
 from benchmarks.placement.scenarios.link_graph import LinkGraph
+from benchmarks.placement.traces.files import trace_folder
+from benchmarks.placement.traces.openb import OpenbTrace
 
 
 class Scenario(Protocol):
@@ -30,6 +33,9 @@ class Scenario(Protocol):
 
 
 SCENARIOS: Final[Mapping[str, Callable[[Path | None], Scenario]]] = MappingProxyType(
-    {"link-graph": lambda _: LinkGraph()},
+    {
+        "link-graph": lambda _: LinkGraph(),
+        "inflation": lambda folder: Inflation(OpenbTrace(trace_folder(folder, "openb"))),
+    },
 )
 """Name → scenario on the traces of a folder; `None`: wherever they are by default."""

@@ -16,7 +16,7 @@ from random import Random
 from benchmarks.placement.cluster import Cluster, Server
 from benchmarks.placement.engine import Discipline, Event, Refused, Started, simulate
 from benchmarks.placement.jobs import Job, Pod
-from benchmarks.placement.policies import policy_factory
+from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import Row, mean, rows
 from topology.catalog import machine
 from topology.model import NodeTopology
@@ -57,7 +57,7 @@ class LinkGraph:
         size = len(node)
         server = Server(name, node, size * CPU_MILLI_PER_GPU, size * MEMORY_MIB_PER_GPU)
         cluster = Cluster([server] * NODES)
-        chosen = policy_factory(policy)(cluster, random)
+        chosen = policy_for_pods(policy, [job.pods[0] for job in jobs])(cluster, random)
         events = simulate(jobs, cluster, chosen, Discipline.REFUSE, lambda job, _: job.service_s)
         return rows(workload, policy, seed, _measured(events, _classes(node)))
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from benchmarks.placement.engine import Discipline, Event, Finished, Refused, Started, simulate
 from benchmarks.placement.jobs import Job
-from benchmarks.placement.policies import policy_factory
+from benchmarks.placement.policies import policy_for_pods
 from tests.benchmarks.placement.builders import cluster_of, job
 
 
 def run(jobs: list[Job], discipline: Discipline, policy: str = "stock-most") -> list[Event]:
     """Run the jobs on one machine of four GPUs."""
     cluster = cluster_of("l40s-4")
-    chosen = policy_factory(policy)(cluster, Random(1))
+    chosen = policy_for_pods(policy, [])(cluster, Random(1))
     return list(simulate(jobs, cluster, chosen, discipline, lambda job, _: job.service_s))
 
 
@@ -56,7 +56,7 @@ def test_a_job_that_can_never_fit_is_refused_at_the_end() -> None:
 def test_pods_of_a_job_start_together_or_not_at_all() -> None:
     """Two pods of three GPUs do not fit into four, and the first one leaves no trace."""
     cluster = cluster_of("l40s-4")
-    assert policy_factory("stock-most")(cluster, Random(1)).place(job(0, 3, 3)) is None
+    assert policy_for_pods("stock-most", [])(cluster, Random(1)).place(job(0, 3, 3)) is None
     assert cluster.nodes[0].free == 0b1111
 
 
@@ -66,7 +66,7 @@ def test_everything_given_is_given_back(policy: str, sizes: list[int], seed: int
     """Every job that starts ends, the cluster is empty then, and no GPU was ever given twice (the node would object)."""
     cluster = cluster_of("dgx-1v", "dgx-1v", "l40s-8")
     jobs = [job(number, size, arrival_s=number) for number, size in enumerate(sizes)]
-    chosen = policy_factory(policy)(cluster, Random(seed))
+    chosen = policy_for_pods(policy, [])(cluster, Random(seed))
     events = list(simulate(jobs, cluster, chosen, Discipline.SKIP, lambda job, _: 7.0 * job.gpus))
     assert (
         sum(isinstance(event, Started) for event in events)

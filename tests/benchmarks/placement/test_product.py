@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from benchmarks.placement.policies import UnknownPolicy, policy_factory
+from benchmarks.placement.policies import UnknownPolicy, check_policy, policy_for_pods
 from tests.benchmarks.placement.builders import cluster_of, job
 from topology.catalog import machine
 from topology.links import Affinity
@@ -17,7 +17,7 @@ from topology.request import GpuRequest
 def test_the_gpus_are_those_of_the_plan() -> None:
     """On one node there is nothing but `plan` to decide."""
     cluster = cluster_of("dgx-1v")
-    placed = policy_factory("gputopo")(cluster, Random(0)).place(job(0, 4))
+    placed = policy_for_pods("gputopo", [])(cluster, Random(0)).place(job(0, 4))
     verdict = plan(TopologyClass(machine("dgx-1v")), 0xFF, GpuRequest(4, preferred=Affinity.NVLINK))
     assert isinstance(verdict, Placement)
     assert placed is not None
@@ -26,6 +26,6 @@ def test_the_gpus_are_those_of_the_plan() -> None:
 
 def test_foresight_is_read_from_the_name() -> None:
     """`gputopo@0` looks at the pod alone; a word that is no number is refused with the names that there are."""
-    policy_factory("gputopo@0")
+    check_policy("gputopo@0")
     with pytest.raises(UnknownPolicy, match="stock-least"):
-        policy_factory("gputopo@much")
+        check_policy("gputopo@much")

@@ -1,0 +1,33 @@
+"""GpuPacking: rather a GPU in use than a free one, rather a free one on a node in use than one on an idle node.
+
+Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `gpu_packing_score.go`: used GPUs 100 − (percent free on
+them)/10, not below 50; free GPUs on a used node 50 − how many, not below 33; an idle node 33 − its GPUs; 0 for pods without
+GPUs. No known deviation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.placement.columns import Ints
+from benchmarks.placement.jobs import WHOLE_GPU_MILLI, Pod
+from benchmarks.placement.scoring import ScorePlugin
+
+
+class GpuPacking(ScorePlugin):
+    """The node on which the least is broken into."""
+
+    def scores(self, pod: Pod) -> Ints:
+        """Return 0..100."""
+        columns = self.columns
+        if not pod.gpus:
+            return np.zeros_like(columns.whole)
+        idle_node = np.maximum(33 - columns.whole, columns.whole)
+        if pod.shares:
+            room = columns.gpu_milli >= pod.gpu_milli
+            fullest = np.where(room, columns.gpu_milli, WHOLE_GPU_MILLI).min(axis=1)
+            shared = np.maximum(100 - fullest * 100 // WHOLE_GPU_MILLI // 10, 50)
+            used_node = np.where(fullest < WHOLE_GPU_MILLI, shared, 49)
+        else:
+            used_node = np.full_like(columns.whole, max(50 - pod.gpus, 33))
+        return np.where(columns.whole == columns.gpus, idle_node, used_node)

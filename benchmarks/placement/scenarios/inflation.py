@@ -1,0 +1,124 @@
+"""FGD's inflation experiment: pods of a trace arrive in random order until 130 % of all GPUs are asked for, and none ever leaves.
+
+As published (ATC'23, hkust-adsl/kubernetes-scheduler-simulator): the trace's pods are shuffled, then pods drawn from it are
+added up to the target; a pod that does not fit is gone; nodes get names in random order. Metrics are means over the
+arrivals at which the GPUs asked for round to x percent of the cluster's: `allocation_pct` and `fragmentation_pct` of all
+GPUs, and `fragmentation_ratio_pct` of the idle ones, by FGD's own measure of fragmentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from benchmarks.placement.cluster import Cluster
+from benchmarks.placement.columns import Columns
+from benchmarks.placement.fragmentation import Fragmentation, typical_pods
+from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.policies import policy_for_pods
+from benchmarks.placement.policy import Policy
+from benchmarks.placement.rows import Row, mean
+from benchmarks.placement.traces.openb import OpenbTrace
+from topology.request import Communication
+
+ASKED = 1.3
+XS = (10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92, 94, 95, 96, 98, 100, 105, 110, 115, 120, 125, 130)
+"""Percent of the cluster's GPUs asked for so far; those of the published tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inflation:
+    """The scenario; its workloads are the pod lists of the folder."""
+
+    trace: OpenbTrace
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """All pod lists."""
+        return self.trace.workloads
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """FGD's own comparison, FGD without its patched scheduler, and stock Kubernetes."""
+        return (
+            "random", "dot-product", "gpu-clustering", "gpu-packing", "best-fit", "fgd", "fgd-lot", "fgd-extender",
+            "fgd-extender-lot", "best-fit-lot", "stock-least", "gputopo",
+        )  # fmt: skip
+
+    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+        """Run one cell of the experiment."""
+        random = Random(seed)  # noqa: S311 - a simulation
+        pods = self.trace.pods(workload)
+        servers = list(self.trace.servers())
+        arrivals = inflated(pods, sum(len(server.topology) for server in servers), random)
+        random.shuffle(servers)
+        cluster = Cluster(servers)
+        chosen = policy_for_pods(policy, pods)(cluster, random)
+        measured = _measured(cluster, chosen, arrivals, _Meter(cluster, pods))
+        return [Row(workload, policy, seed, metric, float(x), value) for x, metric, value in measured]
+
+
+def inflated(pods: Sequence[Pod], gpus: int, random: Random) -> list[Pod]:
+    """Return the pods shuffled, with others drawn from them added, or some taken out, until they ask for 130 % of the GPUs."""
+    target = ASKED * gpus * 1000
+    arrivals = random.sample(pods, len(pods))
+    asked = sum(pod.gpus * pod.gpu_milli for pod in arrivals)
+    while asked > target:
+        gone = arrivals.pop(random.randrange(len(arrivals)))
+        asked -= gone.gpus * gone.gpu_milli
+    while any(pod.gpus for pod in pods):
+        more = random.choice(pods)
+        if asked + (more.gpu_milli if more.gpus else 0) > target:
+            break
+        asked += more.gpus * more.gpu_milli
+        arrivals.append(more)
+    return arrivals
+
+
+class _Meter:
+    """Allocation and fragmentation now, in percent."""
+
+    def __init__(self, cluster: Cluster, pods: Sequence[Pod]) -> None:
+        self._all_milli = cluster.gpus * 1000
+        self._columns = Columns(cluster)
+        self._fragmentation = Fragmentation(typical_pods(pods), self._columns.models)
+        self._fragments = np.zeros(len(cluster.nodes))
+        self._update(list(range(len(cluster.nodes))))
+
+    def read(self) -> tuple[float, float, float]:
+        """Return allocation and fragmentation of all GPUs, and fragmentation of the idle ones."""
+        changed = self._columns.catch_up()
+        if changed:
+            self._update(changed)
+        idle, fragments = int(self._columns.idle_milli.sum()), float(self._fragments.sum())
+        allocated = 100 * (self._all_milli - idle) / self._all_milli
+        return allocated, 100 * fragments / self._all_milli, 100 * fragments / idle if idle else 100.0
+
+    def _update(self, nodes: list[int]) -> None:
+        columns = self._columns
+        self._fragments[nodes] = self._fragmentation.of(
+            columns.cpu_milli[nodes], columns.gpu_milli[nodes], columns.model[nodes]
+        )
+
+
+def _measured(cluster: Cluster, policy: Policy, arrivals: Iterable[Pod], meter: _Meter) -> list[tuple[int, str, float]]:
+    asked = 0
+    readings: dict[int, list[tuple[float, float, float]]] = {x: [] for x in XS}
+    for number, pod in enumerate(arrivals):
+        asked += pod.gpus * pod.gpu_milli
+        job = Job(number, float(number), float("inf"), (pod,), communication=Communication.NONE)
+        for allotment in policy.place(job) or ():
+            cluster.take(allotment)
+        x = round(asked / cluster.gpus / 10)
+        if x in readings:
+            readings[x].append(meter.read())
+    metrics = ("allocation_pct", "fragmentation_pct", "fragmentation_ratio_pct")
+    return [
+        (x, metric, mean(reading[column] for reading in found))
+        for column, metric in enumerate(metrics)
+        for x, found in readings.items()
+        if found
+    ]

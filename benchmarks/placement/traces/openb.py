@@ -1,0 +1,89 @@
+"""Alibaba's trace of a cluster with shared GPUs (cluster-trace-gpu-v2023, "openb"), in the columns of FGD's artefact.
+
+`*node_list*.csv`: sn, cpu_milli, memory_mib, gpu, model. `*pod_list_NAME.csv`, one for each workload: name, cpu_milli,
+memory_mib, num_gpu, gpu_milli, gpu_spec (may be missing). The trace says nothing of links, so neither do the nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from benchmarks.placement.cluster import Server
+from benchmarks.placement.jobs import WHOLE_GPU_MILLI, Pod
+from benchmarks.placement.traces.files import BadTrace, read_rows, tables
+from topology.model import MAX_GPUS, Gpu, NodeTopology
+
+NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+POD_COLUMNS = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenbTrace:
+    """A folder with one list of nodes and any number of pod lists."""
+
+    folder: Path
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """The names of the pod lists."""
+        found = tuple(_pod_lists(self.folder))
+        if not found:
+            raise BadTrace(f"{self.folder} holds no file *pod_list_NAME.csv or .csv.gz")
+        return found
+
+    def servers(self) -> tuple[Server, ...]:
+        """Return the nodes with GPUs, in the order of the file."""
+        lists = tables(self.folder, "*.csv")
+        names = [name for name in lists if "node_list" in name]
+        if len(names) != 1:
+            raise BadTrace(f"{self.folder} holds {len(names)} files *node_list*.csv, one is needed")
+        read = read_rows(lists[names[0]], NODE_COLUMNS, _server)
+        return tuple(server for server in read if len(server.topology))
+
+    def pods(self, workload: str) -> tuple[Pod, ...]:
+        """Return the pods of a workload, in the order of the file."""
+        lists = _pod_lists(self.folder)
+        if workload not in lists:
+            raise BadTrace(f"{self.folder} holds no list of pods {workload!r}; it has {', '.join(lists)}")
+        return tuple(read_rows(lists[workload], POD_COLUMNS, _pod))
+
+
+def _pod_lists(folder: Path) -> dict[str, Path]:
+    found = tables(folder, "*.csv")
+    return {name.rpartition("pod_list_")[2]: path for name, path in found.items() if "pod_list_" in name}
+
+
+def _server(row: dict[str, str]) -> Server:
+    gpus = int(row["gpu"])
+    if not 0 <= gpus <= MAX_GPUS:
+        raise ValueError(f"{gpus} GPUs on a node")
+    return Server(
+        row["sn"], _unlinked(gpus, row["model"]), _amount(row["cpu_milli"]), _amount(row["memory_mib"]), row["model"]
+    )
+
+
+def _pod(row: dict[str, str]) -> Pod:
+    gpus = _amount(row["num_gpu"])
+    milli = _amount(row["gpu_milli"] or "0") if gpus else WHOLE_GPU_MILLI
+    if not 0 < milli <= WHOLE_GPU_MILLI:
+        raise ValueError(f"{milli} milli of a GPU")
+    if gpus > 1 and milli < WHOLE_GPU_MILLI:
+        raise ValueError(f"a share of {gpus} GPUs at once")
+    spec = row.get("gpu_spec") or ""
+    models = tuple(word for word in spec.split("|") if word)
+    return Pod(gpus, milli, _amount(row["cpu_milli"]), _amount(row["memory_mib"]), models)
+
+
+def _amount(text: str) -> int:
+    amount = int(text)
+    if amount < 0:
+        raise ValueError(f"a negative amount {text}")
+    return amount
+
+
+@cache
+def _unlinked(gpus: int, model: str) -> NodeTopology:
+    """Return a node of whose wires nothing is known."""
+    return NodeTopology(tuple(Gpu(index, f"GPU-{index}", model) for index in range(gpus)))

@@ -1,0 +1,56 @@
+"""`gputopo-bench placement`: one JSON document, the same for any number of processes, and clear errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.cli import app
+from tests.benchmarks.placement.test_openb import trace
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """Run the command and return exit code, stdout and stderr."""
+    result = CliRunner().invoke(app, ["placement", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_prints_rows_of_the_promised_form(tmp_path: Path) -> None:
+    """A trace alone is FGD's experiment."""
+    trace(tmp_path)
+    code, out, _ = run(
+        "--trace", str(tmp_path), "--policies", "best-fit,fgd", "--seeds", "2", "--jobs", "1", "-o", "json"
+    )
+    rows = json.loads(out)["rows"]
+    assert code == 0
+    assert {tuple(row) for row in rows} == {("workload", "policy", "seed", "metric", "x", "value")}
+    assert {row["policy"] for row in rows} == {"best-fit", "fgd"}
+    assert {row["metric"] for row in rows} == {"allocation_pct", "fragmentation_pct", "fragmentation_ratio_pct"}
+
+
+@pytest.mark.slow
+def test_the_result_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
+    """Bit for bit."""
+    trace(tmp_path)
+    same = ("--trace", str(tmp_path), "--policies", "random,fgd-lot", "--seeds", "3", "-o", "json")
+    assert json.loads(run(*same, "--jobs", "1")[1])["rows"] == json.loads(run(*same, "--jobs", "2")[1])["rows"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((), "--scenario"),
+        (("--scenario", "nowhere"), "link-graph"),
+        (("--scenario", "link-graph", "--workloads", "dgx-9"), "dgx-1v/load-0.82"),
+        (("--scenario", "link-graph", "--policies", "wise"), "stock-least"),
+        (("--trace", "/nonexistent"), "/nonexistent"),
+    ],
+)
+def test_bad_usage_is_exit_2_and_says_what_there_is(arguments: tuple[str, ...], reason: str) -> None:
+    """The message names the choices or the path."""
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert reason in err

@@ -1,0 +1,61 @@
+"""Reading the openb form: what a folder has to hold, and what is said of one that does not."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from benchmarks.placement.jobs import Pod
+from benchmarks.placement.traces.files import BadTrace
+from benchmarks.placement.traces.openb import OpenbTrace
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\na,64000,1000,2,T4\nb,64000,1000,0,\n"
+PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,4000,10,1,300,T4|A10\nq,8000,20,0,,\n"
+
+
+def trace(folder: Path, nodes: str = NODES, pods: str = PODS) -> OpenbTrace:
+    """Write a folder with one workload, `mine`, gzipped."""
+    (folder / "x_node_list_all.csv").write_text(nodes)
+    (folder / "x_pod_list_mine.csv.gz").write_bytes(gzip.compress(pods.encode()))
+    return OpenbTrace(folder)
+
+
+def test_reads_nodes_and_workloads(tmp_path: Path) -> None:
+    """Nodes without GPUs take no part; a list of pods is a workload by the end of its name."""
+    found = trace(tmp_path)
+    assert [(server.name, len(server.topology), server.model) for server in found.servers()] == [("a", 2, "T4")]
+    assert found.workloads == ("mine",)
+    assert found.pods("mine") == (Pod(1, 300, 4000, 10, ("T4", "A10")), Pod(0, 1000, 8000, 20))
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason"),
+    [
+        ("name,cpu_milli\n", "no column 'memory_mib'"),
+        (PODS.replace("300", "1300"), "line 2: 1300 milli of a GPU"),
+        (PODS.replace("10,1,300", "10,4,300"), "line 2: a share of 4 GPUs at once"),
+        (PODS.replace("8000", "many"), "line 3: invalid literal"),
+        (PODS.replace("8000", "-8000"), "line 3: a negative amount"),
+    ],
+)
+def test_names_file_line_and_reason(tmp_path: Path, pods: str, reason: str) -> None:
+    """What cannot be read is not guessed at."""
+    with pytest.raises(BadTrace, match=f"x_pod_list_mine.csv.gz.*{reason}"):
+        trace(tmp_path, pods=pods).pods("mine")
+
+
+def test_a_folder_without_pods_is_no_trace(tmp_path: Path) -> None:
+    """An empty folder says what it lacks."""
+    with pytest.raises(BadTrace, match="pod_list"):
+        _ = OpenbTrace(tmp_path).workloads
+
+
+def test_a_broken_gzip_is_no_trace(tmp_path: Path) -> None:
+    """Half a file is an error and not half a workload."""
+    found = trace(tmp_path)
+    path = tmp_path / "x_pod_list_mine.csv.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(BadTrace, match="x_pod_list_mine"):
+        found.pods("mine")
