@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
 import yaml
@@ -75,6 +75,8 @@ class Proxy:
     def __init__(self, kubeconfig: Path) -> None:
         """Lead to the server of `kubeconfig`; who calls says who it is, so no credentials are needed."""
         self.calls: list[Call] = []
+        self.answered: list[tuple[Call, int]] = []
+        """What the server said to those that reached it, in that order."""
         self.streams: list[Stream] = []
         """Those that are open now, the oldest first."""
         self._config = yaml.safe_load(kubeconfig.read_text())
@@ -143,6 +145,10 @@ class Proxy:
         """Return how many calls of a kind there were, of one resource or of all."""
         return sum(call.kind is kind and resource in ("", call.resource) for call in self.calls)
 
+    def statuses(self, kind: Kind) -> list[int]:
+        """Return what the server said to the calls of a kind that reached it."""
+        return [status for call, status in self.answered if call.kind is kind]
+
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         body, now = await request.read(), asyncio.get_running_loop().time()
         call = Call(request.method, request.path, dict(request.query), dict(request.headers), body, now)
@@ -174,6 +180,7 @@ class Proxy:
             data=call.body or None,
             headers={**headers, "Accept-Encoding": "identity"},
         )
+        self.answered.append((call, upstream.status))
         kept = {key: value for key, value in upstream.headers.items() if key.lower() not in _HOP_BY_HOP}
         if call.kind is Kind.WATCH and upstream.status == 200:
             return Reply(upstream.status, kept, upstream=upstream)

@@ -35,6 +35,8 @@ class Replica:
         self.name = name
         self.proxy = proxy
         self.process = ExtenderProcess(name, proxy.write_kubeconfig(folder / f"{name}.kubeconfig"), folder, settings)
+        self.in_service = False
+        """Whether a Service would send calls here: from readiness until somebody ends it."""
         self.starts: list[float] = []
         """Seconds from each start to readiness."""
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=HTTP_TIMEOUT_SECONDS))
@@ -64,6 +66,7 @@ class Replica:
         self.process.start()
         if ready:
             await self.wait_ready()
+            self.in_service = True
             self.starts.append(asyncio.get_running_loop().time() - began)
 
     async def wait_ready(self) -> None:
@@ -86,12 +89,20 @@ class Replica:
 
     async def kill(self) -> None:
         """SIGKILL; its connections break with it."""
+        self.in_service = False
         self.process.kill()
         for stream in tuple(self.proxy.streams):
             stream.cut()
 
+    async def freeze(self) -> None:
+        """SIGSTOP, and wait until it has nothing more to say."""
+        self.process.freeze()
+        while await self._is_alive():  # noqa: ASYNC110 - nothing tells that a process has stopped
+            await asyncio.sleep(0.01)
+
     async def stop(self) -> None:
         """SIGTERM, and wait for its end."""
+        self.in_service = False
         await asyncio.to_thread(self.process.stop)
 
     async def post(self, verb: str, body: Json) -> tuple[int, Any]:
@@ -118,6 +129,13 @@ class Replica:
         except (aiohttp.ClientError, TimeoutError):
             return 0, ""
 
+    async def _is_alive(self) -> bool:
+        try:
+            async with asyncio.timeout(0.3):
+                return (await self.look("/livez"))[0] == 200
+        except TimeoutError:
+            return False
+
     async def gauge(self, name: str) -> float:
         """Return one figure of /metrics; -1 when there is none."""
         found = re.search(rf"^gputopo_{re.escape(name)} (\S+)$", (await self.look("/metrics"))[1], re.MULTILINE)
@@ -127,6 +145,10 @@ class Replica:
         """Return what it knows of a node; empty when it knows none."""
         status, text = await self.look(f"/v1/inspect/nodes/{name}")
         return msgspec.json.decode(text.encode(), type=dict[str, Any]) if status == 200 else {}
+
+    async def sees_free(self, node: str, gpus: int) -> bool:
+        """Whether it takes so many GPUs of a node for free."""
+        return bool((await self.node(node)).get("free") == gpus)
 
     def promises(self) -> list[Json]:
         """Return the binds that it said went well, over all starts, as far as its log can tell."""

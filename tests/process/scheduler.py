@@ -103,8 +103,8 @@ class Scheduler:
             self._put_back(uid)
 
     def _replica(self) -> Replica:
-        running = [replica for replica in self._replicas if replica.is_running]
-        return self._random.choice(running or list(self._replicas))
+        serving = [replica for replica in self._replicas if replica.in_service]
+        return self._random.choice(serving or list(self._replicas))
 
     def _put_back(self, uid: str) -> None:
         failures = self._failures[uid] = self._failures.get(uid, 0) + 1

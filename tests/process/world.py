@@ -142,6 +142,10 @@ class World:
         annotations = await self.annotations(node)
         return decode_ledger(annotations[keys.LEDGER]) if keys.LEDGER in annotations else Ledger(0)
 
+    async def has_no_claims(self, node: str) -> bool:
+        """Whether a node's ledger is empty."""
+        return not (await self.ledger(node)).claims
+
     async def owners(self, node: str) -> list[str]:
         """Return the names in a node's ledger, one per GPU."""
         return sorted(claim.name for claim in (await self.ledger(node)).claims)

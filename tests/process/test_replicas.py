@@ -1,0 +1,209 @@
+"""Several replicas at work at once: C4, C5, C9, C10, C13, C21, U1."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from statistics import median, quantiles
+
+import pytest
+
+from benchmarks.fleet import SimulatedNode, fleet
+from tests.extender.polling import eventually, until
+from tests.process import faults
+from tests.process.calls import Call, Kind
+from tests.process.replica import Replica
+from tests.process.tiers import everywhere, real
+from tests.process.world import World, finished_at_once, pods, wants
+
+SMALL = "rtx-3090-2"
+PODS = 80
+WITHIN_SECONDS = 120.0
+
+
+@pytest.mark.parametrize(("backend", "count"), [("double", 2), ("double", 3), real(2)], indirect=["backend"])
+async def test_c5_two_hundred_pods_share_one_node_by_several_replicas(
+    world: World, count: int, figure: Callable[[str], None]
+) -> None:
+    """Sixteen GPUs, pods that end at once, a replica at random for every call: all get their turn, no GPU twice."""
+    await world.join(SimulatedNode("n1", "dgx-2"))
+    replicas = await world.start(count)
+    scheduler = world.schedule()
+    await world.submit(*map(finished_at_once, pods(200)))
+    await until(lambda: len({attempt.uid for attempt in scheduler.bound}) == 200, WITHIN_SECONDS)
+    seconds = quantiles([attempt.seconds for attempt in scheduler.bound], n=100)
+    conflicts = sum(Counter(replica.proxy.statuses(Kind.LEDGER))[422] for replica in replicas)
+    figure(
+        f"C5: {count} replicas, 200 pods, 16 GPUs: bind p50 {seconds[49]:.3f} s, p99 {seconds[98]:.3f} s, "
+        f"{conflicts} conflicts on the ledger, {len(scheduler.attempts) - 200} binds tried again"
+    )
+
+
+@everywhere
+async def test_c9_same_bind_ten_times_at_once_binds_once(
+    world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """Half of them at another replica: one Binding, and every answer is a yes or a clean error."""
+    replicas = await world.start(2)
+    every, at_once = rounds(3, 100), 10
+    for number in range(every):
+        names = [f"n-{number}-{each}" for each in range(at_once)]
+        await world.join(*(SimulatedNode(name, SMALL) for name in names))
+        made = await world.submit(*(wants(name, 1) for name in names))
+        await world.caught_up()
+        calls = [replicas[each % 2].bind(pod, pod["metadata"]["name"]) for pod in made for each in range(10)]
+        answers = await asyncio.gather(*calls)
+        assert None not in answers
+        assert all("" in answers[10 * each : 10 * each + 10] for each in range(at_once))
+    bound = [status for replica in replicas for status in replica.proxy.statuses(Kind.BINDING) if status == 201]
+    assert len(bound) == every * at_once
+    figure(f"C9: {len(bound)} pods, each bound ten times at once by two replicas: {len(bound)} Bindings")
+
+
+async def test_c10_pod_that_is_bound_to_two_nodes_at_once_gets_one(
+    world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """One wins; what was claimed on the other node is dropped within two seconds."""
+    left, right = await world.start(2)
+    clock, slowest, every, at_once = asyncio.get_running_loop(), 0.0, rounds(3, 25), 10
+    for number in range(every):
+        names = [f"n-{number}-{each}" for each in range(at_once)]
+        await world.join(*(SimulatedNode(f"{name}.{side}", SMALL) for name in names for side in "lr"))
+        made = await world.submit(*(wants(name, 1) for name in names))
+        await world.caught_up()
+        sides = ((left, "l"), (right, "r"))
+        binds = [side.bind(pod, f"{pod['metadata']['name']}.{at}") for pod in made for side, at in sides]
+        answers = await asyncio.gather(*binds)
+        assert [sum(answer == "" for answer in answers[2 * each : 2 * each + 2]) for each in range(at_once)] == [
+            1
+        ] * at_once
+        began = clock.time()
+        for name in names:
+            loser = {"l": "r", "r": "l"}[str(await world.node_of(name))[-1]]
+            await eventually(lambda: world.has_no_claims(f"{name}.{loser}"), 30)  # noqa: B023 - awaited here
+        slowest = max(slowest, clock.time() - began)
+    figure(
+        f"C10: {every * at_once} pods, each bound to two nodes at once: the other claims were gone within {slowest:.2f} s"
+    )
+
+
+async def test_c13_bind_on_an_old_cache_is_planned_anew(
+    world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """Filter on one replica, bind on another that has heard nothing since: the stale claim fails, the next one does not."""
+    fresh, stale = await world.start(2)
+    names = [f"n-{each}" for each in range(20)]
+    await world.join(*(SimulatedNode(name, SMALL) for name in names))
+    first = await world.submit(*(wants(f"{name}.first", 1) for name in names))
+    second = await world.submit(*(wants(f"{name}.second", 1) for name in names))
+    await world.caught_up()
+    stale.proxy.hold_back("nodes", "pods")
+    for pod, name in zip(first, names, strict=True):
+        assert await fresh.bind(pod, name) == ""
+    await asyncio.sleep(rounds(1, 30))
+    for pod, name in zip(second, names, strict=True):
+        status, answer = await fresh.post("filter", {"Pod": pod, "NodeNames": [name]})
+        assert (status, answer) == (200, {"NodeNames": [name]})
+        assert await stale.bind(pod, name) == ""
+    claims = Counter(call.path for call in stale.proxy.calls if call.kind is Kind.LEDGER)
+    assert median(claims.values()) <= 2
+    figure(f"C13: binds on a frozen cache took {median(claims.values()) - 1:g} more claim each")
+
+
+async def test_c21_reconcilers_that_take_turns_or_work_at_once_do_no_harm(
+    world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """There is no Lease to flap: every replica reconciles. Three of them do, one or another frozen for a while."""
+    replicas = await world.start(3, {"reconcile": {"interval": "20ms", "orphanAfter": "100ms"}})
+    await world.join(*fleet({SMALL: 10}))
+    scheduler, chance = world.schedule(), Random(0)
+    orphans = [replica.proxy.meet(Kind.BINDING, faults.lost) for replica in replicas]
+    await world.submit(*map(finished_at_once, pods(40)))
+    for _ in range(rounds(10, 1000)):
+        sleeper = chance.choice(replicas)
+        sleeper.process.freeze()
+        await asyncio.sleep(chance.uniform(0, 0.2))
+        sleeper.process.thaw()
+    for rule in orphans:
+        rule.end()
+    await until(lambda: len({attempt.uid for attempt in scheduler.bound}) == 40, WITHIN_SECONDS)
+    fences = Counter(status for replica in replicas for status in replica.proxy.statuses(Kind.FENCE))
+    figure(f"C21: three reconcilers at once, {rounds(10, 1000)} times one frozen: fences {dict(fences)}, no violation")
+
+
+async def test_c4_random_kills_lose_nothing(
+    world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """Three replicas on 500 nodes under load, killed again and again at moments of chance, some of them in mid-write."""
+    kills = rounds(24, 1002)
+    await world.join(*fleet({SMALL: 400, "hgx-h100": 60, "dgx-1v": 40}))
+    replicas, scheduler = await world.start(3), world.schedule()
+    feeding = asyncio.create_task(feed(world))
+    await asyncio.gather(*(kill_again_and_again(replica, kills // 3, seed) for seed, replica in enumerate(replicas)))
+    feeding.cancel()
+    seconds = await world.settle(WITHIN_SECONDS)
+    starts = [start for replica in replicas for start in replica.starts]
+    figure(
+        f"C4: {kills} kills of 3 replicas at 500 nodes, {len(scheduler.bound)} binds meanwhile; ready again after "
+        f"{median(starts):.1f} s (median), {max(starts):.1f} s (longest); at rest {seconds:.1f} s after the last one"
+    )
+
+
+async def feed(world: World) -> None:
+    """Keep some hundred pods waiting, running and ending, and clean up what has ended."""
+    chance, number = Random(1), 0
+    while True:
+        _, there = await world.backend.objects()
+        ended = [pod for pod in there if pod["status"].get("phase") in ("Succeeded", "Failed")]
+        for pod in ended:
+            await world.delete(pod["metadata"]["name"])
+        for _ in range(max(0, 150 - len(there) + len(ended))):
+            pod = wants(f"p-{number}", chance.choice((1, 1, 1, 2, 4)))
+            await world.submit(finished_at_once(pod) if chance.random() < 0.8 else pod)
+            number += 1
+        await asyncio.sleep(0.1)
+
+
+async def kill_again_and_again(replica: Replica, times: int, seed: int) -> None:
+    """Kill it so many times: some while after its start, or at a write that it then does."""
+    chance = Random(seed)
+    for _ in range(times):
+        if chance.random() < 0.5:
+            await asyncio.sleep(chance.uniform(0, 1))
+            await replica.kill()
+        else:
+            side = chance.choice((faults.before, faults.after))
+            with replica.proxy.meet(is_write, side(replica.kill), times=1):
+                try:
+                    await until(lambda: not replica.is_running, 3)
+                except TimeoutError:
+                    await replica.kill()
+        await replica.run()
+
+
+def is_write(call: Call) -> bool:
+    return call.is_write
+
+
+@everywhere
+async def test_u1_rolling_restart_under_load_fails_no_bind(world: World, figure: Callable[[str], None]) -> None:
+    """One replica after the other is asked to end and started again, while pods come and go."""
+    await world.join(*fleet({"hgx-h100": 4}))
+    replicas, scheduler = await world.start(2), world.schedule()
+    feeding = asyncio.create_task(trickle(world, PODS))
+    for replica in replicas:
+        await replica.stop()
+        await replica.run()
+    await feeding
+    await until(lambda: len({attempt.uid for attempt in scheduler.bound}) == PODS, WITHIN_SECONDS)
+    failed = Counter(attempt.error for attempt in scheduler.attempts if attempt.error != "")
+    assert not failed
+    figure(f"U1: {len(replicas)} restarts in turn under load: {PODS} pods bound, each at its first attempt")
+
+
+async def trickle(world: World, number: int) -> None:
+    for pod in pods(number):
+        await world.submit(finished_at_once(pod))
+        await asyncio.sleep(0.05)
