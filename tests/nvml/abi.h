@@ -1,4 +1,4 @@
-/* What nvml.c and nvlink.c share: the codes and layouts of the NVML interface, and how every call begins. */
+/* What nvml.c, nvlink.c and events.c share: the codes and layouts of the NVML interface, and how every call begins. */
 #ifndef ABI_H
 #define ABI_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 enum {
-    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10,
     ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
 };
 
@@ -32,6 +32,7 @@ typedef struct {
 extern struct machine machine;
 
 nvmlReturn_t enter(const char *function, const struct gpu *gpu, bool pointer_given);
+nvmlReturn_t enter_system(const char *function, bool pointer_given);
 
 void write_pci(nvmlPciInfo_t *info, struct pci_address pci);
 

@@ -1,11 +1,13 @@
 /*
- * A libnvidia-ml.so.1 that answers from the description named by GPUTOPO_FAKE_NVML (format: machine.c), read at nvmlInit.
+ * A libnvidia-ml.so.1 that answers from the description named by GPUTOPO_FAKE_NVML (format: machine.c), read at every nvmlInit.
  *
  * Return codes, struct layouts, versions and the order of argument checks follow the NVML API reference; a call that the
- * described GPU would not support answers NVML_ERROR_NOT_SUPPORTED, as the driver does. Single-threaded, like its callers.
+ * described GPU would not support answers NVML_ERROR_NOT_SUPPORTED, as the driver does. One thread may ask while others wait
+ * for events.
  */
 #include "abi.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,7 @@ typedef struct {
 
 struct machine machine;
 static int users;
+static pthread_mutex_t users_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static nvmlReturn_t failure_of(const char *function, int gpu) {
     for (int n = 0; n < machine.failure_count; n++) {
@@ -40,7 +43,7 @@ nvmlReturn_t enter(const char *function, const struct gpu *gpu, bool pointer_giv
     return failure_of(function, gpu - machine.gpus);
 }
 
-static nvmlReturn_t enter_system(const char *function, bool pointer_given) {
+nvmlReturn_t enter_system(const char *function, bool pointer_given) {
     if (!users) return UNINITIALIZED;
     if (!pointer_given) return INVALID_ARGUMENT;
     return failure_of(function, -1);
@@ -60,20 +63,25 @@ static nvmlReturn_t copy_text(char *buffer, unsigned length, const char *text) {
 
 nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     (void)flags;
-    if (users == 0) {
-        if (!read_machine(getenv("GPUTOPO_FAKE_NVML"), &machine)) return UNKNOWN;
-        if (machine.init != SUCCESS) return machine.init;
+    static struct machine described;
+    pthread_mutex_lock(&users_lock);
+    nvmlReturn_t code = read_machine(getenv("GPUTOPO_FAKE_NVML"), &described) ? described.init : UNKNOWN;
+    if (code == SUCCESS) {
+        machine = described;
+        users++;
     }
-    users++;
-    return SUCCESS;
+    pthread_mutex_unlock(&users_lock);
+    return code;
 }
 
 nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 nvmlReturn_t nvmlShutdown(void) {
-    if (!users) return UNINITIALIZED;
-    users--;
-    return SUCCESS;
+    pthread_mutex_lock(&users_lock);
+    nvmlReturn_t code = users ? SUCCESS : UNINITIALIZED;
+    users -= users > 0;
+    pthread_mutex_unlock(&users_lock);
+    return code;
 }
 
 const char *nvmlErrorString(nvmlReturn_t code) {

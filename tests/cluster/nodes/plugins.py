@@ -1,5 +1,7 @@
 """The device plugins that a node of the tests can have."""
 
+from pathlib import Path
+
 from tests.cluster.nodes.kubelet import ROOT
 from tests.cluster.nodes.namespaces import NodeProcess
 from tests.cluster.nodes.node import GpuNode
@@ -14,4 +16,11 @@ def wilful(node: GpuNode, *, with_numa: bool = False) -> NodeProcess:
     devices = [f"{gpu.uuid}:{gpu.numa_node}" if with_numa else gpu.uuid for gpu in gpus]
     process = node.run("wilful", node.parts.tools / "wilful", FOLDER, GPU, *devices)
     node.wait_allocatable(len(gpus))
+    return process
+
+
+def nvidia(node: GpuNode, programs: Path, **environment: str) -> NodeProcess:
+    """Start NVIDIA's own device plugin, without a flag as its chart does, and return when the cluster sees the GPUs."""
+    process = node.run("nvidia-device-plugin", programs / "nvidia-device-plugin", **environment)
+    node.wait_allocatable(len(node.machine.uuids))
     return process
