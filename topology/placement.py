@@ -7,16 +7,20 @@ more value, then to the lowest positions. Interchangeable GPUs are tried once. P
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import cache
 
 from topology.bandwidth import Bandwidth, Wiring, predict, ring_order
 from topology.links import Affinity, PciePath
+from topology.market import Offer, Table, value_table
 from topology.model import Gpu, NodeTopology
 from topology.request import Communication, GpuRequest, NicAffinity
 from topology.rings import members_of
-from topology.value import Weights, score, utility, value
+from topology.symmetry import Counts, Symmetry, choose, ways
+from topology.value import Weights, formula, score, worth
 
 MAX_PLANS = 50_000
 """Remembered per class, so that users' ever new wishes do not fill the memory; about 0.4 KB each."""
@@ -94,7 +98,11 @@ class TopologyClass:
         self._best_sets: dict[tuple[int, int], tuple[int, float] | None] = {}
         self._values: dict[int, float] = {}
         self._plans: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
-        self._twin_groups = _twin_groups(self)
+        self._symmetry = Symmetry(self.wiring, _kinds(node, self.near_nic))
+        self.table: Table | None = None
+        """The value of free sets, by how many GPUs of each group of twins are free."""
+        self.appraised: Weights | None = None
+        """What `appraise` has been through with."""
 
     def predict(self, mask: int) -> tuple[Bandwidth, Affinity]:
         """Return bandwidth and affinity of the set, two or more GPUs."""
@@ -104,11 +112,49 @@ class TopologyClass:
         return found
 
     def value(self, free: int) -> float:
-        """Return what the free GPUs are worth to pods still to come."""
+        """Return what the free GPUs are worth to pods still to come: computed once `appraise` is through, by formula before."""
         found = self._values.get(free)
         if found is None:
-            found = self._values[free] = value(free, self.weights, self._best_set)
+            if self.table is not None:
+                found = self.table[self._symmetry.canonical(self._symmetry.counts(free))]
+            else:
+                found = formula(free, self.weights, self._best_set)
+            self._values[free] = found
         return found
+
+    def appraise(self, weights: Weights) -> Generator[None]:
+        """Compute the value of every free set for this demand, in steps of some milliseconds.
+
+        Scores change when the last step is done, all at once. Machines with too many different free sets keep the formula.
+        """
+        table = yield from value_table(self._symmetry, self._offers(weights))
+        self.weights = self.appraised = weights
+        self.table = table
+        self._values.clear()
+        self._best_sets.clear()
+        self._plans.clear()
+
+    def _offers(self, weights: Weights) -> list[Offer]:
+        fitting = [(size, share) for size, share in weights.demand if size <= len(self.node) and share > 0]
+        return [Offer(size, share, self._sets_for(size, weights)) for size, share in fitting]
+
+    def _sets_for(self, size: int, weights: Weights) -> Callable[[Counts], list[tuple[Counts, float]]]:
+        """Return which sets a pod to come would take of some free ones, with their worth; as `plan` does it."""
+
+        @cache
+        def sets(free: Counts) -> list[tuple[Counts, float]]:
+            masks = self.subsets(self._symmetry.set_of(free), size)
+            if size == 1:
+                return [(self._symmetry.counts(mask), worth(1, None, weights)) for mask in masks]
+            predicted = {mask: self.predict(mask)[0] for mask in masks}
+            best = max((bandwidth.point for bandwidth in predicted.values()), default=0.0)
+            return [
+                (self._symmetry.counts(mask), worth(size, bandwidth, weights))
+                for mask, bandwidth in predicted.items()
+                if bandwidth.point == best
+            ]
+
+        return sets
 
     def subsets(self, free: int, size: int) -> list[int]:
         """Return the sets of `size` free GPUs as masks, only one of those that differ by interchangeable GPUs.
@@ -116,10 +162,10 @@ class TopologyClass:
         That one has the lowest positions. Grows with the number of GPUs that are wired differently, not with the node. Where
         there are more than `MAX_SETS`, only the sets that grow from each GPU along its fastest hops.
         """
-        groups = [members_of(group & free) for group in self._twin_groups if group & free]
-        if _ways([len(group) for group in groups], size) > MAX_SETS:
+        available = self._symmetry.counts(free)
+        if ways(available, size) > MAX_SETS:
             return sorted({self._grow(1 << i, free, size) for i in members_of(free)})
-        return _choose(groups, size)
+        return [self._symmetry.set_of(counts, free) for counts in choose(available, size)]
 
     def plan(self, free: int, request: GpuRequest) -> Placement | Rejection:
         """Return `plan(self, free, request)`, remembered."""
@@ -142,11 +188,11 @@ class TopologyClass:
         if free.bit_count() < size:
             return None
         if size == 1:
-            return free & -free, 1.0
-        seeds = (group & free & -(group & free) for group in self._twin_groups if group & free)
+            return free & -free, worth(1, None, self.weights)
+        seeds = (group & free & -(group & free) for group in self._symmetry.groups if group & free)
         grown = {self._grow(seed, free, size) for seed in seeds}
         best = max(grown, key=lambda mask: (self.predict(mask)[0].point, _lowest_first(mask)))
-        return best, utility(self.predict(best)[0])
+        return best, worth(size, self.predict(best)[0], self.weights)
 
     def _grow(self, chosen: int, free: int, size: int) -> int:
         pull = [0.0] * len(self.node)
@@ -329,46 +375,12 @@ def _without_identity(node: NodeTopology) -> NodeTopology:
     return replace(node, gpus=gpus, nics=nics, domain=None)
 
 
-def _twin_groups(topology_class: TopologyClass) -> tuple[int, ...]:
-    """Split the positions into groups (masks) within which any two can be swapped without changing a plan."""
-    node, groups = topology_class.node, list[int]()
-    kinds = [
-        (gpu.model, gpu.memory_bytes, gpu.compute_capability, gpu.ecc_enabled, gpu.mig_enabled,
-         topology_class.near_nic >> i & 1)
+def _kinds(node: NodeTopology, near_nic: int) -> list[Hashable]:
+    """Return what a request can tell GPUs apart by."""
+    return [
+        (gpu.model, gpu.memory_bytes, gpu.compute_capability, gpu.ecc_enabled, gpu.mig_enabled, near_nic >> i & 1)
         for i, gpu in enumerate(node.gpus)
-    ]  # fmt: skip
-    for i in range(len(node)):
-        for index, group in enumerate(groups):
-            member = group.bit_length() - 1
-            if kinds[member] == kinds[i] and topology_class.wiring.twins(member, i):
-                groups[index] |= 1 << i
-                break
-        else:
-            groups.append(1 << i)
-    return tuple(groups)
-
-
-def _ways(sizes: list[int], chosen: int) -> int:
-    """Return how many ways `_choose` would find."""
-    ways = [1] + [0] * chosen
-    for size in sizes:
-        ways = [sum(ways[max(0, total - size) : total + 1]) for total in range(chosen + 1)]
-    return ways[chosen]
-
-
-def _choose(groups: list[tuple[int, ...]], size: int) -> list[int]:
-    """Return each way to take `size` positions, from every group its lowest ones."""
-    partial, still_to_come = [(0, 0)], sum(map(len, groups))
-    for group in groups:
-        still_to_come -= len(group)
-        heads = [sum(1 << i for i in group[:taken]) for taken in range(len(group) + 1)]
-        partial = [
-            (mask | head, count + taken)
-            for mask, count in partial
-            for taken, head in enumerate(heads)
-            if size - still_to_come <= count + taken <= size
-        ]
-    return [mask for mask, _ in partial]
+    ]
 
 
 def _lowest_first(mask: int) -> int:

@@ -1,8 +1,7 @@
-"""What a set of free GPUs is worth to the pods still to come, and how that is weighed against the pod at hand.
+"""What GPUs are worth: to the pod at hand, and to the pods still to come.
 
-The value is an expectation over the sizes that pods ask for: of each size, as many disjoint sets as a greedy search finds,
-best first, each worth its GPUs times the utility of its bandwidth. It is a lower bound on the best division, it never depends
-on anything but the topology class and the free mask, and a person can compute it by hand.
+One measure for both: a pod that is served is worth its size, to a power, times what serving it at all is worth plus how useful
+its bandwidth is. Of a free set, `topology.market` computes the value to pods to come; where that is not known there is a formula.
 """
 
 from __future__ import annotations
@@ -16,18 +15,26 @@ from topology.request import Communication
 HALF_UTILITY_GB_PER_S = 20.0
 """Bandwidth at which a set is half as useful as one without any communication cost: about one PCIe gen 4 ring."""
 
+SIZE_POWER = 2.0
+"""A pod of 4 GPUs counts as much as 16 single ones: it waits for a place that many of those can use, and they not for its."""
+
+_TURNOVER = 2.0
+"""Brings the formula to the scale of computed values, which look further ahead than one pod for each GPU."""
+
 _UTILITY_SHARE = {Communication.HEAVY: 1.0, Communication.LIGHT: 0.3, Communication.NONE: 0.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How this pod is weighed against those to come.
-
-    `foresight` is the λ of the score: 0 looks at this pod alone. `demand` is the share of pods by GPUs asked for.
-    """
+    """How this pod is weighed against those to come."""
 
     foresight: float = 0.5
+    """λ of the score: what the pods to come lose, against what this one gains. 0 looks at this pod alone."""
+    admission: float = 3.0
+    """What it is worth to serve a pod to come at all, when perfect wiring adds 1. Low keeps islands whole at the price of pods
+    that find no place, high the other way round; `docs/benchmarks.md` has the curve."""
     demand: tuple[tuple[int, float], ...] = ((1, 0.45), (2, 0.2), (4, 0.2), (8, 0.15))
+    """The pods to come: share by GPUs asked for."""
 
 
 def utility(bandwidth: Bandwidth | None) -> float:
@@ -41,17 +48,22 @@ def utility(bandwidth: Bandwidth | None) -> float:
     return bandwidth.point / (bandwidth.point + HALF_UTILITY_GB_PER_S)
 
 
-def value(free: int, weights: Weights, best_set: Callable[[int, int], tuple[int, float] | None]) -> float:
-    """Return the worth of the free GPUs (bit mask), in GPUs' worth of useful capacity.
+def worth(gpus: int, bandwidth: Bandwidth | None, weights: Weights) -> float:
+    """Return what it is worth to serve a pod to come with such a set."""
+    return float(gpus**SIZE_POWER * (weights.admission + utility(bandwidth)))
 
-    `best_set(free, size)` gives the best set of that size as (mask, utility), or `None` when fewer are free.
+
+def formula(free: int, weights: Weights, best_set: Callable[[int, int], tuple[int, float] | None]) -> float:
+    """Return a value for the free GPUs (bit mask) that is quick to have: of each size as many disjoint sets as there are.
+
+    `best_set(free, size)` gives a best set of that size as (mask, worth), or `None` when fewer are free.
     """
     total = 0.0
     for size, share in weights.demand:
         left = free
         while (found := best_set(left, size)) is not None:
-            mask, worth = found
-            total += share * size * worth
+            mask, gained = found
+            total += _TURNOVER * share * gained
             left &= ~mask
     return total
 
@@ -63,5 +75,5 @@ def score(
 
     Pods that do not communicate, and those of one GPU, are placed by the loss alone.
     """
-    own = _UTILITY_SHARE[communication] * gpus * utility(bandwidth) if gpus > 1 else 0.0
-    return own - weights.foresight * value_lost
+    own = _UTILITY_SHARE[communication] * gpus**SIZE_POWER * utility(bandwidth) if gpus > 1 else 0.0
+    return float(own - weights.foresight * value_lost)

@@ -37,8 +37,8 @@ class Gputopo(PodByPod):
         super().__init__(cluster)
         classes = _classes(weights)
         self._classes: list[TopologyClass] = [classes.of(node.server.topology) for node in cluster.nodes]
-        for unappraised in {each for each in self._classes if not each.appraised}:
-            finish(unappraised.appraise())
+        for unappraised in {each for each in self._classes if each.appraised != weights}:
+            finish(unappraised.appraise(weights))
         width = len(str(len(cluster.nodes)))
         self._names = [f"{node.index:0{width}}" for node in cluster.nodes]
         self._all = frozenset(self._names)

@@ -1,0 +1,73 @@
+"""Which GPUs of a machine can stand in for which."""
+
+from __future__ import annotations
+
+from math import comb
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology.bandwidth import Wiring, predict
+from topology.catalog import MACHINES, machine
+from topology.symmetry import Symmetry, choose, ways
+
+
+def symmetry_of(name: str) -> tuple[Wiring, Symmetry]:
+    wiring = Wiring(machine(name))
+    return wiring, Symmetry(wiring, [gpu.model for gpu in machine(name).gpus])
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("hgx-h100", 1),
+        ("a100-pcie-8-pairs", 4),
+        ("hgx-b200-gpu2-off-fabric", 3),
+        ("dgx-1v", 8),
+    ],
+)
+def test_gpus_that_can_be_swapped_are_one_group(name: str, groups: int) -> None:
+    """A switch makes all alike, a bridge two, a mesh none."""
+    assert len(symmetry_of(name)[1].groups) == groups
+
+
+@pytest.mark.parametrize("name", [name for name in MACHINES if len(machine(name)) <= 8])
+def test_sets_that_are_alike_are_predicted_alike(name: str) -> None:
+    """All sets with one canonical form have one bandwidth."""
+    wiring, symmetry = symmetry_of(name)
+    found: dict[tuple[int, ...], set[float]] = {}
+    for mask in range(1 << wiring.count):
+        if mask.bit_count() > 1:
+            alike = found.setdefault(symmetry.canonical(symmetry.counts(mask)), set())
+            alike.add(predict(wiring, mask)[0].point)
+    assert all(len(points) == 1 for points in found.values())
+
+
+def test_the_halves_of_a_machine_are_alike() -> None:
+    """A set on one socket and the same on the other have one canonical form."""
+    _, symmetry = symmetry_of("dgx-1v")
+    one, other = (symmetry.canonical(symmetry.counts(mask)) for mask in (0b00001111, 0b11110000))
+    assert one == other
+
+
+@given(st.lists(st.integers(0, 4), max_size=5), st.integers(0, 8))
+def test_choices_are_all_there_and_each_once(available: list[int], size: int) -> None:
+    """As many as `ways` counts, each of the size asked for and of what there is."""
+    found = choose(tuple(available), size)
+    assert len(found) == len(set(found)) == ways(available, size)
+    assert all(sum(taken) == size for taken in found)
+    assert all(a <= b for taken in found for a, b in zip(taken, available, strict=True))
+
+
+@given(st.integers(0, 12), st.integers(0, 12))
+def test_gpus_that_are_all_different_are_chosen_in_every_way(count: int, size: int) -> None:
+    """The binomial coefficient."""
+    assert ways([1] * count, size) == comb(count, size)
+
+
+def test_a_set_is_made_of_the_lowest_positions() -> None:
+    """Within what is free."""
+    _, symmetry = symmetry_of("hgx-h100")
+    assert symmetry.set_of((3,)) == 0b111
+    assert symmetry.set_of((3,), among=0b11110000) == 0b01110000

@@ -1,0 +1,123 @@
+"""Which GPUs of a machine can stand in for which: what is worked out for one set then holds for all sets like it.
+
+Two levels. Twins are GPUs that can be swapped with every other GPU kept in place; they form groups, and a set is told by how
+many it takes of each. Groups may in turn be swapped as a whole, such as the halves of a machine with two sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from topology.bandwidth import Wiring
+
+Counts = tuple[int, ...]
+"""GPUs taken of each group, in the order of `Symmetry.groups`."""
+
+MAX_SWAPS = 720
+"""Swaps of groups that are looked for. Fewer than there are cost look-ups, never correctness."""
+
+
+class Symmetry:
+    """The groups of twins of one machine, and the ways to swap the groups."""
+
+    def __init__(self, wiring: Wiring, kinds: Sequence[Hashable]) -> None:
+        """Find them; `kinds` tells GPUs apart that are wired alike."""
+        self.groups = _twin_groups(wiring, kinds)
+        """Masks over positions, by lowest member."""
+        self.sizes: Counts = tuple(group.bit_count() for group in self.groups)
+        self._swaps = _swaps(wiring, kinds, self.groups)
+        self._canonical: dict[Counts, Counts] = {}
+
+    def counts(self, mask: int) -> Counts:
+        """Return how many GPUs of each group are in the set."""
+        return tuple((group & mask).bit_count() for group in self.groups)
+
+    def set_of(self, counts: Counts, among: int = -1) -> int:
+        """Return the set with so many of each group, the lowest positions of each that are in `among`."""
+        return sum(_lowest(group & among, count) for group, count in zip(self.groups, counts, strict=True))
+
+    def canonical(self, counts: Counts) -> Counts:
+        """Return one representative of all counts that are alike; memoised."""
+        found = self._canonical.get(counts)
+        if found is None:
+            found = self._canonical[counts] = min(tuple(counts[i] for i in swap) for swap in self._swaps)
+        return found
+
+
+def choose(available: Counts, size: int) -> list[Counts]:
+    """Return every way to take `size` GPUs of what each group has.
+
+    >>> choose((2, 1), 2)
+    [(1, 1), (2, 0)]
+    """
+    partial: list[tuple[Counts, int]] = [((), 0)]
+    still_to_come = sum(available)
+    for count in available:
+        still_to_come -= count
+        partial = [
+            ((*taken, more), total + more)
+            for taken, total in partial
+            for more in range(count + 1)
+            if size - still_to_come <= total + more <= size
+        ]
+    return [taken for taken, total in partial if total == size]
+
+
+def ways(available: Sequence[int], size: int) -> int:
+    """Return how many ways `choose` would find, without finding them."""
+    found = [1] + [0] * size
+    for count in available:
+        found = [sum(found[max(0, total - count) : total + 1]) for total in range(size + 1)]
+    return found[size]
+
+
+def _lowest(group: int, count: int) -> int:
+    kept = group
+    for _ in range(group.bit_count() - count):
+        kept ^= 1 << kept.bit_length() - 1
+    return kept
+
+
+def _twin_groups(wiring: Wiring, kinds: Sequence[Hashable]) -> tuple[int, ...]:
+    groups: list[int] = []
+    for position, kind in enumerate(kinds):
+        for index, group in enumerate(groups):
+            member = group.bit_length() - 1
+            if kinds[member] == kind and wiring.twins(member, position):
+                groups[index] |= 1 << position
+                break
+        else:
+            groups.append(1 << position)
+    return tuple(groups)
+
+
+def _swaps(wiring: Wiring, kinds: Sequence[Hashable], groups: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return permutations of the groups that keep every tie between GPUs, the identity first; at most `MAX_SWAPS`."""
+    first = [(group & -group).bit_length() - 1 for group in groups]
+    last = [group.bit_length() - 1 for group in groups]
+    alone = [
+        (kinds[a], wiring.generation[a], wiring.rate[a], wiring.switch[a], group.bit_count(), wiring.tie(a, b))
+        for a, b, group in zip(first, last, groups, strict=True)
+    ]
+    found: list[tuple[int, ...]] = []
+
+    def extend(swap: tuple[int, ...]) -> None:
+        if len(found) >= MAX_SWAPS:
+            return
+        place = len(swap)
+        if place == len(groups):
+            found.append(swap)
+            return
+        for group in range(len(groups)):
+            if (
+                group not in swap
+                and alone[group] == alone[place]
+                and all(
+                    wiring.tie(first[before], first[place]) == wiring.tie(first[image], first[group])
+                    for before, image in enumerate(swap)
+                )
+            ):
+                extend((*swap, group))
+
+    extend(())
+    return found
