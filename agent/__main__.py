@@ -13,8 +13,7 @@ import time
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from threading import Event
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import structlog
 import typer
@@ -24,10 +23,14 @@ from agent.config import AgentConfiguration, load
 from agent.discovery import Report, discover
 from agent.errors import ApiError, ConfigurationError, NvmlUnavailable
 from agent.host import Host
+from agent.news import News
 from agent.nvml import read_nvml
 from topology.codec import encode_topology
 from topology.errors import PayloadError
 from topology.matrix import print_matrix
+
+if TYPE_CHECKING:
+    from agent.service import Agent
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -100,6 +103,7 @@ def _warnings(report: Report) -> list[str]:
 def _serve(settings: AgentConfiguration) -> None:
     # Only the service needs these, and they are most of the agent's memory and start-up time.
     from agent.kube import KubernetesNode
+    from agent.kubelet.side import KubeletSide
     from agent.metrics import Metrics
     from agent.probes import Probes
     from agent.publish import Publication
@@ -113,23 +117,35 @@ def _serve(settings: AgentConfiguration) -> None:
         node = KubernetesNode(settings.node_name, kubernetes.kubeconfig, kubernetes.context, kubernetes.request_timeout)
     except ApiError as error:
         _end(1, str(error))
-    stop = Event()
+    news = News()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda *_: news.stop())
     metrics = Metrics(version("gputopo"))
     publication = Publication(random.random, settings.publish.refresh_interval)
-    agent = Agent(read_nvml, _host(settings), node, publication, metrics, time.monotonic)
+    kubelet = KubeletSide(settings, node.read, metrics, news.changed)
+    agent = Agent(read_nvml, _host(settings), node, publication, metrics, time.monotonic, kubelet)
     checks = {"/livez": lambda: agent.is_turning(settings.discovery.interval), "/readyz": lambda: agent.is_ready}
     probes = Probes(settings.health.host, settings.health.port, checks, metrics.text)
-    structlog.get_logger().info("started", node=settings.node_name, probes=probes.port)
+    structlog.get_logger().info("started", node=settings.node_name, mode=settings.mode, probes=probes.port)
+    kubelet.start()
     try:
-        while not stop.is_set():
-            agent.turn()
-            stop.wait(settings.discovery.interval)
+        _turn(agent, news, settings.discovery.interval)
     except NvmlUnavailable as error:
         _end(1, str(error))
     finally:
+        kubelet.close()
         probes.close()
+
+
+def _turn(agent: Agent, news: News, interval_seconds: float) -> None:
+    """Look at the node once per interval, and publish whenever there is news of the kubelet in between."""
+    while not news.stopped:
+        agent.turn()
+        turn_at = time.monotonic() + interval_seconds
+        while not news.stopped and (left := turn_at - time.monotonic()) > 0:
+            pause = agent.pause_seconds(left)
+            if news.wait(pause) or pause < left:
+                agent.publish()
 
 
 def _host(settings: AgentConfiguration) -> Host:

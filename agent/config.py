@@ -87,8 +87,6 @@ class Enforce(_Section):
 
     state: Path = Path("/var/lib/gputopo")
     """Folder for the journal and the lock that keeps a second agent of this node out."""
-    mismatch: Literal["adopt", "refuse"] = "adopt"
-    """What to do when the planned GPUs cannot be had, for pods that do not say."""
     deadline: Duration = 0.4
     """For one answer to the kubelet, which does nothing else meanwhile."""
     env: bool = True

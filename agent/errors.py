@@ -3,6 +3,7 @@
 AgentError
 ├── NvmlUnavailable     no driver, no library, or a driver that was updated under the running system: NVML's code
 ├── ConfigurationError  a configuration file that cannot be used: file, path of the key and reason
+├── KubeletUnavailable  the kubelet's sockets: not there, refused, or no answer in time
 └── ApiError            the Kubernetes API refused or could not be reached: status and reason
 """
 
@@ -23,6 +24,10 @@ class NvmlUnavailable(AgentError):
 
 class ConfigurationError(AgentError):
     """A configuration that cannot be used; one line per problem, each with where it is."""
+
+
+class KubeletUnavailable(AgentError):
+    """The kubelet could not be asked, or not in time."""
 
 
 class ApiError(AgentError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from agent.discovery import Report
 
@@ -16,11 +16,16 @@ class Metrics:
         self._nvlinks_down = self._gauge("nvlinks_down", "NVLinks that are down, and up on other GPUs of the model.")
         self._downgraded_pairs = self._gauge("downgraded_pairs", "GPU pairs worth less than their wires.", "reason")
         self._discovery_seconds = self._gauge("discovery_duration_seconds", "How long the last look at the node took.")
-        self._failures = Counter(
-            "gputopo_agent_discovery_failures", "Looks at the node without NVML.", ["code"], registry=self._registry
-        )
-        self._writes = Counter(
-            "gputopo_agent_writes", "Writes to the Node object.", ["result"], registry=self._registry
+        self._failures = self._counter("discovery_failures", "Looks at the node without NVML.", "code")
+        self._writes = self._counter("writes", "Writes to the Node object.", "result")
+        self._allocations = self._counter("allocations", "GPU requests of containers, by what decided them.", "basis")
+        self._registrations = self._counter("registrations", "Attempts to register with the kubelet.", "result")
+        self._holds = self._counter("holds", "Container starts put off because of their GPUs.")
+        self._identified = Histogram(
+            "gputopo_agent_identification_duration_seconds",
+            "How long it took to look up the pod under admission, and its claims.",
+            registry=self._registry,
+            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
         )
         self._gauge("build_info", "1, with the version.", "version").labels(version).set(1)
 
@@ -44,9 +49,28 @@ class Metrics:
         """Count a write to the Node object: `ok`, or the API's status."""
         self._writes.labels(result).inc()
 
+    def allocated(self, basis: str) -> None:
+        """Count one answer to the kubelet: `planned`, `adopted`, `unplanned`, `refused`."""
+        self._allocations.labels(basis).inc()
+
+    def identified(self, seconds: float) -> None:
+        """Count one look for the pod under admission."""
+        self._identified.observe(seconds)
+
+    def held(self) -> None:
+        """Count a container that had to wait."""
+        self._holds.inc()
+
+    def registered(self, result: str) -> None:
+        """Count an attempt to register with the kubelet: `ok`, `failed`."""
+        self._registrations.labels(result).inc()
+
     def text(self) -> bytes:
         """Return all of it in Prometheus' text format."""
         return generate_latest(self._registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"gputopo_agent_{name}", text, labels, registry=self._registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"gputopo_agent_{name}", text, labels, registry=self._registry)

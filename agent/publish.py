@@ -4,6 +4,9 @@ A write happens when something changed, and else once per refresh interval, so t
 status carries a generation that grows with every write. What the API said last is the truth to compare with, so whatever
 somebody else did to our annotations is put right by the next write. A payload beyond the codec's bounds is never written:
 the old one stands, and the status says so.
+
+What containers hold is written with every status, and names its generation, as long as the kubelet can be asked. Whoever writes
+looks anew before each write, so readers may take a generation for a look that began after the write before had ended.
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.discovery import NOTHING, Report
+from agent.sight import Sight
 from topology import keys
 from topology.codec import decode_status, decode_topology, digest, encode_status, encode_topology
 from topology.errors import PayloadError
+from topology.records import Observed, decode_observed, encode_observed
 from topology.status import NodeStatus
 
 TOO_LARGE: Final = "topology cannot be published, the old one stands"
-_OURS = (keys.TOPOLOGY, keys.TOPOLOGY_DIGEST, keys.STATUS)
+_OURS = (keys.TOPOLOGY, keys.TOPOLOGY_DIGEST, keys.STATUS, keys.OBSERVED)
 _JITTER = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 120.0
 
@@ -66,6 +71,10 @@ class Publication:
         """Whether the API may be called again."""
         return now >= self._not_before
 
+    def pause_seconds(self, now: float) -> float:
+        """Return how long the API must not be called yet after a failure; 0 when it may."""
+        return max(0.0, self._not_before - now)
+
     def last_report(self) -> Report:
         """Return what the node said of itself before this process began, as far as it can be read."""
         published = self._published or {}
@@ -77,12 +86,13 @@ class Publication:
             return Report(topology, NOTHING.status)
         return Report(topology, status)
 
-    def patch(self, report: Report, now: float) -> Patch | None:
-        """Return what has to be written now, or `None`."""
+    def patch(self, report: Report, now: float, sight: Sight | None = None) -> Patch | None:
+        """Return what has to be written now, or `None`; `sight` is what is seen of the kubelet, if anybody looks."""
         if self._published is None or not self.may_ask(now):
             return None
         changed: dict[str, str] = {}
-        status, refused = report.status, None
+        status, refused = replace(report.status, device_plugin=sight.plugin if sight else None), None
+        observed = Observed(sight.held) if sight and sight.held is not None else None
         try:
             topology = encode_topology(report.topology)
             changed = {keys.TOPOLOGY: topology, keys.TOPOLOGY_DIGEST: digest(topology)}
@@ -90,10 +100,22 @@ class Publication:
             status, refused = replace(status, reasons=(*status.reasons, TOO_LARGE)), error
         changed = {key: text for key, text in changed.items() if self._published.get(key) != text}
         before = self._status_before()
-        if not changed and now < self._refresh_at and before and replace(before, generation=0) == _canonical(status):
+        stands = before and replace(before, generation=0) == _canonical(status) and self._shows(observed)
+        if not changed and stands and now < self._refresh_at:
             return None
         generation = before.generation + 1 if before else 1
-        return Patch(changed | {keys.STATUS: _encoded(replace(status, generation=generation))}, refused)
+        changed[keys.STATUS] = _encoded(replace(status, generation=generation))
+        if observed:
+            changed[keys.OBSERVED] = encode_observed(replace(observed, generation=generation))
+        return Patch(changed, refused)
+
+    def _shows(self, observed: Observed | None) -> bool:
+        """Whether this is what the node says already; without a look there is nothing new to say."""
+        try:
+            shown = decode_observed((self._published or {}).get(keys.OBSERVED, ""))
+        except PayloadError:
+            return observed is None
+        return observed is None or replace(shown, generation=0) == observed
 
     def _status_before(self) -> NodeStatus | None:
         try:

@@ -14,6 +14,7 @@ from agent.host import Host
 from agent.kube import NodePort
 from agent.metrics import Metrics
 from agent.publish import Patch, Publication
+from agent.sight import KubeletPort
 
 log = structlog.get_logger()
 
@@ -35,6 +36,7 @@ class Agent:
         publication: Publication,
         metrics: Metrics,
         clock: Callable[[], float],
+        kubelet: KubeletPort | None = None,
     ) -> None:
         self._read_nvml = read_nvml
         self._host = host
@@ -42,7 +44,9 @@ class Agent:
         self._publication = publication
         self._metrics = metrics
         self._clock = clock
+        self._kubelet = kubelet
         self._before = NOTHING
+        self._report: Report | None = None
         self._turned_at = clock()
 
     @property
@@ -60,11 +64,26 @@ class Agent:
         started = self._clock()
         report = self._look()
         if report is not None:
-            self._before = report
+            self._before = self._report = report
             self._metrics.saw(report, self._clock() - started)
-            if patch := self._publication.patch(report, self._clock()):
-                self._write(patch)
+            if self._kubelet:
+                self._kubelet.offer(report)
+            self.publish()
         self._turned_at = self._clock()
+
+    def publish(self) -> None:
+        """Write what has to be written, with what the last look at the node gave and a new one at the kubelet."""
+        report, sight = self._report, self._kubelet.sight if self._kubelet else None
+        if report is None or not self._publication.patch(report, self._clock(), sight):
+            return
+        sight = self._kubelet.look() if self._kubelet else None
+        if patch := self._publication.patch(report, self._clock(), sight):
+            self._write(patch)
+
+    def pause_seconds(self, longest: float) -> float:
+        """Return how long there is nothing to do unless something happens, at most `longest`."""
+        pause = self._publication.pause_seconds(self._clock())
+        return min(pause, longest) if pause and self._report else longest
 
     def _learn(self) -> None:
         if self._publication.is_known or not self._publication.may_ask(self._clock()):

@@ -1,0 +1,1 @@
+"""Everything that is said to and heard from this node's kubelet."""

@@ -1,0 +1,171 @@
+"""Answers the kubelet's three questions in time: what to take, whether that will do, and whether the container may start.
+
+The kubelet asks about one pod at a time and does nothing else until it is answered, so whatever hangs (its own List, the API
+server, the disk) is waited for only so long, and the decision is then made from what is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import structlog
+
+from agent.errors import KubeletUnavailable
+from agent.kubelet.looks import Looks
+from agent.ledger import LedgerReader
+from agent.plugin.choose import Ask, Grant, Refusal, Scorer, accept, choose
+from agent.plugin.hold import Served, is_as_served, may_start
+from agent.plugin.identify import Identity, Planned, Unknown, identify
+from agent.plugin.pods import Key, ListedPod, PodPlan, plans_of
+
+log = structlog.get_logger()
+
+_LIST_SHARE, _LEDGER_SHARE, _JOURNAL_SHARE = 0.6, 0.7, 0.25
+"""Of the deadline; List and ledger are asked at once, the journal is written after."""
+
+
+class Journal(Protocol):
+    """Keeps what was handed out over a restart."""
+
+    def load(self) -> tuple[Served, ...]:
+        """Return what was kept last."""
+        ...
+
+    async def keep(self, served: tuple[Served, ...], timeout_seconds: float) -> None:
+        """Keep this instead, or give up after a while."""
+        ...
+
+
+class AllocationMetrics(Protocol):
+    """What is counted."""
+
+    def identified(self, seconds: float) -> None:
+        """Count one look for the pod under admission."""
+        ...
+
+    def allocated(self, outcome: str) -> None:
+        """Count one Allocate: its basis, or `refused`."""
+        ...
+
+    def held(self) -> None:
+        """Count a container that had to wait."""
+        ...
+
+
+class Admission:
+    """One node's. `clock` is monotonic, in seconds; `scorer` gives one from when the first device is listed on."""
+
+    def __init__(
+        self,
+        looks: Looks,
+        ledger: LedgerReader,
+        journal: Journal,
+        scorer: Callable[[], Scorer | None],
+        metrics: AllocationMetrics,
+        clock: Callable[[], float],
+        deadline_seconds: float,
+    ) -> None:
+        self._looks = looks
+        self._ledger = ledger
+        self._journal = journal
+        self._current_scorer = scorer
+        self._metrics = metrics
+        self._clock = clock
+        self._deadline_seconds = deadline_seconds
+        self._served = journal.load()
+        self._turn = asyncio.Lock()
+        self._preferred: tuple[frozenset[str], Identity, Mapping[Key, PodPlan]] | None = None
+
+    async def prefer(self, ask: Ask) -> Grant | Refusal:
+        """Say which GPUs the kubelet should take for the next container."""
+        async with self._turn:
+            began = self._clock()
+            pods, plans = await self._facts()
+            who = self._identify(pods, plans, ask.size)
+            self._metrics.identified(self._clock() - began)
+            answer = choose(ask, who, plans, self._scorer)
+            self._preferred = (frozenset(answer.gpus), who, plans) if isinstance(answer, Grant) else None
+        if isinstance(answer, Refusal):
+            self._metrics.allocated("refused")
+            log.warning("refused a pod", pod=_name(who), reason=answer.reason)
+        return answer
+
+    async def allocate(self, gpus: frozenset[str]) -> Grant | Refusal:
+        """Judge the GPUs that the kubelet took, and remember who got them."""
+        async with self._turn:
+            preferred, self._preferred = self._preferred, None
+            if (
+                preferred and preferred[0] == gpus
+            ):  # asked a moment ago for the same container: only the pod is looked up again
+                pods, plans = await self._list(), preferred[2]
+                who = self._identify(pods, plans, len(gpus)) if pods is not None else preferred[1]
+            else:
+                pods, plans = await self._facts()
+                who = self._identify(pods, plans, len(gpus))
+            answer = accept(gpus, who, plans, self._scorer)
+            if isinstance(answer, Grant):
+                await self._remember(_served(who, gpus), pods)
+        self._metrics.allocated(answer.basis if isinstance(answer, Grant) else "refused")
+        if isinstance(answer, Refusal):
+            log.warning("refused a pod", pod=_name(who), reason=answer.reason)
+        else:
+            log.info("allocated", pod=_name(who), gpus=",".join(answer.gpus), basis=answer.basis)
+        return answer
+
+    async def may_start(self, gpus: frozenset[str]) -> str | None:
+        """Return why a container with these GPUs has to wait, or `None`."""
+        pods = await self._list()
+        if pods is None:
+            known = any(gpus <= item.gpus and item.name for item in self._served)
+            return None if known else "the kubelet does not say whose GPUs these are"
+        if is_as_served(gpus, pods, self._served):
+            return None
+        reading = await self._ledger.read(self._deadline_seconds * _LEDGER_SHARE)
+        reason = may_start(gpus, pods, self._served, plans_of(reading.ledger))
+        if reason is not None:
+            self._metrics.held()
+            log.warning("a container has to wait", gpus=",".join(sorted(gpus)), reason=reason)
+        return reason
+
+    async def _facts(self) -> tuple[tuple[ListedPod, ...] | None, Mapping[Key, PodPlan]]:
+        reading = self._ledger.read(self._deadline_seconds * _LEDGER_SHARE)
+        pods, read = await asyncio.gather(self._list(), reading)
+        return pods, plans_of(read.ledger)
+
+    async def _list(self) -> tuple[ListedPod, ...] | None:
+        try:
+            return await self._looks.look(self._deadline_seconds * _LIST_SHARE)
+        except KubeletUnavailable as error:
+            log.warning("the kubelet could not be asked", reason=str(error))
+            return None
+
+    def _identify(self, pods: tuple[ListedPod, ...] | None, plans: Mapping[Key, PodPlan], size: int) -> Identity:
+        if pods is None:
+            holders = {pod.key for pod in self._looks.pods if pod.gpus}
+            waiting = tuple(plan for key, plan in plans.items() if key not in holders)
+            return Unknown("the kubelet does not say which pods there are", waiting)
+        return identify(pods, self._looks.arrivals.newest, plans, size)
+
+    @property
+    def _scorer(self) -> Scorer:
+        scorer = self._current_scorer()
+        assert scorer is not None, "no device was ever listed"
+        return scorer
+
+    async def _remember(self, served: Served, pods: tuple[ListedPod, ...] | None) -> None:
+        listed = {pod.key for pod in pods} if pods is not None else None
+        kept = (item for item in self._served if listed is None or item.key in listed)
+        self._served = (*(item for item in kept if not item.gpus & served.gpus or item.key == served.key), served)
+        await self._journal.keep(self._served, self._deadline_seconds * _JOURNAL_SHARE)
+
+
+def _served(who: Identity, gpus: frozenset[str]) -> Served:
+    if isinstance(who, Planned):
+        return Served(who.plan.namespace, who.plan.name, who.plan.uid, gpus)
+    return Served("", "", "", gpus)
+
+
+def _name(who: Identity) -> str:
+    return "/".join(who.plan.key) if isinstance(who, Planned) else "?"

@@ -1,0 +1,105 @@
+"""The device plugin's gRPC service: messages in, `Admission` and `DeviceList` asked, messages out; nothing is decided here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import grpc
+import grpc.aio
+
+from agent.kubelet.admission import Admission
+from agent.kubelet.api import deviceplugin_pb2 as api
+from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer
+from agent.kubelet.devices import DeviceList
+from agent.plugin.choose import Ask, Grant
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+
+Context: TypeAlias = "grpc.aio.ServicerContext[object, object]"
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """How the container runtime hears of a container's GPUs."""
+
+    env: bool
+    """As `NVIDIA_VISIBLE_DEVICES`."""
+    cdi_kind: str | None
+    """As CDI names of this kind, `vendor/class`."""
+
+    def of(self, gpus: tuple[str, ...]) -> api.ContainerAllocateResponse:
+        """Return the answer for exactly these GPUs."""
+        return api.ContainerAllocateResponse(
+            envs={VISIBLE_DEVICES: ",".join(gpus)} if self.env else {},
+            cdi_devices=[api.CDIDevice(name=f"{self.cdi_kind}={gpu}") for gpu in gpus] if self.cdi_kind else (),
+        )
+
+
+class DevicePluginService(DevicePluginServicer):
+    """Serves one registration; `listed` and `ended` say how far its stream of devices has come."""
+
+    def __init__(self, devices: DeviceList, admission: Admission, injection: Callable[[], Injection]) -> None:
+        self._devices = devices
+        self._admission = admission
+        self._injection = injection
+        self.listed = asyncio.Event()
+        """The kubelet has the first list."""
+        self.ended = asyncio.Event()
+        """The kubelet has let go of us."""
+
+    async def GetDevicePluginOptions(self, request: api.Empty, context: Context) -> api.DevicePluginOptions:
+        """Ask to be asked."""
+        return api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+
+    async def ListAndWatch(self, request: api.Empty, context: Context) -> AsyncIterator[api.ListAndWatchResponse]:
+        """Tell the devices, without NUMA nodes: with them the kubelet would offer only those of one node."""
+        version = -1
+        try:
+            while True:
+                version, devices = await self._devices.after(version)
+                yield api.ListAndWatchResponse(
+                    devices=[
+                        api.Device(ID=item.uuid, health=HEALTHY if item.healthy else UNHEALTHY) for item in devices
+                    ]
+                )
+                self.listed.set()
+        finally:
+            self.ended.set()
+
+    async def GetPreferredAllocation(
+        self, request: api.PreferredAllocationRequest, context: Context
+    ) -> api.PreferredAllocationResponse:
+        """Say which GPUs to take."""
+        response = api.PreferredAllocationResponse()
+        for asked in request.container_requests:
+            ask = Ask(
+                frozenset(asked.available_deviceIDs), frozenset(asked.must_include_deviceIDs), asked.allocation_size
+            )
+            answer = await self._admission.prefer(ask)
+            if not isinstance(answer, Grant):
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.reason)
+            response.container_responses.add(deviceIDs=answer.gpus)
+        return response
+
+    async def Allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
+        """Hand out exactly the GPUs that the kubelet took, or turn the pod away."""
+        response = api.AllocateResponse()
+        for asked in request.container_requests:
+            answer = await self._admission.allocate(frozenset(asked.devices_ids))
+            if not isinstance(answer, Grant):
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.reason)
+            response.container_responses.append(self._injection().of(answer.gpus))
+        return response
+
+    async def PreStartContainer(
+        self, request: api.PreStartContainerRequest, context: Context
+    ) -> api.PreStartContainerResponse:
+        """Let the container start, or hold it: the kubelet asks again."""
+        reason = await self._admission.may_start(frozenset(request.devices_ids))
+        if reason is not None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"on hold: {reason}")
+        return api.PreStartContainerResponse()

@@ -1,0 +1,98 @@
+"""Mode `enforce` put together: lock, journal, admission and registration of our own device plugin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from agent.config import AgentConfiguration
+from agent.kubelet.admission import Admission, AllocationMetrics
+from agent.kubelet.device_plugin import DevicePluginService, Injection
+from agent.kubelet.devices import DeviceList
+from agent.kubelet.journal_file import JournalFile
+from agent.kubelet.lock import NodeLock
+from agent.kubelet.looks import Looks
+from agent.kubelet.registration import Registration
+from agent.ledger import LedgerReader
+from agent.plugin.choose import Scorer
+
+_RETRY_SECONDS = 0.5
+
+
+class PluginMetrics(AllocationMetrics, Protocol):
+    """What is counted."""
+
+    def registered(self, result: str) -> None:
+        """Count one attempt to register: `ok` or `failed`."""
+        ...
+
+
+class Enforcement:
+    """Our own device plugin; `cdi` says at any moment whether specs name the GPUs."""
+
+    def __init__(
+        self,
+        settings: AgentConfiguration,
+        looks: Looks,
+        devices: DeviceList,
+        read_node: Callable[[], Mapping[str, str]],
+        metrics: PluginMetrics,
+        clock: Callable[[], float],
+        cdi: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._devices = devices
+        self._looks = looks
+        self._metrics = metrics
+        self._clock = clock
+        self._cdi = cdi
+        self._lock = NodeLock(settings.enforce.state)
+        self._read_node = read_node
+        self.session = ""
+        """Of the registration that stands; empty without one."""
+        self.scorer: Scorer | None = None
+        """Set once the node's topology is known, and again when it changes."""
+
+    @property
+    def locked(self) -> bool:
+        """Whether we are the node's only agent."""
+        return self._lock.held
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        while not self._lock.acquire():  # noqa: ASYNC110 - no event tells that another process has ended
+            await asyncio.sleep(_RETRY_SECONDS)
+        ledger, journal = LedgerReader(self._read_node), JournalFile(self._settings.enforce.state)
+        try:
+            await self._serve(ledger, journal)
+        finally:
+            ledger.close()
+            journal.close()
+            self._lock.release()
+
+    async def _serve(self, ledger: LedgerReader, journal: JournalFile) -> None:
+        enforce = self._settings.enforce
+        admission = Admission(
+            self._looks, ledger, journal, lambda: self.scorer, self._metrics, self._clock, enforce.deadline
+        )
+        await ledger.read(enforce.deadline)  # so that there is one to fall back on
+        await self._devices.after(0)  # a kubelet that hears of no device would take the resource away
+        registration = Registration(
+            self._settings.kubelet.device_plugins,
+            self._settings.resource,
+            lambda: DevicePluginService(self._devices, admission, self._injection),
+            self._session_changed,
+            self._metrics.registered,
+        )
+        await registration.run()
+
+    def _injection(self) -> Injection:
+        enforce = self._settings.enforce
+        by_cdi = enforce.cdi == "always" or (enforce.cdi == "auto" and self._cdi())
+        return Injection(enforce.env, enforce.cdi_kind if by_cdi else None)
+
+    def _session_changed(self, session: str) -> None:
+        self.session = session
+        if not session:
+            self._looks.kubelet_restarted()

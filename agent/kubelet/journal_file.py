@@ -1,0 +1,64 @@
+"""The journal as a file: replaced whole and durably, or left as it was; a disk that hangs is not waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import structlog
+
+from agent.plugin.hold import Served
+from agent.plugin.journal import decode, encode
+
+log = structlog.get_logger()
+
+
+class JournalFile:
+    """One file in a folder that is ours."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "journal.json"
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._newest = 0
+
+    def load(self) -> tuple[Served, ...]:
+        """Return what was kept last; nothing when there is no file, or none that can be read."""
+        try:
+            return decode(self._file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError) as error:
+            log.warning("the journal cannot be read", file=str(self._file), reason=str(error))
+            return ()
+
+    async def keep(self, served: tuple[Served, ...], timeout_seconds: float) -> None:
+        """Replace the file, or go on without when that takes longer; of writes that pile up only the newest is made."""
+        self._newest += 1
+        number = self._newest
+        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, number, encode(served))
+        writing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait_for(asyncio.shield(writing), timeout_seconds)
+        except (TimeoutError, OSError) as error:
+            log.warning("the journal could not be written", file=str(self._file), reason=str(error) or "too slow")
+
+    def close(self) -> None:
+        """Start no more writes."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _write(self, number: int, text: str) -> None:
+        if number != self._newest:
+            return
+        new = self._file.with_suffix(".new")
+        with new.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(self._file)
+        folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,46 @@
+"""Every look at what the node's containers hold goes through here, so that each is taken in, and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from agent.plugin.arrivals import Arrivals
+from agent.plugin.pods import Key, ListedPod
+
+
+class PodLister(Protocol):
+    """Where the looks come from."""
+
+    async def pods(self, timeout_seconds: float) -> tuple[ListedPod, ...]:
+        """Return the node's active pods; raises `KubeletUnavailable`."""
+        ...
+
+
+class Looks:
+    """What was seen last, and what follows from the order in which things were seen.
+
+    `freed` is called when GPUs are held no longer: the kubelet frees them when it is asked for a list, and writes that down only
+    with the next list of devices that it gets; until then a restart would bring the dead holder back.
+    """
+
+    def __init__(self, lister: PodLister, freed: Callable[[], None]) -> None:
+        self._lister = lister
+        self._freed = freed
+        self._holders: dict[str, Key] = {}
+        self.arrivals = Arrivals()
+        self.pods: tuple[ListedPod, ...] = ()
+
+    def kubelet_restarted(self) -> None:
+        """Forget who arrived when: a new kubelet admits all pods anew."""
+        self.arrivals = Arrivals()
+
+    async def look(self, timeout_seconds: float) -> tuple[ListedPod, ...]:
+        """List the pods; raises `KubeletUnavailable`."""
+        pods = await self._lister.pods(timeout_seconds)
+        self.arrivals.saw(pods)
+        self.pods, before = pods, self._holders
+        self._holders = {gpu: pod.key for pod in pods for gpu in pod.gpus}
+        if any(self._holders.get(gpu) != key for gpu, key in before.items()):
+            self._freed()
+        return pods

@@ -1,0 +1,90 @@
+"""The kubelet's PodResources service: which pod's container holds which device, and which devices can be had.
+
+Calls are made one at a time, because `Arrivals` reads meaning into their order. The kubelet answers at most 100 a second of
+everybody's calls together and refuses the others, so a refused call is made again, as long as there is time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import grpc
+import grpc.aio
+
+from agent.errors import KubeletUnavailable
+from agent.kubelet.api.podresources_pb2 import (
+    AllocatableResourcesRequest,
+    ContainerResources,
+    ListPodResourcesRequest,
+    PodResources,
+)
+from agent.kubelet.api.podresources_pb2_grpc import PodResourcesListerStub
+from agent.plugin.pods import ListedContainer, ListedPod
+
+_RETRY_SECONDS: Final = 0.012
+_MAX_BYTES = 16 * 1024 * 1024
+"""The kubelet's own limit of an answer."""
+
+T = TypeVar("T")
+
+
+class PodResourcesClient:
+    """One node's PodResources socket; use it on one event loop."""
+
+    def __init__(self, socket: Path, resource: str) -> None:
+        self._socket = socket
+        self._resource = resource
+        self._turn = asyncio.Lock()
+        self._channel: grpc.aio.Channel | None = None
+
+    async def pods(self, timeout_seconds: float) -> tuple[ListedPod, ...]:
+        """Return the active pods of the node with what they hold of our resource; raises `KubeletUnavailable`."""
+        answer = await self._ask(lambda stub: stub.List(ListPodResourcesRequest()), timeout_seconds)
+        return tuple(self._pod(pod) for pod in answer.pod_resources)
+
+    async def allocatable(self, timeout_seconds: float) -> frozenset[str]:
+        """Return the healthy devices of our resource, in use or not; raises `KubeletUnavailable`."""
+        answer = await self._ask(
+            lambda stub: stub.GetAllocatableResources(AllocatableResourcesRequest()), timeout_seconds
+        )
+        return frozenset(
+            device for item in answer.devices if item.resource_name == self._resource for device in item.device_ids
+        )
+
+    async def close(self) -> None:
+        """Let go of the socket."""
+        if self._channel:
+            await self._channel.close()
+            self._channel = None
+
+    async def _ask(self, call: Callable[[PodResourcesListerStub], Awaitable[T]], timeout_seconds: float) -> T:
+        try:
+            async with asyncio.timeout(timeout_seconds), self._turn:
+                while True:
+                    try:
+                        return await call(self._stub())
+                    except grpc.aio.AioRpcError as error:
+                        if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                            await self.close()  # it would wait longer and longer before it tries again
+                            raise
+                    await asyncio.sleep(_RETRY_SECONDS)
+        except TimeoutError as error:
+            raise KubeletUnavailable(f"PodResources did not answer within {timeout_seconds:g} s") from error
+        except grpc.aio.AioRpcError as error:
+            raise KubeletUnavailable(f"PodResources: {error.details() or error.code().name}") from error
+
+    def _stub(self) -> PodResourcesListerStub:
+        if self._channel is None:
+            options = [("grpc.max_receive_message_length", _MAX_BYTES), ("grpc.use_local_subchannel_pool", 1)]
+            self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options)
+        return PodResourcesListerStub(self._channel)
+
+    def _pod(self, pod: PodResources) -> ListedPod:
+        return ListedPod(pod.namespace, pod.name, tuple(self._container(item) for item in pod.containers))
+
+    def _container(self, container: ContainerResources) -> ListedContainer:
+        held = (item.device_ids for item in container.devices if item.resource_name == self._resource)
+        return ListedContainer(container.name, frozenset(device for ids in held for device in ids))

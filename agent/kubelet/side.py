@@ -1,0 +1,104 @@
+"""The agent's side towards its kubelet: an event loop on a thread of its own, so that neither NVML nor the API server stops it.
+
+The other thread offers what it finds of the GPUs and takes what is seen of the containers, through this class only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import TimeoutError as LookTimeout
+from functools import partial
+from threading import Event, Thread
+
+import structlog
+
+from agent.config import AgentConfiguration
+from agent.discovery import Report
+from agent.kubelet.devices import Device
+from agent.kubelet.enforcement import PluginMetrics
+from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
+from agent.plugin.best import Scorer
+from agent.sight import Sight
+from topology.model import NodeTopology
+
+log = structlog.get_logger()
+
+_PAUSE_SECONDS = 1.0
+"""Before the loop starts again after a failure that nobody has thought of."""
+
+
+class KubeletSide:
+    """Runs from `start` to `close`; `changed` is called, on its thread, when what is seen has changed."""
+
+    def __init__(
+        self,
+        settings: AgentConfiguration,
+        read_node: Callable[[], Mapping[str, str]],
+        metrics: PluginMetrics,
+        changed: Callable[[], None],
+    ) -> None:
+        self._make = partial(KubeletWatch, settings, read_node, metrics, time.monotonic, changed)
+        self._thread = Thread(target=self._run, name="kubelet", daemon=True)
+        self._started, self._closing = Event(), Event()
+        self._loop: asyncio.AbstractEventLoop
+        self._watch: KubeletWatch
+        self._task: asyncio.Task[None]
+        self._offered: tuple[tuple[Device, ...], Scorer] | None = None
+        self._topology: NodeTopology | None = None
+        self._scorer: Scorer
+
+    def start(self) -> None:
+        """Start looking."""
+        self._thread.start()
+        self._started.wait()
+
+    def close(self) -> None:
+        """Let the kubelet go and end."""
+        self._closing.set()
+        self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join()
+
+    def offer(self, report: Report) -> None:
+        """Take these GPUs for the node's; compiling a new topology takes its time here, where nobody waits."""
+        if report.topology != self._topology:
+            self._scorer, self._topology = Scorer(report.topology), report.topology
+        unfit = report.status.unhealthy
+        whole = (gpu for gpu in report.topology.gpus if not gpu.mig_enabled)
+        self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer
+        self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
+
+    @property
+    def sight(self) -> Sight:
+        """What was seen last."""
+        return self._watch.sight
+
+    def look(self) -> Sight:
+        """Look now, and wait for it."""
+        looking = asyncio.run_coroutine_threadsafe(self._watch.look(), self._loop)
+        try:
+            return looking.result(2 * LOOK_SECONDS)
+        except LookTimeout:
+            looking.cancel()
+            return Sight(self._watch.sight.plugin, None)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                asyncio.run(self._live())
+            except asyncio.CancelledError:
+                return
+            except Exception:
+                log.exception("the kubelet side failed, and starts again")
+                self._closing.wait(_PAUSE_SECONDS)
+
+    async def _live(self) -> None:
+        self._watch, self._loop = self._make(), asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._started.set()
+        if self._offered:
+            self._watch.take(*self._offered)
+        await self._watch.run()

@@ -1,0 +1,140 @@
+"""What the agent sees of its kubelet, second by second: who holds which GPU, and whether its device plugin is as it should be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
+
+from agent.config import AgentConfiguration
+from agent.errors import KubeletUnavailable
+from agent.kubelet.devices import Device, DeviceList
+from agent.kubelet.enforcement import Enforcement, PluginMetrics
+from agent.kubelet.looks import Looks
+from agent.kubelet.pod_resources import PodResourcesClient
+from agent.kubelet.surroundings import look_around
+from agent.plugin.best import Scorer
+from agent.plugin.pods import ListedPod
+from agent.plugin.readiness import Progress, Setting, enforcing, observing
+from agent.sight import Sight
+from topology.records import Holder
+from topology.status import DevicePluginStatus
+
+log = structlog.get_logger()
+
+LOOK_SECONDS = 2.0
+"""How long a look that nobody waits for may take."""
+_ROUTINE = 10
+"""Every so many looks the surroundings are looked at too, though all seems well."""
+
+
+class KubeletWatch:
+    """Lives on one event loop; `changed` is called when what is seen has changed."""
+
+    def __init__(
+        self,
+        settings: AgentConfiguration,
+        read_node: Callable[[], Mapping[str, str]],
+        metrics: PluginMetrics,
+        clock: Callable[[], float],
+        changed: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._changed = changed
+        self._resources = PodResourcesClient(settings.kubelet.pod_resources, settings.resource)
+        self._devices = DeviceList()
+        self._looks = Looks(self._resources, self._devices.repeat)
+        self._setting = Setting(kubelet_socket=False)
+        self._allocatable: frozenset[str] | None = None
+        self._enforcement = (
+            Enforcement(settings, self._looks, self._devices, read_node, metrics, clock, lambda: self._setting.cdi)
+            if settings.mode == "enforce"
+            else None
+        )
+        self._rounds = 0
+        self.sight = Sight(self._status(looks=False), None)
+        """What was seen last."""
+
+    def take(self, devices: Iterable[Device], scorer: Scorer) -> None:
+        """Take in the node's GPUs as they are now."""
+        if self._enforcement:
+            self._enforcement.scorer = scorer
+        self._devices.set(devices)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._poll())
+                if self._enforcement:
+                    tasks.create_task(self._enforcement.run())
+        finally:
+            await self._resources.close()
+
+    async def look(self) -> Sight:
+        """Look now."""
+        before, session = self.sight, self.sight.plugin.session
+        pods = await self._pods()
+        routine = self._rounds % _ROUTINE == 0 or not before.plugin.ready
+        self._rounds += 1
+        if routine or (self._enforcement and self._enforcement.session != session):
+            await self._look_around()
+        known = self._known
+        held = None if pods is None else {gpu: holder for gpu, holder in _holders(pods) if gpu in known}
+        self.sight = Sight(self._status(looks=pods is not None), held)
+        return self.sight
+
+    async def _poll(self) -> None:
+        while True:
+            before = self.sight
+            after = await self.look()
+            if after != before:
+                self._tell(before.plugin, after.plugin)
+                self._changed()
+            await asyncio.sleep(self._settings.kubelet.interval)
+
+    async def _pods(self) -> tuple[ListedPod, ...] | None:
+        try:
+            return await self._looks.look(LOOK_SECONDS)
+        except KubeletUnavailable:
+            return None
+
+    async def _look_around(self) -> None:
+        kubelet, enforce, resource = self._settings.kubelet, self._settings.enforce, self._settings.resource
+        self._setting = await look_around(kubelet, enforce, resource, self._known)
+        try:
+            self._allocatable = await self._resources.allocatable(LOOK_SECONDS)
+        except KubeletUnavailable:
+            self._allocatable = None
+
+    def _status(self, *, looks: bool) -> DevicePluginStatus:
+        progress = Progress(looks, self._allocatable, self._devices.healthy, self._known)
+        resource, enforce = self._settings.resource, self._settings.enforce
+        if self._enforcement is None:
+            return observing(resource, self._setting, progress)
+        return enforcing(
+            resource,
+            self._setting,
+            progress,
+            session=self._enforcement.session,
+            locked=self._enforcement.locked,
+            env=enforce.env,
+            cdi=enforce.cdi,
+        )
+
+    @property
+    def _known(self) -> frozenset[str]:
+        return frozenset(device.uuid for device in self._devices.devices)
+
+    def _tell(self, before: DevicePluginStatus, after: DevicePluginStatus) -> None:
+        if (before.ready, before.reasons) != (after.ready, after.reasons):
+            say = log.info if after.ready else log.warning
+            say("device plugin", mode=after.mode, ready=after.ready, reasons="; ".join(after.reasons))
+
+
+def _holders(pods: Iterable[ListedPod]) -> Iterable[tuple[str, Holder]]:
+    for pod in pods:
+        for container in pod.containers:
+            for gpu in sorted(container.gpus):
+                yield gpu, Holder(pod.namespace, pod.name, container.name)

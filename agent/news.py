@@ -1,0 +1,28 @@
+"""What wakes the agent's loop between two looks: something has changed, or it is to end."""
+
+from __future__ import annotations
+
+from threading import Event
+
+
+class News:
+    """Set from signal handlers and from other threads."""
+
+    def __init__(self) -> None:
+        self._wake = Event()
+        self.stopped = False
+
+    def changed(self) -> None:
+        """Have the loop publish."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Have the loop end."""
+        self.stopped = True
+        self._wake.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for news, but not longer; returns whether there is any."""
+        woken = self._wake.wait(seconds)
+        self._wake.clear()
+        return woken

@@ -1,0 +1,48 @@
+"""The scorer of last resort, and the order of GPUs on their ring: the same `plan` as everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from topology.bandwidth import ring_order
+from topology.model import NodeTopology
+from topology.placement import Placement, TopologyClass, plan
+from topology.request import GpuRequest
+from topology.rings import members_of
+
+
+class Scorer:
+    """One node's GPUs by UUID; compiling takes a while, so make it before anybody waits."""
+
+    def __init__(self, node: NodeTopology) -> None:
+        self._uuids = [gpu.uuid for gpu in node.gpus]
+        self._positions = {uuid: position for position, uuid in enumerate(self._uuids)}
+        self._class = TopologyClass(node)
+
+    def best(self, pool: Iterable[str], must: Iterable[str], size: int) -> tuple[str, ...] | None:
+        """Return the best `size` GPUs of the pool in ring order, `must` among them; `None` when there are too few.
+
+        With `must` they are grown from those along the fastest hops, which is quick and not always the best.
+        """
+        free, chosen = self._mask(pool), self._mask(must)
+        if not chosen:
+            found = plan(self._class, free, GpuRequest(size))
+            return self._named(found.gpus) if isinstance(found, Placement) else None
+        hops = self._class.wiring.hop_gb_per_s
+        while chosen.bit_count() < size and (left := free & ~chosen):
+            members = members_of(chosen)
+            chosen |= 1 << max(members_of(left), key=lambda i: (sum(hops[i][j] for j in members), -i))
+        return self._named(ring_order(self._class.wiring, chosen)) if chosen.bit_count() == size else None
+
+    def ring(self, gpus: Iterable[str]) -> tuple[str, ...]:
+        """Return the GPUs as neighbours on their best ring; any that the topology does not know come last."""
+        wanted = sorted(gpus)
+        known = self._mask(wanted)
+        ordered = self._named(ring_order(self._class.wiring, known)) if known else ()
+        return (*ordered, *(gpu for gpu in wanted if gpu not in self._positions))
+
+    def _mask(self, gpus: Iterable[str]) -> int:
+        return sum(1 << self._positions[gpu] for gpu in set(gpus) if gpu in self._positions)
+
+    def _named(self, positions: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self._uuids[position] for position in positions)

@@ -1,0 +1,117 @@
+"""Which GPUs a container gets: the promised ones, else as good as can be had without touching any promise.
+
+Both questions of the kubelet are decided here: what it should take (`choose`), and whether what it took will do (`accept`).
+Whatever the answer, it is about exactly the GPUs that the kubelet accounts for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from agent.plugin.identify import Identity, Planned, Unknown
+from agent.plugin.pods import Key, PodPlan, promised_to_others
+
+
+class Basis(StrEnum):
+    """What an answer rests on."""
+
+    PLANNED = "planned"
+    """The ledger."""
+    ADOPTED = "adopted"
+    """The planned GPUs could not be had, and the pod takes others."""
+    UNPLANNED = "unplanned"
+    """The pod has no claims, or it could not be told which pod it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the kubelet asks for one container."""
+
+    available: frozenset[str]
+    must_include: frozenset[str]
+    """Already its pod's, from an init container."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The container gets these GPUs."""
+
+    gpus: tuple[str, ...]
+    """In ring order."""
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The pod is turned away for good; only its controller makes another one."""
+
+    reason: str
+
+
+class Scorer(Protocol):
+    """Knows the node's wires."""
+
+    def best(self, pool: Iterable[str], must: Iterable[str], size: int) -> tuple[str, ...] | None:
+        """Return the best set with `must` in it, in ring order; `None` when the pool is too small."""
+        ...
+
+    def ring(self, gpus: Iterable[str]) -> tuple[str, ...]:
+        """Return these GPUs in ring order."""
+        ...
+
+
+def choose(ask: Ask, who: Identity, plans: Mapping[Key, PodPlan], scorer: Scorer) -> Grant | Refusal:
+    """Return `size` GPUs out of the available ones, `must_include` among them, or a refusal."""
+    if isinstance(who, Planned):
+        for wanted in _wishes(ask, who):
+            chosen = scorer.best(wanted & ask.available, ask.must_include, ask.size)
+            if chosen is not None:
+                return Grant(chosen, Basis.PLANNED)
+        if who.plan.exact:
+            return Refusal(f"{_missing(who.plan.gpus - ask.available)} promised to the pod cannot be had")
+    elif isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
+        return Refusal(f"{who.why}, and one of them takes its own GPUs only")
+    promised = promised_to_others(plans.values(), _key(who))
+    chosen = scorer.best(ask.available - promised, ask.must_include, ask.size)
+    if chosen is None:
+        return Refusal(
+            f"only {len(ask.available - promised)} of {len(ask.available)} GPUs are promised to no other pod"
+        )
+    return Grant(chosen, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
+
+
+def accept(gpus: frozenset[str], who: Identity, plans: Mapping[Key, PodPlan], scorer: Scorer) -> Grant | Refusal:
+    """Judge the GPUs that the kubelet took."""
+    order = scorer.ring(gpus)
+    if isinstance(who, Planned):
+        if gpus <= who.plan.gpus:
+            return Grant(order, Basis.PLANNED)
+        if who.plan.exact:
+            return Refusal(f"the kubelet took {_named(gpus)}, promised are {_named(who.plan.gpus)}")
+    elif isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
+        return Refusal(f"{who.why}, and one of them takes its own GPUs only")
+    if taken := gpus & promised_to_others(plans.values(), _key(who)):
+        return Refusal(f"the kubelet took {_named(taken)}, promised to another pod")
+    return Grant(order, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
+
+
+def _wishes(ask: Ask, who: Planned) -> list[frozenset[str]]:
+    """List what the plan allows, the container's own GPUs first; all of it has to include what the pod holds already."""
+    own = who.plan.containers[who.container] if who.container else frozenset[str]()
+    return [wish for wish in (own, who.plan.gpus) if ask.must_include <= wish]
+
+
+def _key(who: Identity) -> Key | None:
+    return who.plan.key if isinstance(who, Planned) else None
+
+
+def _missing(gpus: frozenset[str]) -> str:
+    return f"{len(gpus)} of the GPUs" if len(gpus) != 1 else f"GPU {_named(gpus)}"
+
+
+def _named(gpus: Iterable[str]) -> str:
+    return ", ".join(sorted(gpus))

@@ -1,0 +1,53 @@
+"""Whether a container may start with the GPUs that the kubelet will give it: asked again before every start.
+
+A refusal here is a hold: the kubelet tries again with growing pauses, and the container starts by itself once we agree. So this
+is where a wrong guess ends: nothing starts with GPUs that are promised to somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.plugin.pods import Key, ListedPod, PodPlan, promised_to_others
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What one Allocate handed out."""
+
+    namespace: str
+    """Empty, like the name, when it could not be told who asked."""
+    name: str
+    uid: str
+    """Empty for a pod without claims."""
+    gpus: frozenset[str]
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+
+def is_as_served(gpus: frozenset[str], pods: Sequence[ListedPod], served: Iterable[Served]) -> bool:
+    """Whether the pod with these GPUs is the one that they were handed out to."""
+    holders = {pod.key for pod in pods if pod.gpus & gpus}
+    return len(holders) == 1 and any(gpus <= item.gpus and item.key in holders for item in served)
+
+
+def may_start(
+    gpus: frozenset[str], pods: Sequence[ListedPod], served: Iterable[Served], plans: Mapping[Key, PodPlan]
+) -> str | None:
+    """Return why a container with these GPUs has to wait, or `None`."""
+    holders = sorted({pod.key for pod in pods if pod.gpus & gpus})
+    if len(holders) > 1:
+        return "the kubelet lists its GPUs with several pods"
+    if not holders:  # an ordinary init container: the kubelet does not list those
+        given = [*(item.gpus for item in served), *(plan.gpus for plan in plans.values())]
+        return None if any(gpus <= known for known in given) else "nobody was given these GPUs"
+    plan = plans.get(holders[0])
+    if is_as_served(gpus, pods, served) or (plan and gpus <= plan.gpus):
+        return None
+    if plan and plan.exact:
+        return "its GPUs are not those promised to the pod"
+    return "its GPUs are promised to another pod" if gpus & promised_to_others(plans.values(), holders[0]) else None

@@ -1,0 +1,93 @@
+"""The two sides that have to agree: what the kubelet lists, and what the node's ledger promises.
+
+PodResources knows no UID, so the two are joined by namespace and name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from topology.records import Claim, Ledger
+
+Key: TypeAlias = tuple[str, str]
+"""Namespace and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedContainer:
+    """A container as PodResources lists it; ordinary init containers never are."""
+
+    name: str
+    gpus: frozenset[str] = frozenset()
+    """Device IDs of our resource, which are UUIDs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPod:
+    """A pod as PodResources lists it; one under admission is listed before it has any device."""
+
+    namespace: str
+    name: str
+    containers: tuple[ListedContainer, ...] = ()
+    """In the order in which they are admitted."""
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def gpus(self) -> frozenset[str]:
+        """What its containers hold."""
+        return frozenset(gpu for container in self.containers for gpu in container.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """What the ledger promises to one pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    containers: Mapping[str, frozenset[str]]
+    """A GPU that serves an init container first stands with the container that keeps it."""
+    exact: bool = False
+    """These GPUs or none."""
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def gpus(self) -> frozenset[str]:
+        """All of them."""
+        return frozenset().union(*self.containers.values())
+
+
+def plans_of(ledger: Ledger | None) -> dict[Key, PodPlan]:
+    """Return the plan of each pod of the ledger; of namesakes, that of the younger one, for the other is gone."""
+    by_uid: dict[str, list[Claim]] = {}
+    for claim in ledger.claims if ledger else ():
+        by_uid.setdefault(claim.uid, []).append(claim)
+    oldest_first = sorted(by_uid.values(), key=lambda claims: max(map(_version, claims)))
+    return {plan.key: plan for plan in map(_plan, oldest_first)}
+
+
+def promised_to_others(plans: Iterable[PodPlan], key: Key | None) -> frozenset[str]:
+    """Return the GPUs that the ledger promises to any pod but this one."""
+    return frozenset(gpu for plan in plans if plan.key != key for gpu in plan.gpus)
+
+
+def _plan(claims: list[Claim]) -> PodPlan:
+    first = claims[0]
+    names = sorted({claim.container for claim in claims})
+    containers = {name: frozenset(claim.gpu for claim in claims if claim.container == name) for name in names}
+    return PodPlan(first.namespace, first.name, first.uid, containers, any(claim.exact for claim in claims))
+
+
+def _version(claim: Claim) -> tuple[int, str]:
+    """Order resourceVersions, which are decimal numbers without leading zeros."""
+    return len(claim.resource_version), claim.resource_version

@@ -1,0 +1,93 @@
+"""Whether a pod that is bound now gets its GPUs as it should, and every reason why not; nothing here fails silently."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topology.status import DevicePluginStatus, Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What was found around the kubelet at one moment."""
+
+    kubelet_socket: bool = True
+    """Whether a kubelet answers in the device plugin folder."""
+    rival: str | None = None
+    """Name of the live socket of another device plugin for our resource."""
+    topology_policy: str = "none"
+    """The kubelet's topology manager policy, as far as its configuration could be read."""
+    cdi: bool = True
+    """Whether CDI specs name all GPUs."""
+    socket_path_bytes: int = 0
+    """Length of the longest socket path that would be ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the agent has come with its kubelet."""
+
+    looks: bool
+    """PodResources answered the last look."""
+    allocatable: frozenset[str] | None = None
+    """Devices of our resource that the kubelet would give away; `None` before it was asked."""
+    healthy: frozenset[str] = frozenset()
+    """GPUs that are fit for new pods."""
+    known: frozenset[str] = frozenset()
+    """All GPUs of the node."""
+
+
+def observing(resource: str, setting: Setting, progress: Progress) -> DevicePluginStatus:
+    """Return the status of a node whose GPUs another device plugin hands out."""
+    against: list[str] = []
+    if not progress.looks:
+        against.append("PodResources does not answer")
+    elif progress.allocatable is not None and not progress.allocatable:
+        against.append(f"no device plugin serves {resource}")
+    elif progress.allocatable and not progress.allocatable <= progress.known:
+        against.append(f"devices of {resource} are not whole GPUs")
+    notes = []
+    if setting.topology_policy not in ("none", ""):
+        notes.append(f"topology manager policy {setting.topology_policy} narrows what the plugin may choose from")
+    ready = not against and progress.allocatable is not None
+    return DevicePluginStatus(Mode.OBSERVE, ready, reasons=(*against, *notes))
+
+
+def enforcing(
+    resource: str, setting: Setting, progress: Progress, *, session: str, locked: bool, env: bool, cdi: str
+) -> DevicePluginStatus:
+    """Return the status of a node whose device plugin we are.
+
+    Args:
+        resource: Ours.
+        setting: What was found around the kubelet.
+        progress: How far we have come with it.
+        session: Of our registration; empty without one.
+        locked: Whether we are the node's only agent.
+        env: As configured.
+        cdi: As configured.
+
+    """
+    against: list[str] = []
+    if setting.socket_path_bytes > 107:
+        against.append("the path of the device plugin folder is too long for a socket")
+    if not setting.kubelet_socket:
+        against.append("no kubelet answers in the device plugin folder")
+    if setting.rival:
+        against.append(f"another device plugin serves {resource}: {setting.rival}")
+    if not locked:
+        against.append("another agent serves this node")
+    if not progress.looks:
+        against.append("PodResources does not answer")
+    if not against and not session:
+        against.append("not registered with the kubelet")
+    elif not against and progress.allocatable != progress.healthy:
+        against.append("the kubelet does not offer the GPUs yet that we told")
+    notes = []
+    if not setting.cdi and (cdi == "always" or not env):
+        against.append("no CDI specs name the GPUs, and containers would not get them")
+    elif not setting.cdi and cdi == "auto":
+        notes.append("no CDI specs name the GPUs: only NVIDIA_VISIBLE_DEVICES tells the runtime")
+    if not env and cdi == "never":
+        against.append("containers are told of their GPUs neither by environment nor by CDI")
+    return DevicePluginStatus(Mode.ENFORCE, not against, session, (*against, *notes))

@@ -1,0 +1,268 @@
+"""A kubelet for fast tests: Registration and PodResources on real unix sockets, admission one pod at a time.
+
+It re-implements what the specification of the device plugin says that a kubelet really does, so it is only as true as that;
+the same scenarios run against the real kubelet in `tests/cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from agent.kubelet.api import deviceplugin_pb2 as plugin
+from agent.kubelet.api import podresources_pb2 as resources
+from agent.kubelet.api.deviceplugin_pb2_grpc import (
+    DevicePluginStub,
+    RegistrationServicer,
+    add_RegistrationServicer_to_server,
+)
+from agent.kubelet.api.podresources_pb2_grpc import PodResourcesListerServicer, add_PodResourcesListerServicer_to_server
+from tests.kubelet.device_manager import AdmissionFailed, DeviceManager
+from tests.kubelet.pods import Kind, Phase, Pod
+
+RESOURCE = "nvidia.com/gpu"
+_HOLD_SECONDS = 0.05
+"""Before a container that was held is tried again; the real one starts at seconds."""
+_LOCAL = [("grpc.use_local_subchannel_pool", 1)]
+
+
+class PluginEndpoint:
+    """One registered plugin, as the kubelet calls it."""
+
+    def __init__(self, socket: Path) -> None:
+        self.channel = grpc.aio.insecure_channel(f"unix:{socket}", _LOCAL)
+        self._stub = DevicePluginStub(self.channel)
+        self.options = plugin.DevicePluginOptions()
+
+    async def connect(self) -> None:
+        """Ask the plugin for its options; the real one waits up to 10 s for its socket."""
+        self.options = await self._stub.GetDevicePluginOptions(plugin.Empty(), timeout=10, wait_for_ready=True)
+
+    def stream(self) -> Any:
+        """Open the stream of devices."""
+        return self._stub.ListAndWatch(plugin.Empty())
+
+    async def preferred(self, available: list[str], must: list[str], size: int) -> list[str]:
+        asked = plugin.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
+        )
+        request = plugin.PreferredAllocationRequest(container_requests=[asked])
+        return list((await _asked(self._stub.GetPreferredAllocation(request))).container_responses[0].deviceIDs)
+
+    async def allocate(self, devices: list[str]) -> plugin.ContainerAllocateResponse:
+        request = plugin.AllocateRequest(container_requests=[plugin.ContainerAllocateRequest(devices_ids=devices)])
+        answer: plugin.AllocateResponse = await _asked(self._stub.Allocate(request))
+        return answer.container_responses[0]
+
+    async def pre_start(self, devices: list[str]) -> None:
+        await _asked(self._stub.PreStartContainer(plugin.PreStartContainerRequest(devices_ids=devices), timeout=30))
+
+
+class KubeletDouble:
+    """One node's kubelet; `folder` survives it, as a node's disk does."""
+
+    def __init__(self, folder: Path, seed: int = 0) -> None:
+        self.plugins, self.pod_resources = folder / "device-plugins", folder / "pod-resources"
+        for made in (self.plugins, self.pod_resources):
+            made.mkdir(parents=True, exist_ok=True)
+        self._random = Random(seed)
+        self.pods: list[Pod] = []
+        """Those that the API server would list for this node."""
+        self._managed: list[Pod] = []
+        self.hang_lists = False
+        self.lists = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._endpoint: PluginEndpoint | None = None
+        self._queue = asyncio.Lock()
+
+    @property
+    def checkpoint(self) -> Path:
+        """The device manager's file."""
+        return self.plugins / "kubelet_internal_checkpoint"
+
+    @property
+    def allocatable(self) -> int:
+        """How many devices the node would report."""
+        return len(self.devices.healthy)
+
+    async def start(self) -> None:
+        """Delete all sockets, read the checkpoint, serve, and admit the pods that are there."""
+        for file in self.plugins.iterdir():
+            if file.is_socket():
+                file.unlink()
+        self._managed = []
+        self.devices = DeviceManager(self.checkpoint, self._random, lambda: [p for p in self._managed if p.active])
+        self._resources, self._registration = grpc.aio.server(), grpc.aio.server()
+        add_PodResourcesListerServicer_to_server(_PodResources(self), self._resources)
+        add_RegistrationServicer_to_server(_Registration(self), self._registration)
+        socket = self.pod_resources / "kubelet.sock"
+        socket.unlink(missing_ok=True)
+        self._resources.add_insecure_port(f"unix:{socket}")
+        self._registration.add_insecure_port(f"unix:{self.plugins / 'kubelet.sock'}")
+        await self._resources.start()
+        await self._registration.start()
+
+    async def settle(self) -> None:
+        """Take in the pods that were there before; until now nothing that is dead was freed."""
+        await self._admit_all([pod for pod in self.pods if pod.active])
+        self.devices.sources_ready = True
+
+    async def kill(self) -> None:
+        """End at once; containers live on."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._endpoint:
+            await self._endpoint.channel.close()
+            self._endpoint = None
+        await asyncio.gather(self._registration.stop(None), self._resources.stop(None))
+
+    async def run(self, *pods: Pod) -> None:
+        """Have pods appear together, and wait until each is admitted or not."""
+        self.pods += pods
+        await self._admit_all(pods)
+
+    async def started(self, *pods: Pod) -> None:
+        """Wait until the pods run or have failed."""
+        while any(pod.phase is Phase.PENDING for pod in pods):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.005)
+
+    def delete(self, pod: Pod) -> None:
+        """Have a pod and its containers gone."""
+        pod.phase = Phase.SUCCEEDED if pod.active else pod.phase
+        self.pods.remove(pod)
+        self._managed = [other for other in self._managed if other is not pod]
+
+    def holders(self) -> dict[str, str]:
+        """Return device → pod UID of all active pods."""
+        alive = {pod.uid for pod in self._managed if pod.active}
+        held = ((uid, by) for uid, by in self.devices.held.items() if uid in alive)
+        return {gpu: uid for uid, by in held for gpus, _ in by.values() for gpu in gpus}
+
+    def active(self) -> Sequence[Pod]:
+        """Return the pods as PodResources lists them since 1.34."""
+        return [pod for pod in self._managed if pod.active]
+
+    async def register(self, request: plugin.RegisterRequest) -> None:
+        """Dial the plugin, and listen to it."""
+        endpoint = PluginEndpoint(self.plugins / request.endpoint)
+        await endpoint.connect()
+        self._endpoint = self.devices.endpoint = endpoint
+        self._spawn(self._listen(endpoint))
+
+    async def _listen(self, endpoint: PluginEndpoint) -> None:
+        try:
+            async for response in endpoint.stream():
+                self.devices.listed({device.ID: device.health == "Healthy" for device in response.devices})
+        except grpc.aio.AioRpcError:
+            pass
+        finally:  # the flaw of 1.36: whoever's stream ends, it is the present plugin that is let go
+            present, self._endpoint = self._endpoint, None
+            self.devices.disconnected()
+            if present:
+                await present.channel.close()
+
+    async def _admit_all(self, pods: Sequence[Pod]) -> None:
+        async with self._queue:
+            for pod in sorted(pods, key=lambda pod: pod.created):
+                self._managed.append(pod)
+                await self._admit(pod)
+            self.devices.sources_ready = True
+
+    async def _admit(self, pod: Pod) -> None:
+        try:
+            for container in pod.ordered():
+                await self.devices.admit(pod, container)
+        except AdmissionFailed as error:
+            pod.phase, pod.reason = Phase.FAILED, str(error)
+            return
+        if pod.phase is Phase.PENDING:
+            self._spawn(self._start(pod))
+
+    async def _start(self, pod: Pod) -> None:
+        for container in pod.ordered():
+            while not await self._may_start(pod, container.name):  # noqa: ASYNC110 - as the kubelet does
+                await asyncio.sleep(_HOLD_SECONDS)
+            _, answer = self.devices.held.get(pod.uid, {}).get(container.name, (None, None))
+            pod.started[container.name] = answer or plugin.ContainerAllocateResponse()
+            if container.kind is Kind.INIT:
+                await asyncio.sleep(0)
+        pod.starts += 1
+        pod.phase = Phase.RUNNING
+
+    async def _may_start(self, pod: Pod, container: str) -> bool:
+        gpus, _ = self.devices.held.get(pod.uid, {}).get(container, (frozenset(), None))
+        if not gpus:
+            return True
+        try:
+            if self.devices.endpoint is None:
+                return False
+            await self.devices.endpoint.pre_start(sorted(gpus))
+        except AdmissionFailed as error:
+            pod.reason = str(error)
+            return False
+        return True
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Registration(RegistrationServicer):
+    def __init__(self, kubelet: KubeletDouble) -> None:
+        self._kubelet = kubelet
+
+    async def Register(self, request: plugin.RegisterRequest, context: Any) -> plugin.Empty:
+        if request.version != "v1beta1" or request.resource_name != RESOURCE:
+            await context.abort(grpc.StatusCode.UNKNOWN, "unsupported version or resource")
+        await self._kubelet.register(request)
+        return plugin.Empty()
+
+
+class _PodResources(PodResourcesListerServicer):
+    def __init__(self, kubelet: KubeletDouble) -> None:
+        self._kubelet = kubelet
+
+    async def List(self, request: Any, context: Any) -> resources.ListPodResourcesResponse:
+        self._kubelet.lists += 1
+        while self._kubelet.hang_lists:  # noqa: ASYNC110 - for as long as the test wants
+            await asyncio.sleep(0.01)
+        self._kubelet.devices.free_the_dead()
+        return resources.ListPodResourcesResponse(pod_resources=[self._pod(pod) for pod in self._kubelet.active()])
+
+    async def GetAllocatableResources(self, request: Any, context: Any) -> resources.AllocatableResourcesResponse:
+        healthy = sorted(self._kubelet.devices.healthy)
+        return resources.AllocatableResourcesResponse(devices=[_devices(gpu) for gpu in healthy])
+
+    def _pod(self, pod: Pod) -> resources.PodResources:
+        held = self._kubelet.devices
+        return resources.PodResources(
+            name=pod.name,
+            namespace=pod.namespace,
+            containers=[
+                resources.ContainerResources(
+                    name=container.name, devices=[_devices(gpu) for gpu in sorted(held.devices(pod, container))]
+                )
+                for container in pod.ordered()
+                if container.kind is not Kind.INIT
+            ],
+        )
+
+
+def _devices(gpu: str) -> resources.ContainerDevices:
+    return resources.ContainerDevices(resource_name=RESOURCE, device_ids=[gpu])
+
+
+async def _asked(call: Any) -> Any:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise AdmissionFailed(error.details() or error.code().name) from error

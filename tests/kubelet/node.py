@@ -1,0 +1,121 @@
+"""One node of a test: the kubelet double, the agent's side towards it, and the Node object with its ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+
+from agent.config import load
+from agent.kubelet.devices import Device
+from agent.kubelet.watch import KubeletWatch
+from agent.metrics import Metrics
+from agent.plugin.best import Scorer
+from tests.extender.polling import until
+from tests.kubelet.double import KubeletDouble
+from tests.kubelet.pods import Phase, Pod
+from topology import keys
+from topology.catalog import machine
+from topology.records import Claim, Ledger, encode_ledger
+
+
+class AgentOnNode:
+    """Use as an async context: everything is up and ready inside, and gone after."""
+
+    def __init__(self, folder: Path, model: str = "dgx-1v", seed: int = 0, **settings: str) -> None:
+        self.topology = machine(model)
+        self.gpus = [gpu.uuid for gpu in self.topology.gpus]
+        self.kubelet = KubeletDouble(folder, seed)
+        self.claims: dict[str, tuple[Claim, ...]] = {}
+        """Pod UID → its claims."""
+        self.api_answers = Event()
+        self.api_answers.set()
+        self.metrics = Metrics("test")
+        flags = {
+            "mode": "enforce",
+            "kubelet.devicePlugins": str(self.kubelet.plugins),
+            "kubelet.podResources": str(self.kubelet.pod_resources / "kubelet.sock"),
+            "kubelet.configFile": str(folder / "kubelet.yaml"),
+            "kubelet.interval": "50ms",
+            "enforce.state": str(folder / "state"),
+            "enforce.cdiFolder": str(folder / "cdi"),
+        }
+        self.settings = load(None, {}, flags | settings)
+        self.changes = 0
+        self._agent: asyncio.Task[None] | None = None
+        self.watch: KubeletWatch
+
+    async def __aenter__(self) -> AgentOnNode:
+        await self.kubelet.start()
+        await self.start_agent()
+        await self.ready()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.api_answers.set()
+        self.kubelet.hang_lists = False
+        await self.stop_agent()
+        await self.kubelet.kill()
+
+    async def start_agent(self) -> None:
+        """Start the agent's side towards the kubelet."""
+        self.watch = KubeletWatch(self.settings, self._read, self.metrics, time.monotonic, self._changed)
+        self.offer()
+        self._agent = asyncio.create_task(self.watch.run())
+
+    async def stop_agent(self) -> None:
+        """End it as a crash would: nothing is said to anybody."""
+        if self._agent:
+            self._agent.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._agent
+            self._agent = None
+
+    def offer(self, *sick: int) -> None:
+        """Have the agent find the node's GPUs, all healthy but these."""
+        devices = (Device(gpu, index not in sick) for index, gpu in enumerate(self.gpus))
+        self.watch.take(devices, Scorer(self.topology))
+
+    async def ready(self) -> None:
+        """Wait until the agent says that pods may be bound."""
+        await until(lambda: self.watch.sight.plugin.ready)
+
+    def promise(self, pod: Pod, containers: Mapping[str, Sequence[int]], *, exact: bool = False) -> None:
+        """Have the extender claim GPUs, by index."""
+        owners = {gpu: name for name, gpus in containers.items() for gpu in gpus}
+        self.claims[pod.uid] = tuple(
+            Claim(self.gpus[gpu], pod.uid, pod.namespace, pod.name, name, str(1000 + pod.created), exact)
+            for gpu, name in owners.items()
+        )
+
+    def named(self, *indexes: int) -> set[str]:
+        """Return UUIDs."""
+        return {self.gpus[index] for index in indexes}
+
+    async def place(self, pod: Pod, *containers: Sequence[int], exact: bool = False) -> Pod:
+        """Promise GPUs to the containers `c0`, `c1` …, run the pod and wait for it to start or fail."""
+        self.promise(pod, {f"c{place}": gpus for place, gpus in enumerate(containers)}, exact=exact)
+        await self.kubelet.run(pod)
+        await self.kubelet.started(pod)
+        return pod
+
+    def delete(self, pod: Pod) -> None:
+        """Have a pod gone, and its claims released."""
+        self.kubelet.delete(pod)
+        self.claims.pop(pod.uid, None)
+
+    def got(self, pod: Pod) -> list[set[str]]:
+        """Return what each container was told, in order; a pod that failed says why."""
+        assert pod.phase is Phase.RUNNING, pod.reason
+        return [pod.env(container.name) for container in pod.containers]
+
+    def _read(self) -> Mapping[str, str]:
+        self.api_answers.wait()
+        claims = tuple(claim for by in self.claims.values() for claim in by)
+        return {keys.LEDGER: encode_ledger(Ledger(1, claims))}
+
+    def _changed(self) -> None:
+        self.changes += 1
