@@ -121,6 +121,11 @@ class Replica:
             return None
         return str(answer["Error"]) if status == 200 else f"HTTP {status}: {answer}"
 
+    async def fits(self, pod: Json, node: str) -> bool:
+        """Whether filter lets the pod go to the node."""
+        status, answer = await self.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": [node]})
+        return status == 200 and answer.get("NodeNames") == [node]
+
     async def look(self, path: str) -> tuple[int, str]:
         """Read a page; the status is 0 when nobody answers."""
         try:

@@ -12,17 +12,18 @@ import pytest
 from benchmarks.client import Json
 from benchmarks.fleet import SimulatedNode
 from benchmarks.pod_life import EXIT_CODE
+from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually
 from tests.process import faults
 from tests.process.calls import Call, Kind
 from tests.process.proxy import Fault
 from tests.process.replica import BRISK, Replica
-from tests.process.world import World, wants
+from tests.process.world import World
 from topology import keys
 from topology.codec import decode_status, encode_status
 
 Act = Callable[[], Awaitable[object]]
-Side = Callable[[Act], Fault]
+Side = Callable[[Callable[[], Awaitable[None]]], Fault]
 PATIENT = {"reconcile": {**BRISK["reconcile"], "orphanAfter": "60s"}}
 READY_WITHIN_SECONDS = 5.0
 

@@ -12,12 +12,13 @@ import pytest
 from benchmarks.client import Json
 from benchmarks.fleet import SimulatedNode
 from benchmarks.pod_life import EXIT_CODE
+from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually
 from tests.process import faults
 from tests.process.calls import Call, Kind
 from tests.process.proxy import Forward, Reply
 from tests.process.replica import BRISK, Replica
-from tests.process.world import World, wants
+from tests.process.world import World
 
 AT_ONCE = 10
 NEVER, SOON = ({"reconcile": {**BRISK["reconcile"], "orphanAfter": after}} for after in ("1h", "300ms"))

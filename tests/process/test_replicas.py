@@ -11,12 +11,13 @@ from statistics import median, quantiles
 import pytest
 
 from benchmarks.fleet import SimulatedNode, fleet
+from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually, until
 from tests.process import faults
 from tests.process.calls import Call, Kind
 from tests.process.replica import Replica
 from tests.process.tiers import everywhere, real
-from tests.process.world import World, finished_at_once, pods, wants
+from tests.process.world import World, finished_at_once, pods
 
 SMALL = "rtx-3090-2"
 PODS = 80

@@ -120,6 +120,30 @@ class World:
         node: str | None = (await self.pod(name))["spec"].get("nodeName")
         return node
 
+    async def is_there(self, name: str) -> bool:
+        """Whether there is a pod of that name."""
+        return (await self.api.call("GET", f"{PODS}/{name}")).code == 200
+
+    async def is_running(self, name: str) -> bool:
+        """Whether a pod is there and its containers run."""
+        answer = await self.api.call("GET", f"{PODS}/{name}")
+        return answer.code == 200 and answer.body["status"].get("phase") == "Running"
+
+    async def are_running(self, number: int) -> bool:
+        """Whether so many pods run."""
+        _, pods = await self.backend.objects()
+        return sum(pod["status"].get("phase") == "Running" for pod in pods) == number
+
+    async def are_bound(self, made: Sequence[Json]) -> bool:
+        """Whether all of these are on a node."""
+        _, pods = await self.backend.objects()
+        bound = {pod["metadata"]["uid"] for pod in pods if pod["spec"].get("nodeName")}
+        return all(pod["metadata"]["uid"] in bound for pod in made)
+
+    async def is_empty(self) -> bool:
+        """Whether there are no pods any more."""
+        return not (await self.backend.objects())[1]
+
     async def delete(self, name: str, **options: Any) -> None:
         """Ask for a pod's deletion."""
         (await self.api.call("DELETE", f"{PODS}/{name}", options or None)).ok()
