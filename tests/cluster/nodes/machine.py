@@ -3,6 +3,7 @@
 The GPUs are a description of `tests/nvml`, with UUIDs of the node's own; the files under `/sys` follow from what NVML says.
 """
 
+import json
 import os
 import re
 from hashlib import sha256
@@ -82,3 +83,20 @@ def write_pci(topology: NodeTopology, folder: Path) -> None:
         function = folder / gpu.pci[4:].lower()
         function.mkdir()
         (function / "numa_node").write_text(f"{-1 if gpu.numa_node is None else gpu.numa_node}\n")
+
+
+def write_cdi(topology: NodeTopology, folder: Path) -> None:
+    """Write the CDI spec that NVIDIA's toolkit would: a device `nvidia.com/gpu=UUID` for each GPU, with its device node.
+
+    What is behind the node is `/dev/null`.
+    """
+    folder.mkdir()
+    devices = [
+        {
+            "name": gpu.uuid,
+            "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{gpu.index}", "hostPath": "/dev/null"}]},
+        }
+        for gpu in topology.gpus
+    ]
+    spec = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices}
+    (folder / "nvidia.json").write_text(json.dumps(spec))

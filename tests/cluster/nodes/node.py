@@ -13,8 +13,9 @@ from typing import Any, Self
 from tests.cluster.api import ApiError, Json
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.nodes import cgroups
 from tests.cluster.nodes.kubelet import ROOT, Kubelet
-from tests.cluster.nodes.machine import Machine, write_numa, write_pci
+from tests.cluster.nodes.machine import Machine, write_cdi, write_numa, write_pci
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 from tests.cluster.nodes.runtime import FakeRuntime, Runtime, Started
 from tests.cluster.objects import GPU, NODES
@@ -81,7 +82,8 @@ class GpuNode:
         self.runtime = (runtime or FakeRuntime)(self.inside, self.state, parts.tools)
         kubeconfig = plane.kubeconfig(f"system:node:{name}")
         kubelet, socket = parts.kubernetes / "kubelet", self.runtime.socket
-        self.kubelet = Kubelet(name, self.inside, self.state, kubelet, kubeconfig, socket, settings or {})
+        own = {"cgroupRoot": cgroups.cgroup_of(name), "podLogsDir": str(self.state / "logs"), **(settings or {})}
+        self.kubelet = Kubelet(name, self.inside, self.state, kubelet, kubeconfig, socket, own)
         self._processes: list[Component] = []
 
     def __enter__(self) -> Self:
@@ -126,6 +128,7 @@ class GpuNode:
         for path in (f"{NODES}/{self.name}", f"/apis/storage.k8s.io/v1/csinodes/{self.name}"):
             with suppress(ApiError):
                 self.plane.admin.delete(path)
+        cgroups.remove(self.name)
         shutil.rmtree(self.state, ignore_errors=True)
 
     @property
@@ -197,13 +200,27 @@ class GpuNode:
                 gpus.setdefault(entry["PodUID"], set()).update(ids)
         return gpus
 
+    def log_of(self, pod: str, container: str) -> str:
+        """Return what the newest such container has printed; empty while there is nothing."""
+        files = (self.state / "logs").glob(f"default_{pod}_*/{container}/*.log")
+        newest = max(files, key=lambda file: file.stat().st_mtime_ns, default=None)
+        lines = newest.read_text().splitlines() if newest else []
+        # Each is `TIME STREAM F TEXT`.
+        return "".join(f"{line.split(' ', 3)[3]}\n" for line in lines)
+
     def _ask(self, question: str) -> Any:
         socket = self._kubelet_root / "pod-resources" / "kubelet.sock"
         asked = subprocess.run([self.parts.tools / "ask", question, socket], capture_output=True, text=True, check=True)
         return json.loads(asked.stdout)
 
     def _binds(self) -> dict[Path, str]:
-        numa, pci = self.state / "numa", self.state / "pci"
+        numa, pci, cdi = self.state / "numa", self.state / "pci", self.state / "cdi"
         write_numa(self.machine.topology, numa)
         write_pci(self.machine.topology, pci)
-        return {self._kubelet_root: ROOT, numa: "/sys/devices/system/node", pci: "/sys/bus/pci/devices"}
+        write_cdi(self.machine.topology, cdi)
+        return {
+            self._kubelet_root: ROOT,
+            numa: "/sys/devices/system/node",
+            pci: "/sys/bus/pci/devices",
+            cdi: "/run/cdi",
+        }

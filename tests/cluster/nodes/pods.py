@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.cluster.api import Json
+from tests.cluster.nodes.images import IMAGE
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.objects import GPU, PODS
-
-IMAGE = "gputopo.test/inside:1"
-"""The real runtime of the tests has it, and the fake one believes in every image."""
 
 
 def container(name: str, gpus: int, **fields: Any) -> Json:

@@ -134,8 +134,13 @@ func (w *wilful) GetPreferredAllocation(
 func (w *wilful) Allocate(_ context.Context, request *plugin.AllocateRequest) (*plugin.AllocateResponse, error) {
 	response := &plugin.AllocateResponse{}
 	for _, asked := range request.ContainerRequests {
-		visible := map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(asked.DevicesIds, ",")}
-		response.ContainerResponses = append(response.ContainerResponses, &plugin.ContainerAllocateResponse{Envs: visible})
+		given := &plugin.ContainerAllocateResponse{
+			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(asked.DevicesIds, ",")},
+		}
+		for _, id := range asked.DevicesIds {
+			given.CdiDevices = append(given.CdiDevices, &plugin.CDIDevice{Name: "nvidia.com/gpu=" + id})
+		}
+		response.ContainerResponses = append(response.ContainerResponses, given)
 	}
 	return response, nil
 }
