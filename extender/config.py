@@ -139,7 +139,7 @@ class Scheduling(_Section):
     @property
     def weights(self) -> Weights:
         """λ and demand, as the plan takes them."""
-        return Weights(self.foresight, tuple(sorted(self.demand.items())))
+        return Weights(foresight=self.foresight, demand=tuple(sorted(self.demand.items())))
 
 
 class Watch(_Section):
@@ -168,6 +168,15 @@ class Reconcile(_Section):
     interval: Duration = 1.0
     orphan_after: Duration = 60.0
     """A claim of an unbound pod that nobody renewed for this long is fenced and dropped."""
+
+
+class Agents(_Section):
+    """How the nodes' agents are watched."""
+
+    namespace: str = "gputopo-system"
+    """Where their pods are; a node whose agent's pod is not ready takes no new pods."""
+    silence: Duration = 750.0
+    """A node whose agent has not written for this long takes no new pods; agents write every five minutes."""
 
 
 class Policies(_Section):
@@ -214,6 +223,7 @@ class ExtenderConfiguration(_Section):
     scheduling: Scheduling = Scheduling()
     watch: Watch = Watch()
     reconcile: Reconcile = Reconcile()
+    agents: Agents = Agents()
     policies: Policies = Policies()
     limits: Limits = Limits()
     log: Log = Log()

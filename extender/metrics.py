@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 VERBS: Final = ("filter", "prioritize", "bind")
+REPAIRS: Final = ("rebuilt", "adopted", "moved", "restored")
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 Figures = Mapping[str, float]
@@ -42,6 +43,14 @@ class Metrics:
             ["intent", "reply"],
             registry=self._registry,
         )
+        self._repairs = Counter(
+            "gputopo_ledger_repairs",
+            "Ledgers rebuilt, and pods whose claims were adopted, moved or restored to what they hold.",
+            ["kind"],
+            registry=self._registry,
+        )
+        for kind in REPAIRS:
+            self._repairs.labels(kind)
         build = Info("gputopo_build", "Version and configuration of this process.", registry=self._registry)
         build.info({"version": version("gputopo"), "config": config_digest})
         self._timers = {verb: self._seconds.labels(verb) for verb in VERBS}
@@ -54,6 +63,10 @@ class Metrics:
     def replied(self, intent: str, reply: str) -> None:
         """Count one reply of the Kubernetes API."""
         self._replies.labels(intent, reply).inc()
+
+    def repaired(self, kind: str) -> None:
+        """Count one repair of a ledger."""
+        self._repairs.labels(kind).inc()
 
     def watch(self, read: Callable[[], Figures]) -> None:
         """Ask `read` for the gauges of `GAUGES` whenever somebody scrapes."""
@@ -70,6 +83,9 @@ GAUGES: Final = {
     "gpus": "GPUs of all nodes.",
     "gpus_free": "GPUs that are healthy and that nobody holds.",
     "gpus_in_conflict": "GPUs that two live pods hold.",
+    "nodes_silent": "Nodes whose agent has not written for too long.",
+    "ledgers_broken": "Ledgers that are lost or cannot be trusted, and wait to be rebuilt.",
+    "pods_unledgered": "Running pods whose GPUs the ledger does not say, or not yet.",
     "nodes_unsettled": "Nodes with a claim whose pod does not run there, or not yet.",
     "topology_classes": "Different machines among the nodes.",
     "assumed_placements": "Pods between prioritize and bind for which GPUs are held.",

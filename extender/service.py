@@ -16,14 +16,13 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
-import structlog
-
 from extender.binding.bind import bind
 from extender.binding.driver import drive
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
-from extender.binding.release import Attention, Task, release
+from extender.binding.release import Attention
 from extender.clock import Clock, Instant
+from extender.cluster.agents import PodSinks
 from extender.cluster.objects import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
@@ -32,6 +31,7 @@ from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
 from extender.metrics import Figures, Metrics
+from extender.upkeep import Upkeep
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.verbs.wire import (
     ExtenderArgs,
@@ -40,11 +40,8 @@ from extender.verbs.wire import (
     HostPriority,
 )
 
-RELEASES_AT_ONCE = 8
 WAIT_RATIO = 2 / 3
 """Of a bind's time that it may wait for its turn; one that begins too late to end would only leave a claim in doubt."""
-
-log = structlog.get_logger(__name__)
 
 
 def now() -> Instant:
@@ -62,15 +59,29 @@ class Extender:
         self.config = config
         self._clock = clock
         self._random = random
-        self.state = ClusterState(resource=config.scheduling.resource, weights=config.scheduling.weights)
+        self.state = ClusterState(
+            resource=config.scheduling.resource,
+            weights=config.scheduling.weights,
+            agent_namespace=config.agents.namespace,
+            silence_seconds=config.agents.silence,
+        )
         self.metrics = Metrics(config.digest)
         self.metrics.watch(self.figures)
         self._api = api
         self._events = events.EventRecorder(api.send)
         self.guard = Guard(api.send, self.state.nodes)
         """Looks at the admission policies when somebody lets it."""
-        self._attention = Attention(orphan_seconds=config.reconcile.orphan_after)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._upkeep = Upkeep(
+            self.state,
+            Attention(orphan_seconds=config.reconcile.orphan_after),
+            self._execute,
+            self._turn,
+            self._events,
+            self.metrics,
+            clock,
+            config.scheduling.bind_deadline,
+        )
         self._reflectors = self._watches()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -157,6 +168,11 @@ class Extender:
             "gpus_free": sum(view.shape.free.bit_count() for view in machines),
             "gpus_in_conflict": sum(len(view.conflicts) for view in machines),
             "topology_classes": len({view.shape.topology_class for view in machines}),
+            "nodes_silent": state.silent,
+            "ledgers_broken": sum(view.is_broken for view in state.views.values()),
+            "pods_unledgered": sum(
+                not held.is_settled or held.hidden != 0 for name in state.amiss for held in state.views[name].holdings
+            ),
             "nodes_unsettled": len(state.unsettled),
             "assumed_placements": len(state.holds),
             "pods": len(state.pods),
@@ -181,15 +197,17 @@ class Extender:
                 "pods",
                 resource("/api/v1/pods"),
                 Pod,
-                self.state.pods,
-                keep=self._asks_for_gpus,
+                PodSinks(self.state.pods, self.state.agents),
+                keep=self._is_of_interest,
                 timing=timing,
                 random=self._random,
             ),
         )
 
-    def _asks_for_gpus(self, pod: Pod) -> bool:
+    def _is_of_interest(self, pod: Pod) -> bool:
         """Whether the state needs the pod at all; most of a cluster's pods end here."""
+        if self.state.agents.is_one(pod):
+            return True
         resource = self.config.scheduling.resource
         return any(
             resource in (container.resources.limits or ()) or resource in (container.resources.requests or ())
@@ -202,24 +220,9 @@ class Extender:
         return reply
 
     async def _reconcile(self) -> None:
-        """Take back what is proven free, round by round."""
+        """Keep the ledgers in order, round by round."""
         await self.synced()
-        room = asyncio.Semaphore(RELEASES_AT_ONCE)
-        while True:
-            tasks = self._attention.due(self.state, self._clock().monotonic)
-            await asyncio.gather(*(self._release(task, room) for task in tasks))
-            await asyncio.sleep(self.config.reconcile.interval)
-
-    async def _release(self, task: Task, room: asyncio.Semaphore) -> None:
-        async with room, self._turn(task.node):
-            deadline = self._clock().monotonic + self.config.scheduling.bind_deadline
-            try:
-                dropped = await drive(release(self.state, task), self._execute, self._clock, deadline)
-            except Exception:  # one node's trouble must not keep the GPUs of all others
-                log.exception("release failed", node=task.node)
-                return
-        for claim in dropped:
-            log.info("released", node=task.node, gpu=claim.gpu, pod=f"{claim.namespace}/{claim.name}", uid=claim.uid)
+        await self._upkeep.run(self.config.reconcile.interval)
 
     def _turn(self, node: str) -> asyncio.Lock:
         return self._turns.setdefault(node, asyncio.Lock())

@@ -77,7 +77,21 @@ class FencePod:
     mark: str
 
 
-Intent = GetPod | GetNode | SwapLedger | BindPod | FencePod
+@dataclass(frozen=True, slots=True)
+class WritePlacement:
+    """Replace the placement record of a bound pod in exactly this version, by a status patch.
+
+    Replies `Done(Pod)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    placement: str
+
+
+Intent = GetPod | GetNode | SwapLedger | BindPod | FencePod | WritePlacement
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The compare-and-swap of a node's ledger.
 
 A ledger is only ever replaced whole, and only if it still is the one that the decision rests on. Each write also leaves out the
-claims that are proven dead, and takes in what live pods hold without a claim; so a missing ledger is rebuilt by the first write.
+claims that are proven dead, and takes in what live pods hold without a claim.
 """
 
 from __future__ import annotations
@@ -10,37 +10,45 @@ from collections.abc import Collection
 
 from extender.binding.intents import SwapLedger
 from extender.cluster.node_view import NodeView
+from extender.cluster.pods import read_placement
 from extender.cluster.standing import Standing
 from topology.records import Claim, Ledger, encode_ledger
 
 
 def next_generation(view: NodeView) -> int:
-    """Return the generation of the ledger that follows the one in `view`."""
+    """Return the generation of the ledger that follows the one in `view`; later than any that a record there names."""
     before = view.payloads.ledger.value
-    return before.generation + 1 if before else 1
+    if before is not None:
+        return before.generation + 1
+    records = (read_placement(held.pod.pod) for held in view.holdings)
+    return 1 + max((record.ledger_generation or 0 for record in records if record), default=0)
 
 
-def swap_ledger(view: NodeView, *, without: Collection[str] = (), claims: Collection[Claim] = ()) -> SwapLedger:
+def swap_ledger(
+    view: NodeView, *, without: Collection[str] = (), claims: Collection[Claim] = (), facts: Collection[Claim] = ()
+) -> SwapLedger:
     """Return the intent to replace the ledger that `view` shows.
 
     Args:
         view: The node with the ledger that the decision rests on.
         without: UIDs of the pods whose claims end.
         claims: Claims that begin. They rest on the topology, and on the GPUs that the agent called healthy.
+        facts: Claims of pods that hold their GPUs already; they rest on nothing.
 
     Raises:
         PayloadError: The new ledger would be larger than readers accept.
 
     """
-    begun = {claim.gpu for claim in claims}
+    begun = {claim.gpu for claim in (*claims, *facts)}
     kept = [
         claim
         for claim, standing in view.claims
         if standing is not Standing.FREE and claim.uid not in without and claim.gpu not in begun
     ]
+    missing = (claim for claim in view.unledgered if claim.gpu not in begun and claim.uid not in without)
     after = Ledger(
         generation=next_generation(view),
-        claims=(*kept, *(claim for claim in view.unledgered if claim.gpu not in begun), *claims),
+        claims=(*kept, *missing, *facts, *claims),
         node_uid=view.node.metadata.uid,
     )
     return SwapLedger(

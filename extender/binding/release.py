@@ -83,7 +83,7 @@ class Attention:
 def release(state: ClusterState, task: Task) -> Step[tuple[Claim, ...]]:
     """Do what is due on one node; returns the claims that left its ledger."""
     view = state.views.get(task.node)
-    if view is None or view.payloads.ledger.problem is not None:
+    if view is None or view.payloads.ledger.problem is not None or view.is_broken:
         return ()
     yield from _find(state, task)
     fenced = yield from _fence_orphans(state, task)

@@ -97,6 +97,10 @@ class NodeCache:
         known = self._nodes.get(name or "")
         return known is not None and known.is_ready
 
+    def statuses(self) -> Iterator[tuple[str, str | None]]:
+        """Yield name and status text of each node."""
+        return ((name, known.payloads.status.text) for name, known in self._nodes.items())
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)
 

@@ -6,18 +6,18 @@ is proven dead. Two live pods with one GPU are a conflict: such a GPU is not fre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
+from extender.cluster.holdings import Holding, holding
 from extender.cluster.objects import Node
+from extender.cluster.openness import UNKNOWN_GPUS, Surroundings, is_ledger_missing, why_closed
 from extender.cluster.payloads import NodePayloads
-from extender.cluster.pods import GpuPod, claims_for, read_placement
+from extender.cluster.pods import GpuPod
 from extender.cluster.standing import Standing
 from topology.placement import Placement, Reason, Rejection, TopologyClass, plan
 from topology.records import Claim, Holder
 from topology.request import GpuRequest
-
-UNKNOWN_GPUS = "pods without a placement record hold unknown GPUs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,28 @@ class Shape:
     """Mask over positions."""
     closed: str | None = None
     """Why no GPU of the node may be given away."""
+    hidden: int = 0
+    """How many of the free GPUs are held by pods that bypassed us; which ones is not known yet."""
 
     def plan(self, wish: GpuRequest) -> Placement | Rejection:
         """Return the best placement on the free GPUs, or why there is none; memoised by the class."""
         if self.closed is not None or self.topology_class is None:
             return Rejection(Reason.CLOSED, self.closed or "no GPU topology is published")
+        if self.hidden:
+            return self._plan_around(wish, self.topology_class)
         return plan(self.topology_class, self.free, wish)
+
+    def _plan_around(self, wish: GpuRequest, topology_class: TopologyClass) -> Placement | Rejection:
+        """Plan as if any of the free GPUs could be one of the hidden ones: the kubelet may have to give others.
+
+        Enough must be left whichever they are, and nothing can be promised of the set but its size.
+        """
+        if wish.required is not None or wish.min_bandwidth_gb_per_s is not None:
+            return Rejection(Reason.CLOSED, UNKNOWN_GPUS)
+        with_hidden = plan(topology_class, self.free, replace(wish, gpus=wish.gpus + self.hidden))
+        if isinstance(with_hidden, Rejection):
+            return Rejection(Reason.TOO_FEW_FREE, f"too few GPUs are free: {UNKNOWN_GPUS}", resolvable=True)
+        return plan(topology_class, self.free, wish)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +66,12 @@ class NodeView:
     """GPUs that nothing but a claim keeps from being free."""
     claims: tuple[tuple[Claim, Standing], ...]
     """The ledger's."""
-    unledgered: tuple[Claim, ...]
-    """What live pods hold by their placement records and the ledger does not know of."""
-    conflicts: frozenset[str]
-    """UUIDs of GPUs that two live pods hold."""
+    holdings: tuple[Holding, ...]
+    """Of the live pods that are bound here, by UID."""
+    conflicts: Mapping[str, tuple[GpuPod, ...]]
+    """GPUs that two live pods hold, and which pods; none of those is free before all of them are gone but one."""
+    is_broken: bool
+    """The ledger is lost, cannot be read or was changed by somebody else, and nothing may rest on it."""
 
     @property
     def name(self) -> str:
@@ -64,6 +82,28 @@ class NodeView:
     def settled(self) -> bool:
         """Whether every claim belongs to a pod that runs here: nothing to release, nothing to find out."""
         return all(standing is Standing.HELD for _, standing in self.claims)
+
+    @property
+    def is_amiss(self) -> bool:
+        """Whether the ledger, or the record of a pod, does not say what is."""
+        return self.is_broken or not all(held.is_settled and not held.outdates_record for held in self.holdings)
+
+    @property
+    def unledgered(self) -> tuple[Claim, ...]:
+        """Return a claim for each GPU of the node that is known to be held, and that no standing claim covers.
+
+        A pod with all its claims is left out, whatever its record says: the ledger has been corrected since.
+        """
+        covered = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
+        missing = (held for held in self.holdings if len(held.claimed) < (held.pod.gpus or 0))
+        found = (claim for held in missing for claim in held.claims())
+        return tuple(
+            {claim.gpu: claim for claim in found if claim.gpu in self.uuids and claim.gpu not in covered}.values()
+        )
+
+    def has_gpus(self, uuids: Iterable[str]) -> bool:
+        """Whether all of these are GPUs of the node."""
+        return set(self.uuids).issuperset(uuids)
 
     def claims_of(self, uid: str) -> tuple[Claim, ...]:
         """Return the claims of one pod."""
@@ -79,14 +119,16 @@ class NodeView:
             kept = self._with_free(own).plan(wish)
             if isinstance(kept, Placement) and len(kept.gpus) == own.bit_count():
                 return kept
-        return self._with_free((self.shape.free | own & self.usable) & ~held_for_others).plan(wish)
+        return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden).plan(wish)
 
     def plan_on(self, gpus: int, wish: GpuRequest) -> Placement | Rejection:
         """Return the placement on these GPUs of the free ones alone."""
+        if self.shape.hidden:
+            return Rejection(Reason.CLOSED, UNKNOWN_GPUS)
         return self._with_free(self.shape.free & gpus).plan(wish)
 
-    def _with_free(self, free: int) -> Shape:
-        return Shape(self.shape.topology_class, free, self.shape.closed)
+    def _with_free(self, free: int, hidden: int = 0) -> Shape:
+        return Shape(self.shape.topology_class, free, self.shape.closed, hidden)
 
 
 def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
@@ -106,6 +148,8 @@ def derive(
     pods: Collection[GpuPod],
     standing: Callable[[Claim], Standing],
     is_stale: Callable[[Holder], bool],
+    is_about: Callable[[GpuPod, frozenset[str]], bool],
+    surroundings: Surroundings,
 ) -> NodeView:
     """Build the view of one node; linear in GPUs, claims and pods.
 
@@ -115,74 +159,60 @@ def derive(
         pods: Those bound to it that ask for GPUs.
         standing: Judges a claim of its ledger.
         is_stale: Says of an observed holder that no such pod runs here any more.
+        is_about: Says whether the GPUs that are reported under a pod's name are certainly its own.
+        surroundings: What is known from elsewhere.
 
     """
-    facts = _Facts(payloads, pods, standing, is_stale)
-    closed = payloads.defect or (UNKNOWN_GPUS if any(map(facts.hides_gpus, facts.live)) else None)
+    gpus, ledger, observed = payloads.topology.value, payloads.ledger.value, payloads.observed.value
+    uuids = gpus.uuids if gpus else ()
+    claims = tuple((claim, standing(claim)) for claim in ledger.claims) if ledger else ()
+    holders = {gpu: holder for gpu, holder in (observed.gpus if observed else {}).items() if not is_stale(holder)}
+    holdings = _holdings(pods, claims, holders, is_about)
+    closed = why_closed(node, payloads, holdings, surroundings)
+    placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
+    strangers = observed.strangers if observed else ()
+    usable = (1 << len(uuids)) - 1 & ~(mask_of(uuids, placed.union(holders, strangers)) | _unfit(payloads))
+    claimed = mask_of(uuids, (claim.gpu for claim, standing in claims if standing is not Standing.FREE))
+    free, hidden = usable & ~claimed, sum(held.hidden or 0 for held in holdings)
     return NodeView(
         node=node,
         payloads=payloads,
-        uuids=facts.uuids,
-        shape=Shape(facts.topology_class, 0 if closed else facts.usable & ~facts.claimed, closed),
-        usable=facts.usable,
-        claims=facts.claims,
-        unledgered=tuple(facts.unledgered()),
-        conflicts=facts.conflicts(),
+        uuids=uuids,
+        shape=Shape(gpus.topology_class if gpus else None, 0, closed)
+        if closed
+        else Shape(gpus.topology_class if gpus else None, free, hidden=hidden),
+        usable=usable,
+        claims=claims,
+        holdings=holdings,
+        conflicts=_conflicts(holdings),
+        is_broken=payloads.is_ledger_broken or is_ledger_missing(payloads, holdings),
     )
 
 
-class _Facts:
-    """The parts of one view while it is built."""
+def _holdings(
+    pods: Iterable[GpuPod],
+    claims: Iterable[tuple[Claim, Standing]],
+    holders: Mapping[str, Holder],
+    is_about: Callable[[GpuPod, frozenset[str]], bool],
+) -> tuple[Holding, ...]:
+    """Return what each pod that has not stopped holds, by UID."""
+    seen: dict[tuple[str, str], set[str]] = {}
+    for gpu, who in holders.items():
+        seen.setdefault((who.namespace, who.name), set()).add(gpu)
+    kept = [claim for claim, standing in claims if standing is not Standing.FREE]
+    return tuple(
+        holding(pod, kept, holders, is_about_it=is_about(pod, frozenset(seen.get(pod.key, ()))))
+        for pod in sorted(pods, key=lambda pod: pod.uid)
+        if not pod.stopped
+    )
 
-    def __init__(
-        self,
-        payloads: NodePayloads,
-        pods: Collection[GpuPod],
-        standing: Callable[[Claim], Standing],
-        is_stale: Callable[[Holder], bool],
-    ) -> None:
-        gpus, ledger, observed = payloads.topology.value, payloads.ledger.value, payloads.observed.value
-        self.uuids = gpus.uuids if gpus else ()
-        self.topology_class = gpus.topology_class if gpus else None
-        self.live = sorted((pod for pod in pods if not pod.stopped), key=lambda pod: pod.uid)
-        self.claims = tuple((claim, standing(claim)) for claim in ledger.claims) if ledger else ()
-        self.holders = {
-            gpu: holder for gpu, holder in (observed.gpus if observed else {}).items() if not is_stale(holder)
-        }
-        self.placed = {gpu for pod in self.live for gpu in pod.placed or ()}
-        self.claimed = mask_of(
-            self.uuids, (claim.gpu for claim, standing in self.claims if standing is not Standing.FREE)
-        )
-        taken = mask_of(self.uuids, self.placed.union(self.holders)) | _unfit(payloads)
-        self.usable = (1 << len(self.uuids)) - 1 & ~taken
 
-    def hides_gpus(self, pod: GpuPod) -> bool:
-        """Whether the pod holds more GPUs than its record, its claims and the agent's report account for."""
-        known = set(pod.placed or ())
-        known.update(claim.gpu for claim, _ in self.claims if claim.uid == pod.uid)
-        known.update(gpu for gpu, holder in self.holders.items() if (holder.namespace, holder.name) == pod.key)
-        return pod.gpus is None or len(known) < pod.gpus
-
-    def unledgered(self) -> Iterator[Claim]:
-        """Yield one claim for each placed GPU of the node that no standing claim covers."""
-        covered = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
-        for pod in self.live:
-            record = read_placement(pod.pod) if pod.placed and not pod.placed <= covered else None
-            for claim in claims_for(pod.pod, record.containers) if record else ():
-                if claim.gpu in self.uuids and claim.gpu not in covered:
-                    covered.add(claim.gpu)
-                    yield claim
-
-    def conflicts(self) -> frozenset[str]:
-        """Return the GPUs with two live owners."""
-        owners: dict[str, set[str]] = {}
-        for pod in self.live:
-            for gpu in pod.placed or ():
-                owners.setdefault(gpu, set()).add(pod.uid)
-        for claim, standing in self.claims:
-            if standing is Standing.HELD:
-                owners.setdefault(claim.gpu, set()).add(claim.uid)
-        return frozenset(gpu for gpu, uids in owners.items() if len(uids) > 1)
+def _conflicts(holdings: Iterable[Holding]) -> dict[str, tuple[GpuPod, ...]]:
+    owners: dict[str, list[GpuPod]] = {}
+    for held in holdings:
+        for gpu in held.gpus if held.seen else {*held.gpus, *held.claimed, *(held.pod.placed or ())}:
+            owners.setdefault(gpu, []).append(held.pod)
+    return {gpu: tuple(pods) for gpu, pods in sorted(owners.items()) if len(pods) > 1}
 
 
 def _unfit(payloads: NodePayloads) -> int:

@@ -56,6 +56,7 @@ class ContainerStatus(msgspec.Struct, frozen=True):
 
     name: str = ""
     state: ContainerState = ContainerState()
+    ready: bool = False
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):

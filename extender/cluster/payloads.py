@@ -16,6 +16,10 @@ from topology.status import NodeStatus
 T = TypeVar("T")
 
 
+class ForeignLedger(PayloadError):
+    """A ledger that somebody else has written: each of our writes makes its generation grow."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
     """What a topology payload comes down to: the GPUs by name, and the class that plans for them."""
@@ -75,8 +79,22 @@ class NodePayloads:
         )
 
     def _reread_ledger(self, text: str | None) -> Payload[Ledger]:
-        """Keep what a vanished ledger said: a stranger removed it, and the next write restores it."""
-        return Payload(None, self.ledger.value) if text is None else self.ledger.reread(text, decode_ledger)
+        """Keep what was said by a ledger that a stranger has removed or changed: that is the more likely truth."""
+        before = self.ledger.value
+        if text is None:
+            return Payload(None, before)
+        after = self.ledger.reread(text, decode_ledger)
+        if after is self.ledger or after.problem or before is None or after.value is None:
+            return after
+        if after.value.generation > before.generation or after.value == before:
+            return after
+        return Payload(text, _merged(before, after.value), ForeignLedger("$.generation", "does not grow"))
+
+    @property
+    def is_ledger_broken(self) -> bool:
+        """Whether the ledger has to be rebuilt; one of a version that is not understood is nobody's to touch."""
+        problem = self.ledger.problem
+        return problem is not None and not isinstance(problem, UnsupportedVersion)
 
     @property
     def defect(self) -> str | None:
@@ -90,6 +108,8 @@ class NodePayloads:
         for name, problem in problems.items():
             if isinstance(problem, UnsupportedVersion):
                 return f"GPU {name} is of a version that is not understood"
+            if isinstance(problem, ForeignLedger):
+                return f"GPU {name} was changed by somebody else and is being rebuilt"
             if problem is not None:
                 return f"GPU {name} cannot be read"
         if self.topology.value is None:
@@ -97,3 +117,10 @@ class NodePayloads:
         if self.digest is not None and self.digest != self.topology.value.digest:
             return "GPU topology does not match its digest"
         return None
+
+
+def _merged(ours: Ledger, theirs: Ledger) -> Ledger:
+    """Return our claims, and theirs on other GPUs: they have to be looked into."""
+    known = {claim.gpu for claim in ours.claims}
+    others = (claim for claim in theirs.claims if claim.gpu not in known)
+    return Ledger(max(ours.generation, theirs.generation), (*ours.claims, *others), ours.node_uid)

@@ -81,6 +81,13 @@ def claims_for(pod: Pod, containers: Mapping[str, tuple[str, ...]]) -> tuple[Cla
     )
 
 
+def planned_gpus(pod: Pod) -> dict[str, str]:
+    """Return the GPUs of the pod's placement record, each with the container that has it last."""
+    record = read_placement(pod)
+    started = [container.name for container in (*(pod.spec.init_containers or ()), *pod.spec.containers)]
+    return {gpu: name for name in started for gpu in record.containers.get(name, ())} if record else {}
+
+
 def has_ended(pod: Pod) -> bool:
     """Whether the phase is final. Others than the kubelet write it too, when a node is lost."""
     return pod.status.phase in ("Succeeded", "Failed")

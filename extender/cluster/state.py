@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from extender.cluster.agents import SILENCE_SECONDS, AgentPods, Hearing
+from extender.cluster.fences import Fences
+from extender.cluster.holdings import Sightings
 from extender.cluster.holds import Holds
 from extender.cluster.node_cache import KnownNode, NodeCache, Report
 from extender.cluster.node_view import NodeView, derive
 from extender.cluster.offers import Offers
+from extender.cluster.openness import Surroundings
 from extender.cluster.pod_cache import PodCache
+from extender.cluster.publishers import Publishers
 from extender.cluster.shape_index import ShapeIndex
 from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
 from topology import keys
@@ -23,17 +28,31 @@ from topology.value import Weights
 
 
 class ClusterState:
-    """Nodes, pods and what follows from them; `nodes` and `pods` are the ways in."""
+    """Nodes, pods and what follows from them; `nodes`, `pods`, `agents` and `listen` are the ways in."""
 
-    def __init__(self, *, resource: str = keys.GPU_RESOURCE, weights: Weights = Weights()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        *,
+        resource: str = keys.GPU_RESOURCE,
+        weights: Weights = Weights(),  # noqa: B008
+        agent_namespace: str = "",
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
         self.resource = resource
         self.nodes = NodeCache(TopologyClasses(weights), self._node_touched)
         self.pods = PodCache(resource, self.nodes.is_ready, self._pod_touched)
+        self.agents = AgentPods(agent_namespace, self._node_touched)
         self.holds = Holds()
         self.offers = Offers()
+        self.fences = Fences()
+        self._hearing = Hearing(silence_seconds)
+        self._publishers = Publishers()
+        self._sightings = Sightings()
         self._views: dict[str, NodeView] = {}
         self._shapes = ShapeIndex()
         self._unsettled: set[str] = set()
+        self._amiss: set[str] = set()
+        self._quarantined: set[str] = set()
         self._claimed_on: dict[str, set[str]] = {}
         self._baselines: dict[tuple[str, str], Report] = {}
         self._dirty: set[str] = set()
@@ -62,6 +81,23 @@ class ClusterState:
         self.refresh()
         return self._unsettled
 
+    @property
+    def amiss(self) -> Collection[str]:
+        """The nodes of which the ledger, or a pod's record, does not say what is."""
+        self.refresh()
+        return self._amiss
+
+    @property
+    def quarantined(self) -> Collection[str]:
+        """The nodes with GPUs that two live pods hold."""
+        self.refresh()
+        return self._quarantined
+
+    @property
+    def silent(self) -> int:
+        """How many nodes' agents have not written for too long."""
+        return len(self._hearing)
+
     def claimed_on(self, uid: str) -> Collection[str]:
         """Return the nodes on which a pod has claims."""
         self.refresh()
@@ -75,7 +111,14 @@ class ClusterState:
             self.pods.reassess()
             self._assessed = True
         while self._dirty:
-            self._derive(self._dirty.pop())
+            batch = sorted(self._dirty, key=self._seniority)
+            self._dirty.clear()
+            for name in batch:
+                self._derive(name)
+
+    def listen(self, now: float) -> None:
+        """Take note of whose agent has written since the last call; `now` is in monotonic seconds."""
+        self._dirty |= self._hearing.listen(self.nodes.statuses(), now)
 
     def set_baseline(self, node: str, uid: str) -> None:
         """Take the node's report as it is now for the last one that may be from before the pod was gone.
@@ -101,26 +144,53 @@ class ClusterState:
         if self.pods.get(uid) is None:
             self.holds.release(uid)
             self.offers.forget(uid)
+            self.fences.forget(uid)
+            self._sightings.forget(uid)
 
     def _derive(self, name: str) -> None:
         known, before = self.nodes.get(name), self._views.pop(name, None)
         self._unsettled.discard(name)
+        self._amiss.discard(name)
+        self._quarantined.discard(name)
+        gpus = known.payloads.topology.value if known else None
+        self._dirty |= self._publishers.publish(name, gpus.uuids if gpus else ())
         if known is None:
             self._shapes.put(name, None)
             self._index_claims(name, before, None)
+            self.fences.mended(name)
             return
+        looks = known.report.writes
         view = derive(
             known.node,
             known.payloads,
             self.pods.bound_to(name),
             standing=lambda claim: self._standing(claim, known),
             is_stale=lambda holder: self.pods.is_stale(holder, name),
+            is_about=lambda pod, gpus: self._sightings.is_about(pod.uid, gpus, looks),
+            surroundings=self._surroundings(name),
         )
         self._views[name] = view
         self._shapes.put(name, view.shape)
         self._index_claims(name, before, view)
+        (self.fences.broke if view.is_broken else self.fences.mended)(name)
         if not view.settled:
             self._unsettled.add(name)
+        if view.is_amiss:
+            self._amiss.add(name)
+        if view.conflicts:
+            self._quarantined.add(name)
+
+    def _seniority(self, name: str) -> tuple[str, str]:
+        """Order nodes by age: the elder one speaks for a GPU that two of them list."""
+        known = self.nodes.get(name)
+        return (known.node.metadata.creation_timestamp or "" if known else "", name)
+
+    def _surroundings(self, name: str) -> Surroundings:
+        return Surroundings(
+            is_twin=self._publishers.is_twin(name),
+            agent_is_silent=self._hearing.is_silent(name),
+            agent_is_ready=self.agents.is_ready(name),
+        )
 
     def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:
         old = {claim.uid for claim, _ in before.claims} if before else set()

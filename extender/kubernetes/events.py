@@ -1,4 +1,4 @@
-"""Kubernetes Events on pods: what came of a wish, once, for people to read.
+"""Kubernetes Events on pods and nodes: what came of a wish, and what is wrong, once, for people to read.
 
 Posting is nobody's condition: a full queue, a slow server or a refusal drops the event and counts it, and no verb waits.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, NoReturn
@@ -24,6 +24,11 @@ from topology.records import PlacementRecord
 REPORTER: Final = "gputopo-extender"
 PLACED: Final = "GPUTopologyPlaced"
 UNSATISFIED: Final = "GPUTopologyUnsatisfied"
+LEDGER_BROKEN: Final = "GPULedgerBroken"
+LEDGER_REBUILT: Final = "GPULedgerRebuilt"
+CORRECTED: Final = "GPUPlacementCorrected"
+ADOPTED: Final = "GPUPlacementAdopted"
+CONFLICT: Final = "GPUConflict"
 MAX_NOTE_CHARACTERS: Final = 1000
 QUEUE: Final = 1000
 PER_SECOND: Final = 20.0
@@ -46,10 +51,18 @@ class PodName:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One sentence about one pod."""
+class NodeName:
+    """Which node an event is about; such events are in the namespace `default`."""
 
-    pod: PodName
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One sentence about one pod or node."""
+
+    about: PodName | NodeName
     reason: str
     note: str
     type: Literal["Normal", "Warning"]
@@ -72,6 +85,29 @@ def unsatisfied(pod: PodName, why: str) -> Event:
     return Event(pod, UNSATISFIED, why, "Warning")
 
 
+def ledger_broken(node: NodeName, why: str) -> Event:
+    """Say that nothing is bound to a node for now."""
+    return Event(node, LEDGER_BROKEN, f"{why}; no GPU is given away before it is rebuilt", "Warning")
+
+
+def ledger_rebuilt(node: NodeName, pods: int) -> Event:
+    """Say what a node's ledger was made of."""
+    return Event(node, LEDGER_REBUILT, f"rebuilt from what the {pods} pods there hold", "Normal")
+
+
+def corrected(pod: PodName, gpus: int, node: str, *, adopted: bool) -> Event:
+    """Say that a pod runs on other GPUs than we planned, or that we planned none."""
+    if adopted:
+        return Event(pod, ADOPTED, f"was bound around gputopo and holds {gpus} GPUs of {node}", "Normal")
+    return Event(pod, CORRECTED, f"runs on {gpus} other GPUs of {node} than planned", "Warning")
+
+
+def conflict(about: PodName | NodeName, gpu: str, pods: Sequence[PodName]) -> Event:
+    """Say which pods have one GPU."""
+    names = " and ".join(f"{pod.namespace}/{pod.name}" for pod in pods)
+    return Event(about, CONFLICT, f"{gpu} is held by {names}; nobody else gets it before that is over", "Warning")
+
+
 class EventRecorder:
     """Queues events, leaves out what was just said, and posts the rest at a bounded rate."""
 
@@ -89,7 +125,7 @@ class EventRecorder:
 
     def record(self, event: Event) -> None:
         """Queue an event if it is news; never waits."""
-        key = event.pod.uid, event.reason
+        key = event.about.uid, event.reason
         if not self.is_news(*key):
             return
         self._said[key] = asyncio.get_running_loop().time() + QUIET_SECONDS
@@ -116,23 +152,22 @@ class EventRecorder:
 
     def _lose(self, event: Event, why: str) -> None:
         self.dropped += 1
-        log.debug("event lost", pod=f"{event.pod.namespace}/{event.pod.name}", reason=event.reason, why=why)
+        log.debug("event lost", about=event.about.name, reason=event.reason, why=why)
 
 
 def to_request(event: Event, now: datetime) -> Request:
     """Put an event into the words of the core API."""
-    pod, stamp = event.pod, now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    about, stamp = event.about, now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    involved = {"apiVersion": "v1", "name": about.name, "uid": about.uid}
+    if isinstance(about, PodName):
+        namespace, involved = about.namespace, involved | {"kind": "Pod", "namespace": about.namespace}
+    else:
+        namespace, involved = "default", involved | {"kind": "Node"}
     body = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"namespace": pod.namespace, "name": f"{pod.name[:200].rstrip('-.')}.{uuid4().hex[:16]}"},
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "uid": pod.uid,
-        },
+        "metadata": {"namespace": namespace, "name": f"{about.name[:200].rstrip('-.')}.{uuid4().hex[:16]}"},
+        "involvedObject": involved,
         "type": event.type,
         "reason": event.reason,
         "message": event.note[:MAX_NOTE_CHARACTERS],
@@ -143,4 +178,4 @@ def to_request(event: Event, now: datetime) -> Request:
         "reportingComponent": REPORTER,
         "reportingInstance": REPORTER,
     }
-    return Request("POST", f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/events", msgspec.json.encode(body))
+    return Request("POST", f"/api/v1/namespaces/{quote(namespace, safe='')}/events", msgspec.json.encode(body))

@@ -24,6 +24,7 @@ from extender.binding.intents import (
     Refused,
     Reply,
     SwapLedger,
+    WritePlacement,
 )
 from extender.cluster.objects import Node, Pod
 from topology import keys
@@ -68,7 +69,9 @@ def to_request(intent: Intent) -> Request:
         case BindPod():
             return _bind(intent)
         case FencePod():
-            return _fence(intent)
+            return _annotate_pod(intent, {keys.FENCE: intent.mark})
+        case WritePlacement():
+            return _annotate_pod(intent, {keys.PLACEMENT: intent.placement})
 
 
 def to_reply(intent: Intent, status: int, body: bytes) -> Reply:
@@ -135,12 +138,9 @@ def _bind(intent: BindPod) -> Request:
     return Request("POST", _managed(path), _encode(binding))
 
 
-def _fence(intent: FencePod) -> Request:
-    metadata = {
-        "uid": intent.uid,
-        "resourceVersion": intent.resource_version,
-        "annotations": {keys.FENCE: intent.mark},
-    }
+def _annotate_pod(intent: FencePod | WritePlacement, annotations: dict[str, str]) -> Request:
+    """Write by way of the status, which is all that we may touch of a pod."""
+    metadata = {"uid": intent.uid, "resourceVersion": intent.resource_version, "annotations": annotations}
     path = _pod_path(intent.namespace, intent.name) + "/status"
     return Request("PATCH", _managed(path), _encode({"metadata": metadata}), _MERGE_PATCH)
 
@@ -148,7 +148,7 @@ def _fence(intent: FencePod) -> Request:
 def _done(intent: Intent, body: bytes) -> Reply:
     try:
         match intent:
-            case GetPod() | FencePod():
+            case GetPod() | FencePod() | WritePlacement():
                 return Done(_decode_pod(body))
             case GetNode() | SwapLedger():
                 return Done(_decode_node(body))

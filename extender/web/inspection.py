@@ -25,7 +25,7 @@ from topology.placement import Placement, Rejection
 from topology.records import PlacementRecord
 from topology.request import GpuRequest
 
-GpuState = Literal["free", "held", "claimed", "unplanned", "unusable"]
+GpuState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
 SHOWN_FITS = 16
 
 
@@ -50,7 +50,8 @@ class GpuInfo(_Value):
     memory_bytes: int | None
     numa_node: int | None
     state: GpuState
-    """`held`: kept for a pod between prioritize and bind; `unplanned`: a container has it that nobody planned there."""
+    """`held`: kept for a pod between prioritize and bind; `unplanned`: a container has it that nobody planned there;
+    `conflict`: two live pods have it."""
     pod: str | None
     """`namespace/name` of whom it is claimed by, or found with."""
     container: str | None
@@ -227,6 +228,8 @@ def _node(view: NodeView, held: int) -> NodeInfo:
 
 
 def _state(view: NodeView, position: int, held: int, *, claimed: bool, found: bool) -> GpuState:
+    if view.uuids[position] in view.conflicts:
+        return "conflict"
     if claimed:
         return "claimed"
     if found:

@@ -45,6 +45,7 @@ font:600 11px/21px ui-sans-serif,system-ui,sans-serif}
 .held{background:#fff3d6;border-color:#b35900;border-style:dashed;color:#5c3a00}
 .unplanned{background:#cc79a7;border-color:#8f4a72;border-style:double;border-width:3px;line-height:18px;color:#2e0f20}
 .unusable{background:transparent;border-color:#9aa4af;color:#7b8590;text-decoration:line-through}
+.conflict{background:#7a1f1f;border-color:#4d0f0f;border-style:double;border-width:3px;line-height:18px;color:#fff}
 .legend{display:flex;gap:18px;flex-wrap:wrap;margin:12px 2px;color:var(--dim);font-size:13px}
 .picture{display:block;max-width:100%;height:auto}form{display:inline}input{font:inherit;padding:3px 8px;\
 border:1px solid var(--line);border-radius:6px;background:var(--card);color:inherit}
@@ -57,6 +58,7 @@ _STATES: Final = {
     "claimed": "claimed",
     "unplanned": "in use, and not by plan",
     "unusable": "not usable",
+    "conflict": "held by two pods",
 }
 
 

@@ -140,14 +140,17 @@ class TestTheStraightWay:
         assert isinstance(replica.bind("q"), Bound)
         assert set(world.claims().values()) == {world.store.get(PODS, "default", "q")["metadata"]["uid"]}
 
-    def test_the_first_claim_on_a_node_writes_down_who_is_already_there(self) -> None:
-        """A ledger that was lost is rebuilt from the records of bound pods."""
+    def test_nothing_is_bound_to_a_node_whose_ledger_is_lost(self) -> None:
+        """C15: a missing ledger is not an empty one; it is rebuilt first."""
         world, replica = ready("p", "q", gpus=4, machine_name=PAIRS)
         replica.bind("p")
         before = world.claims()
         with world.unchecked():
             world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: None}}})
-        assert isinstance(Replica(world).bind("q"), Bound)
+            late = Replica(world)
+            assert isinstance(late.bind("q"), NotBound)
+            late.reconcile(rounds=1)
+        assert isinstance(late.bind("q"), Bound)
         assert before.items() < world.claims().items()
 
 

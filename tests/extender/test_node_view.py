@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from extender.cluster.objects import Node, Pod
+from extender.cluster.openness import LEDGER_MISSING, UNKNOWN_GPUS
 from tests.extender.builders import PAIRS, claim, cluster, free, gpus, node, pod, running
 from topology.codec import digest, encode_status
+from topology.links import Affinity
+from topology.placement import Placement, Rejection
+from topology.records import Observed, encode_observed
+from topology.request import GpuRequest
 from topology.status import GpuStatus, NodeStatus
 
 ALL = tuple(range(8))
@@ -83,11 +88,11 @@ def test_a_final_phase_of_a_lost_node_proves_nothing() -> None:
 def test_two_live_pods_with_one_gpu_are_a_conflict_until_both_are_gone() -> None:
     """One of them leaving does not make the GPU free."""
     state = cluster(node(claims=(claim(G[0], "p1"),)), running("p1", "n1", G[0]), running("p2", "n1", G[0]))
-    assert state.views["n1"].conflicts == {G[0]}
+    assert set(state.views["n1"].conflicts) == {G[0]}
     for name, still_free in (("p1", False), ("p2", True)):
         state.pods.changed(pod(name, on="n1", placed=(G[0],), phase="Succeeded", version=2))
         assert (0 in free(state)) is still_free
-    assert state.views["n1"].conflicts == set()
+    assert not state.views["n1"].conflicts
 
 
 @pytest.mark.parametrize(
@@ -112,25 +117,57 @@ def test_a_bad_payload_closes_its_node_and_no_other(broken: dict[str, Any], reas
 def test_a_missing_ledger_is_not_an_empty_one() -> None:
     """The pods that are bound there say what it should hold."""
     state = cluster(node(claims=None), running("p1", "n1", G[3]))
-    assert free(state) == (0, 1, 2, 4, 5, 6, 7)
+    assert (state.views["n1"].shape.closed, free(state)) == (LEDGER_MISSING, ())
     assert [(c.gpu, c.uid, c.container) for c in state.views["n1"].unledgered] == [(G[3], "p1", "main")]
 
 
-def test_a_ledger_that_vanishes_still_stands() -> None:
-    """Somebody else removed it; the pods that were being bound go on existing."""
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (node(claims=None, version=2), "GPU ledger is missing and is being rebuilt"),
+        (node(ledger='{"v":1,"generation":7,"cla', version=2), "GPU ledger cannot be read"),
+        (node(claims=(), version=2), "GPU ledger was changed by somebody else and is being rebuilt"),
+    ],
+    ids=["wiped", "truncated", "edited by hand"],
+)
+def test_a_ledger_that_a_stranger_touched_still_stands_and_closes_its_node(changed: Node, reason: str) -> None:
+    """C15: nothing rests on it before it is rebuilt, and nothing of what it said is forgotten."""
     state = cluster(node(claims=(claim(G[0], "p1"),)), pod("p1"))
-    state.nodes.changed(node(claims=None, version=2))
-    assert 0 not in free(state)
+    state.nodes.changed(changed)
+    assert (state.views["n1"].shape.closed, free(state)) == (reason, ())
+    assert [kept.uid for kept, _ in state.views["n1"].claims] == ["p1"]
 
 
-def test_a_pod_that_bypassed_us_closes_its_node_until_the_agent_has_seen_it() -> None:
-    """It holds some GPUs, and nobody knows which."""
+def test_a_new_node_has_no_ledger_to_lose() -> None:
+    """Nothing was ever placed there: the first claim writes the first one."""
+    assert free(cluster(node(claims=None), pod("p1"))) == ALL
+
+
+def test_a_pod_that_bypassed_us_counts_before_anybody_knows_its_gpus() -> None:
+    """C18: it holds two of the free GPUs, whichever; the kubelet would refuse a pod of more than six."""
     state = cluster(node(), pod("stranger", 2, on="n1", phase="Running"))
-    assert state.views["n1"].shape.closed == "pods without a placement record hold unknown GPUs"
+    shape = state.views["n1"].shape
+    assert (free(state), shape.hidden) == (ALL, 2)
+    assert isinstance(shape.plan(GpuRequest(6)), Placement)
+    assert isinstance(shape.plan(GpuRequest(7)), Rejection)
     state.nodes.changed(node(held={G[0]: "stranger"}, version=2))
-    assert free(state) == ()
+    assert (free(state), state.views["n1"].shape.hidden) == (ALL[1:], 1)
     state.nodes.changed(node(held={G[0]: "stranger", G[1]: "stranger"}, version=3))
-    assert free(state) == (2, 3, 4, 5, 6, 7)
+    assert (free(state), state.views["n1"].shape.hidden) == (ALL[2:], 0)
+
+
+@pytest.mark.parametrize("demand", [GpuRequest(2, required=Affinity.NVLINK), GpuRequest(2, min_bandwidth_gb_per_s=1.0)])
+def test_nothing_is_promised_of_gpus_among_which_some_are_hidden(demand: GpuRequest) -> None:
+    """The kubelet may have to give others than the planned ones, which nobody can vouch for."""
+    verdict = cluster(node(), pod("stranger", 2, on="n1")).views["n1"].shape.plan(demand)
+    assert isinstance(verdict, Rejection)
+    assert verdict.message == UNKNOWN_GPUS
+
+
+def test_a_gpu_on_which_processes_run_that_no_container_explains_is_not_free() -> None:
+    """The agent counted them."""
+    observed = encode_observed(Observed({}, strangers={G[4]: 1}))
+    assert 4 not in free(cluster(node(observed=observed)))
 
 
 def test_what_the_agent_saw_of_a_stopped_pod_is_out_of_date() -> None:

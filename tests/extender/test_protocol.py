@@ -99,7 +99,7 @@ NODES = ("n1", "n2", "n3")
 DELIVERIES = ("done", "reply lost", "request lost", "late", "crash before", "crash after")
 
 
-def _deliver(world: World, intent: Intent, how: str) -> Reply:
+def deliver(world: World, intent: Intent, how: str) -> Reply:
     if how == "crash before":
         raise Crash
     if how == "late":
@@ -120,7 +120,7 @@ def _run(
             choices.choose(EVENTS)(world)
             if follow:
                 replica.catch_up()
-            intent = steps.send(_deliver(world, intent, choices.choose(DELIVERIES)))
+            intent = steps.send(deliver(world, intent, choices.choose(DELIVERIES)))
     except StopIteration as stop:
         result: T = stop.value
         return result

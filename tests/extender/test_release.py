@@ -328,9 +328,9 @@ class TestFaults:
         drive(release(replica.state, task), meddle_before(world, SwapLedger, lambda: rival.bind("q")))
         assert world.placed("q") == set(world.claims())
 
-    @pytest.mark.parametrize("text", ["{", '{"v":9,"claims":[]}'])
-    def test_a_ledger_that_cannot_be_read_is_not_touched(self, text: str) -> None:
-        """Whoever wrote it knows more than we do."""
+    @pytest.mark.parametrize("text", ['{"v":9,"claims":[]}', '{"v":2}'])
+    def test_a_ledger_of_a_newer_version_is_not_touched(self, text: str) -> None:
+        """I4, U1: whoever wrote it knows more than we do."""
         world, replica = bound("p")
         with world.unchecked():
             world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: text}}})

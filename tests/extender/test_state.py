@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from extender.cluster.node_view import UNKNOWN_GPUS
 from extender.cluster.objects import Node, Pod
+from extender.cluster.openness import UNKNOWN_GPUS
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
 
@@ -152,7 +152,16 @@ class Views(RuleBasedStateMachine):
         self.version += 1
         facts = self.nodes[name]
         claims = tuple(claim(gpu, uid) for gpu, uid in sorted(facts.claims.items()))
-        return node(name, "t4-4", claims=claims, sick=tuple(facts.sick), held=facts.held, version=self.version)
+        version = self.version
+        return node(
+            name,
+            "t4-4",
+            claims=claims,
+            generation=version,
+            sick=tuple(facts.sick),
+            held=facts.held,
+            version=version,
+        )
 
     def _pod(self, name: str) -> Pod:
         self.version += 1

@@ -25,6 +25,7 @@ from extender.binding.bind import bind
 from extender.binding.intents import Intent, NoAnswer, Reply
 from extender.binding.outcome import BindTarget, Outcome
 from extender.binding.release import Attention, release
+from extender.binding.repair import Repairs, repair
 from extender.clock import Instant
 from extender.cluster.objects import Node, Pod
 from extender.cluster.state import ClusterState
@@ -47,6 +48,8 @@ class World:
         self.store = Store(new_uid=lambda: f"uid-{next(uids)}")
         self.machine_name = machine_name
         self.ledgers = ledgers
+        self.looks = 0
+        """Of the agents, counted together."""
         self.late: list[Intent] = []
         """Requests that are still on their way; nobody waits for them any more."""
         self.intents: list[Intent] = []
@@ -161,6 +164,7 @@ class Replica:
         self.state = ClusterState()
         self.seconds = 0.0
         self.attention = Attention(orphan_seconds=60.0)
+        self.repairs = Repairs()
         self._watches = {}
         for resource, kind in ((NODES, Node), (PODS, Pod)):
             page = world.store.list(resource)
@@ -168,9 +172,10 @@ class Replica:
             sink.replaced([_decode(kind, item) for item in page.items])
             self._watches[resource] = (Watch(world.store, resource, "", everything, page.resource_version), sink, kind)
 
-    def catch_up(self) -> None:
-        """Take in all watch events."""
-        for watch, sink, kind in self._watches.values():
+    def catch_up(self, *resources: Resource) -> None:
+        """Take in all watch events, or those of these resources."""
+        for resource in resources or (NODES, PODS):
+            watch, sink, kind = self._watches[resource]
             for event, item in watch.poll():
                 (sink.deleted if event == "DELETED" else sink.changed)(_decode(kind, item))
 
@@ -191,6 +196,8 @@ class Replica:
             self.catch_up()
             for task in self.attention.due(self.state, self.seconds):
                 drive(release(self.state, task), self.world.execute)
+            for name in self.repairs.due(self.state, self.seconds):
+                drive(repair(self.state, name), self.world.execute)
             self.seconds += seconds
 
 

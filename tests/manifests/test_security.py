@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, Intent, SwapLedger
+from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, Intent, SwapLedger, WritePlacement
 from extender.kubernetes.events import PodName, unsatisfied
 from extender.kubernetes.events import to_request as event_request
 from extender.kubernetes.rest import Request, to_request
@@ -19,6 +19,7 @@ INTENTS: list[Intent] = [
     SwapLedger("n", "uid", "digest", "old", "new", "7"),
     BindPod("team", "p", "uid", "7", "n", {}),
     FencePod("team", "p", "uid", "7", "mark"),
+    WritePlacement("team", "p", "uid", "7", "{}"),
 ]
 
 

@@ -1,0 +1,148 @@
+"""Bring a node's ledger, and the records of its pods, in line with what is.
+
+- A ledger that is lost, cannot be read or was changed by somebody else is rebuilt: first every unbound pod is fenced, because
+  nobody knows for which of them it held a claim whose Binding may be under way; then what the bound pods hold is written.
+- A claim follows the fact (`correction`). An unbound pod in its way is fenced first, and the ledger is replaced only as it was
+  before the fence.
+- A pod's record follows the ledger, once both the agent and the ledger say the same.
+
+The same generator form as `bind`: kill it anywhere, run it twice, run it beside another one. What is not done is due again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from extender.binding.intents import Done, FencePod, Step, WritePlacement, fence
+from extender.binding.ledger import swap_ledger
+from extender.cluster.correction import Correction, correct
+from extender.cluster.holdings import Holding, containers_of
+from extender.cluster.node_view import NodeView, mask_of
+from extender.cluster.objects import Node, Pod
+from extender.cluster.pods import has_ended
+from extender.cluster.standing import Standing
+from extender.cluster.state import ClusterState
+from topology.bandwidth import ring_order
+from topology.errors import PayloadError
+from topology.records import PlacementRecord, encode_placement
+
+SETTLING_SECONDS = 2.0
+"""A pod may be heard of before the ledger is that its bind wrote first: that is no damage."""
+
+
+@dataclass(slots=True)
+class Repairs:
+    """Remembers since when nodes have been amiss."""
+
+    settling_seconds: float = SETTLING_SECONDS
+    _since: dict[str, float] = field(default_factory=dict)
+
+    def due(self, state: ClusterState, now: float) -> list[str]:
+        """Return the nodes to repair at `now` (monotonic seconds), by name."""
+        self._since = {name: self._since.get(name, now) for name in sorted(state.amiss)}
+        return [
+            name
+            for name, since in self._since.items()
+            if now - since >= self.settling_seconds or state.views[name].is_broken
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What came of it."""
+
+    rebuilt: bool = False
+    """The ledger was broken, and is whole again."""
+    corrected: tuple[Holding, ...] = ()
+    """Pods whose claims are what they hold, now."""
+
+
+def repair(state: ClusterState, name: str) -> Step[Repaired]:
+    """Do for one node what can be done now."""
+    view = state.views.get(name)
+    if view is None or (view.payloads.ledger.problem is not None and not view.is_broken):
+        return Repaired()
+    was_broken = view.is_broken
+    if was_broken:
+        if not (yield from _fence_all_unbound(state, name)):
+            return Repaired()
+        view = state.views.get(name)
+        if view is None or not view.is_broken:
+            return Repaired()
+    correction = correct(view)
+    if (was_broken or correction.holdings) and not (yield from _rewrite(state, view, correction)):
+        return Repaired()
+    yield from _rewrite_records(state, name)
+    return Repaired(was_broken, correction.holdings)
+
+
+def _fence_all_unbound(state: ClusterState, name: str) -> Step[bool]:
+    """Fence every unbound pod that has not been fenced since the ledger broke; says whether all of them are."""
+    unbound = [pod.uid for pod in state.pods if pod.node is None and not has_ended(pod.pod)]
+    for uid in sorted(unbound):
+        pod = state.pods.get(uid)
+        if pod is None or pod.node is not None or not state.fences.is_needed(name, uid):
+            continue
+        sent = state.fences.now()
+        if not (yield from _fence(state, fence(pod.pod))):
+            return False
+        state.fences.held(uid, sent)
+    return True
+
+
+def _rewrite(state: ClusterState, view: NodeView, correction: Correction) -> Step[bool]:
+    """Replace the ledger as `view` shows it, without the claims of unbound pods that have been fenced."""
+    fenced = correction.displaced
+    if view.is_broken:
+        fenced = frozenset(claim.uid for claim, standing in view.claims if standing is Standing.PENDING)
+    else:
+        for uid in sorted(fenced):
+            pod = state.pods.get(uid)
+            if pod is None or pod.node is not None or not (yield from _fence(state, fence(pod.pod))):
+                return False
+    moved = {held.pod.uid for held in correction.holdings}
+    try:
+        swap = swap_ledger(view, without=fenced | moved, facts=correction.facts)
+    except PayloadError:  # a ledger that names more GPUs than any node has
+        return False
+    reply = yield swap
+    if not (isinstance(reply, Done) and isinstance(reply.value, Node)):
+        return False
+    state.nodes.learn(reply.value)
+    return True
+
+
+def _rewrite_records(state: ClusterState, name: str) -> Step[None]:
+    """Let the records of pods that run on other GPUs than planned say so."""
+    view = state.views.get(name)
+    for held in view.holdings if view else ():
+        if view is not None and held.outdates_record:
+            metadata = held.pod.pod.metadata
+            text = encode_placement(_record(view, held))
+            reply = yield WritePlacement(
+                metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, text
+            )
+            if isinstance(reply, Done) and isinstance(reply.value, Pod):
+                state.pods.learn(reply.value)
+
+
+def _record(view: NodeView, held: Holding) -> PlacementRecord:
+    """Return what the GPUs that the pod has are worth together, in ring order."""
+    containers = containers_of(held.gpus)
+    ledger, topology_class = view.payloads.ledger.value, view.shape.topology_class
+    generation = ledger.generation if ledger else None
+    if topology_class is None or not view.has_gpus(held.gpus) or len(held.gpus) < 2:
+        return PlacementRecord(containers, ledger_generation=generation)
+    mask = mask_of(view.uuids, held.gpus)
+    bandwidth, affinity = topology_class.predict(mask)
+    place = {view.uuids[position]: rank for rank, position in enumerate(ring_order(topology_class.wiring, mask))}
+    ordered = {name: tuple(sorted(gpus, key=place.__getitem__)) for name, gpus in containers.items()}
+    return PlacementRecord(ordered, affinity, bandwidth, generation)
+
+
+def _fence(state: ClusterState, intent: FencePod) -> Step[bool]:
+    reply = yield intent
+    if isinstance(reply, Done) and isinstance(reply.value, Pod):
+        state.pods.learn(reply.value)
+        return True
+    return False

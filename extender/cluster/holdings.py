@@ -1,0 +1,105 @@
+"""Which GPUs each pod of a node has: what its record plans, what the ledger says, and what the node's agent saw.
+
+The agent's report is the fact, and a ledger follows it. But a report knows pods by name only, and may be of a look before the
+pod began, when a namesake was there. So it overrules record and ledger only when it accounts for the whole pod and is certainly
+about this one (`Sightings`); the node's GPUs that it names are taken in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from extender.cluster.pods import GpuPod, claims_for, planned_gpus
+from topology.records import Claim, Holder
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The GPUs of one live pod, as far as they are known."""
+
+    pod: GpuPod
+    gpus: Mapping[str, str]
+    """GPU → container."""
+    claimed: Mapping[str, str]
+    """The same, as the ledger says it."""
+    seen: bool = False
+    """The agent saw all of it."""
+    hidden: int | None = 0
+    """How many more it holds that nobody can name; `None`: nobody knows how many."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the ledger says what is known."""
+        return self.gpus == self.claimed
+
+    @property
+    def outdates_record(self) -> bool:
+        """Whether the pod's record names other GPUs than the ledger and the agent agree on."""
+        return self.seen and self.is_settled and self.pod.placed is not None and self.pod.placed != set(self.gpus)
+
+    def claims(self) -> tuple[Claim, ...]:
+        """Return the claims that say so, for the pod in its present version."""
+        return claims_for(self.pod.pod, containers_of(self.gpus))
+
+
+def containers_of(gpus: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return container → GPUs.
+
+    >>> containers_of({"GPU-b": "main", "GPU-a": "main"})
+    {'main': ('GPU-a', 'GPU-b')}
+    """
+    return {name: tuple(sorted(gpu for gpu in gpus if gpus[gpu] == name)) for name in sorted(set(gpus.values()))}
+
+
+def holding(pod: GpuPod, claims: Iterable[Claim], holders: Mapping[str, Holder], *, is_about_it: bool) -> Holding:
+    """Return what a live pod of the node has.
+
+    `holders` is what the agent saw; `is_about_it` says that what it saw under the pod's name cannot be of a namesake before.
+    """
+    claimed = {claim.gpu: claim.container for claim in claims if claim.uid == pod.uid}
+    seen = {gpu: who.container for gpu, who in holders.items() if (who.namespace, who.name) == pod.key}
+    planned = planned_gpus(pod.pod) if pod.placed else {}
+    named = planned.keys() | claimed.keys() | seen.keys()
+    hidden = None if pod.gpus is None else max(0, pod.gpus - len(named))
+    if len(seen) == pod.gpus and (is_about_it or seen == claimed or not planned):
+        return Holding(pod, seen, claimed, seen=is_about_it or not planned, hidden=hidden)
+    if planned:
+        return Holding(pod, planned, claimed, hidden=hidden)
+    return Holding(pod, claimed | seen, claimed, hidden=hidden)
+
+
+@dataclass(slots=True)
+class _Sighting:
+    entry: frozenset[str]
+    looks: int
+    is_new: bool = False
+
+
+class Sightings:
+    """Since when the reports of a node are about a pod: counted from the first version of the pod that was bound there."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, _Sighting] = {}
+
+    def is_about(self, uid: str, entry: frozenset[str], looks: int) -> bool:
+        """Whether a report is of a look at this very pod.
+
+        It is if it says something else of that name than the report that was there when the pod was bound; else after two more
+        looks, because the first of them may have been under way by then.
+
+        Args:
+            uid: The pod, which is bound to the node.
+            entry: The GPUs that the report names for a pod of its name.
+            looks: The agent's count of its looks.
+
+        """
+        first = self._first.get(uid)
+        if first is None or (looks < first.looks and not first.is_new):
+            first = self._first[uid] = _Sighting(entry, looks)
+        first.is_new = first.is_new or entry != first.entry or looks >= first.looks + 2
+        return first.is_new
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        self._first.pop(uid, None)

@@ -1,0 +1,130 @@
+"""What an extender does between calls: take back claims, repair ledgers, listen for agents, and tell of GPUs in conflict.
+
+Nothing here is anybody's condition. What is not done in one round is due again in the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import structlog
+
+from extender.binding.driver import Execute, drive
+from extender.binding.release import Attention, Task, release
+from extender.binding.repair import Repaired, Repairs, repair
+from extender.clock import Clock
+from extender.cluster.holdings import Holding
+from extender.cluster.node_view import NodeView
+from extender.cluster.state import ClusterState
+from extender.kubernetes import events
+from extender.metrics import Metrics
+
+AT_ONCE = 8
+CONFLICT_SECONDS = 2.0
+"""Two watches may disagree for a moment."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """The rounds of one extender."""
+
+    state: ClusterState
+    attention: Attention
+    execute: Execute
+    turn: Callable[[str], asyncio.Lock]
+    """Gives the lock of a node; binds to the node take it, too."""
+    events: events.EventRecorder
+    metrics: Metrics
+    clock: Clock
+    seconds: float
+    """That one piece of work may take."""
+    _repairs: Repairs = field(default_factory=Repairs)
+    _conflicts: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    async def run(self, every_seconds: float) -> NoReturn:
+        """Make one round after the other, until cancelled."""
+        while True:
+            await self.round()
+            await asyncio.sleep(every_seconds)
+
+    async def round(self) -> None:
+        """Do what is due."""
+        now, room = self.clock().monotonic, asyncio.Semaphore(AT_ONCE)
+        self.state.listen(now)
+        self._tell_of_conflicts(now)
+        await asyncio.gather(*(self._release(task, room) for task in self.attention.due(self.state, now)))
+        repairs = self._repairs.due(self.state, now)
+        for batch in (repairs[:1], repairs[1:]):  # whom the first one fences need not be fenced for the others
+            await asyncio.gather(*(self._repair(name, room) for name in batch))
+
+    async def _release(self, task: Task, room: asyncio.Semaphore) -> None:
+        async with room, self.turn(task.node):
+            deadline = self.clock().monotonic + self.seconds
+            try:
+                dropped = await drive(release(self.state, task), self.execute, self.clock, deadline)
+            except Exception:  # one node's trouble must not keep the GPUs of all others
+                log.exception("release failed", node=task.node)
+                return
+        for claim in dropped:
+            log.info("released", node=task.node, gpu=claim.gpu, pod=f"{claim.namespace}/{claim.name}", uid=claim.uid)
+
+    async def _repair(self, name: str, room: asyncio.Semaphore) -> None:
+        async with room, self.turn(name):
+            view = self.state.views.get(name)
+            if view is not None and view.is_broken:
+                self._tell_of_broken(view)
+            deadline = self.clock().monotonic + self.seconds
+            try:
+                done = await drive(repair(self.state, name), self.execute, self.clock, deadline)
+            except Exception:
+                log.exception("repair failed", node=name)
+                return
+        self._tell_of_repair(name, done)
+
+    def _tell_of_broken(self, view: NodeView) -> None:
+        why = view.payloads.defect or view.shape.closed or ""
+        self.events.record(events.ledger_broken(_named_node(view), why))
+        log.warning("ledger is broken", node=view.name, why=why, problem=str(view.payloads.ledger.problem or "missing"))
+
+    def _tell_of_repair(self, name: str, done: Repaired) -> None:
+        view = self.state.views.get(name)
+        if done.rebuilt:
+            self.metrics.repaired("rebuilt")
+            log.warning("rebuilt a ledger", node=name, pods=len(view.holdings) if view else 0)
+            if view is not None:
+                self.events.record(events.ledger_rebuilt(_named_node(view), len(view.holdings)))
+        for held in done.corrected:
+            kind = "adopted" if held.pod.placed is None else "moved" if held.seen else "restored"
+            self.metrics.repaired(kind)
+            pod = "/".join(held.pod.key)
+            log.info("corrected a ledger", node=name, kind=kind, pod=pod, uid=held.pod.uid, gpus=sorted(held.gpus))
+            if kind != "restored" and view is not None:
+                self.events.record(
+                    events.corrected(_named_pod(held), len(held.gpus), view.name, adopted=kind == "adopted")
+                )
+
+    def _tell_of_conflicts(self, now: float) -> None:
+        """Tell the node, and all pods that have one GPU, once that has lasted."""
+        before, self._conflicts = self._conflicts, {}
+        for name in sorted(self.state.quarantined):
+            view = self.state.views[name]
+            for gpu, pods in view.conflicts.items():
+                since = self._conflicts[name, gpu] = before.get((name, gpu), now)
+                if now - since >= CONFLICT_SECONDS:
+                    names = [events.PodName(*pod.key, pod.uid) for pod in pods]
+                    self.events.record(events.conflict(_named_node(view), gpu, names))
+                    for about in names:
+                        self.events.record(events.conflict(about, gpu, names))
+
+
+def _named_node(view: NodeView) -> events.NodeName:
+    return events.NodeName(view.name, view.node.metadata.uid)
+
+
+def _named_pod(held: Holding) -> events.PodName:
+    return events.PodName(*held.pod.key, held.pod.uid)

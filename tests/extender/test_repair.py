@@ -1,0 +1,322 @@
+"""A ledger says what the pods of its node hold: it is rebuilt when lost, and corrected when the agent knows better."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from benchmarks.double.resources import NODES, PODS
+from extender.binding.intents import BindPod, FencePod, SwapLedger, WritePlacement
+from extender.binding.outcome import Bound
+from extender.binding.repair import repair
+from tests.extender.exploration import Choices, explore
+from tests.extender.test_protocol import DELIVERIES, Crash, deliver
+from tests.extender.world import Replica, World, delay_request, drive, lose_request
+from topology import keys
+from topology.catalog import machine
+from topology.records import Holder, Ledger, Observed, decode_ledger, encode_ledger, encode_observed
+
+MACHINE = "t4-4"
+GPUS = tuple(gpu.uuid for gpu in machine(MACHINE, host="n1").gpus)
+
+
+def world_of(*pods: str, gpus: int = 2) -> World:
+    """Return a node of four GPUs on which these pods are bound."""
+    world = World("n1", "n2", machine_name=MACHINE)
+    for name in pods:
+        world.add_pod(name, gpus)
+        assert isinstance(Replica(world).bind(name), Bound)
+    return world
+
+
+def damage(world: World, how: str) -> None:
+    """Do to the ledger what a stranger could do."""
+
+    def edit(text: str) -> str:
+        ledger = decode_ledger(text)
+        return encode_ledger(Ledger(ledger.generation, ledger.claims[1:], ledger.node_uid))
+
+    text = world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.LEDGER]
+    changed = {"wiped": None, "truncated": text[:20], "edited": edit(text)}[how]
+    world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: changed}}})
+
+
+def observe(world: World, **held: tuple[int, ...]) -> None:
+    """Let the node's agent report which pod holds which GPUs (positions), in a look of its own."""
+    gpus = {GPUS[at]: Holder("default", name, "main") for name, positions in held.items() for at in positions}
+    world.looks += 1
+    world.annotate_node("n1", observed=encode_observed(Observed(gpus, generation=world.looks)))
+
+
+def bind_around(world: World, name: str, gpus: int) -> None:
+    """Do what a scheduler without an extender does."""
+    world.add_pod(name, gpus)
+    world.store.bind("default", name, {"metadata": {"name": name}, "target": {"name": "n1"}})
+
+
+def owners(world: World) -> dict[str, set[int]]:
+    """Return pod → positions of its GPUs, as the ledger has it."""
+    names = {item["metadata"]["uid"]: item["metadata"]["name"] for item in world.store.list(PODS).items}
+    found: dict[str, set[int]] = {}
+    for gpu, uid in world.claims().items():
+        found.setdefault(names[uid], set()).add(GPUS.index(gpu))
+    return found
+
+
+def kinds(world: World) -> list[str]:
+    return [type(intent).__name__ for intent in world.intents]
+
+
+class TestRebuild:
+    """C15."""
+
+    @pytest.mark.parametrize("how", ["wiped", "truncated", "edited"])
+    @pytest.mark.parametrize("fresh", [True, False], ids=["an extender that knows nothing", "one that saw it"])
+    def test_a_damaged_ledger_is_rebuilt_from_what_is_bound(self, how: str, *, fresh: bool) -> None:
+        """Nothing is lost, and one write does it."""
+        world = world_of("p", "q")
+        before, witness = world.claims(), Replica(world)
+        with world.unchecked():
+            damage(world, how)
+            replica = Replica(world) if fresh else witness
+            world.intents.clear()
+            replica.reconcile(rounds=3)
+        assert (world.claims(), kinds(world)) == (before, ["SwapLedger"])
+        assert replica.state.views["n1"].shape.closed is None
+
+    def test_generations_go_on(self) -> None:
+        """A ledger that begins anew could be taken for one that has been before."""
+        world = world_of("p", "q")
+        with world.unchecked():
+            damage(world, "wiped")
+            Replica(world).reconcile(rounds=2)
+        text = world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.LEDGER]
+        assert decode_ledger(text).generation > 2
+
+    def test_a_binding_under_way_loses_its_claim_only_after_a_fence(self) -> None:
+        """Nobody remembers the claim; its pod is fenced with all others that wait, and the Binding comes too late."""
+        world = world_of()
+        world.add_pod("p", 4)
+        drive(Replica(world).start_bind("p"), delay_request(world, BindPod))
+        damage(world, "wiped")
+        observe(world)
+        world.add_pod("q", 4)
+        with world.unchecked():
+            world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: "{"}}})
+        replica = Replica(world)
+        replica.reconcile(rounds=2)
+        assert isinstance(replica.bind("q"), Bound)
+        world.deliver_late()
+        assert (world.placed("p"), owners(world)) == (frozenset(), {"q": {0, 1, 2, 3}})
+
+    def test_each_waiting_pod_is_fenced_once_for_all_nodes_that_broke(self) -> None:
+        """What is prepared after the fence rests on ledgers that are whole."""
+        world = world_of("p")
+        world.add_pod("r")
+        assert isinstance(Replica(world).bind("r", "n2"), Bound)
+        world.add_pod("waiting")
+        with world.unchecked():
+            for node in ("n1", "n2"):
+                world.patch(NODES, node, {"metadata": {"annotations": {keys.LEDGER: "{"}}})
+            world.intents.clear()
+            Replica(world).reconcile(rounds=3)
+        assert kinds(world) == ["FencePod", "SwapLedger", "SwapLedger"]
+
+    @pytest.mark.parametrize("how", ["wiped", "truncated", "edited"])
+    def test_any_single_fault_of_a_rebuild(self, how: str) -> None:
+        """Requests and replies get lost, or the process dies; the next one ends the work."""
+
+        def run(choices: Choices) -> None:
+            world = world_of("p")
+            world.add_pod("q")
+            before = world.claims()
+            with world.unchecked():
+                damage(world, how)
+                replica = Replica(world)
+                with suppress(Crash):
+                    drive(
+                        repair(replica.state, "n1"), lambda intent: deliver(world, intent, choices.choose(DELIVERIES))
+                    )
+                world.deliver_late()
+                Replica(world).reconcile(rounds=4)
+            assert world.claims() == before
+            assert isinstance(Replica(world).bind("q"), Bound)
+
+        assert explore(run, faults=1) > 5
+
+
+class TestAdoption:
+    """C18."""
+
+    def test_a_pod_that_bypassed_us_gets_the_claims_that_the_agent_reports(self) -> None:
+        """It was bound by somebody else, and its record is nobody's to write."""
+        world = world_of("p")
+        bind_around(world, "stranger", 1)
+        replica = Replica(world)
+        assert replica.state.views["n1"].shape.hidden == 1
+        observe(world, p=(0, 1), stranger=(3,))
+        world.intents.clear()
+        replica.reconcile(rounds=3, seconds=3.0)
+        assert (owners(world), kinds(world)) == ({"p": {0, 1}, "stranger": {3}}, ["SwapLedger"])
+        assert replica.state.views["n1"].shape.hidden == 0
+
+    def test_adoption_fences_an_unbound_owner_first(self) -> None:
+        """Its Binding may be under way; it finds other GPUs afterwards."""
+        world = world_of()
+        world.add_pod("p", 2)
+        drive(Replica(world).start_bind("p"), delay_request(world, BindPod))
+        (claimed,) = owners(world).values()
+        bind_around(world, "stranger", 1)
+        observe(world, stranger=(min(claimed),))
+        replica = Replica(world)
+        world.intents.clear()
+        replica.reconcile(rounds=3, seconds=3.0)
+        assert kinds(world)[:2] == ["FencePod", "SwapLedger"]
+        world.deliver_late()
+        assert owners(world) == {"stranger": {min(claimed)}}
+        assert isinstance(replica.bind("p"), Bound)
+
+    def test_a_claim_renewed_beside_the_fence_survives(self) -> None:
+        """The ledger is replaced only as it was before."""
+        world = world_of()
+        world.add_pod("p", 2)
+        drive(Replica(world).start_bind("p"), lose_request(world, BindPod))
+        (claimed,) = owners(world).values()
+        bind_around(world, "stranger", 1)
+        observe(world, stranger=(min(claimed),))
+        slow = Replica(world)
+        steps = repair(slow.state, "n1")
+        fence = next(steps)
+        assert isinstance(fence, FencePod)
+        reply = world.execute(fence)
+        assert isinstance(Replica(world).bind("p"), Bound)
+        swap = steps.send(reply)
+        assert isinstance(swap, SwapLedger)
+        with pytest.raises(StopIteration):
+            steps.send(world.execute(swap))
+        assert owners(world)["p"].isdisjoint({min(claimed)})
+
+
+class TestFacts:
+    """N9, N10."""
+
+    def correct(self, world: World, *reports: dict[str, tuple[int, ...]]) -> Replica:
+        """Follow the cluster while the agent reports, one look after the other."""
+        replica = Replica(world)
+        replica.reconcile(rounds=1, seconds=3.0)
+        world.intents.clear()
+        with world.unchecked():
+            for held in reports:
+                observe(world, **held)
+                replica.reconcile(rounds=2, seconds=3.0)
+        return replica
+
+    def test_a_claim_follows_the_gpus_that_the_kubelet_gave(self) -> None:
+        """N9: one write of the ledger, one of the record; what was planned is free again."""
+        world = world_of("p")
+        replica = self.correct(world, {"p": (2, 3)})
+        assert (owners(world), kinds(world)) == ({"p": {2, 3}}, ["SwapLedger", "WritePlacement"])
+        assert world.placed("p") == {GPUS[2], GPUS[3]}
+        assert replica.state.views["n1"].shape.free == 0b0011
+        world.check()
+
+    def test_two_pods_that_were_swapped_change_places_in_one_write(self) -> None:
+        """N10: no state between has a GPU that nobody has, or two."""
+        world = world_of("p", "q")
+        self.correct(world, {"p": (2, 3), "q": (0, 1)})
+        assert owners(world) == {"p": {2, 3}, "q": {0, 1}}
+        assert kinds(world) == ["SwapLedger", "WritePlacement", "WritePlacement"]
+
+    def test_a_bound_owner_is_waited_for(self) -> None:
+        """What it has instead is not known before its own containers have started."""
+        world = world_of("p", "q")
+        replica = self.correct(world, {"p": (2, 3)})
+        assert (owners(world), kinds(world)) == ({"p": {0, 1}, "q": {2, 3}}, [])
+        assert replica.state.views["n1"].shape.free == 0
+        with world.unchecked():
+            observe(world, p=(2, 3), q=(0, 1))
+            replica.reconcile(rounds=2, seconds=3.0)
+        assert owners(world) == {"p": {2, 3}, "q": {0, 1}}
+
+    def test_a_report_that_may_be_about_a_namesake_moves_nothing(self) -> None:
+        """N17: the pod before had these GPUs; two looks later it must be this one."""
+        world = world_of()
+        observe(world, p=(2, 3))
+        world.add_pod("p", 2)
+        world.patch(PODS, "p", {"metadata": {"annotations": {"gputopo.dev/communication": "none"}}})
+        with world.unchecked():
+            replica = Replica(world)
+            assert isinstance(replica.bind("p"), Bound)
+            planned = owners(world)
+            assert planned == {"p": {0, 1}}
+            replica.reconcile(rounds=3, seconds=3.0)
+            assert owners(world) == planned
+            for _ in range(2):
+                observe(world, p=(2, 3))
+                replica.reconcile(rounds=2, seconds=3.0)
+        assert owners(world) == {"p": {2, 3}}
+
+    def test_half_a_report_moves_nothing(self) -> None:
+        """A container has started, the other one has not."""
+        world = world_of("p")
+        self.correct(world, {"p": (2,)})
+        assert (owners(world), kinds(world)) == ({"p": {0, 1}}, [])
+
+    def test_a_report_of_what_was_planned_costs_nothing(self) -> None:
+        """That is how it should be."""
+        world = world_of("p", "q")
+        self.correct(world, {"p": (0, 1), "q": (2, 3)}, {"p": (0, 1)})
+        assert kinds(world) == []
+
+    def test_a_record_is_corrected_after_a_crash_between_the_two_writes(self) -> None:
+        """The ledger says it, the agent says it, the record is all that is left to do."""
+        world = world_of("p")
+        replica = Replica(world)
+        replica.reconcile(rounds=1)
+        with world.unchecked():
+            observe(world, p=(2, 3))
+            replica.catch_up()
+            drive(repair(replica.state, "n1"), lose_request(world, WritePlacement))
+            assert world.placed("p") == {GPUS[0], GPUS[1]}
+            heir = Replica(world)
+            for _ in range(3):
+                observe(world, p=(2, 3))
+                heir.reconcile(rounds=2, seconds=3.0)
+        assert world.placed("p") == {GPUS[2], GPUS[3]}
+
+
+class TestConflict:
+    """C16."""
+
+    def test_a_gpu_with_two_live_pods_is_nobodys_until_one_is_gone(self) -> None:
+        """A forged record; its pod's end lifts the quarantine."""
+        world = world_of("p")
+        record = world.store.get(PODS, "default", "p")["metadata"]["annotations"][keys.PLACEMENT]
+        world.add_pod("forger", 2)
+        binding = {"metadata": {"name": "forger", "annotations": {keys.PLACEMENT: record}}, "target": {"name": "n1"}}
+        with world.unchecked():
+            world.store.bind("default", "forger", binding)
+            replica = Replica(world)
+            replica.reconcile(rounds=3, seconds=3.0)
+            view = replica.state.views["n1"]
+            assert {GPUS.index(gpu) for gpu in view.conflicts} == {0, 1}
+            assert {pod.key[1] for pods in view.conflicts.values() for pod in pods} == {"p", "forger"}
+            assert (view.shape.free, owners(world)) == (0b1100, {"p": {0, 1}})
+            world.set_status("forger", "Failed", "terminated")
+            replica.reconcile(rounds=3, seconds=3.0)
+        assert not replica.state.views["n1"].conflicts
+        world.check()
+
+
+def test_nothing_is_repaired_before_both_watches_had_time_to_agree() -> None:
+    """The pod is heard of before the claims that were written first."""
+    world = world_of()
+    world.add_pod("p", 2)
+    replica = Replica(world)
+    assert isinstance(Replica(world).bind("p"), Bound)
+    replica.catch_up(PODS)
+    assert replica.state.amiss == {"n1"}
+    assert replica.repairs.due(replica.state, 0.0) == []
+    replica.catch_up()
+    assert not replica.state.amiss
