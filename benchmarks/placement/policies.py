@@ -8,16 +8,22 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-from benchmarks.placement.baselines import stock
+from benchmarks.placement.baselines import mapa, stock
+from benchmarks.placement.baselines.amaral import TopoAware
 from benchmarks.placement.baselines.best_fit import BestFit
 from benchmarks.placement.baselines.dot_product import DotProduct
 from benchmarks.placement.baselines.fgd import Fgd
 from benchmarks.placement.baselines.gpu_clustering import GpuClustering
 from benchmarks.placement.baselines.gpu_packing import GpuPacking
+from benchmarks.placement.baselines.gpushare import gpushare
+from benchmarks.placement.baselines.hami import hami_binpack, hami_spread
+from benchmarks.placement.baselines.hived import Hived
+from benchmarks.placement.baselines.koordinator import koordinator
 from benchmarks.placement.baselines.random_node import RandomNode
+from benchmarks.placement.baselines.vgpu_manager import vgpu_manager
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Pod
-from benchmarks.placement.policy import Policy, PolicyFactory
+from benchmarks.placement.policy import NodeThenGpus, Policy, PolicyFactory
 from benchmarks.placement.product import Gputopo
 from benchmarks.placement.scoring import Ties
 from topology.value import Weights
@@ -31,6 +37,18 @@ BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
         "stock-most": stock.stock_most,
         "stock-least-lowest": stock.stock_least_lowest,
         "stock-most-lowest": stock.stock_most_lowest,
+        "hami-binpack": hami_binpack,
+        "hami-spread": hami_spread,
+        "vgpu-manager": vgpu_manager,
+        "koordinator": koordinator,
+        "gpushare": gpushare,
+        "hived": Hived,
+        "mapa-greedy": lambda cluster, random: NodeThenGpus(cluster, random, stock.most_allocated, mapa.greedy),
+        "mapa-preserve": mapa.MapaPreserve,
+        "mapa-baseline": lambda cluster, random: NodeThenGpus(cluster, random, stock.most_allocated, mapa.first_free),
+        "mapa-topo-aware": lambda cluster, random: NodeThenGpus(cluster, random, stock.most_allocated, mapa.topo_aware),
+        "topo-aware": TopoAware,
+        "topo-aware-p": lambda cluster, random: TopoAware(cluster, random, patient=True),
         "random": RandomNode,
         "dot-product": DotProduct,
         "gpu-clustering": GpuClustering,

@@ -60,15 +60,26 @@ NodeScore = Callable[[Node, Pod], float]
 GpuRule = Callable[[NodeTopology, int, int], tuple[int, ...]]
 """(topology, mask of free GPUs, how many) → positions; a function of these three, so that it can be remembered."""
 
+ShareRule = Callable[[Node, Pod], tuple[int, ...]]
+"""The GPUs for a pod that takes part of each."""
+
 
 class NodeThenGpus(PodByPod):
     """The node with the highest score, equal ones by lot as kube-scheduler does it; then GPUs by a rule that sees no more.
 
-    A share goes to the fullest GPU that still has room, the lowest of equals: none of the rules for whole GPUs says more.
+    The rules for whole GPUs say nothing of shares; those go to the fullest GPU with room, or as `share_rule` says.
     """
 
-    def __init__(self, cluster: Cluster, random: Random, score: NodeScore, gpu_rule: GpuRule) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        random: Random,
+        score: NodeScore,
+        gpu_rule: GpuRule,
+        share_rule: ShareRule | None = None,
+    ) -> None:
         super().__init__(cluster)
+        self._share_rule = share_rule or fullest_gpus
         self._random = random
         self._score = score
         self._gpu_rule = cache(gpu_rule)
@@ -83,7 +94,7 @@ class NodeThenGpus(PodByPod):
 
     def _gpus(self, node: Node, pod: Pod) -> tuple[int, ...]:
         if pod.shares:
-            return fullest_gpus(node, pod)
+            return self._share_rule(node, pod)
         return self._gpu_rule(node.server.topology, node.free, pod.gpus) if pod.gpus else ()
 
 
@@ -99,3 +110,9 @@ def fullest_gpus(node: Node, pod: Pod) -> tuple[int, ...]:
     """Return the GPUs with the least left that is still enough, lowest of equals first."""
     enough = [(left, position) for position, left in enumerate(node.gpu_milli) if left >= pod.gpu_milli]
     return tuple(position for _, position in sorted(enough)[: pod.gpus])
+
+
+def emptiest_gpus(node: Node, pod: Pod) -> tuple[int, ...]:
+    """Return the GPUs with the most left, lowest of equals first."""
+    ranked = sorted(range(len(node.gpu_milli)), key=lambda position: -node.gpu_milli[position])
+    return tuple(ranked[: pod.gpus])

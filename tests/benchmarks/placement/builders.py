@@ -12,6 +12,14 @@ def cluster_of(*machines: str, cpu_milli: int = 96_000, memory_mib: int = 1_000_
     return Cluster([Server(name, machine(name), cpu_milli, memory_mib, name) for name in machines])
 
 
-def job(number: int, *gpus: int, arrival_s: float = 0.0, service_s: float = 10.0) -> Job:
-    """Return a job with one pod for each count of GPUs."""
-    return Job(number, arrival_s, service_s, tuple(Pod(count) for count in gpus))
+def job(
+    number: int,
+    *gpus: int,
+    arrival_s: float = 0.0,
+    service_s: float = 10.0,
+    pod: Pod | None = None,
+    minimal_utility: float = 0.0,
+) -> Job:
+    """Return a job with one pod for each count of GPUs, or with this one."""
+    pods = (pod,) if pod else tuple(Pod(count) for count in gpus)
+    return Job(number, arrival_s, service_s, pods, minimal_utility=minimal_utility)

@@ -1,0 +1,107 @@
+"""Amaral's TOPO-AWARE and TOPO-AWARE-P: the machine and GPUs with the highest utility of three costs.
+
+Source: HiEST/gpu-topo-aware (Apache-2.0; SC'17), scheduler and cost functions (behaviour, read and not copied). Costs,
+floored at 0.01: communication = pair distances (1 in a socket, 20 across) above the least possible, over 20 for each GPU;
+interference with jobs in the same socket; fragmentation = mean over the sockets of the GPUs left free. Utility = 1 / Σ
+cost^w over its greatest possible value; w = 1/3 each. The system utility, which chooses, has all three; the job utility
+leaves fragmentation out. TOPO-AWARE places at once, TOPO-AWARE-P only where the job utility is no less than the job's
+minimum.
+
+Known deviations: all machines and combinations are compared, where the source bisects the machines and keeps the better
+half (its result can only be worse); distances come from the machine's own sockets; jobs whose interference nobody has
+profiled have none; jobs may have more than three GPUs; waiting jobs stand in one queue, in order of arrival.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import combinations
+from random import Random
+
+from benchmarks.placement.baselines.pair_scores import socket_groups
+from benchmarks.placement.cluster import Allotment, Cluster, Node
+from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.policy import PodByPod, fullest_gpus
+from topology.model import NodeTopology
+from topology.rings import members_of
+
+FLOOR = 0.01
+NEAR, FAR = 1, 20
+
+
+def utility(*costs: float) -> float:
+    """Return Amaral's utility of costs that weigh alike: 1 where all are at the floor.
+
+    >>> round(utility(0.0, 0.0), 3), round(utility(0.475, 0.0), 3)
+    (1.0, 0.253)
+    """
+    weight = 1.0 / len(costs)
+    terms = [math.pow(max(cost, FLOOR), weight) for cost in costs]
+    return len(costs) * math.pow(FLOOR, weight) / sum(terms)
+
+
+def distance(node: NodeTopology, chosen: tuple[int, ...]) -> int:
+    """Return the sum of the pair distances of a set."""
+    sockets = _socket_of(node)
+    return sum(NEAR if sockets[i] == sockets[j] else FAR for i, j in combinations(chosen, 2))
+
+
+def communication_cost(node: NodeTopology, chosen: tuple[int, ...]) -> float:
+    """Return how far the set is from the nearest possible one of its size, 0 or more."""
+    if len(chosen) < 2:
+        return 0.0
+    return (distance(node, chosen) - _least_distance(node, len(chosen))) / (FAR * len(chosen))
+
+
+def fragmentation_cost(node: NodeTopology, left: int) -> float:
+    """Return the mean over the sockets of the part of their GPUs that is free."""
+    shares = [sum(left >> i & 1 for i in socket) / len(socket) for socket in socket_groups(node)]
+    return sum(shares) / len(shares)
+
+
+@lru_cache(maxsize=1 << 16)
+def best_set(node: NodeTopology, free: int, gpus: int) -> tuple[float, float, tuple[int, ...]]:
+    """Return the system utility, the job utility and the GPUs of the best set, the first of equals in index order."""
+
+    def system(chosen: tuple[int, ...]) -> float:
+        left = free & ~sum(1 << i for i in chosen)
+        return utility(communication_cost(node, chosen), 0.0, fragmentation_cost(node, left))
+
+    chosen = max(combinations(members_of(free), gpus), key=system)
+    return system(chosen), utility(communication_cost(node, chosen), 0.0), chosen
+
+
+class TopoAware(PodByPod):
+    """TOPO-AWARE; with `patient`, TOPO-AWARE-P."""
+
+    def __init__(self, cluster: Cluster, random: Random, *, patient: bool = False) -> None:
+        super().__init__(cluster)
+        self._patient = patient
+
+    def choose(self, pod: Pod, job: Job) -> Allotment | None:
+        """Return the place of one pod; the first machine of equals."""
+        fitting = [node for node in self.cluster.nodes if node.fits(pod)]
+        if not fitting:
+            return None
+        if pod.shares or not pod.gpus:
+            return Allotment(fitting[0].index, fullest_gpus(fitting[0], pod), pod)
+        node = max(fitting, key=lambda node: self._best(node, pod)[0])
+        _, for_job, gpus = self._best(node, pod)
+        if self._patient and for_job < job.minimal_utility:
+            return None
+        return Allotment(node.index, gpus, pod)
+
+    @staticmethod
+    def _best(node: Node, pod: Pod) -> tuple[float, float, tuple[int, ...]]:
+        return best_set(node.server.topology, node.free, pod.gpus)
+
+
+@lru_cache(maxsize=256)
+def _socket_of(node: NodeTopology) -> dict[int, int]:
+    return {i: number for number, socket in enumerate(socket_groups(node)) for i in socket}
+
+
+@lru_cache(maxsize=4096)
+def _least_distance(node: NodeTopology, gpus: int) -> int:
+    return min(distance(node, chosen) for chosen in combinations(range(len(node)), gpus))

@@ -1,0 +1,106 @@
+"""HiveD: buddy cells, gangs placed in one walk over the nodes, GPUs of a node by the lowest common cell.
+
+Source: microsoft/hivedscheduler (MIT), `pkg/algorithm/topology_aware_scheduler.go` (behaviour, read and not copied), with
+one virtual cluster that owns everything, as for a cluster without tenants: nodes with more GPUs in use first, stable; the
+pods of a gang by size, smallest first; one pointer over the nodes that never goes back. In the node the set with the lowest
+common level (GPU, PCIe switch, socket, node), found in index order; it stops at the first set of the smallest level that
+can hold so many. Links are not levels.
+
+Known deviations: machines of different kinds are separate chains, tried in the order of their names; there are no
+priorities, no bad nodes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations
+from random import Random
+
+from benchmarks.placement.baselines.pair_scores import socket_groups, switch_groups
+from benchmarks.placement.cluster import Allotment, Cluster, Node
+from benchmarks.placement.jobs import Job
+from benchmarks.placement.policy import Placed, fullest_gpus
+from topology.model import NodeTopology
+from topology.rings import members_of
+
+
+class Hived:
+    """Intra-virtual-cluster placement with one virtual cluster."""
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        chains: dict[tuple[str, int], list[Node]] = {}
+        for node in cluster.nodes:
+            chains.setdefault((node.server.model, len(node.server.topology)), []).append(node)
+        self._chains = [chains[name] for name in sorted(chains)]
+
+    def place(self, job: Job) -> Placed | None:
+        """Return the gang's place in the first chain that holds it."""
+        for chain in self._chains:
+            placed = self._walk(chain, job)
+            if placed is not None:
+                return placed
+        return None
+
+    def _walk(self, chain: list[Node], job: Job) -> Placed | None:
+        nodes = iter(sorted(chain, key=lambda node: node.free.bit_count() - len(node.gpu_milli)))
+        node = next(nodes, None)
+        picked = _Picked()
+        placed: dict[int, Allotment] = {}
+        for number in sorted(range(len(job.pods)), key=lambda number: job.pods[number].gpus):
+            pod = job.pods[number]
+            while node is not None and not picked.leaves_room(
+                node, pod.gpus, pod.cpu_milli, pod.memory_mib, pod.models
+            ):
+                node, picked = next(nodes, None), _Picked()
+            if node is None:
+                return None
+            if pod.shares:
+                gpus = fullest_gpus(node, pod)
+                if not gpus:
+                    return None
+            else:
+                gpus = lowest_cell(node.server.topology, node.free & ~picked.gpus, pod.gpus)
+            picked = picked.plus(gpus, pod.cpu_milli, pod.memory_mib)
+            placed[number] = Allotment(node.index, gpus, pod)
+        return tuple(placed[number] for number in range(len(job.pods)))
+
+
+class _Picked:
+    """What the gang has taken of the node at the pointer."""
+
+    def __init__(self, gpus: int = 0, cpu_milli: int = 0, memory_mib: int = 0) -> None:
+        self.gpus = gpus
+        self.cpu_milli = cpu_milli
+        self.memory_mib = memory_mib
+
+    def leaves_room(self, node: Node, gpus: int, cpu_milli: int, memory_mib: int, models: tuple[str, ...]) -> bool:
+        return (
+            (node.free & ~self.gpus).bit_count() >= gpus
+            and node.cpu_milli - self.cpu_milli >= cpu_milli
+            and node.memory_mib - self.memory_mib >= memory_mib
+            and (not models or node.server.model in models)
+        )
+
+    def plus(self, gpus: tuple[int, ...], cpu_milli: int, memory_mib: int) -> _Picked:
+        taken = sum(1 << position for position in gpus)
+        return _Picked(self.gpus | taken, self.cpu_milli + cpu_milli, self.memory_mib + memory_mib)
+
+
+@cache
+def lowest_cell(node: NodeTopology, free: int, gpus: int) -> tuple[int, ...]:
+    """Return the free GPUs with the lowest common cell, the first such set in index order."""
+    if not gpus:
+        return ()
+    levels: list[list[tuple[int, ...]]] = [
+        [(i,) for i in range(len(node))],
+        switch_groups(node),
+        socket_groups(node),
+    ]
+
+    def level(chosen: tuple[int, ...]) -> int:
+        return next(
+            (depth for depth, cells in enumerate(levels) if any(set(chosen) <= set(cell) for cell in cells)),
+            len(levels),
+        )
+
+    return min(combinations(members_of(free), gpus), key=level)

@@ -1,0 +1,90 @@
+"""vgpu-manager in link mode: nodes by the best link tier that is installed, GPUs from one group of linked free ones.
+
+Source: coldzerofear/vgpu-manager, filter predicate and allocator (behaviour, read and not copied). Node tier, from what is
+installed and not from what is free: 5 if some NVLink component has as many GPUs as asked for; 4 over PCIe switches, 3
+within a socket, 2 any; then the fuller node, then the name. GPUs: the first tier with a group of free GPUs large enough; of
+its groups the best link sum; in it the set with the highest sum of pair scores, of equals the one that leaves the better
+set behind.
+
+Known deviations: all free GPUs count as equally used, which whole GPUs are; a set across groups is the best by pair scores
+instead of a walk over groups by size; a single GPU is the lowest of the group.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import combinations
+from random import Random
+
+from benchmarks.placement.baselines.pair_scores import groups, pair_scores, total
+from benchmarks.placement.cluster import Cluster, Node
+from benchmarks.placement.jobs import Pod
+from benchmarks.placement.policy import NodeThenGpus
+from topology.links import PciePath
+from topology.model import NodeTopology
+from topology.rings import members_of
+
+TIERS = (5, 4, 3, 2)
+"""NVLink, PCIe switches, socket, any."""
+_FARTHEST = {5: -1, 4: PciePath.PXB, 3: PciePath.NODE, 2: PciePath.SYS}
+
+
+def vgpu_manager(cluster: Cluster, random: Random) -> NodeThenGpus:
+    """Return vgpu-manager, link mode, nodes packed."""
+    return NodeThenGpus(cluster, random, node_score, link_gpus)
+
+
+def node_score(node: Node, pod: Pod) -> float:
+    """Return tier, then fullness after the pod, then the name, in one number."""
+    gpus = len(node.server.topology)
+    fullness = (gpus - node.free.bit_count() + pod.gpus) / gpus
+    return tier(node.server.topology, pod.gpus) * 4 + fullness - node.index * 1e-9
+
+
+def tier(node: NodeTopology, gpus: int) -> int:
+    """Return the nearest tier at which enough GPUs are installed; 1 when there are too few."""
+    everything = (1 << len(node)) - 1
+    return next((tier for tier in TIERS if any(len(found) >= gpus for found in _linked(node, everything, tier))), 1)
+
+
+def link_gpus(node: NodeTopology, free: int, gpus: int) -> tuple[int, ...]:
+    """Return the GPUs that the allocator takes of the free ones."""
+    scores = pair_scores(node)
+    for at in TIERS:
+        found = [group for group in _linked(node, free, at) if len(group) >= gpus]
+        if gpus == 1:
+            with_peer = {i for group in _linked(node, (1 << len(node)) - 1, at) if len(group) > 1 for i in group}
+            found = [kept for group in found if (kept := tuple(i for i in group if i in with_peer))]
+        if found:
+            best = [_best_of(scores, group, gpus) for group in found]
+            return max(best, key=lambda chosen: total(scores, chosen))
+    return _best_of(scores, members_of(free), gpus)
+
+
+@lru_cache(maxsize=1 << 14)
+def _linked(node: NodeTopology, members: int, at: int) -> list[tuple[int, ...]]:
+    """Return the groups that hang together over links of this tier or nearer."""
+    farthest = _FARTHEST[at]
+    return groups(
+        members_of(members),
+        lambda i, j: node.pairs[i, j].nvlinks > 0 or (farthest >= 0 and node.path(i, j) <= farthest),
+    )
+
+
+def _best_of(scores: tuple[tuple[int, ...], ...], group: tuple[int, ...], gpus: int) -> tuple[int, ...]:
+    if gpus == 1:
+        return group[:1]
+    return max(
+        combinations(group, gpus),
+        key=lambda chosen: (total(scores, chosen), _greedy(scores, [i for i in group if i not in chosen], gpus)),
+    )
+
+
+def _greedy(scores: tuple[tuple[int, ...], ...], left: list[int], gpus: int) -> int:
+    """Return the sum of a set that grows by the GPU with the highest scores to those taken."""
+    if len(left) < gpus:
+        return 0
+    taken = left[:1]
+    for _ in range(gpus - 1):
+        taken.append(max((i for i in left if i not in taken), key=lambda i: sum(scores[i][j] for j in taken)))
+    return total(scores, taken)
