@@ -1,0 +1,107 @@
+"""Between calls a served extender puts right what strangers did to ledgers and pods, and says so."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.client import MERGE_PATCH, Json
+from benchmarks.double.resources import EVENTS, NODES
+from benchmarks.fleet import SimulatedNode, gpu_pod
+from tests.extender.polling import until
+from tests.extender.serving import Running, serving
+from topology import keys
+from topology.errors import PayloadError
+from topology.records import (
+    Holder,
+    Observed,
+    PlacementRecord,
+    decode_ledger,
+    encode_observed,
+    encode_placement,
+)
+
+N1 = SimulatedNode("n1", "t4-4", used=(0, 1))
+UUIDS = tuple(gpu.uuid for gpu in N1.topology.gpus)
+
+
+def written_on(extender: Running, node: str = "n1") -> dict[str, str]:
+    found: dict[str, str] = extender.store.get(NODES, "", node)["metadata"]["annotations"]
+    return found
+
+
+def claims(extender: Running, node: str = "n1") -> dict[str, str]:
+    """Return GPU → pod, nothing of a ledger that cannot be read."""
+    try:
+        return {claim.gpu: claim.name for claim in decode_ledger(written_on(extender, node)[keys.LEDGER]).claims}
+    except (KeyError, PayloadError):
+        return {}
+
+
+async def annotate(extender: Running, node: str, key: str, value: str | None) -> None:
+    patch = {"metadata": {"annotations": {key: value}}}
+    (await extender.api.call("PATCH", f"/api/v1/nodes/{node}", patch, content_type=MERGE_PATCH)).ok()
+
+
+async def bind_around(extender: Running, name: str, gpus: int, placed: tuple[str, ...] = ()) -> None:
+    """Bind a pod to n1 as somebody else would, with a record of his own making."""
+    pods = "/api/v1/namespaces/default/pods"
+    (await extender.api.call("POST", pods, gpu_pod(name, gpus))).ok()
+    record = {keys.PLACEMENT: encode_placement(PlacementRecord({"main": placed}))} if placed else {}
+    binding = {"metadata": {"name": name, "annotations": record}, "target": {"name": "n1"}}
+    (await extender.api.call("POST", f"{pods}/{name}/binding", binding)).ok()
+
+
+def told(extender: Running, reason: str) -> list[Json]:
+    """Return what the events of a reason are about."""
+    return [item["involvedObject"] for item in extender.store.list(EVENTS).items if item["reason"] == reason]
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"v":1,"generation":1,"claims":[]}'])
+async def test_a_damaged_ledger_is_rebuilt_and_the_node_is_told(text: str | None, tmp_path: Path) -> None:
+    """C15: two events on the node, one count, and the ledger as it was."""
+    async with serving(tmp_path, N1) as extender:
+        before = claims(extender)
+        await annotate(extender, "n1", keys.LEDGER, text)
+        await until(lambda: claims(extender) == before)
+        await until(lambda: told(extender, "GPULedgerBroken") and told(extender, "GPULedgerRebuilt"))
+        assert {about["kind"] for about in told(extender, "GPULedgerBroken")} == {"Node"}
+        assert 'gputopo_ledger_repairs_total{kind="rebuilt"} 1.0' in (await extender.get("/metrics"))[1]
+
+
+async def test_a_stranger_is_adopted(tmp_path: Path) -> None:
+    """C18: its node counts it at once, and its ledger names it once the agent does."""
+    async with serving(tmp_path, N1) as extender:
+        await bind_around(extender, "stranger", 1)
+        holders = {gpu: Holder("default", "n1-occupant", "main") for gpu in UUIDS[:2]}
+        observed = Observed(holders | {UUIDS[3]: Holder("default", "stranger", "main")})
+        await annotate(extender, "n1", keys.OBSERVED, encode_observed(observed))
+        await until(lambda: claims(extender).get(UUIDS[3]) == "stranger")
+        await until(lambda: told(extender, "GPUPlacementAdopted"))
+
+
+async def test_pods_with_one_gpu_are_told_of_each_other(tmp_path: Path) -> None:
+    """C16: both pods and the node, a gauge, and a state that people can see."""
+    async with serving(tmp_path, N1) as extender:
+        await bind_around(extender, "forger", 2, placed=UUIDS[:2])
+        await until(lambda: len({about["name"] for about in told(extender, "GPUConflict")}) == 3)
+        assert "gputopo_gpus_in_conflict 2.0" in (await extender.get("/metrics"))[1]
+        assert '"conflict"' in (await extender.get("/v1/inspect/nodes/n1"))[1]
+
+
+@pytest.mark.slow
+async def test_a_tenth_of_500_ledgers_is_rebuilt_within_30_seconds(tmp_path: Path) -> None:
+    """C15: none is lost, whatever was done to them."""
+    nodes = [SimulatedNode(f"n{number}", "t4-4", used=(0, number % 4 or 3)) for number in range(500)]
+    damaged = [node.name for node in nodes[::10]]
+    async with serving(tmp_path, *nodes) as extender:
+        before = {node.name: claims(extender, node.name) for node in nodes}
+        began = time.monotonic()
+        for number, name in enumerate(damaged):
+            await annotate(extender, name, keys.LEDGER, (None, "{", '{"v":1,"generation":1,"claims":[]}')[number % 3])
+        await until(lambda: all(claims(extender, name) == before[name] for name in damaged), 30.0)
+        seconds = time.monotonic() - began
+        assert seconds < 30.0, f"50 of 500 ledgers took {seconds:.2f} s"
+        assert {node.name: claims(extender, node.name) for node in nodes} == before
