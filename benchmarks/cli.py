@@ -18,15 +18,18 @@ import typer
 
 from benchmarks.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
+from benchmarks.worth import describe_value, explain_value
 from topology.catalog import MACHINES
 from topology.codec import encode_topology
 from topology.links import Affinity
+from topology.market import finish
 from topology.matrix import print_matrix
 from topology.model import NodeTopology
 from topology.placement import Placement, Rejection, TopologyClass, plan
 from topology.render import render_svg
 from topology.request import Communication, GpuRequest
 from topology.rings import members_of
+from topology.value import Weights
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, help=__doc__, rich_markup_mode=None)
 
@@ -105,7 +108,9 @@ def plan_command(
         communication=Communication.HEAVY if gpus > 1 else Communication.NONE,
     )
     mask = _free_mask(node, free)
-    verdict = plan(TopologyClass(node), mask, request)
+    topology_class = TopologyClass(node)
+    finish(topology_class.appraise(topology_class.weights))
+    verdict = plan(topology_class, mask, request)
     if output is PlanFormat.SVG:
         print(render_svg(node, members_of(mask), verdict.gpus if isinstance(verdict, Placement) else None), end="")
     else:
@@ -128,6 +133,30 @@ def _verdict(node: NodeTopology, verdict: Placement | Rejection) -> tuple[dict[s
     }
     rate = f", {bandwidth.point:.0f} GB/s ({bandwidth.low:.0f} to {bandwidth.high:.0f})" if bandwidth else ""
     return answer, f"GPUs {' '.join(map(str, indexes))}: {verdict.affinity or 'one GPU'}{rate}"
+
+
+@app.command(name="value")
+def value_command(
+    source: Source,
+    free: Annotated[str | None, typer.Option("--free", help="indexes of the free GPUs, 0,1,4-7; default all")] = None,
+    demand: Annotated[
+        str | None, typer.Option("--demand", help="pods to come by size, 1:0.4,2:0.35,4:0.25; default the built-in mix")
+    ] = None,
+    gpu_model: GpuModel = None,
+    output: Annotated[ReportFormat, typer.Option("--output", "-o")] = ReportFormat.TEXT,
+) -> None:
+    """Say what free GPUs are worth to the pods to come, what each size of pod would take of them, and what that costs."""
+    node = _load(source, gpu_model)
+    answer = explain_value(node, _free_mask(node, free), Weights(demand=_demand(demand)) if demand else Weights())
+    _report(output, answer, describe_value(answer))
+
+
+def _demand(text: str) -> tuple[tuple[int, float], ...]:
+    pairs = [re.fullmatch(r"([1-9]\d?):(\d*\.?\d+)", part.strip()) for part in text.split(",")]
+    shares = {int(pair[1]): float(pair[2]) for pair in pairs if pair is not None}
+    if None in pairs or not sum(shares.values()):
+        _fail(f"--demand {text!r}: no list of size:share such as 1:0.4,2:0.35,4:0.25")
+    return tuple((size, share / sum(shares.values())) for size, share in sorted(shares.items()))
 
 
 @app.command(name="list")

@@ -1,0 +1,87 @@
+"""What a free set of GPUs is worth to the pods to come, and why: the answer behind a node's score, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from topology.links import Affinity
+from topology.market import finish
+from topology.model import NodeTopology
+from topology.placement import Placement, TopologyClass
+from topology.request import Communication, GpuRequest
+from topology.value import Weights
+
+
+def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, Any]:
+    """Return the value of the free GPUs (mask over positions), and what each size of pod would take of them and cost.
+
+    `loss` is in the unit of the values. `sets_left` is how many sets of that size the rest still has, one after the other.
+    """
+    topology_class = TopologyClass(node)
+    finish(topology_class.appraise(weights))
+    return {
+        "free": _indexes(node, free),
+        "value": round(topology_class.value(free), 3),
+        "value_of_all": round(topology_class.value((1 << len(node)) - 1), 3),
+        "computed": topology_class.table is not None,
+        "pods": [*_pods(topology_class, free, weights)],
+    }
+
+
+def _pods(topology_class: TopologyClass, free: int, weights: Weights) -> Iterator[dict[str, Any]]:
+    node = topology_class.node
+    for size, share in weights.demand:
+        verdict = topology_class.plan(free, _request(size))
+        if not isinstance(verdict, Placement):
+            yield {"gpus": size, "share": share, "takes": None, "reason": verdict.message}
+            continue
+        left = free & ~_mask(verdict)
+        yield {
+            "gpus": size,
+            "share": share,
+            "takes": [node.gpus[position].index for position in verdict.gpus],
+            "bandwidth_gb_per_s": verdict.bandwidth and verdict.bandwidth.point,
+            "loss": round(topology_class.value(free) - topology_class.value(left), 3),
+            "score": round(verdict.score, 3),
+            "sets_left": _sets_left(topology_class, left, size),
+        }
+
+
+def describe_value(answer: dict[str, Any]) -> str:
+    """Return the same as a table."""
+    how = "computed" if answer["computed"] else "by formula: too many different free sets"
+    free = " ".join(map(str, answer["free"])) or "none"
+    lines = [f"free GPUs {free}: worth {answer['value']:g} of {answer['value_of_all']:g} ({how})", ""]
+    lines.append(f"{'pod':>4} {'of all':>7}  {'takes':<24}{'GB/s':>8}{'loss':>9}{'score':>9}  left")
+    for pod in answer["pods"]:
+        head = f"{pod['gpus']:>4} {pod['share']:>7.0%}  "
+        if pod["takes"] is None:
+            lines.append(f"{head}{pod['reason']}")
+            continue
+        takes = " ".join(map(str, pod["takes"]))
+        rate = f"{pod['bandwidth_gb_per_s']:.0f}" if pod["bandwidth_gb_per_s"] else "-"
+        lines.append(f"{head}{takes:<24}{rate:>8}{pod['loss']:>9.2f}{pod['score']:>9.2f}  {pod['sets_left']}")
+    return "\n".join(lines)
+
+
+def _request(size: int) -> GpuRequest:
+    if size == 1:
+        return GpuRequest(1, communication=Communication.NONE)
+    return GpuRequest(size, preferred=Affinity.NVLINK)
+
+
+def _sets_left(topology_class: TopologyClass, free: int, size: int) -> int:
+    count = 0
+    while isinstance(verdict := topology_class.plan(free, _request(size)), Placement):
+        free &= ~_mask(verdict)
+        count += 1
+    return count
+
+
+def _mask(placement: Placement) -> int:
+    return sum(1 << position for position in placement.gpus)
+
+
+def _indexes(node: NodeTopology, mask: int) -> list[int]:
+    return [gpu.index for position, gpu in enumerate(node.gpus) if mask >> position & 1]
