@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.client import ApiClient, Json
+import aiohttp
+
+from benchmarks.client import ApiClient, Json, RequestRefused
 from benchmarks.double.resources import NODES, PODS
 from benchmarks.double.server import ApiServer, Faults, write_kubeconfig
 from benchmarks.double.store import Change, Store
@@ -17,6 +19,8 @@ from tests.cluster.installation import USERS
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 
+UNAVAILABLE = (aiohttp.ClientError, RequestRefused, TimeoutError)
+"""How a server that is away makes itself felt."""
 ALL_NODES, ALL_PODS = "/api/v1/nodes", "/api/v1/pods"
 
 
@@ -97,14 +101,37 @@ class Kube:
     async def _follow(self, path: str) -> None:
         """Record a collection from when it was empty, over restarts of the server."""
         version = str((await self._api.call("GET", path)).ok()["metadata"]["resourceVersion"])
+        known: dict[str, Json] = {}
         while True:
             try:
                 async for kind, item in self._api.watch(path, resourceVersion=version):
-                    assert kind != "ERROR", item
+                    if kind == "ERROR":  # a server that was started anew knows no past
+                        version = await self._relist(path, known)
+                        break
                     version = item["metadata"]["resourceVersion"]
-                    self.events.append({"type": kind, "object": item})
-            except OSError:  # aiohttp's connection errors are such, too
-                await asyncio.sleep(0.2)
+                    self._take(kind, item, known)
+            except UNAVAILABLE:
+                await asyncio.sleep(0.1)
+
+    async def _relist(self, path: str, known: dict[str, Json]) -> str:
+        """Record what is there now, and what has gone, as the changes that nobody told us."""
+        found = (await self._api.call("GET", path)).ok()
+        version = str(found["metadata"]["resourceVersion"])
+        kind = found["kind"].removesuffix("List")
+        there = {item["metadata"]["uid"]: {**item, "kind": kind} for item in found["items"]}
+        for uid, item in list(known.items()):
+            if uid not in there:
+                metadata = item["metadata"] | {"resourceVersion": version}
+                self._take("DELETED", {**item, "metadata": metadata}, known)
+        for item in there.values():
+            self._take("MODIFIED", item, known)
+        return version
+
+    def _take(self, kind: str, item: Json, known: dict[str, Json]) -> None:
+        self.events.append({"type": kind, "object": item})
+        known[item["metadata"]["uid"]] = item
+        if kind == "DELETED":
+            del known[item["metadata"]["uid"]]
 
 
 def names(objects: Sequence[Json]) -> list[str]:

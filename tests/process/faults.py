@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from random import Random
 
 import msgspec
 
@@ -45,6 +46,24 @@ def refused(status: int, *, retry_after_seconds: int | None = None) -> Fault:
 
     async def fault(_: Call, __: Forward) -> Reply:
         return Reply(status, headers, content)
+
+    return fault
+
+
+def sometimes(chance: Random, ratio: float, *faults: Fault) -> Fault:
+    """Meet one of `faults` in so many of all cases, and pass in the others."""
+
+    async def fault(call: Call, forward: Forward) -> Reply | None:
+        return await (chance.choice(faults)(call, forward) if chance.random() < ratio else forward())
+
+    return fault
+
+
+def answered(reply: Reply) -> Fault:
+    """Be answered as somebody was before; nothing happens."""
+
+    async def fault(_: Call, __: Forward) -> Reply:
+        return reply
 
     return fault
 

@@ -149,6 +149,11 @@ class Proxy:
         """Return what the server said to the calls of a kind that reached it."""
         return [status for call, status in self.answered if call.kind is kind]
 
+    async def fetch(self, path: str) -> Reply:
+        """Ask the server for a page ourselves, to have something to answer with later."""
+        async with self._session.get(self._cluster["server"] + path) as answer:
+            return Reply(answer.status, {"Content-Type": "application/json"}, await answer.read())
+
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         body, now = await request.read(), asyncio.get_running_loop().time()
         call = Call(request.method, request.path, dict(request.query), dict(request.headers), body, now)

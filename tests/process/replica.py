@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import yaml
 
 from benchmarks.client import Json
 from tests.cluster.component import StartFailed
@@ -34,7 +35,8 @@ class Replica:
     def __init__(self, name: str, proxy: Proxy, folder: Path, settings: Mapping[str, Any]) -> None:
         self.name = name
         self.proxy = proxy
-        self.process = ExtenderProcess(name, proxy.write_kubeconfig(folder / f"{name}.kubeconfig"), folder, settings)
+        self._kubeconfig = folder / f"{name}.kubeconfig"
+        self.process = ExtenderProcess(name, proxy.write_kubeconfig(self._kubeconfig), folder, settings)
         self.in_service = False
         """Whether a Service would send calls here: from readiness until somebody ends it."""
         self.starts: list[float] = []
@@ -121,6 +123,10 @@ class Replica:
             return None
         return str(answer["Error"]) if status == 200 else f"HTTP {status}: {answer}"
 
+    async def binds(self, pod: Json, node: str) -> bool:
+        """Whether it says that the pod is bound now."""
+        return await self.bind(pod, node) == ""
+
     async def fits(self, pod: Json, node: str) -> bool:
         """Whether filter lets the pod go to the node."""
         status, answer = await self.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": [node]})
@@ -140,6 +146,16 @@ class Replica:
                 return (await self.look("/livez"))[0] == 200
         except TimeoutError:
             return False
+
+    async def says(self, path: str, words: str) -> bool:
+        """Whether a page has these words."""
+        return words in (await self.look(path))[1]
+
+    def write_token(self, token: str) -> None:
+        """Give it another token to show, as a rotation would."""
+        config = yaml.safe_load(self._kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": token}
+        self._kubeconfig.write_text(yaml.safe_dump(config))
 
     async def gauge(self, name: str) -> float:
         """Return one figure of /metrics; -1 when there is none."""

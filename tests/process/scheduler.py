@@ -16,7 +16,7 @@ import aiohttp
 
 from benchmarks.client import Json
 from tests.cluster.installation import SCHEDULER_NAME
-from tests.process.backends import Backend, names
+from tests.process.backends import UNAVAILABLE, Backend, names
 from tests.process.replica import Replica
 
 BINDS_AT_ONCE = 16
@@ -58,7 +58,10 @@ class Scheduler:
         clock = asyncio.get_running_loop().time
         async with asyncio.TaskGroup() as binds:
             while True:
-                nodes, pods = await self._backend.objects()
+                try:
+                    nodes, pods = await self._backend.objects()
+                except UNAVAILABLE:
+                    nodes, pods = [], []
                 for pod in filter(_waits, pods):
                     uid = pod["metadata"]["uid"]
                     if uid in self._under_way or clock() < self._not_before.get(uid, 0):

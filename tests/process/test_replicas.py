@@ -15,6 +15,7 @@ from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually, until
 from tests.process import faults
 from tests.process.calls import Call, Kind
+from tests.process.load import churn
 from tests.process.replica import Replica
 from tests.process.tiers import everywhere, real
 from tests.process.world import World, finished_at_once, pods
@@ -141,7 +142,7 @@ async def test_c4_random_kills_lose_nothing(
     kills = rounds(24, 1002)
     await world.join(*fleet({SMALL: 400, "hgx-h100": 60, "dgx-1v": 40}))
     replicas, scheduler = await world.start(3), world.schedule()
-    feeding = asyncio.create_task(feed(world))
+    feeding = asyncio.create_task(churn(world, 150))
     await asyncio.gather(*(kill_again_and_again(replica, kills // 3, seed) for seed, replica in enumerate(replicas)))
     feeding.cancel()
     seconds = await world.settle(WITHIN_SECONDS)
@@ -150,21 +151,6 @@ async def test_c4_random_kills_lose_nothing(
         f"C4: {kills} kills of 3 replicas at 500 nodes, {len(scheduler.bound)} binds meanwhile; ready again after "
         f"{median(starts):.1f} s (median), {max(starts):.1f} s (longest); at rest {seconds:.1f} s after the last one"
     )
-
-
-async def feed(world: World) -> None:
-    """Keep some hundred pods waiting, running and ending, and clean up what has ended."""
-    chance, number = Random(1), 0
-    while True:
-        _, there = await world.backend.objects()
-        ended = [pod for pod in there if pod["status"].get("phase") in ("Succeeded", "Failed")]
-        for pod in ended:
-            await world.delete(pod["metadata"]["name"])
-        for _ in range(max(0, 150 - len(there) + len(ended))):
-            pod = wants(f"p-{number}", chance.choice((1, 1, 1, 2, 4)))
-            await world.submit(finished_at_once(pod) if chance.random() < 0.8 else pod)
-            number += 1
-        await asyncio.sleep(0.1)
 
 
 async def kill_again_and_again(replica: Replica, times: int, seed: int) -> None:

@@ -7,8 +7,8 @@ their nodes once more, and then the laws must hold.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -22,8 +22,8 @@ from benchmarks.kubelets import Kubelets
 from benchmarks.pod_life import EXIT_CODE
 from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually
-from tests.process import laws
-from tests.process.backends import Backend
+from tests.process import faults, laws
+from tests.process.backends import Backend, Kube
 from tests.process.replica import Replica
 from tests.process.scheduler import Scheduler
 from topology import keys
@@ -127,7 +127,7 @@ class World:
     async def is_running(self, name: str) -> bool:
         """Whether a pod is there and its containers run."""
         answer = await self.api.call("GET", f"{PODS}/{name}")
-        return answer.code == 200 and answer.body["status"].get("phase") == "Running"
+        return answer.code == 200 and bool(answer.body["status"].get("phase") == "Running")
 
     async def are_running(self, number: int) -> bool:
         """Whether so many pods run."""
@@ -180,6 +180,23 @@ class World:
             status = decode_status((await self.annotations(name))[keys.STATUS])
             text = encode_status(replace(status, generation=status.generation + 1))
             await self.annotate_node(name, {keys.STATUS: text})
+
+    @asynccontextmanager
+    async def outage(self) -> AsyncIterator[None]:
+        """Take the API server away for the length of a block: the double's from the replicas, the real one from everybody."""
+        if isinstance(self.backend, Kube):
+            apiserver = self.backend.plane.apiserver
+            await asyncio.to_thread(apiserver.kill)
+            yield
+            apiserver.start()
+            await asyncio.to_thread(apiserver.wait_ready)
+            return
+        with ExitStack() as rules:
+            for replica in self.replicas:
+                rules.enter_context(replica.proxy.meet(lambda _: True, faults.lost))
+                for stream in tuple(replica.proxy.streams):
+                    stream.cut()
+            yield
 
     async def settle(self, within_seconds: float = SETTLED_WITHIN_SECONDS) -> float:
         """End all faults, wait until the laws hold, and return how long that took."""
