@@ -116,6 +116,7 @@ class Registration:
             log.warning("cannot register with the kubelet", reason=reason)
         finally:
             await server.stop(grace=None)
+            del server  # gRPC's destructor needs the running loop, which a traceback may outlive
             socket.unlink(missing_ok=True)
 
     async def _register(self, name: str) -> None:

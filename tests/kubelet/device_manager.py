@@ -47,6 +47,8 @@ class DeviceManager:
         self._allocated: set[str] = set()
         self._reusable: dict[str, set[str]] = {}
         self.sources_ready = False
+        self.obeys = True
+        """Whether it takes what the plugin prefers; not what a kubelet does, but what it may do."""
         self._load()
 
     def listed(self, devices: dict[str, bool]) -> None:
@@ -121,7 +123,8 @@ class DeviceManager:
     async def _preferred(self, available: set[str], must: set[str], size: int) -> set[str]:
         if not self.endpoint or not self.endpoint.options.get_preferred_allocation_available:
             return set()
-        return set(await self.endpoint.preferred(self._shuffled(available), self._shuffled(must), size))
+        preferred = set(await self.endpoint.preferred(self._shuffled(available), self._shuffled(must), size))
+        return preferred if self.obeys else set()
 
     async def _allocate(self, pod: Pod, container: Container, chosen: set[str]) -> None:
         try:

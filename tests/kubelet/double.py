@@ -7,7 +7,8 @@ the same scenarios run against the real kubelet in `tests/cluster`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,7 +36,8 @@ _LOCAL = [("grpc.use_local_subchannel_pool", 1)]
 class PluginEndpoint:
     """One registered plugin, as the kubelet calls it."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, answered: Callable[[str, float], None]) -> None:
+        self._answered = answered
         self.channel = grpc.aio.insecure_channel(f"unix:{socket}", _LOCAL)
         self._stub = DevicePluginStub(self.channel)
         self.options = plugin.DevicePluginOptions()
@@ -53,15 +55,25 @@ class PluginEndpoint:
             available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
         )
         request = plugin.PreferredAllocationRequest(container_requests=[asked])
-        return list((await _asked(self._stub.GetPreferredAllocation(request))).container_responses[0].deviceIDs)
+        answer: plugin.PreferredAllocationResponse = await self._asked(self._stub.GetPreferredAllocation, request)
+        return list(answer.container_responses[0].deviceIDs)
 
     async def allocate(self, devices: list[str]) -> plugin.ContainerAllocateResponse:
         request = plugin.AllocateRequest(container_requests=[plugin.ContainerAllocateRequest(devices_ids=devices)])
-        answer: plugin.AllocateResponse = await _asked(self._stub.Allocate(request))
+        answer: plugin.AllocateResponse = await self._asked(self._stub.Allocate, request)
         return answer.container_responses[0]
 
     async def pre_start(self, devices: list[str]) -> None:
-        await _asked(self._stub.PreStartContainer(plugin.PreStartContainerRequest(devices_ids=devices), timeout=30))
+        await self._asked(self._stub.PreStartContainer, plugin.PreStartContainerRequest(devices_ids=devices))
+
+    async def _asked(self, call: Any, request: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return await call(request)
+        except grpc.aio.AioRpcError as error:
+            raise AdmissionFailed(error.details() or error.code().name) from error
+        finally:
+            self._answered(call._method.decode().rpartition("/")[2], time.monotonic() - began)
 
 
 class KubeletDouble:
@@ -77,6 +89,9 @@ class KubeletDouble:
         self._managed: list[Pod] = []
         self.hang_lists = False
         self.lists = 0
+        self.calls: list[tuple[str, float]] = []
+        """Each question to the plugin, and how many seconds its answer took."""
+        self.registrations = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._endpoint: PluginEndpoint | None = None
         self._queue = asyncio.Lock()
@@ -123,6 +138,7 @@ class KubeletDouble:
             await self._endpoint.channel.close()
             self._endpoint = None
         await asyncio.gather(self._registration.stop(None), self._resources.stop(None))
+        del self._registration, self._resources  # gRPC's destructor needs the running loop
 
     async def run(self, *pods: Pod) -> None:
         """Have pods appear together, and wait until each is admitted or not."""
@@ -152,7 +168,8 @@ class KubeletDouble:
 
     async def register(self, request: plugin.RegisterRequest) -> None:
         """Dial the plugin, and listen to it."""
-        endpoint = PluginEndpoint(self.plugins / request.endpoint)
+        self.registrations += 1
+        endpoint = PluginEndpoint(self.plugins / request.endpoint, lambda *call: self.calls.append(call))
         await endpoint.connect()
         self._endpoint = self.devices.endpoint = endpoint
         self._spawn(self._listen(endpoint))
@@ -259,10 +276,3 @@ class _PodResources(PodResourcesListerServicer):
 
 def _devices(gpu: str) -> resources.ContainerDevices:
     return resources.ContainerDevices(resource_name=RESOURCE, device_ids=[gpu])
-
-
-async def _asked(call: Any) -> Any:
-    try:
-        return await call
-    except grpc.aio.AioRpcError as error:
-        raise AdmissionFailed(error.details() or error.code().name) from error

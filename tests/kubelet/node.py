@@ -25,7 +25,9 @@ from topology.records import Claim, Ledger, encode_ledger
 class AgentOnNode:
     """Use as an async context: everything is up and ready inside, and gone after."""
 
-    def __init__(self, folder: Path, model: str = "dgx-1v", seed: int = 0, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, model: str = "dgx-1v", seed: int = 0, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.topology = machine(model)
         self.gpus = [gpu.uuid for gpu in self.topology.gpus]
         self.kubelet = KubeletDouble(folder, seed)
@@ -43,7 +45,7 @@ class AgentOnNode:
             "enforce.state": str(folder / "state"),
             "enforce.cdiFolder": str(folder / "cdi"),
         }
-        self.settings = load(None, {}, flags | settings)
+        self.settings = load(None, {}, flags | dict(settings or {}))
         self.changes = 0
         self._agent: asyncio.Task[None] | None = None
         self.watch: KubeletWatch
@@ -51,7 +53,11 @@ class AgentOnNode:
     async def __aenter__(self) -> AgentOnNode:
         await self.kubelet.start()
         await self.start_agent()
-        await self.ready()
+        try:
+            await self.ready()
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -119,3 +125,10 @@ class AgentOnNode:
 
     def _changed(self) -> None:
         self.changes += 1
+
+
+def write_cdi(folder: Path, gpus: Sequence[str]) -> None:
+    """Write a CDI spec that names these GPUs, as NVIDIA's toolkit does."""
+    folder.mkdir(exist_ok=True)
+    devices = "\n".join(f"- name: {gpu}" for gpu in gpus)
+    (folder / "nvidia.yaml").write_text(f"kind: nvidia.com/gpu\ndevices:\n{devices}\n")
