@@ -202,6 +202,30 @@ def latency(
 
 
 @app.command()
+def bandwidth(
+    measured: Annotated[Path | None, typer.Option("--measured", help="CSV table of published bandwidths")] = None,
+    topologies: Annotated[
+        list[Path] | None, typer.Option("--topologies", help="folder with the topologies that the table names")
+    ] = None,
+    more_topologies: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="further folders")] = None,
+    output: Annotated[ReportFormat, typer.Option("--output", "-o")] = ReportFormat.JSON,
+) -> None:
+    """Compare predicted bandwidth with published measurements, those it was fitted on and those that check it apart."""
+    from benchmarks.bandwidth import as_text, compare, summarise
+    from benchmarks.measurements import UnreadableMeasurements, default_table, read_measurements
+
+    table = measured or default_table()
+    beside = (table.parent / "machines", table.parent / "topologies", table.parent.parent / "topologies")
+    folders = (*(topologies or ()), *(more_topologies or ()), *beside)
+    try:
+        rows = compare(read_measurements(table), folders, table)
+    except (UnreadableMeasurements, UnreadableSource) as unreadable:
+        _fail(str(unreadable))
+    summary = summarise(rows)
+    _report(output, {"rows": [row.row() for row in rows], "summary": summary}, as_text(rows, summary))
+
+
+@app.command()
 def placement(
     scenario: Annotated[str | None, typer.Option("--scenario", help="which experiment")] = None,
     trace: Annotated[

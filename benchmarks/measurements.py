@@ -11,6 +11,7 @@ measurements are never called fitted.
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +22,7 @@ from topology.collectives import Collective
 
 PEAK_MESSAGE_BYTES = 8 * 2**30
 """What a row without a message size is taken to be: the peak of a sweep to the usual end."""
-AVERAGE_WORDS = ("avg", "average")
+AVERAGE_WORDS = ("avg over", "average over", "avg bus bandwidth")
 """Words of a row's note that make its figure the mean over a sweep."""
 
 
@@ -96,6 +97,12 @@ class Measurement:
     def is_average(self) -> bool:
         """Whether the figure is the mean over a sweep of sizes, as nccl-tests prints it last."""
         return self.message_bytes is None and any(word in self.note.lower() for word in AVERAGE_WORDS)
+
+
+def default_table() -> Path:
+    """Return where the published table lies: below `GPUTOPO_SHARED`, else in `shared` beside the checkout."""
+    beside = Path(__file__).resolve().parent.parent.parent / "shared"
+    return Path(os.environ.get("GPUTOPO_SHARED", beside)) / "bandwidth" / "measured.csv"
 
 
 def read_measurements(path: Path) -> list[Measurement]:

@@ -1,10 +1,12 @@
-"""Facts about GPU models: what a product name says of its links when nothing better was measured.
+"""Facts about GPU and CPU models: what a product name says of its links when nothing better was measured.
 
-Sources: NVIDIA's data sheets (links, PCIe generation, peer access); NCCL 2.30 `graph/topo.h` for the usable rate per NVLink.
+Sources: NVIDIA's data sheets (links, PCIe generation, peer access); NCCL 2.30 `graph/topo.h` for the usable rate per NVLink and
+between CPU sockets.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -28,6 +30,8 @@ class Architecture:
     pcie_width: int = 16
     peer_access: bool = True
     """Whether the stock driver lets two of them read each other over PCIe."""
+    bridge_gb_per_s: float | None = None
+    """Usable rate of one NVLink where cards of this name were measured to fall short of their generation's."""
 
     @property
     def nvlink_gb_per_s(self) -> float:
@@ -66,6 +70,8 @@ _ADA_NO_PEER = Architecture((8, 9), 0, 4, peer_access=False)
 _HOPPER = Architecture((9, 0), 18, 5)
 _HOPPER_H800 = Architecture((9, 0), 8, 5)
 _HOPPER_BRIDGE = Architecture((9, 0), 12, 5)
+# 115 to 116 GB/s over 12 links (NVIDIA/nccl issue 1161, one machine, cause not known); H100 NVL has no report and keeps the rule.
+_H100_PCIE = Architecture((9, 0), 12, 5, bridge_gb_per_s=9.95)
 _BLACKWELL = Architecture((10, 0), 18, 5)
 _BLACKWELL_PRO = Architecture((12, 0), 0, 5)
 _BLACKWELL_GEFORCE = Architecture((12, 0), 0, 5, peer_access=False)
@@ -83,7 +89,7 @@ _BY_NAME: tuple[tuple[str, Architecture], ...] = (
     ("*h800 pcie*", _HOPPER_H800),
     ("*h800*", _HOPPER_H800),
     ("*h100 nvl*", _HOPPER_BRIDGE),
-    ("*h100 pcie*", _HOPPER_BRIDGE),
+    ("*h100 pcie*", _H100_PCIE),
     ("*h100*", _HOPPER),
     ("*h20*", _HOPPER),
     ("*a100*", _AMPERE),
@@ -138,3 +144,22 @@ def architecture_of(model: str) -> Architecture | None:
     """
     name = model.lower()
     return next((found for pattern, found in _BY_NAME if fnmatchcase(name, pattern)), None)
+
+
+INTEL_SOCKET_GB_PER_S = ((0xCF, 40.0), (0x8F, 22.0), (0x55, 10.0), (0, 6.0))
+"""Family 6 model from which on → rate: Emerald Rapids, Sapphire Rapids, Skylake, Broadwell and before."""
+SOCKET_GB_PER_S = {"amd": 16.0, "power9": 32.0, "arm": 6.0, "zhaoxin": 6.0}
+SOCKET_GB_PER_S_BY_PCIE = {1: 6.0, 2: 6.0, 3: 10.0, 4: 16.0, 5: 22.0, 6: 40.0}
+"""Where the CPU is not known: that of the servers which brought the PCIe generation (Skylake, EPYC Rome, Sapphire Rapids, …)."""
+
+
+def cpu_socket_gb_per_s(vendor: str | None, model: str | None, pcie_generation: int) -> float:
+    """Return NCCL's rate between two sockets, one direction; `model` is `family/model`.
+
+    >>> cpu_socket_gb_per_s("intel", "6/143", 5), cpu_socket_gb_per_s("intel", "6/79", 3), cpu_socket_gb_per_s(None, None, 4)
+    (22.0, 6.0, 16.0)
+    """
+    known = re.fullmatch(r"6/(\d{1,4})", model or "", re.ASCII)
+    if vendor == "intel" and known:
+        return next(rate for first, rate in INTEL_SOCKET_GB_PER_S if int(known[1]) >= first)
+    return SOCKET_GB_PER_S.get(vendor or "", SOCKET_GB_PER_S_BY_PCIE[min(max(pcie_generation, 1), 6)])

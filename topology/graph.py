@@ -1,32 +1,30 @@
 """The node as a networkx graph: what is wired to what, and what each wire carries.
 
 Vertices have a `kind` (`gpu`, `nvswitch`, `pcie-switch`, `host-bridge`, `numa-node`, `system`, `nic`); GPUs also `index` and
-`model`. Edges have a `kind` (`nvlink`, `pcie`, `smp`), a `count` (links side by side) and `gb_per_s`, the usable rate of one
-direction in decimal GB/s by NCCL's constants. PCIe edges and the vertices above the GPUs form a tree, rebuilt from the pairwise
-paths; where a matrix contradicts itself the nearer relation is believed. Predictions (`topology.bandwidth`) are made on this
-graph and nothing else.
+`model`. Edges have a `kind` (`nvlink`, `pcie`, `cpu-nvlink` from a POWER9 processor to its GPU, `smp` between NUMA nodes), a
+`count` (links side by side) and `gb_per_s`, the usable rate of one direction in decimal GB/s by NCCL's constants. All edges but
+`nvlink` form a tree above the GPUs, rebuilt from the pairwise paths; where a matrix contradicts itself the nearer relation is
+believed. Predictions (`topology.bandwidth`) are made on this graph; `topology.calibration` has what real machines make of the
+constants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 import networkx as nx
 
-from topology.architectures import architecture_of, nvlink_gb_per_s
+from topology.architectures import architecture_of, cpu_socket_gb_per_s, nvlink_gb_per_s
 from topology.links import PciePath
 from topology.model import Gpu, NodeTopology
 
 PCIE_GB_PER_S = {1: 3.0, 2: 6.0, 3: 12.0, 4: 24.0, 5: 48.0, 6: 96.0}
 """x16, one direction, by generation (NCCL: width times lane speed over 80)."""
-SOCKET_GB_PER_S = {"intel": 10.0, "amd": 16.0, "power9": 32.0, "arm": 6.0}
-"""Between CPU sockets (NCCL's SMP constants; Skylake for Intel)."""
-DEFAULT_SOCKET_GB_PER_S = 10.0
-INTEL_GPU_TRAFFIC_COST = 1.2
-"""NCCL: traffic between GPUs through an Intel CPU costs 6/5."""
-HOST_STAGED_RATIO = 0.75
-"""What is left of a PCIe link when a copy goes through the root complex, in and out again."""
+POWER9_CPU_NVLINKS = 3
+"""At most from one GPU to its processor (IBM AC922: three with two GPUs to a socket, two with three)."""
 
 # From the GPUs up: the vertices below which all pairs are at most this far apart.
 _LEVELS = (
@@ -60,29 +58,70 @@ def gpu_vertex(gpu: Gpu) -> str:
     return f"gpu{gpu.index}"
 
 
-def pcie_route_gb_per_s(graph: nx.Graph[str], source: str, target: str) -> float:
-    """Return the narrowest wire between two GPUs on the PCIe tree."""
-    tree = nx.subgraph_view(graph, filter_edge=lambda a, b: graph.edges[a, b]["kind"] != "nvlink")
-    route = nx.shortest_path(tree, source, target)
-    return min(float(graph.edges[hop]["gb_per_s"]) for hop in pairwise(route))
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way between two GPUs that uses no NVLink between GPUs."""
+
+    host_gb_per_s: float
+    """The narrowest of its PCIe wires (or NVLinks to a POWER9 processor)."""
+    socket_gb_per_s: float
+    """The wire between NUMA nodes; infinite where none is crossed."""
+
+
+class Routes:
+    """Ways over the tree of one graph."""
+
+    def __init__(self, graph: nx.Graph[str]) -> None:
+        self._graph = graph
+        tree = nx.subgraph_view(graph, filter_edge=lambda a, b: graph.edges[a, b]["kind"] != "nvlink")
+        self._down: dict[str, list[str]] = nx.single_source_shortest_path(tree, "system") if "system" in graph else {}
+
+    def between(self, one: str, other: str) -> Route:
+        """Return the way between two GPU vertices; they part at the lowest vertex that both have above them."""
+        downs = self._down[one], self._down[other]
+        shared = sum(1 for a, b in zip(*downs, strict=False) if a == b)
+        host = socket = inf
+        for down in downs:
+            for hop in pairwise(down[shared - 1 :]):
+                wire = self._graph.edges[hop]
+                if wire["kind"] == "smp":
+                    socket = min(socket, float(wire["gb_per_s"]))
+                else:
+                    host = min(host, float(wire["gb_per_s"]))
+        return Route(host, socket)
+
+    def uplink(self, vertex: str) -> tuple[str, float] | None:
+        """Return the topmost PCIe switch above a GPU and the rate of the wire that leads on from it; `None` without switch."""
+        for above, below in pairwise(self._down[vertex]):
+            if self._graph.nodes[below]["kind"] == "pcie-switch":
+                return below, float(self._graph.edges[above, below]["gb_per_s"])
+        return None
 
 
 def pcie_gb_per_s(gpu: Gpu) -> float:
     """Return the GPU's own PCIe rate; an unknown generation is read from the model, else 3; an unknown width is 16."""
     architecture = architecture_of(gpu.model)
-    generation = gpu.pcie_generation or (architecture.pcie_generation if architecture else 3)
     width = gpu.pcie_width or (architecture.pcie_width if architecture else 16)
-    return PCIE_GB_PER_S[min(max(generation, 1), 6)] * width / 16
+    return PCIE_GB_PER_S[_pcie_generation(gpu)] * width / 16
 
 
-def staged_gb_per_s(node: NodeTopology, gpu: Gpu) -> float:
-    """Return what the GPU's PCIe link gives to a copy that goes through the host."""
-    cost = INTEL_GPU_TRAFFIC_COST if node.cpu_vendor == "intel" else 1.0
-    return pcie_gb_per_s(gpu) * HOST_STAGED_RATIO / cost
+def _pcie_generation(gpu: Gpu) -> int:
+    architecture = architecture_of(gpu.model)
+    generation = gpu.pcie_generation or (architecture.pcie_generation if architecture else 3)
+    return min(max(generation, 1), 6)
+
+
+def socket_gb_per_s(node: NodeTopology) -> float:
+    """Return NCCL's rate between two of the node's NUMA nodes, by the CPU or by what its GPUs' PCIe generation suggests."""
+    generation = max((_pcie_generation(gpu) for gpu in node.gpus), default=3)
+    return cpu_socket_gb_per_s(node.cpu_vendor, node.cpu_model, generation)
 
 
 def link_gb_per_s(gpu: Gpu) -> float:
     """Return the usable rate of one of the GPU's NVLinks, one direction."""
+    architecture = architecture_of(gpu.model)
+    if architecture is not None and architecture.bridge_gb_per_s is not None:
+        return architecture.bridge_gb_per_s
     return nvlink_gb_per_s(compute_capability(gpu))
 
 
@@ -118,20 +157,29 @@ def _add_pcie_tree(graph: nx.Graph[str], node: NodeTopology) -> None:
             names[kind] = names.get(kind, 0) + 1
             graph.add_node(vertex, kind=kind)
             for head in sorted(heads):
-                members = [node.gpus[i] for i in cluster if below[i] == head]
-                _wire(graph, head, vertex, "smp" if kind == "system" else "pcie", 1, _uplink(node, members, level))
+                members = [i for i in cluster if below[i] == head]
+                _wire(graph, head, vertex, *_upward(node, members, level))
             for i in cluster:
                 below[i] = vertex
 
 
-def _uplink(node: NodeTopology, members: list[Gpu], level: PciePath) -> float:
-    """Return the rate of the wire from these GPUs up to the vertex that joins them with others at `level`."""
-    if level <= PciePath.PXB:
-        return max(map(pcie_gb_per_s, members))
-    staged = max(staged_gb_per_s(node, gpu) for gpu in members)
+def _upward(node: NodeTopology, members: list[int], level: PciePath) -> tuple[str, int, float]:
+    """Return kind, count and rate of the wire from these GPUs up to the vertex that joins them with others at `level`."""
     if level is PciePath.SYS:
-        return min(staged, SOCKET_GB_PER_S.get(node.cpu_vendor or "", DEFAULT_SOCKET_GB_PER_S))
-    return staged
+        return "smp", 1, socket_gb_per_s(node)
+    cpu_links = _cpu_nvlinks(node, members[0])
+    if cpu_links and level > PciePath.PXB:
+        return "cpu-nvlink", cpu_links, link_gb_per_s(node.gpus[members[0]])
+    return "pcie", 1, max(pcie_gb_per_s(node.gpus[i]) for i in members)
+
+
+def _cpu_nvlinks(node: NodeTopology, position: int) -> int:
+    """Return how many NVLinks a GPU has to its POWER9 processor: what its peers leave of its own, at most three."""
+    known = architecture_of(node.gpus[position].model)
+    if node.cpu_vendor != "power9" or known is None or known.compute_capability != (7, 0):
+        return 0
+    to_peers = sum(link.nvlinks for pair, link in node.pairs.items() if position in pair)
+    return min(max(known.max_nvlinks - to_peers, 0), POWER9_CPU_NVLINKS)
 
 
 def _clusters(node: NodeTopology, level: PciePath) -> list[list[int]]:

@@ -31,6 +31,24 @@ def members_of(mask: int) -> tuple[int, ...]:
     return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
 
 
+def components(joined: Neighbours, members: int) -> int:
+    """Return into how many parts the members fall that are not joined, directly or through others.
+
+    >>> components([0b010, 0b101, 0b010, 0b000], 0b1111), components([0b010, 0b101, 0b010], 0b101)
+    (2, 2)
+    """
+    found = 0
+    while members:
+        found += 1
+        part = frontier = members & -members
+        while frontier:
+            near = joined[frontier.bit_length() - 1] & members & ~part
+            frontier = frontier ^ 1 << frontier.bit_length() - 1 | near
+            part |= near
+        members &= ~part
+    return found
+
+
 def ring_channels(links: Counts, members: int, max_steps: int = MAX_STEPS) -> int:
     """Return how many one-link-wide channels the rings over all members can carry at once, each GPU sending on every one.
 

@@ -41,7 +41,7 @@ def test_wires_carry_what_nccl_counts_for_them() -> None:
     gpus = tuple(Gpu(i, f"u{i}", "NVIDIA A100-SXM4-80GB", numa_node=i) for i in range(2))
     graph = NodeTopology(gpus, (Link(0, 1, nvlinks=4, path=PciePath.SYS),), cpu_vendor="amd").graph()
     assert graph.edges["gpu0", "gpu1"]["gb_per_s"] == 80.0
-    assert graph.edges["gpu0", "host-bridge0"]["gb_per_s"] == 18.0
+    assert graph.edges["gpu0", "host-bridge0"]["gb_per_s"] == 24.0
     assert graph.edges["numa-node0", "system"] == {"kind": "smp", "count": 1, "gb_per_s": 16.0}
 
 
