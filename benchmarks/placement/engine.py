@@ -110,7 +110,7 @@ class _Run:
         still: list[Job] = []
         in_vain: set[object] = set()
         for position, job in enumerate(self._waiting):
-            asks = (job.pods, job.communication, job.comm_share, job.minimal_utility)
+            asks = (job.pods, job.communication, job.minimal_utility)
             started = None if asks in in_vain else self._try(job, now)
             if started is not None:
                 yield from self._start(started)

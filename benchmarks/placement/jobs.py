@@ -40,8 +40,8 @@ class Job:
     """What it trains; decides how much of its time is communication."""
     communication: Communication = Communication.HEAVY
     """What its owner says of it to the scheduler."""
-    comm_share: float = 0.0
-    """Part of its time on the best GPUs that is communication."""
+    traffic_gb_per_s: float = 0.0
+    """What it sends for each second of computing; see `benchmarks.placement.speed`."""
     tenant: str = ""
     minimal_utility: float = 0.0
     """Amaral's lower bound on the utility of a placement, 0..1."""

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from benchmarks.placement.rows import Row
 from benchmarks.placement.scenarios.inflation import Inflation
 from benchmarks.placement.scenarios.link_graph import LinkGraph
+from benchmarks.placement.scenarios.one_server import OneServer
 from benchmarks.placement.traces.files import trace_folder
 from benchmarks.placement.traces.openb import OpenbTrace
 
@@ -35,6 +36,7 @@ class Scenario(Protocol):
 SCENARIOS: Final[Mapping[str, Callable[[Path | None], Scenario]]] = MappingProxyType(
     {
         "link-graph": lambda _: LinkGraph(),
+        "one-server": lambda _: OneServer(),
         "inflation": lambda folder: Inflation(OpenbTrace(trace_folder(folder, "openb"))),
     },
 )

@@ -24,6 +24,21 @@ def rows(workload: str, policy: str, seed: int, values: Mapping[str, float]) -> 
     return [Row(workload, policy, seed, metric, None, value) for metric, value in values.items()]
 
 
+def quantile(values: Iterable[float], part: float) -> float:
+    """Return the value that this part of all is at most, between two values in proportion; NaN of nothing.
+
+    >>> quantile([1.0, 2.0, 4.0], 0.5), quantile([1.0, 2.0], 0.75)
+    (2.0, 1.75)
+    """
+    found = sorted(values)
+    if not found:
+        return float("nan")
+    place = part * (len(found) - 1)
+    low = int(place)
+    high = min(low + 1, len(found) - 1)
+    return found[low] + (place - low) * (found[high] - found[low])
+
+
 def mean(values: Iterable[float]) -> float:
     """Return the mean, NaN of nothing."""
     found = list(values)

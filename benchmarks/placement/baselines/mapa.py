@@ -78,6 +78,10 @@ class Links:
         double, single = sum(count > 1 for count in counts), counts.count(1)
         return effective_gb_per_s(double, single, len(counts) - double - single)
 
+    def best_predicted(self, gpus: Order) -> float:
+        """Return the highest prediction of any ring over the GPUs."""
+        return max(self.predicted((gpus[0], *rest)) for rest in permutations(gpus[1:]))
+
     def preserved(self, left: Order) -> float:
         """Return the NVLink weight among the GPUs left free."""
         return sum(self.weight[i][j] for i, j in combinations(left, 2) if self.links[i][j])

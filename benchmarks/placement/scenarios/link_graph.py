@@ -46,7 +46,10 @@ class LinkGraph:
     @property
     def policies(self) -> tuple[str, ...]:
         """Those that choose nodes."""
-        return ("stock-least-lowest", "stock-least", "stock-most-lowest", "stock-most", "gputopo")
+        return (
+            "stock-least-lowest", "stock-least", "stock-most-lowest", "stock-most", "hami-binpack", "vgpu-manager",
+            "koordinator", "hived", "gpushare", "mapa-greedy", "mapa-preserve", "topo-aware", "topo-aware-p", "gputopo",
+        )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:
         """Run one cell of the experiment."""
