@@ -1,16 +1,32 @@
 """The agent's pod on a node, as the DaemonSet's controller and the scheduler leave it: what a token of the agent is bound to."""
 
+from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
+from tests.manifests.objects import named
 from tests.manifests.rendered import NAMESPACE
 
 AGENT = "gputopo-agent"
 """The name of nearly everything that the chart makes for the agent."""
 
 
-def create_agent_pod(plane: ControlPlane, node: str) -> str:
-    """Create the pod on a node where gputopo is installed, and return its name."""
-    template = plane.admin.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{AGENT}")["spec"]["template"]
+def create_agent_pod(plane: ControlPlane, node: str, port: int | None = None) -> str:
+    """Create the pod on a node where gputopo is installed, and return its name.
+
+    Its container does nothing: the agent is a process beside it. A kubelet finds the pod ready when that process is, if told the
+    port on which it answers probes.
+    """
+    template = named("DaemonSet", AGENT)["spec"]["template"]
+    container: Json = {"name": "agent", "image": "gputopo.test/inside:1", "imagePullPolicy": "IfNotPresent"}
+    if port is not None:
+        probe = {"httpGet": {"host": "127.0.0.1", "port": port, "path": "/readyz"}, "periodSeconds": 1}
+        container = {**container, "readinessProbe": probe}
+    spec = {
+        "nodeName": node,
+        "serviceAccountName": template["spec"]["serviceAccountName"],
+        "containers": [container],
+        "terminationGracePeriodSeconds": 0,
+    }
     name = f"agent-on-{node}"
-    pod = {"metadata": {**template["metadata"], "name": name}, "spec": {**template["spec"], "nodeName": node}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": name}, "spec": spec}
     plane.admin.post(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
     return name

@@ -7,6 +7,7 @@ import pytest
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.go_build import BinariesUnavailable, GoBuild
+from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import USERS, Installation
 from tests.cluster.nodes import programs
 from tests.cluster.nodes.namespaces import why_not
@@ -16,6 +17,7 @@ from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 from tests.nvml.library import FakeNvml, has_compiler
 
+PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
 NAMES = [f"n{number}" for number in range(24)]
 
 
@@ -49,7 +51,23 @@ def parts(binaries: Path, built: Callable[[GoBuild], Path], tmp_path_factory: py
 def node_plane(binaries: Path) -> Iterator[Installation]:
     """Start one control plane with gputopo for all tests that have real nodes."""
     with ControlPlane(binaries, users={**USERS, **users(NAMES)}, flags=FLAGS) as running:
-        yield Installation(running)
+        installed = Installation(running)
+        # The pods that stand for the agents are probed at an address of the host's, as those on the host's network are.
+        running.admin.patch(f"/api/v1/namespaces/{NAMESPACE}", {"metadata": {"labels": PRIVILEGED}})
+        yield installed
+
+
+@pytest.fixture
+def node_cluster(node_plane: Installation) -> Iterator[GpuCluster]:
+    """Lend the control plane of `nodes` with extender and scheduler at work; take it before `nodes`."""
+    lent = GpuCluster(node_plane.plane, node_plane.extender())
+    try:
+        lent.extender.run()
+        node_plane.start_scheduler(lent.extender)
+        yield lent
+    finally:
+        node_plane.plane.stop_schedulers()
+        lent.extender.stop()
 
 
 @pytest.fixture

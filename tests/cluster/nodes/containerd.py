@@ -80,9 +80,10 @@ class Containerd(ContainerRuntime):
                 runc=tools / "unconfined",
             )
         )
-        command = [programs / "containerd", "--config", configuration]
         environment = {"PATH": f"{runc.parent}:{os.environ['PATH']}", "RUNC": str(runc)}
-        self._process = NodeProcess("containerd", inside, state, command, environment)
+        self._process = NodeProcess(
+            "containerd", inside, state, [programs / "containerd", "--config", configuration], environment
+        )
 
     def start(self) -> None:
         """Start it, and return when it serves and has the images."""

@@ -18,8 +18,7 @@ def write_archive(file: Path, name: str, program: Path, entrypoint: str) -> None
     with tarfile.open(fileobj=layer, mode="w") as archive:
         info = tarfile.TarInfo(entrypoint.removeprefix("/"))
         info.size, info.mode = program.stat().st_size, 0o755
-        with program.open("rb") as content:
-            archive.addfile(info, content)
+        archive.addfile(info, io.BytesIO(program.read_bytes()))
     config = {
         "architecture": "amd64",
         "os": "linux",

@@ -140,9 +140,13 @@ class GpuNode:
         """Start a program on the node; it finds the node's GPUs."""
         variables = {**self.machine.environment, **environment}
         process = NodeProcess(name, self.inside, self.state, list(command), variables, ready_url)
-        self._processes.append(process)
+        self.adopt(process)
         process.start()
         return process
+
+    def adopt(self, process: NodeProcess) -> None:
+        """Count a process among the node's components."""
+        self._processes.append(process)
 
     def object(self) -> Json:
         """Return the Node as the API has it."""

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.cluster.api import Json
+from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.nodes.images import IMAGE
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.objects import GPU, PODS
+from tests.cluster.polling import TimedOut, eventually
 
 
 def container(name: str, gpus: int, **fields: Any) -> Json:
@@ -51,3 +53,18 @@ def refusal(node: GpuNode, name: str) -> str:
     """Return the reason and message of a pod that the kubelet has refused; empty while it has not."""
     found = status(node, name)
     return f"{found.get('reason')}: {found.get('message')}" if found["phase"] == "Failed" else ""
+
+
+def wait_running(cluster: GpuCluster, *names: str, within_seconds: float = 60.0) -> None:
+    """Return when all these pods run; else fail with what the scheduler says of the first that does not."""
+    waiting = [*names]
+
+    def all_run() -> bool:
+        waiting[:] = [name for name in waiting if not cluster.is_running(name)]
+        return not waiting
+
+    try:
+        eventually(all_run, within_seconds)
+    except TimedOut:
+        first = cluster.pod(waiting[0])
+        raise AssertionError(f"{waiting} do not run: {cluster.why_pending(waiting[0])} {first['status']}") from None

@@ -30,7 +30,8 @@ def preferred(tools: Path, socket: Path, questions: Iterable[Question]) -> list[
         json.dumps({"available": [*each.available], "must_include": [*each.must_include], "size": each.size})
         for each in questions
     ]
-    command = [tools / "ask", "prefer", socket]
-    answered = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
+    answered = subprocess.run(
+        [tools / "ask", "prefer", socket], input="\n".join(lines), capture_output=True, text=True, check=True
+    )
     found = map(json.loads, answered.stdout.splitlines())
     return [Preferred(tuple(each["ids"]), each.get("error")) for each in found]

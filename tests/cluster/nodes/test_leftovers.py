@@ -30,7 +30,7 @@ with ControlPlane(kubernetes, users=users(["n0"]), flags=FLAGS) as plane:
 
 def test_sigkill_leaves_nothing_behind(parts: Parts, tmp_path: Path) -> None:
     """The kernel ends the node with the process that held it."""
-    command = [sys.executable, "-c", RUN, parts.kubernetes, parts.tools, tmp_path]
+    command = [sys.executable, "-c", RUN, str(parts.kubernetes), str(parts.tools), str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         state = run.stdout.readline().strip()

@@ -53,7 +53,8 @@ def test_feature_discovery_labels_the_machine(nodes: Nodes, nvidia_programs: Pat
     file = node.state / "labels"
     flags = ["--use-node-feature-api=false", "--oneshot", f"--output-file={file}"]
     node.run("gpu-feature-discovery", nvidia_programs / "gpu-feature-discovery", *flags)
-    labels = dict(line.split("=", 1) for line in eventually(lambda: file.exists() and file.read_text().split()))
+    eventually(lambda: file.exists() and "gfd.timestamp" in file.read_text())
+    labels = dict(line.split("=", 1) for line in file.read_text().split())
     assert labels["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"
     assert labels["nvidia.com/gpu.count"] == "8"
     assert labels["nvidia.com/cuda.driver-version.full"] == "535.129.03"

@@ -1,0 +1,105 @@
+"""What strangers do to ledgers and pods is put right on the real API server, with the rights and under the policies of the chart."""
+
+import time
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from benchmarks.fleet import SimulatedNode
+from tests.cluster.gpu_cluster import GpuCluster, uuids, wants
+from tests.cluster.objects import NODES
+from tests.cluster.polling import eventually
+from tests.cluster.test_around_us import bind_around_us
+from topology import keys
+from topology.errors import PayloadError
+from topology.records import Holder, Observed, decode_ledger, encode_observed
+
+NODE = SimulatedNode("v100", "dgx-1v")
+
+
+def annotate(cluster: GpuCluster, key: str, value: str | None) -> None:
+    """Write as a cluster administrator, whom the policies let through."""
+    cluster.api.patch(f"{NODES}/{NODE.name}", {"metadata": {"annotations": {key: value}}})
+
+
+def owners(cluster: GpuCluster) -> dict[str, str]:
+    """Return GPU → pod as the ledger says, nothing of one that cannot be read."""
+    annotations: dict[str, Any] = cluster.api.get(f"{NODES}/{NODE.name}")["metadata"]["annotations"]
+    try:
+        return {claim.gpu: claim.name for claim in decode_ledger(annotations[keys.LEDGER]).claims}
+    except (KeyError, PayloadError):
+        return {}
+
+
+def report(cluster: GpuCluster, generation: int, **held: set[str]) -> None:
+    """Let the node's agent say which pod holds which GPUs."""
+    holders = {gpu: Holder("default", name, "main") for name, gpus in held.items() for gpu in gpus}
+    annotate(cluster, keys.OBSERVED, encode_observed(Observed(holders, generation)))
+
+
+def told(cluster: GpuCluster, reason: str) -> list[str]:
+    """Return the names that events of a reason are about."""
+    events = cluster.api.list("/api/v1/namespaces/default/events", fieldSelector=f"reason={reason}")
+    return [event["involvedObject"]["name"] for event in events]
+
+
+def placed(cluster: GpuCluster, *names: str, gpus: int = 2) -> dict[str, set[str]]:
+    """Let these pods be placed on the node, and return which GPUs each has got."""
+    cluster.submit(*(wants(name, gpus) for name in names))
+    eventually(lambda: all(cluster.node_of(name) for name in names))
+    return {name: set(cluster.placement(name).containers["main"]) for name in names}
+
+
+@pytest.mark.parametrize("text", [None, '{"v":1,"gener', '{"v":1,"generation":1,"claims":[]}'])
+def test_a_damaged_ledger_is_rebuilt(text: str | None, gpu_cluster: GpuCluster, figure: Callable[[str], None]) -> None:
+    """C15: wiped, truncated or edited, it is as it was, and the node's events say that it was not for a while."""
+    gpu_cluster.join(NODE)
+    placed(gpu_cluster, "p", "q")
+    before, began = owners(gpu_cluster), time.monotonic()
+    annotate(gpu_cluster, keys.LEDGER, text)
+    eventually(lambda: owners(gpu_cluster) == before)
+    figure(
+        f"a ledger that was {'wiped' if text is None else 'damaged'} was back after {time.monotonic() - began:.2f} s"
+    )
+    eventually(lambda: NODE.name in told(gpu_cluster, "GPULedgerRebuilt"))
+    assert NODE.name in told(gpu_cluster, "GPULedgerBroken")
+
+
+def test_a_stranger_is_adopted_and_the_node_stays_open(gpu_cluster: GpuCluster, figure: Callable[[str], None]) -> None:
+    """C18: the node counts it at once, and the ledger names it within ten seconds of the agent's report."""
+    gpu_cluster.join(NODE)
+    bind_around_us(gpu_cluster, "stranger", 4)
+    ours = placed(gpu_cluster, "ours", gpus=2)["ours"]
+    report(
+        gpu_cluster, 2, stranger=uuids(NODE, range(8)) - ours - set(sorted(uuids(NODE, range(8)) - ours)[:2]), ours=ours
+    )
+    began = time.monotonic()
+    eventually(lambda: list(owners(gpu_cluster).values()).count("stranger") == 4, timeout_seconds=10)
+    figure(f"a pod that was bound around us was in the ledger after {time.monotonic() - began:.2f} s")
+    assert eventually(lambda: told(gpu_cluster, "GPUPlacementAdopted")) == ["stranger"]
+
+
+def test_pods_whose_gpus_were_swapped_change_places(gpu_cluster: GpuCluster) -> None:
+    """N9, N10: ledger and records follow the kubelet, as far as the policies let anybody write them."""
+    gpu_cluster.join(NODE)
+    before = placed(gpu_cluster, "p", "q")
+    report(gpu_cluster, 2, p=before["q"], q=before["p"])
+    swapped = {gpu: name for name, other in (("p", "q"), ("q", "p")) for gpu in before[other]}
+    eventually(lambda: owners(gpu_cluster) == swapped)
+    eventually(lambda: set(gpu_cluster.placement("p").containers["main"]) == before["q"])
+    eventually(lambda: set(gpu_cluster.placement("q").containers["main"]) == before["p"])
+
+
+def test_the_api_server_honours_the_preconditions_of_a_binding(gpu_cluster: GpuCluster) -> None:
+    """Tried as a dry run with the rights of the chart, on a pod that asks for GPUs."""
+    gpu_cluster.join(NODE)
+    placed(gpu_cluster, "p")
+
+    def metrics() -> str:
+        with urllib.request.urlopen(f"{gpu_cluster.extender.url}/metrics", timeout=5) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    eventually(lambda: "gputopo_preconditions_honoured 1.0" in metrics())
