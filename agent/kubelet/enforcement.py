@@ -49,6 +49,7 @@ class Enforcement:
         self._cdi = cdi
         self._lock = NodeLock(settings.enforce.state)
         self._read_node = read_node
+        self._registration: Registration | None = None
         self.session = ""
         """Of the registration that stands; empty without one."""
         self.scorer: Scorer | None = None
@@ -58,6 +59,11 @@ class Enforcement:
     def locked(self) -> bool:
         """Whether we are the node's only agent."""
         return self._lock.held
+
+    def register_again(self) -> None:
+        """Take the resource back from whoever has it now."""
+        if self._registration:
+            self._registration.again()
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -78,14 +84,14 @@ class Enforcement:
         )
         await ledger.read(enforce.deadline)  # so that there is one to fall back on
         await self._devices.after(0)  # a kubelet that hears of no device would take the resource away
-        registration = Registration(
+        self._registration = Registration(
             self._settings.kubelet.device_plugins,
             self._settings.resource,
             lambda: DevicePluginService(self._devices, admission, self._injection),
             self._session_changed,
             self._metrics.registered,
         )
-        await registration.run()
+        await self._registration.run()
 
     def _injection(self) -> Injection:
         enforce = self._settings.enforce

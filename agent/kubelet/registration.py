@@ -3,7 +3,8 @@
 Each attempt serves anew on a socket of a new name and registers that: the kubelet deletes all sockets in its folder when it
 starts, and a name that was used before may be unlinked by the server that had it. A kubelet is known by its socket's inode *and*
 change time, because inodes are used again. The end of our own stream means that the kubelet has let go of us, for whatever
-reason: it never says so, and it never comes back by itself.
+reason: it never says so, and it never comes back by itself. Nor does it say when somebody else has registered after us; that
+shows only in the devices that it would give away, and whoever looks at those says `again`.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class Registration:
         self._service = service
         self._changed = changed
         self._counted = counted
+        self._current: DevicePluginService | None = None
         self._attempts = 0
         self._failures = 0
 
@@ -85,6 +87,11 @@ class Registration:
                 await self._session(kubelet)
             finally:
                 self._changed("")
+
+    def again(self) -> None:
+        """Register anew, though nothing has ended."""
+        if self._current:
+            self._current.ended.set()
 
     async def _listening_kubelet(self) -> SocketIdentity:
         """Wait for a kubelet that answers; one that does has deleted the sockets of before."""
@@ -105,7 +112,7 @@ class Registration:
         try:
             await self._register(socket.name)
             await asyncio.wait_for(service.listed.wait(), _LIST_SECONDS)
-            self._failures = 0
+            self._failures, self._current = 0, service
             self._counted("ok")
             log.info("registered with the kubelet", resource=self._resource, socket=socket.name)
             self._changed(f"{kubelet.inode:x}-{kubelet.changed_ns:x}-{self._attempts}")
@@ -115,6 +122,7 @@ class Registration:
             self._counted("failed")
             log.warning("cannot register with the kubelet", reason=reason)
         finally:
+            self._current = None
             await server.stop(grace=None)
             del server  # gRPC's destructor needs the running loop, which a traceback may outlive
             socket.unlink(missing_ok=True)
@@ -138,7 +146,7 @@ class Registration:
                 await asyncio.wait_for(service.ended.wait(), _POLL_SECONDS)
             except TimeoutError:
                 continue
-            return "the kubelet ended our stream"
+            return "the kubelet has let go of us"
         return "the kubelet's socket is another one" if SocketIdentity.of(socket) else "our socket was removed"
 
 

@@ -27,6 +27,8 @@ LOOK_SECONDS = 2.0
 """How long a look that nobody waits for may take."""
 _ROUTINE = 10
 """Every so many looks the surroundings are looked at too, though all seems well."""
+_PATIENCE = 2
+"""Looks at which the kubelet may offer other devices than we told; it takes a moment."""
 
 
 class KubeletWatch:
@@ -53,6 +55,7 @@ class KubeletWatch:
             else None
         )
         self._rounds = 0
+        self._estranged = 0
         self.sight = Sight(self._status(looks=False), None)
         """What was seen last."""
 
@@ -75,7 +78,7 @@ class KubeletWatch:
     async def look(self) -> Sight:
         """Look now."""
         before, session = self.sight, self.sight.plugin.session
-        pods = await self._pods()
+        pods, self._allocatable = await self._pods(), await self._offered()
         routine = self._rounds % _ROUTINE == 0 or not before.plugin.ready
         self._rounds += 1
         if routine or (self._enforcement and self._enforcement.session != session):
@@ -92,7 +95,17 @@ class KubeletWatch:
             if after != before:
                 self._tell(before.plugin, after.plugin)
                 self._changed()
+            self._win_back(after.plugin)
             await asyncio.sleep(self._settings.kubelet.interval)
+
+    def _win_back(self, plugin: DevicePluginStatus) -> None:
+        """Register again when the kubelet has not had our devices for some looks, unless another plugin is alive."""
+        astray = bool(plugin.session) and self._allocatable not in (None, self._devices.healthy)
+        self._estranged = self._estranged + 1 if astray and not self._setting.rival else 0
+        if self._enforcement and self._estranged > _PATIENCE:
+            self._estranged = 0
+            log.warning("the kubelet does not offer our devices, registering again")
+            self._enforcement.register_again()
 
     async def _pods(self) -> tuple[ListedPod, ...] | None:
         try:
@@ -100,13 +113,15 @@ class KubeletWatch:
         except KubeletUnavailable:
             return None
 
+    async def _offered(self) -> frozenset[str] | None:
+        try:
+            return await self._resources.allocatable(LOOK_SECONDS)
+        except KubeletUnavailable:
+            return None
+
     async def _look_around(self) -> None:
         kubelet, enforce, resource = self._settings.kubelet, self._settings.enforce, self._settings.resource
         self._setting = await look_around(kubelet, enforce, resource, self._known)
-        try:
-            self._allocatable = await self._resources.allocatable(LOOK_SECONDS)
-        except KubeletUnavailable:
-            self._allocatable = None
 
     def _status(self, *, looks: bool) -> DevicePluginStatus:
         progress = Progress(looks, self._allocatable, self._devices.healthy, self._known)

@@ -88,6 +88,8 @@ class KubeletDouble:
         """Those that the API server would list for this node."""
         self._managed: list[Pod] = []
         self.hang_lists = False
+        self.refuse_lists = 0
+        """So many calls of List are one too many in their second."""
         self.lists = 0
         self.calls: list[tuple[str, float]] = []
         """Each question to the plugin, and how many seconds its answer took."""
@@ -250,6 +252,9 @@ class _PodResources(PodResourcesListerServicer):
 
     async def List(self, request: Any, context: Any) -> resources.ListPodResourcesResponse:
         self._kubelet.lists += 1
+        if self._kubelet.refuse_lists:
+            self._kubelet.refuse_lists -= 1
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         while self._kubelet.hang_lists:  # noqa: ASYNC110 - for as long as the test wants
             await asyncio.sleep(0.01)
         self._kubelet.devices.free_the_dead()

@@ -6,7 +6,9 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from threading import Event
 
 from agent.config import load
@@ -19,6 +21,7 @@ from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Phase, Pod
 from topology import keys
 from topology.catalog import machine
+from topology.model import NodeTopology
 from topology.records import Claim, Ledger, encode_ledger
 
 
@@ -84,6 +87,13 @@ class AgentOnNode:
         """Have the agent find the node's GPUs, all healthy but these."""
         devices = (Device(gpu, index not in sick) for index, gpu in enumerate(self.gpus))
         self.watch.take(devices, Scorer(self.topology))
+
+    def renumber(self, seed: int) -> None:
+        """Have the GPUs come back under other indexes."""
+        order = Random(seed).sample(range(len(self.gpus)), len(self.gpus))
+        gpus = tuple(replace(self.topology.gpus[old], index=new) for new, old in enumerate(order))
+        devices = [Device(gpu.uuid, healthy=True) for gpu in gpus]
+        self.watch.take(devices, Scorer(NodeTopology(gpus)))
 
     async def ready(self) -> None:
         """Wait until the agent says that pods may be bound."""

@@ -1,0 +1,88 @@
+"""Invariant I5: the kubelet is answered in time, whatever hangs; it stands still until it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.extender.polling import until
+from tests.kubelet.node import AgentOnNode
+from tests.kubelet.pods import Phase, gpu_pod
+
+LIMIT_SECONDS = 0.5
+
+
+def answers(node: AgentOnNode) -> dict[str, float]:
+    """Return how long the slowest answer to each question took."""
+    return {name: max(took for other, took in node.kubelet.calls if other == name) for name, _ in node.kubelet.calls}
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+async def test_api_server_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path, rounds: int) -> None:
+    """The ledger that was read last stands in: a pod that is in it gets its GPUs, and others get what is nobody's."""
+    async with AgentOnNode(tmp_path) as node:
+        promised = gpu_pod("promised", 2)
+        node.promise(promised, {"c0": [1, 6]}, exact=True)
+        await node.place(gpu_pod("first", 1), [0])
+        node.api_answers.clear()
+        for number in range(rounds):
+            await node.kubelet.run(gpu_pod(f"cpu-{number}", 0), stray := gpu_pod(f"stray-{number}", 1))
+            await node.kubelet.started(stray)
+            assert not node.got(stray)[0] & node.named(0, 1, 6)
+        await node.kubelet.run(promised)
+        await node.kubelet.started(promised)
+        assert node.got(promised) == [node.named(1, 6)]
+        assert answers(node)["GetPreferredAllocation"] < LIMIT_SECONDS
+        assert answers(node)["Allocate"] < LIMIT_SECONDS
+
+
+async def test_list_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path) -> None:
+    """It cannot be told who asks: no promise is touched, and no pod of its own GPUs is guessed at."""
+    async with AgentOnNode(tmp_path) as node:
+        exact, easy = gpu_pod("exact", 2), gpu_pod("easy", 2)
+        node.promise(easy, {"c0": [1, 6]})
+        node.kubelet.hang_lists = True
+        await node.kubelet.run(gpu_pod("cpu", 0), easy)
+        node.promise(exact, {"c0": [2, 3]}, exact=True)
+        await node.kubelet.run(exact)
+        assert (exact.phase, easy.phase) == (Phase.FAILED, Phase.PENDING)
+        assert max(answers(node).values()) < LIMIT_SECONDS
+        node.kubelet.hang_lists = False
+        await node.kubelet.started(easy)
+        assert not node.got(easy)[0] & node.named(1, 6, 2, 3)
+
+
+async def test_disk_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path) -> None:
+    """The journal is given up for now; what was handed out is still known."""
+    async with AgentOnNode(tmp_path) as node:
+        stuck = tmp_path / "state" / "journal.new"
+        os.mkfifo(stuck)  # whoever opens it waits for a reader
+        for number in range(3):
+            pod = await node.place(gpu_pod(f"p{number}", 1), [number], exact=True)
+            assert node.got(pod) == [node.named(number)]
+        assert max(answers(node).values()) < LIMIT_SECONDS
+        os.close(os.open(stuck, os.O_RDONLY))
+
+
+async def test_everything_hangs_at_once(tmp_path: Path) -> None:
+    """The worst day."""
+    async with AgentOnNode(tmp_path) as node:
+        os.mkfifo(tmp_path / "state" / "journal.new")
+        node.kubelet.hang_lists = True
+        node.api_answers.clear()
+        await node.kubelet.run(gpu_pod("cpu", 0), pod := gpu_pod("pod", 1))
+        assert pod.phase is Phase.PENDING
+        assert max(answers(node).values()) < LIMIT_SECONDS
+        node.kubelet.hang_lists = False
+        await node.kubelet.started(pod)
+        os.close(os.open(tmp_path / "state" / "journal.new", os.O_RDONLY | os.O_NONBLOCK))
+
+
+async def test_busy_list_is_asked_again(tmp_path: Path) -> None:
+    """The kubelet answers 100 calls a second, everybody's together, and refuses the others."""
+    async with AgentOnNode(tmp_path) as node:
+        node.kubelet.refuse_lists = 4
+        assert node.got(await node.place(gpu_pod("p", 2), [3, 4], exact=True)) == [node.named(3, 4)]
+        await until(lambda: node.kubelet.refuse_lists == 0)

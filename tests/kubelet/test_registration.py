@@ -1,0 +1,172 @@
+"""Registered, whatever happens to the kubelet, to sockets and to other instances."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from agent.kubelet.api.deviceplugin_pb2 import DevicePluginOptions, Empty, ListAndWatchResponse, RegisterRequest
+from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer, add_DevicePluginServicer_to_server
+from tests.extender.polling import until
+from tests.kubelet.node import AgentOnNode
+from tests.kubelet.pods import Phase, gpu_pod
+
+
+async def restart(node: AgentOnNode) -> None:
+    """Kill the kubelet and start it again, and wait until its devices are back."""
+    await node.kubelet.kill()
+    await node.kubelet.start()
+    await until(lambda: node.kubelet.allocatable == 8)
+
+
+async def test_kubelet_that_restarts_finds_us_at_once(tmp_path: Path) -> None:
+    """Rows N11 and I7: before it admits the first pod, and running pods notice nothing."""
+    async with AgentOnNode(tmp_path) as node:
+        pod = await node.place(gpu_pod("before", 2), [0, 5])
+        took = []
+        for _ in range(20):
+            await node.kubelet.kill()
+            await node.kubelet.start()
+            began = time.monotonic()
+            await until(lambda: node.kubelet.allocatable == 8)
+            took.append(time.monotonic() - began)
+            await node.kubelet.settle()
+        assert (pod.starts, node.got(pod)) == (1, [node.named(0, 5)])
+        assert node.got(await node.place(gpu_pod("after", 2), [1, 2], exact=True)) == [node.named(1, 2)]
+        assert sorted(took)[len(took) // 2] < 0.5  # a tenth of that on an idle machine
+
+
+async def test_wiped_sockets_are_noticed(tmp_path: Path) -> None:
+    """Somebody cleans the folder under a living kubelet."""
+    async with AgentOnNode(tmp_path) as node:
+        for socket in node.kubelet.plugins.glob("gputopo-*.sock"):
+            socket.unlink()
+        await until(lambda: node.kubelet.registrations >= 2)
+        await until(lambda: node.kubelet.allocatable == 8)
+        assert node.got(await node.place(gpu_pod("after", 1), [4], exact=True)) == [node.named(4)]
+
+
+async def test_resource_is_won_back_from_a_plugin_that_came_and_went(tmp_path: Path) -> None:
+    """The kubelet goes on listening to us then, and asks nobody; our own stream never ends."""
+    async with AgentOnNode(tmp_path) as node:
+        async with other_plugin(node):
+            await until(lambda: node.kubelet.registrations >= 2)
+        await until(lambda: node.kubelet.registrations >= 3)
+        await until(lambda: node.kubelet.allocatable == 8 and node.kubelet.devices.healthy == set(node.gpus))
+        assert node.got(await node.place(gpu_pod("after", 1), [4], exact=True)) == [node.named(4)]
+
+
+async def test_end_of_our_stream_means_register_again(tmp_path: Path) -> None:
+    """The kubelet drops whoever is registered when any older stream of the resource ends, and tells nobody."""
+    async with AgentOnNode(tmp_path) as node:
+        present = node.kubelet._endpoint
+        assert present
+        await present.channel.close()
+        await until(lambda: node.kubelet.registrations >= 2)
+        await until(lambda: node.kubelet.allocatable == 8)
+
+
+async def test_kubelet_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
+    """And a socket that was left behind by a dead one is not taken for it."""
+    node = AgentOnNode(tmp_path)
+    await node.kubelet.start()
+    await node.kubelet.kill()
+    await node.start_agent()
+    await until(lambda: "no kubelet answers in the device plugin folder" in node.watch.sight.plugin.reasons)
+    await node.kubelet.start()
+    await node.ready()
+    await node.__aexit__()
+
+
+async def test_second_agent_waits_for_the_first_to_go(tmp_path: Path) -> None:
+    """An overlapping rollout: two registrations would take the resource from each other."""
+    async with AgentOnNode(tmp_path) as node:
+        first, first_task = node.watch, node._agent
+        await node.start_agent()
+        await until(lambda: "another agent serves this node" in node.watch.sight.plugin.reasons)
+        assert first.sight.plugin.ready
+        second, second_task = node.watch, node._agent
+        node.watch, node._agent = first, first_task
+        await node.stop_agent()
+        node.watch, node._agent = second, second_task
+        await node.ready()
+
+
+async def test_agent_that_crashes_leaves_running_pods_alone(tmp_path: Path) -> None:
+    """The next one registers again, and remembers whom the GPUs were given to."""
+    async with AgentOnNode(tmp_path) as node:
+        pod = await node.place(gpu_pod("before", 2), [0, 5])
+        await node.stop_agent()
+        await until(lambda: node.kubelet.allocatable == 0)
+        lost = gpu_pod("between", 1)
+        await node.kubelet.run(lost)
+        assert (lost.phase, lost.reason[:26]) == (Phase.FAILED, "no healthy devices present")
+        await node.start_agent()
+        await node.ready()
+        assert node.got(pod) == [node.named(0, 5)]
+        assert await node.kubelet._may_start(pod, "c0")
+
+
+async def test_checkpoint_forgets_the_dead(tmp_path: Path) -> None:
+    """Row I9: else a kubelet that crashes would bring them back, and turn away the pod that needs their GPUs."""
+    async with AgentOnNode(tmp_path) as node:
+        dead = await node.place(gpu_pod("dead", 6), [0, 1, 2, 3, 4, 5])
+        node.delete(dead)
+        await until(lambda: json.loads(node.kubelet.checkpoint.read_text())["held"] == {}, timeout_seconds=2)
+        await restart(node)
+        assert node.got(await node.place(gpu_pod("next", 7), range(7))) == [node.named(*range(7))]
+
+
+async def test_gpu_that_recovers_is_offered_again(tmp_path: Path) -> None:
+    """Health has a way back."""
+    async with AgentOnNode(tmp_path) as node:
+        node.offer(2, 3)
+        await until(lambda: node.kubelet.allocatable == 6)
+        node.offer()
+        await until(lambda: node.kubelet.allocatable == 8)
+
+
+@pytest.mark.parametrize("turn", range(2))
+async def test_reboot_renumbers_and_nothing_is_mixed_up(tmp_path: Path, turn: int) -> None:
+    """Row N8: the ledger, the devices and the answer are by UUID only."""
+    async with AgentOnNode(tmp_path) as node:
+        wanted = node.named(1, 6)
+        pod = gpu_pod("train", 2)
+        node.promise(pod, {"c0": [1, 6]}, exact=True)
+        node.renumber(turn)
+        await node.kubelet.run(pod)
+        await node.kubelet.started(pod)
+        assert node.got(pod) == [wanted]
+
+
+class other_plugin:  # noqa: N801 - used as a context
+    """Another plugin that registers for our resource, and ends."""
+
+    def __init__(self, node: AgentOnNode) -> None:
+        self._node = node
+
+    async def __aenter__(self) -> None:
+        self._server = grpc.aio.server()
+        add_DevicePluginServicer_to_server(_Silent(), self._server)
+        self._server.add_insecure_port(f"unix:{self._node.kubelet.plugins / 'other.sock'}")
+        await self._server.start()
+        await self._node.kubelet.register(RegisterRequest(endpoint="other.sock"))
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop(None)
+        del self._server
+
+
+class _Silent(DevicePluginServicer):
+    async def GetDevicePluginOptions(self, request: Empty, context: object) -> DevicePluginOptions:
+        return DevicePluginOptions()
+
+    async def ListAndWatch(self, request: Empty, context: object) -> AsyncIterator[ListAndWatchResponse]:
+        await asyncio.Event().wait()
+        yield ListAndWatchResponse()
