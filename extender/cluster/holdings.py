@@ -52,13 +52,23 @@ def containers_of(gpus: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(gpu for gpu in gpus if gpus[gpu] == name)) for name in sorted(set(gpus.values()))}
 
 
-def holding(pod: GpuPod, claims: Iterable[Claim], holders: Mapping[str, Holder], *, is_about_it: bool) -> Holding:
+def seen_under_name(pod: GpuPod, claims: Iterable[Claim], holders: Mapping[str, Holder]) -> dict[str, str]:
+    """Return GPU → container as the agent saw it under the pod's name.
+
+    What is claimed for a namesake is left out: its containers may run on, though it is gone.
+    """
+    theirs = {claim.gpu for claim in claims if claim.uid != pod.uid and (claim.namespace, claim.name) == pod.key}
+    return {
+        gpu: who.container for gpu, who in holders.items() if (who.namespace, who.name) == pod.key and gpu not in theirs
+    }
+
+
+def holding(pod: GpuPod, claims: Iterable[Claim], seen: dict[str, str], *, is_about_it: bool) -> Holding:
     """Return what a live pod of the node has.
 
-    `holders` is what the agent saw; `is_about_it` says that what it saw under the pod's name cannot be of a namesake before.
+    `seen` is what the agent saw under its name; `is_about_it` says that this cannot be of a namesake before.
     """
     claimed = {claim.gpu: claim.container for claim in claims if claim.uid == pod.uid}
-    seen = {gpu: who.container for gpu, who in holders.items() if (who.namespace, who.name) == pod.key}
     planned = planned_gpus(pod.pod) if pod.placed else {}
     named = planned.keys() | claimed.keys() | seen.keys()
     hidden = None if pod.gpus is None else max(0, pod.gpus - len(named))

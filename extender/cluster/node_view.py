@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from extender.cluster.holdings import Holding, holding
+from extender.cluster.holdings import Holding, holding, seen_under_name
 from extender.cluster.objects import Node
 from extender.cluster.openness import UNKNOWN_GPUS, Surroundings, is_ledger_missing, why_closed
 from extender.cluster.payloads import NodePayloads
@@ -196,15 +196,10 @@ def _holdings(
     is_about: Callable[[GpuPod, frozenset[str]], bool],
 ) -> tuple[Holding, ...]:
     """Return what each pod that has not stopped holds, by UID."""
-    seen: dict[tuple[str, str], set[str]] = {}
-    for gpu, who in holders.items():
-        seen.setdefault((who.namespace, who.name), set()).add(gpu)
     kept = [claim for claim, standing in claims if standing is not Standing.FREE]
-    return tuple(
-        holding(pod, kept, holders, is_about_it=is_about(pod, frozenset(seen.get(pod.key, ()))))
-        for pod in sorted(pods, key=lambda pod: pod.uid)
-        if not pod.stopped
-    )
+    live = sorted((pod for pod in pods if not pod.stopped), key=lambda pod: pod.uid)
+    seen = {pod.uid: seen_under_name(pod, kept, holders) for pod in live}
+    return tuple(holding(pod, kept, seen[pod.uid], is_about_it=is_about(pod, frozenset(seen[pod.uid]))) for pod in live)
 
 
 def _conflicts(holdings: Iterable[Holding]) -> dict[str, tuple[GpuPod, ...]]:

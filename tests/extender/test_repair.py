@@ -257,6 +257,19 @@ class TestFacts:
                 replica.reconcile(rounds=2, seconds=3.0)
         assert owners(world) == {"p": {2, 3}}
 
+    def test_a_report_about_a_namesake_that_runs_on_moves_nothing(self) -> None:
+        """Deleted by force, its containers alive: however often the agent looks, it sees the name on the GPUs of that one."""
+        world = world_of("p")
+        replica, before = self.correct(world, {"p": (0, 1)}), world.claims()
+        world.delete("p", grace_period_seconds=0)
+        world.add_pod("p", 2)
+        with world.unchecked():
+            assert isinstance(replica.bind("p"), Bound)
+            for _ in range(3):
+                replica.reconcile(rounds=2, seconds=3.0)
+                observe(world, p=(0, 1))
+        assert before.items() < world.claims().items()
+
     def test_half_a_report_moves_nothing(self) -> None:
         """A container has started, the other one has not."""
         world = world_of("p")
