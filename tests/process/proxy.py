@@ -217,6 +217,7 @@ class Stream:
         self.call = call
         self._request = request
         self._response = response
+        self._audible = _open()
 
     async def relay(self, upstream: aiohttp.ClientResponse, flow: asyncio.Event) -> None:
         """Pass on whole lines as they come, while `flow` is set."""
@@ -225,11 +226,16 @@ class Stream:
             lines, newline, rest = (rest + chunk).rpartition(b"\n")
             if newline:
                 await flow.wait()
+                await self._audible.wait()
                 await self._response.write(lines + newline)
 
     async def say(self, text: bytes) -> None:
         """Put something between two lines that the server never said."""
         await self._response.write(text)
+
+    def fall_silent(self) -> None:
+        """Say nothing more and stay open, as behind a firewall that has forgotten the connection."""
+        self._audible.clear()
 
     def cut(self) -> None:
         """Break the connection, as a dying server would."""

@@ -167,6 +167,14 @@ class Replica:
         status, text = await self.look(f"/v1/inspect/nodes/{name}")
         return msgspec.json.decode(text.encode(), type=dict[str, Any]) if status == 200 else {}
 
+    async def knows(self, node: str) -> bool:
+        """Whether it has heard of a node."""
+        return bool(await self.node(node))
+
+    async def counts(self, gauge: str, number: float) -> bool:
+        """Whether one of its figures is this."""
+        return await self.gauge(gauge) == number
+
     async def sees_free(self, node: str, gpus: int) -> bool:
         """Whether it takes so many GPUs of a node for free."""
         return bool((await self.node(node)).get("free") == gpus)

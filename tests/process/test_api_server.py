@@ -37,9 +37,9 @@ async def test_a1_outage_costs_errors_and_no_restart(
     (replica,), clock = await world.start(), asyncio.get_running_loop()
     (probe, *_) = made = await world.submit(*pods(20))
     await world.caught_up()
-    world.schedule()
     began = clock.time()
     async with world.outage():
+        world.schedule()
         while clock.time() < began + rounds(3, 60):
             asked = clock.time()
             assert await replica.bind(probe, "hgx-h100-0")

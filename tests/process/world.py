@@ -21,7 +21,7 @@ from benchmarks.fleet import SimulatedNode, join
 from benchmarks.kubelets import Kubelets
 from benchmarks.pod_life import EXIT_CODE
 from tests.cluster.gpu_cluster import wants
-from tests.extender.polling import eventually
+from tests.extender.polling import eventually, until
 from tests.process import faults, laws
 from tests.process.backends import Backend, Kube
 from tests.process.replica import Replica
@@ -72,9 +72,10 @@ class World:
         await join(self.api, nodes)
 
     async def start(self, replicas: int = 1, settings: Mapping[str, Any] | None = None) -> list[Replica]:
-        """Start more replicas, and return them when they know the cluster."""
+        """Start more replicas, and return them when they know the cluster and listen."""
         started = [await self.add(settings) for _ in range(replicas)]
         await asyncio.gather(*(replica.run() for replica in started))
+        await until(lambda: all(len(replica.proxy.streams) == 2 for replica in started), 30)
         return started
 
     async def add(self, settings: Mapping[str, Any] | None = None) -> Replica:
@@ -127,7 +128,7 @@ class World:
     async def is_running(self, name: str) -> bool:
         """Whether a pod is there and its containers run."""
         answer = await self.api.call("GET", f"{PODS}/{name}")
-        return answer.code == 200 and bool(answer.body["status"].get("phase") == "Running")
+        return bool(answer.code == 200 and answer.body["status"].get("phase") == "Running")
 
     async def are_running(self, number: int) -> bool:
         """Whether so many pods run."""
