@@ -101,6 +101,14 @@ class Component:
         """Let a frozen program go on."""
         self._order(b"c")
 
+    def memory_bytes(self) -> int:
+        """Return the memory that the program keeps resident (Linux)."""
+        assert self._process is not None
+        supervisor = self._process.pid
+        (program, *_) = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+        pages = int(Path(f"/proc/{program}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
     def log_tail(self, lines: int = 25) -> str:
         """Return the last lines of the log, over all its starts."""
         if not self.log.exists():

@@ -137,8 +137,12 @@ def _miscounts(live: Iterable[Json]) -> Iterator[str]:
 
 
 def _strange_gpus(nodes: Iterable[Json], placed: Iterable[Owned]) -> Iterator[str]:
+    placed = list(placed)
+    used = {owned.node for owned in placed}
     texts = {node["metadata"]["name"]: _annotation(node, keys.TOPOLOGY) for node in nodes}
-    existing = {name: {gpu.uuid for gpu in decode_topology(text).gpus} for name, text in texts.items() if text}
+    existing = {
+        name: {gpu.uuid for gpu in decode_topology(text).gpus} for name, text in texts.items() if text and name in used
+    }
     for owned in placed:
         if owned.gpu not in existing.get(owned.node, ()):
             yield f"INV4: no such GPU on its node: {owned}"
