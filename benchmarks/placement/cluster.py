@@ -98,6 +98,11 @@ class Cluster:
         self.gpus = sum(len(server.topology) for server in servers)
         self.journal: list[int] = []
         """The index of each node that changed, oldest first."""
+        self.free_gpus = self.gpus
+        """Wholly free ones."""
+        self._nodes_by_free = [0] * (max((len(server.topology) for server in servers), default=0) + 1)
+        for node in self.nodes:
+            self._nodes_by_free[node.free.bit_count()] += 1
 
     def take(self, allotment: Allotment) -> None:
         """Give the pod its GPUs, CPU and memory; more than is free is a defect of the policy."""
@@ -109,8 +114,21 @@ class Cluster:
         self._change(allotment, 1)
         self.nodes[allotment.node].allotments.remove(allotment)
 
+    def has_room(self, pods: Sequence[Pod]) -> bool:
+        """Say no where whole GPUs are too few, together or on every node; then no policy needs to be asked."""
+        whole = [pod.gpus for pod in pods if not pod.shares]
+        if sum(whole) > self.free_gpus:
+            return False
+        return not whole or any(self._nodes_by_free[max(whole) :])
+
     def _change(self, allotment: Allotment, sign: int) -> None:
-        self.nodes[allotment.node]._add(allotment, sign)
+        node = self.nodes[allotment.node]
+        before = node.free.bit_count()
+        node._add(allotment, sign)
+        after = node.free.bit_count()
+        self._nodes_by_free[before] -= 1
+        self._nodes_by_free[after] += 1
+        self.free_gpus += after - before
         self.journal.append(allotment.node)
 
     @property

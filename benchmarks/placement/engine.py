@@ -123,7 +123,7 @@ class _Run:
         self._waiting = still
 
     def _try(self, job: Job, now: float) -> Started | None:
-        placed = self._policy.place(job)
+        placed = self._policy.place(job) if self._cluster.has_room(job.pods) else None
         return None if placed is None else Started(now, job, placed)
 
     def _start(self, started: Started) -> Iterator[Event]:

@@ -11,7 +11,8 @@ from benchmarks.placement.rows import Row
 from benchmarks.placement.scenarios.inflation import Inflation
 from benchmarks.placement.scenarios.link_graph import LinkGraph
 from benchmarks.placement.scenarios.one_server import OneServer
-from benchmarks.placement.traces.files import trace_folder
+from benchmarks.placement.scenarios.philly import Philly
+from benchmarks.placement.traces.files import trace_folder, workload_file
 from benchmarks.placement.traces.openb import OpenbTrace
 
 
@@ -37,6 +38,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Path | None], Scenario]]] = MappingProxy
     {
         "link-graph": lambda _: LinkGraph(),
         "one-server": lambda _: OneServer(),
+        "philly": lambda folder: Philly(trace_folder(folder, "philly"), workload_file("gavel_throughputs.csv", folder)),
         "inflation": lambda folder: Inflation(OpenbTrace(trace_folder(folder, "openb"))),
     },
 )

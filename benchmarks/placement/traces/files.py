@@ -18,14 +18,25 @@ class BadTrace(Exception):
 
 def trace_folder(given: Path | None, name: str) -> Path:
     """Return the folder of a trace: the one given, else `traces/NAME` beside the checkout or under GPUTOPO_SHARED."""
-    if given is None:
-        shared = os.environ.get("GPUTOPO_SHARED")
-        given = (Path(shared) if shared else Path(__file__).parents[4] / "shared") / "traces" / name
+    given = given or _shared() / "traces" / name
     if not given.is_dir():
         raise BadTrace(
             f"{given} is no folder: name the trace with --trace (docs/benchmarks.md says where to get {name})"
         )
     return given
+
+
+def workload_file(name: str, trace: Path | None) -> Path:
+    """Return a table of measurements that a trace is joined with: in the trace's own folder, else in `workloads`."""
+    beside = trace / name if trace else None
+    if beside and beside.is_file():
+        return beside
+    return _shared() / "workloads" / name
+
+
+def _shared() -> Path:
+    named = os.environ.get("GPUTOPO_SHARED")
+    return Path(named) if named else Path(__file__).parents[4] / "shared"
 
 
 def tables(folder: Path, pattern: str) -> dict[str, Path]:

@@ -1,0 +1,113 @@
+"""What jobs that queue for a cluster experience under a policy: times, bandwidths, and what their waiting was for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from math import inf
+
+from benchmarks.placement.cluster import Cluster
+from benchmarks.placement.engine import Discipline, Finished, Refused, Started, simulate
+from benchmarks.placement.jobs import Job
+from benchmarks.placement.policy import Policy
+from benchmarks.placement.rows import mean, quantile
+from benchmarks.placement.speed import SpeedModel
+
+HOUR_S = 3600.0
+SLOWED = 1.1
+
+
+def measure_queue(
+    jobs: Sequence[Job], cluster: Cluster, policy: Policy, speed: SpeedModel, discipline: Discipline = Discipline.SKIP
+) -> dict[str, float]:
+    """Run the jobs and return the metrics; times in hours, slow-down is the job's whole time over its best run time."""
+    room = _Room({job.gpus for job in jobs}, cluster.gpus)
+    started: list[Started] = []
+    refused = 0
+    end_s = jobs[0].arrival_s if jobs else 0.0
+    for event in simulate(jobs, cluster, policy, discipline, speed.run_time):
+        if isinstance(event, Started):
+            started.append(event)
+            room.change(event.time_s, -event.job.gpus)
+        elif isinstance(event, Finished):
+            room.change(event.time_s, event.started.job.gpus)
+            end_s = event.time_s
+        elif isinstance(event, Refused):
+            refused += 1
+    return {
+        **_times(started, speed),
+        **_bandwidths([event for event in started if event.job.gpus > 1], speed),
+        "wait_for_shape_h_mean": mean(
+            room.seconds(event.job.gpus, event.job.arrival_s, event.time_s) / HOUR_S for event in started
+        ),
+        "makespan_h": (end_s - jobs[0].arrival_s) / HOUR_S if jobs else 0.0,
+        "refused": float(refused),
+    }
+
+
+def _times(started: Sequence[Started], speed: SpeedModel) -> dict[str, float]:
+    run = [speed.run_time(event.job, event.placed) for event in started]
+    wait = [event.time_s - event.job.arrival_s for event in started]
+    best = [max(event.job.service_s, 1.0) for event in started]
+    times = {
+        "jct_h": [(r + w) / HOUR_S for r, w in zip(run, wait, strict=True)],
+        "wait_h": [w / HOUR_S for w in wait],
+        # A minute at least: else the wait of a job of one second is all that the mean tells of.
+        "slow_down": [(r + w) / max(b, 60.0) for r, w, b in zip(run, wait, best, strict=True)],
+    }
+    return {f"{name}_{word}": value for name, values in times.items() for word, value in _summary(values)}
+
+
+def _summary(values: Sequence[float]) -> Iterable[tuple[str, float]]:
+    yield "mean", mean(values)
+    for percent in (50, 95, 99):
+        yield f"p{percent}", quantile(values, percent / 100)
+
+
+def _bandwidths(together: Sequence[Started], speed: SpeedModel) -> dict[str, float]:
+    """Measure jobs of two or more GPUs: predicted bandwidth over the best in an empty cluster, and what that costs them."""
+    ratios = [_ratio(speed.bandwidth(event.placed), speed.best_bandwidth(event.job)) for event in together]
+    slowed = [speed.slow_down(event.job, event.placed) for event in together if event.job.traffic_gb_per_s]
+    return {
+        "bandwidth_ratio_mean": mean(ratios),
+        "bandwidth_ratio_p5": quantile(ratios, 0.05),
+        "run_slow_down_mean": mean(slowed) if slowed else 1.0,
+        "slowed_jobs_ratio": mean(float(found > SLOWED) for found in slowed) if slowed else 0.0,
+        "nodes_mean": mean(float(len({found.node for found in event.placed})) for event in together),
+    }
+
+
+def _ratio(got: float, best: float) -> float:
+    return 1.0 if best == inf else got / best
+
+
+class _Room:
+    """For how long there were as many GPUs free as a job asks for, though not in its shape."""
+
+    def __init__(self, sizes: Iterable[int], gpus: int) -> None:
+        self._free = gpus
+        self._times = [-inf]
+        self._seconds = {size: [0.0] for size in sizes}
+
+    def change(self, time_s: float, gpus: int) -> None:
+        """Take note that so many GPUs are freed, or taken where negative."""
+        last = self._times[-1]
+        passed = time_s - last if last != -inf else 0.0
+        for size, seconds in self._seconds.items():
+            seconds.append(seconds[-1] + (passed if self._free >= size else 0.0))
+        self._times.append(time_s)
+        self._free += gpus
+
+    def seconds(self, size: int, begin_s: float, end_s: float) -> float:
+        """Return for how long in that time at least `size` GPUs were free."""
+        return self._until(size, end_s) - self._until(size, begin_s)
+
+    def _until(self, size: int, time_s: float) -> float:
+        """Return the seconds up to a moment; between two changes the free GPUs are those after the first."""
+        place = bisect_right(self._times, time_s) - 1
+        seconds = self._seconds[size]
+        if place + 1 >= len(seconds) or self._times[place] == -inf:
+            return seconds[place]
+        span = self._times[place + 1] - self._times[place]
+        part = (time_s - self._times[place]) / span if span else 0.0
+        return seconds[place] + part * (seconds[place + 1] - seconds[place])
