@@ -11,6 +11,7 @@ node reports.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,6 +22,7 @@ from tests.cluster.objects import GPU, NODES
 from tests.cluster.polling import TimedOut, eventually
 from topology import keys
 from topology.codec import decode_topology
+from topology.errors import PayloadError
 from topology.records import decode_ledger, decode_observed, decode_placement
 
 ALL_PODS = "/api/v1/pods"
@@ -107,11 +109,12 @@ def placements(pod: Json) -> Iterator[Owned]:
 
 
 def claims(nodes: Iterable[Json]) -> Iterator[Owned]:
-    """Yield what the nodes' ledgers say."""
+    """Yield what the nodes' ledgers say; one that cannot be read says nothing."""
     for node in nodes:
         text = _annotation(node, keys.LEDGER)
-        for claim in _ledger(text).claims if text else ():
-            yield Owned(node["metadata"]["name"], claim.gpu, claim.uid, claim.container)
+        with suppress(PayloadError):
+            for claim in _ledger(text).claims if text else ():
+                yield Owned(node["metadata"]["name"], claim.gpu, claim.uid, claim.container)
 
 
 def _reports(nodes: Iterable[Json], live: Iterable[Json]) -> Iterator[Owned]:
