@@ -6,7 +6,7 @@ after each single write can be told afterwards, exactly.
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -39,8 +39,11 @@ class History:
         return violations_over_time(self._events)
 
 
-def violations_over_time(events: Iterable[Json]) -> list[str]:
-    """Return what began to be wrong with some write: INV1, and a live pod's GPU without its claim; linear in the changes."""
+def violations_over_time(events: Iterable[Json], spoiled: Collection[str] = ()) -> list[str]:
+    """Return what began to be wrong with some write: INV1, and a live pod's GPU without its claim; linear in the changes.
+
+    Nodes that are `spoiled` are left out: there, somebody else has written what only we may.
+    """
     placed: dict[str, frozenset[Owned]] = {}
     by_gpu: defaultdict[str, set[Owned]] = defaultdict(set)
     by_node: defaultdict[str, set[Owned]] = defaultdict(set)
@@ -54,8 +57,9 @@ def violations_over_time(events: Iterable[Json]) -> list[str]:
             touched = by_node[node]
         else:
             touched = _place(found, is_live(found) and is_there, placed, by_gpu, by_node)
-        unclaimed = [owned for owned in touched if owned not in claimed.get(owned.node, ())]
-        shared = {other for owned in touched for other in by_gpu[owned.gpu]} if found["kind"] != "Node" else set()
+        ours = [owned for owned in touched if owned.node not in spoiled]
+        unclaimed = [owned for owned in ours if owned not in claimed.get(owned.node, ())]
+        shared = {other for owned in ours for other in by_gpu[owned.gpu]} if found["kind"] != "Node" else set()
         now = [*double_bookings(shared), *(f"INV2: placed but not claimed: {owned}" for owned in unclaimed)]
         wrong += [f"at {found['metadata']['resourceVersion']}: {what}" for what in now]
     return wrong
