@@ -17,7 +17,7 @@ from tests.cluster.kubectl import kubectl
 from tests.cluster.objects import NODES, PODS, node
 from tests.cluster.polling import eventually
 from tests.manifests.helm import CHART, MANIFESTS, HelmUnavailable, helm
-from tests.manifests.objects import all_objects
+from tests.manifests.objects import Json, all_objects
 from tests.manifests.rendered import FOLDER, NAMESPACE
 from tests.nvml.library import FakeNvml, has_compiler, machine
 from topology import keys
@@ -25,7 +25,6 @@ from topology.codec import decode_topology
 
 SCHEDULER = "gputopo-scheduler"
 IN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
-RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 
 
 @pytest.fixture(scope="module", params=["helm install", "kubectl apply -k"])
@@ -45,7 +44,6 @@ def install_chart(own: ControlPlane) -> None:
         helm("install", "gputopo", CHART, "--set", "image.repository=gputopo", *target)
     except HelmUnavailable as reason:
         pytest.skip(str(reason))
-    own.admin.patch(IN_NAMESPACE, RESTRICTED)
 
 
 def may(own: ControlPlane, name: str, verb: str, resource: str, namespace: str = "default") -> bool:
@@ -68,15 +66,37 @@ def test_every_object_is_stored(installed: ControlPlane) -> None:
     )
 
 
-@pytest.mark.parametrize("workload", [f"daemonsets/{AGENT}", f"deployments/{SCHEDULER}"])
-def test_pods_meet_the_restricted_standard(installed: ControlPlane, workload: str) -> None:
-    """Kubernetes' own admission lets them into a `restricted` namespace, and would refuse one that asks for the host."""
-    template = installed.admin.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/{workload}")["spec"]["template"]
-    template["metadata"] = {**template["metadata"], "name": "as-the-controller-makes-it"}
-    installed.admin.post(f"{IN_NAMESPACE}/pods", template, dryRun="All")
-    template["spec"] = {**template["spec"], "hostNetwork": True}
-    with pytest.raises(ApiError, match='violates PodSecurity "restricted'):
+@contextmanager
+def pod_security(own: ControlPlane, standard: str) -> Iterator[None]:
+    """Have the namespace hold pods to a standard."""
+    label = "pod-security.kubernetes.io/enforce"
+    own.admin.patch(IN_NAMESPACE, {"metadata": {"labels": {label: standard}}})
+    try:
+        yield
+    finally:
+        own.admin.patch(IN_NAMESPACE, {"metadata": {"labels": {label: "privileged"}}})
+
+
+def as_made(own: ControlPlane, workload: str) -> Json:
+    """Return a pod as a controller makes it."""
+    template: Json = own.admin.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/{workload}")["spec"]["template"]
+    return {**template, "metadata": {**template["metadata"], "name": "as-the-controller-makes-it"}}
+
+
+def test_agent_is_let_into_the_namespace(installed: ControlPlane) -> None:
+    """It has folders of the host, which only the `privileged` standard admits."""
+    with pod_security(installed, "privileged"):
+        installed.admin.post(f"{IN_NAMESPACE}/pods", as_made(installed, f"daemonsets/{AGENT}"), dryRun="All")
+
+
+def test_scheduler_meets_the_restricted_standard(installed: ControlPlane) -> None:
+    """Kubernetes' own admission lets it into a `restricted` namespace, and would refuse one that asks for the host."""
+    template = as_made(installed, f"deployments/{SCHEDULER}")
+    on_host = template | {"spec": {**template["spec"], "hostNetwork": True}}
+    with pod_security(installed, "restricted"):
         installed.admin.post(f"{IN_NAMESPACE}/pods", template, dryRun="All")
+        with pytest.raises(ApiError, match='violates PodSecurity "restricted'):
+            installed.admin.post(f"{IN_NAMESPACE}/pods", on_host, dryRun="All")
 
 
 def test_agent_writes_its_annotations_and_sees_no_pod(installed: ControlPlane) -> None:

@@ -57,6 +57,23 @@ def test_gpus_can_be_asked_for_by_mounts() -> None:
     assert "value: all" not in rendered
 
 
+def test_enforcing_agent_has_the_folders_that_a_device_plugin_needs() -> None:
+    """The kubelet's, the runtime's and one of its own; only sockets and journal are written."""
+    rendered = render("agent.mode=enforce", "agent.kubeletDir=/var/lib/k0s/kubelet", "gpuResource=example.com/gpu")
+    (agent,) = (found for found in yaml.safe_load_all(rendered) if found["kind"] == "DaemonSet")
+    spec = agent["spec"]["template"]["spec"]
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+    mounts = {mount["name"]: mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] in paths}
+    assert {mounts[name]["mountPath"]: path for name, path in paths.items()} == {
+        "/var/lib/kubelet/pod-resources": "/var/lib/k0s/kubelet/pod-resources",
+        "/var/lib/kubelet/device-plugins": "/var/lib/k0s/kubelet/device-plugins",
+        "/var/run/cdi": "/var/run/cdi",
+        "/var/lib/gputopo": "/var/lib/gputopo",
+    }
+    assert {name for name, mount in mounts.items() if not mount.get("readOnly")} == {"device-plugins", "state"}
+    assert configuration(rendered, "agent.yaml").items() >= {"mode": "enforce", "resource": "example.com/gpu"}.items()
+
+
 def test_single_replica_needs_no_disruption_budget() -> None:
     """A budget for one pod would block every drain, or mean nothing."""
     assert "PodDisruptionBudget" in render()

@@ -38,20 +38,22 @@ def rights(role: Json) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("spec", pod_specs(), ids=lambda spec: spec["serviceAccountName"])
 def test_pod_runs_as_nobody_without_the_host(spec: Json) -> None:
-    """Non-root, the runtime's seccomp profile, no namespace and no file of the host."""
+    """Non-root, the runtime's seccomp profile, no namespace of the host, and of its files one folder of the agent's."""
     security = spec["securityContext"]
     assert security["runAsNonRoot"] and security["runAsUser"] > 0
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not any(spec.get(shared) for shared in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"))
-    assert all(volume.keys() == {"name", "configMap"} for volume in spec["volumes"])
+    of_host = [volume["hostPath"]["path"] for volume in spec["volumes"] if volume.keys() != {"name", "configMap"}]
+    assert of_host == (["/var/lib/kubelet/pod-resources"] if spec["serviceAccountName"] == "gputopo-agent" else [])
 
 
 @pytest.mark.parametrize(
     "container", [c for spec in pod_specs() for c in containers(spec)], ids=lambda container: container["name"]
 )
 def test_container_gives_up_every_privilege(container: Json) -> None:
-    """Read-only root, no capability, no escalation, a bound on its memory."""
-    assert container["securityContext"] == {
+    """Read-only root, no capability, no escalation, a bound on its memory; the agent owns the kubelet's sockets."""
+    owner = {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0} if container["name"] == "agent" else {}
+    assert container["securityContext"] == owner | {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
