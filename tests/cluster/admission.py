@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 from tests.cluster.api import Api, ApiError
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.objects import NODES, PODS, Json, node, pod
 from topology import keys
 
 Request = Callable[[Api], Json]
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 ACCEPTED = "accepted"
 RBAC = "RBAC"
@@ -98,3 +102,16 @@ def with_records(api: Api) -> None:
         api.post(NODES, node(name, 8, {keys.TOPOLOGY: "{}", keys.STATUS: "{}", keys.LEDGER: "{}"}))
     api.post(PODS, pod("placed", 1, {keys.PLACEMENT: "{}"}, nodeName="node-a"))
     api.post(PODS, pod("waiting", 1, schedulerName="gputopo"))
+
+
+def unbind_policies(plane: ControlPlane) -> None:
+    """Take every admission policy out of force."""
+    plane.admin.delete(BINDINGS)
+
+
+def put_in_force(plane: ControlPlane) -> None:
+    """Bind every policy that is not bound."""
+    bound = {found["metadata"]["name"] for found in plane.admin.list(BINDINGS)}
+    for name in {found["metadata"]["name"] for found in plane.admin.list(POLICIES)} - bound:
+        spec = {"policyName": name, "validationActions": ["Deny"]}
+        plane.admin.post(BINDINGS, {"metadata": {"name": name}, "spec": spec})

@@ -34,6 +34,10 @@ class History:
                 version = event["object"]["metadata"]["resourceVersion"]
                 self._events.append(event)
 
+    def objects(self, kind: str) -> list[Json]:
+        """Return every version of every object of a kind."""
+        return [event["object"] for event in self._events if event["object"]["kind"] == kind]
+
     def violations(self) -> list[str]:
         """Return what was ever wrong."""
         return violations_over_time(self._events)

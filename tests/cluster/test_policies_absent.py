@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from benchmarks.fleet import SimulatedNode, node_object
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.admission import put_in_force, unbind_policies
 from tests.cluster.extender_process import ExtenderProcess
 from tests.cluster.installation import Installation
 from tests.cluster.objects import NODES
@@ -17,8 +17,6 @@ from tests.cluster.polling import eventually
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 
-POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 CALL = json.dumps(
     {"Pod": {"metadata": {"name": "p", "namespace": "default", "uid": "u"}}, "NodeNames": ["h100"]}
 ).encode()
@@ -29,20 +27,12 @@ def bare(installation: Installation) -> Iterator[Installation]:
     """Lend the installed control plane, with a node and without what binds the policies."""
     plane = installation.plane
     plane.admin.post(NODES, node_object(SimulatedNode("h100", "hgx-h100")))
-    plane.admin.delete(BINDINGS)
+    unbind_policies(plane)
     try:
         yield installation
     finally:
         put_in_force(plane)
         sweep(plane.admin, keep=[NAMESPACE])
-
-
-def put_in_force(plane: ControlPlane) -> None:
-    """Bind every policy that is not bound."""
-    bound = {found["metadata"]["name"] for found in plane.admin.list(BINDINGS)}
-    for name in {found["metadata"]["name"] for found in plane.admin.list(POLICIES)} - bound:
-        spec = {"policyName": name, "validationActions": ["Deny"]}
-        plane.admin.post(BINDINGS, {"metadata": {"name": name}, "spec": spec})
 
 
 @contextmanager

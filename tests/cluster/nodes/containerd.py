@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster.component import Component
+from tests.cluster.nodes.cgroups import cgroup_of
 from tests.cluster.nodes.images import IMAGE, PAUSE, write_archive
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 from tests.cluster.nodes.runtime import ContainerRuntime, Runtime
@@ -56,8 +57,8 @@ esac
 def containerd(containerd_programs: Path, runc_programs: Path) -> Runtime:
     """Return what gives a node this runtime, from the folders of its programs."""
 
-    def of_node(inside: Namespaces, state: Path, tools: Path) -> ContainerRuntime:
-        return Containerd(inside, state, tools, containerd_programs, runc_programs / "runc")
+    def of_node(node: str, inside: Namespaces, state: Path, tools: Path) -> ContainerRuntime:
+        return Containerd(node, inside, state, tools, containerd_programs, runc_programs / "runc")
 
     return of_node
 
@@ -65,7 +66,8 @@ def containerd(containerd_programs: Path, runc_programs: Path) -> Runtime:
 class Containerd(ContainerRuntime):
     """One node's containerd."""
 
-    def __init__(self, inside: Namespaces, state: Path, tools: Path, programs: Path, runc: Path) -> None:
+    def __init__(self, node: str, inside: Namespaces, state: Path, tools: Path, programs: Path, runc: Path) -> None:
+        self.kubelet_settings = {"cgroupRoot": cgroup_of(node)}
         self._state = state / "containerd"
         self._state.mkdir()
         self.socket = str(self._state / "cri.sock")

@@ -79,10 +79,10 @@ class GpuNode:
         self._kubelet_root.mkdir(parents=True)
         self.machine = Machine(name, machine, self.state, parts.nvml)
         self.inside = Namespaces("namespaces", self.state, self._binds())
-        self.runtime = (runtime or FakeRuntime)(self.inside, self.state, parts.tools)
+        self.runtime = (runtime or FakeRuntime)(name, self.inside, self.state, parts.tools)
         kubeconfig = plane.kubeconfig(f"system:node:{name}")
         kubelet, socket = parts.kubernetes / "kubelet", self.runtime.socket
-        own = {"cgroupRoot": cgroups.cgroup_of(name), "podLogsDir": str(self.state / "logs"), **(settings or {})}
+        own = {**self.runtime.kubelet_settings, "podLogsDir": str(self.state / "logs"), **(settings or {})}
         self.kubelet = Kubelet(name, self.inside, self.state, kubelet, kubeconfig, socket, own)
         self._processes: list[Component] = []
 

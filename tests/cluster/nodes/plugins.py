@@ -45,7 +45,9 @@ class AgentProcess(NodeProcess):
 
     def __init__(self, node: GpuNode, mode: str) -> None:
         port = free_port()
-        kubeconfig = node.plane.service_account_kubeconfig(NAMESPACE, AGENT, create_agent_pod(node.plane, node.name, port))
+        kubeconfig = node.plane.service_account_kubeconfig(
+            NAMESPACE, AGENT, create_agent_pod(node.plane, node.name, port)
+        )
         configuration = {
             "apiVersion": "config.gputopo.dev/v1alpha1",
             "kind": "AgentConfiguration",

@@ -18,13 +18,16 @@ def container(name: str, gpus: int, **fields: Any) -> Json:
 
 
 def pod(name: str, *gpus: int, annotations: Mapping[str, str] | None = None, **spec: Any) -> Json:
-    """Return a pod with a container for each number of GPUs; they are called `main`, `c1`, `c2` and so on."""
+    """Return a pod with a container for each number of GPUs; they are called `main`, `c1`, `c2` and so on.
+
+    It is deleted when its kubelet says that it has ended, and not, as one that takes no time to end, at once.
+    """
     containers = [container(f"c{position}" if position else "main", each) for position, each in enumerate(gpus)]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "annotations": dict(annotations or {})},
-        "spec": {"containers": containers, "terminationGracePeriodSeconds": 0, **spec},
+        "spec": {"containers": containers, "terminationGracePeriodSeconds": 1, **spec},
     }
 
 

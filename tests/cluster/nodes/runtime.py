@@ -2,10 +2,10 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tests.cluster.component import Component
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
@@ -32,6 +32,8 @@ class ContainerRuntime(ABC):
 
     socket: str
     """Inside the node."""
+    kubelet_settings: Mapping[str, Any] = {}
+    """Fields of the KubeletConfiguration that go with it."""
 
     @abstractmethod
     def start(self) -> None:
@@ -43,14 +45,15 @@ class ContainerRuntime(ABC):
         """Its processes, for their logs."""
 
 
-Runtime: TypeAlias = Callable[[Namespaces, Path, Path], ContainerRuntime]
-"""Makes a node's runtime from its namespaces, its folder and the folder of our tools."""
+Runtime: TypeAlias = Callable[[str, Namespaces, Path, Path], ContainerRuntime]
+"""Makes a node's runtime from its name, its namespaces, its folder and the folder of our tools."""
 
 
 class FakeRuntime(ContainerRuntime):
     """Our `fakecri`: every container that is created runs until it is stopped."""
 
-    def __init__(self, inside: Namespaces, state: Path, tools: Path) -> None:
+    def __init__(self, node: str, inside: Namespaces, state: Path, tools: Path) -> None:
+        del node
         self._shared = state / "cri"
         self._shared.mkdir()
         self.socket = str(self._shared / "cri.sock")

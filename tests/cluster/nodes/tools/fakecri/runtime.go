@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -72,6 +74,10 @@ func (r *runtime) StartContainer(ctx context.Context, request *cri.StartContaine
 	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	// The kubelet has made the folder, and looks after the file.
+	if log := r.created[request.ContainerId].logPath; os.WriteFile(log, nil, 0o640) != nil {
+		return nil, fmt.Errorf("no log at %s", log)
+	}
 	line := r.created[request.ContainerId].started
 	line.Time = float64(time.Now().UnixMicro()) / 1e6
 	return answer, r.record.Encode(line)

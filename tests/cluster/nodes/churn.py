@@ -1,0 +1,139 @@
+"""Pods come and go on real nodes, many at once and mostly alike, and everything that anybody says of their GPUs is kept.
+
+Every pod carries a forged placement. What was planned is what the API server had after the Binding, whichever way the pod ended.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import accumulate
+from subprocess import CalledProcessError
+from typing import Any
+
+from tests.cluster.api import ApiError, Json
+from tests.cluster.gpu_cluster import GpuCluster
+from tests.cluster.history import History
+from tests.cluster.installation import SCHEDULER_NAME
+from tests.cluster.nodes.node import GpuNode
+from tests.cluster.nodes.pods import pod
+from tests.cluster.objects import PODS
+from topology import keys
+from topology.records import PlacementRecord, decode_placement, encode_placement
+
+AT_ONCE = 8
+SIZES = (2, 2, 2, 2, 2, 2, 1, 4)
+"""Mostly equal: two pods of one size cannot be told from each other by their size."""
+_STEP_SECONDS = 0.3
+
+Container = tuple[str, str]
+"""Names of a pod, never used twice, and of its container."""
+
+
+@dataclass(slots=True)
+class Churn:
+    """What happened."""
+
+    history: History
+    held: set[tuple[Container, frozenset[str]]] = field(default_factory=set)
+    """All that any kubelet has ever said, about every container."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Why kubelets have turned pods away, and how often."""
+
+    def planned(self) -> dict[Container, set[str]]:
+        """Return the GPUs of each container of each pod that was ever bound."""
+        plans: dict[Container, set[str]] = {}
+        for found in self.history.objects("Pod"):
+            text = found["metadata"].get("annotations", {}).get(keys.PLACEMENT)
+            if "nodeName" in found["spec"] and text and found["metadata"]["namespace"] == "default":
+                for container, gpus in decode_placement(text).containers.items():
+                    plans[found["metadata"]["name"], container] = set(gpus)
+        return plans
+
+
+def churn(cluster: GpuCluster, nodes: Iterable[GpuNode], history: History, pods: int, chance: random.Random) -> Churn:
+    """Create so many pods on the nodes, `AT_ONCE` at a time, delete running ones at random, and return when all are gone."""
+    told, nodes = Churn(history), [*nodes]
+    gpus = [uuid for node in nodes for uuid in node.machine.uuids]
+    waiting = [_forger(number, chance, gpus) for number in range(pods)]
+    with ThreadPoolExecutor(AT_ONCE) as threads, _listening(nodes, told):
+        while True:
+            alive = _pods(cluster)
+            for found in alive:
+                if found["status"]["phase"] == "Failed":
+                    told.refused[_reason(found)] += 1
+            if not waiting and not alive:
+                return told
+            list(threads.map(lambda found: _delete(cluster, found), _doomed(alive, chance, last=not waiting)))
+            if len(alive) < len(gpus) // 2:
+                batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+                list(threads.map(lambda wanted: cluster.api.post(PODS, wanted), batch))
+            time.sleep(_STEP_SECONDS)
+
+
+def most_at_once(calls: Iterable[Mapping[str, Any]]) -> int:
+    """Return how many of these calls of the extender's log were ever under way at one moment."""
+    moments: list[tuple[float, int]] = []
+    for call in calls:
+        end = datetime.fromisoformat(call["ts"]).timestamp()
+        moments += [(end - call["duration_seconds"], 1), (end, -1)]
+    return max(accumulate(change for _, change in sorted(moments)), default=0)
+
+
+def _forger(number: int, chance: random.Random, gpus: list[str]) -> Json:
+    size = chance.choice(SIZES)
+    forged = encode_placement(PlacementRecord({"main": tuple(chance.sample(gpus, size))}))
+    annotations = {keys.PLACEMENT: forged, keys.DEVICE_MISMATCH: "refuse"}
+    return pod(f"p{number:04}", size, annotations=annotations, schedulerName=SCHEDULER_NAME)
+
+
+def _pods(cluster: GpuCluster) -> list[Json]:
+    return [found for found in cluster.api.list(PODS) if found["spec"].get("schedulerName") == SCHEDULER_NAME]
+
+
+def _doomed(alive: Iterable[Json], chance: random.Random, *, last: bool) -> Iterator[Json]:
+    for found in alive:
+        phase, leaving = found["status"]["phase"], "deletionTimestamp" in found["metadata"]
+        if phase == "Failed" or (not leaving and phase == "Running" and (last or chance.random() < 0.3)):
+            yield found
+        elif not leaving and chance.random() < 0.01:
+            yield found  # wherever it is on its way
+
+
+def _delete(cluster: GpuCluster, found: Json) -> None:
+    try:
+        cluster.delete(found["metadata"]["name"])
+    except ApiError as error:
+        if error.reason != "NotFound":
+            raise
+
+
+def _reason(found: Json) -> str:
+    return f"{found['status'].get('reason')}: {found['status'].get('message')}"
+
+
+@contextmanager
+def _listening(nodes: Iterable[GpuNode], told: Churn) -> Iterator[None]:
+    """Ask all kubelets again and again who holds what."""
+    over = threading.Event()
+
+    def listen() -> None:
+        while not over.wait(0.5):
+            for node in nodes:
+                try:
+                    told.held |= {(container, frozenset(gpus)) for container, gpus in node.held().items()}
+                except CalledProcessError:
+                    continue  # it was killed
+
+    with ThreadPoolExecutor(1) as threads:
+        listening = threads.submit(listen)
+        try:
+            yield
+        finally:
+            over.set()
+    listening.result()

@@ -1,0 +1,53 @@
+"""A thousand pods through the real scheduler, extender, kubelets and device plugins: each container gets exactly its plan."""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster.admission import put_in_force, unbind_policies
+from tests.cluster.gpu_cluster import GpuCluster
+from tests.cluster.history import recorded
+from tests.cluster.nodes.churn import Churn, churn, most_at_once
+from tests.cluster.nodes.nodes import Nodes
+from tests.cluster.nodes.plugins import enforcing
+
+MACHINES = {"n0": "hgx_h100", "n1": "two_islands", "n2": "dgx1v"}
+
+
+@pytest.fixture
+def lawless(node_cluster: GpuCluster) -> Iterator[GpuCluster]:
+    """Lend the cluster without its admission policies, so that forged records get as far as they can."""
+    unbind_policies(node_cluster.plane)
+    yield node_cluster
+    put_in_force(node_cluster.plane)
+
+
+def test_every_started_container_holds_its_plan(
+    lawless: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """I1: what was planned, what the kubelet lists and what was injected are the same GPUs, for every container."""
+    pods = rounds(100, 1000)
+    with recorded(lawless.api) as history:
+        for node in nodes.start(MACHINES):
+            enforcing(node)
+        told = churn(lawless, nodes, history, pods, random.Random(0))
+    assert history.violations() == []
+    started = assert_plans_kept(told, nodes)
+    assert told.refused == {}
+    assert started >= 0.9 * pods
+    figure(
+        f"churn of {pods} pods on {len(MACHINES)} real kubelets: {started} containers started, all with the planned GPUs; "
+        f"{most_at_once(lawless.extender.said('bind'))} binds at once"
+    )
+
+
+def assert_plans_kept(told: Churn, nodes: Nodes) -> int:
+    """Fail if any container ever had other GPUs than its plan says; return how many were started."""
+    planned, started = told.planned(), [each for node in nodes for each in node.started() if each.pod.startswith("p")]
+    injected = {(each.pod, each.container): set(each.env["NVIDIA_VISIBLE_DEVICES"].split(",")) for each in started}
+    named = {(each.pod, each.container): {name.split("=")[1] for name in each.cdi_devices} for each in started}
+    assert injected == named == {container: planned[container] for container in injected}
+    listed = [(container, gpus) for container, gpus in told.held if container[0].startswith("p")]
+    assert [each for each in listed if each[1] != planned[each[0]]] == []
+    return len(injected)
