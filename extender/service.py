@@ -31,6 +31,7 @@ from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
 from extender.metrics import Figures, Metrics
+from extender.preconditions import Preconditions
 from extender.upkeep import Upkeep
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.verbs.wire import (
@@ -71,6 +72,7 @@ class Extender:
         self._events = events.EventRecorder(api.send)
         self.guard = Guard(api.send, self.state.nodes)
         """Looks at the admission policies when somebody lets it."""
+        self._preconditions = Preconditions(api.send, self.state.pods)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._upkeep = Upkeep(
             self.state,
@@ -90,7 +92,7 @@ class Extender:
         work: dict[str, Coroutine[Any, Any, None]] = {
             f"{reflector.name}-watch": reflector.run() for reflector in self._reflectors
         }
-        work |= {"events": self._events.run(), "reconcile": self._reconcile()}
+        work |= {"events": self._events.run(), "reconcile": self._reconcile(), "preconditions": self._try_api_server()}
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
         return self
 
@@ -146,6 +148,8 @@ class Extender:
         """Return why no verb is answered now."""
         if not self.state.synced:
             return "the cluster has not been listed yet"
+        if why := self._unfenced():
+            return why
         return self._unguarded() if self.config.policies.required else None
 
     def life(self) -> dict[str, str | None]:
@@ -155,6 +159,8 @@ class Extender:
     def readiness(self) -> dict[str, str | None]:
         """Return every condition for being asked, and what is missing."""
         checks = {f"{reflector.name}-watch": self._complaint(reflector) for reflector in self._reflectors}
+        tried = self._preconditions.tried
+        checks["binding-preconditions"] = self._unfenced() if tried else "have not been tried yet"
         return checks | ({"policies": self._unguarded()} if self.config.policies.required else {})
 
     def figures(self) -> Figures:
@@ -179,11 +185,18 @@ class Extender:
             "pods_waiting": sum(pod.node is None for pod in state.pods),
             "watch_silence_seconds": max(clock.time() - reflector.heard_at for reflector in self._reflectors),
             "events_dropped": self._events.dropped,
+            **(
+                {} if self._preconditions.honoured is None else {"preconditions_honoured": self._preconditions.honoured}
+            ),
             **({} if self.guard.in_force is None else {"policies_in_force": self.guard.in_force}),
         }
 
     def _unguarded(self) -> str | None:
         return None if self.guard.in_force else "the admission policies are not known to be in force"
+
+    def _unfenced(self) -> str | None:
+        ignored = self._preconditions.honoured is False
+        return "the API server ignores the preconditions of a Binding" if ignored else None
 
     def _watches(self) -> tuple[Reflector[Node], Reflector[Pod]]:
         watch = self.config.watch
@@ -218,6 +231,10 @@ class Extender:
         reply = await self._api.execute(intent, timeout_seconds)
         self.metrics.replied(type(intent).__name__, type(reply).__name__)
         return reply
+
+    async def _try_api_server(self) -> None:
+        await self.synced()
+        await self._preconditions.follow()
 
     async def _reconcile(self) -> None:
         """Keep the ledgers in order, round by round."""

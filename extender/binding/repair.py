@@ -2,8 +2,8 @@
 
 - A ledger that is lost, cannot be read or was changed by somebody else is rebuilt: first every unbound pod is fenced, because
   nobody knows for which of them it held a claim whose Binding may be under way; then what the bound pods hold is written.
-- A claim follows the fact (`correction`). An unbound pod in its way is fenced first, and the ledger is replaced only as it was
-  before the fence.
+- A claim follows the fact (`correction`), after a live look at the pod: a report and a cache may both be of the past. An unbound
+  pod in its way is fenced first, and the ledger is replaced only as it was before the fence.
 - A pod's record follows the ledger, once both the agent and the ledger say the same.
 
 The same generator form as `bind`: kill it anywhere, run it twice, run it beside another one. What is not done is due again.
@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from extender.binding.intents import Done, FencePod, Step, WritePlacement, fence
+from extender.binding.intents import Done, FencePod, GetPod, Step, WritePlacement, fence
 from extender.binding.ledger import swap_ledger
 from extender.cluster.correction import Correction, correct
 from extender.cluster.holdings import Holding, containers_of
 from extender.cluster.node_view import NodeView, mask_of
 from extender.cluster.objects import Node, Pod
-from extender.cluster.pods import has_ended
+from extender.cluster.pods import GpuPod, has_ended
 from extender.cluster.standing import Standing
 from extender.cluster.state import ClusterState
 from topology.bandwidth import ring_order
@@ -70,10 +70,23 @@ def repair(state: ClusterState, name: str) -> Step[Repaired]:
         if view is None or not view.is_broken:
             return Repaired()
     correction = correct(view)
+    for held in () if was_broken else correction.holdings:
+        if not (yield from _is_as_known(state, held.pod)):
+            return Repaired()
     if (was_broken or correction.holdings) and not (yield from _rewrite(state, view, correction)):
         return Repaired()
     yield from _rewrite_records(state, name)
     return Repaired(was_broken, correction.holdings)
+
+
+def _is_as_known(state: ClusterState, pod: GpuPod) -> Step[bool]:
+    """Look live whether the pod is in the version that we know; if not, the next round knows better."""
+    reply = yield GetPod(*pod.key)
+    if not (isinstance(reply, Done) and isinstance(reply.value, Pod)):
+        return False
+    state.pods.learn(reply.value)
+    seen, known = reply.value.metadata, pod.pod.metadata
+    return (seen.uid, seen.resource_version) == (known.uid, known.resource_version)
 
 
 def _fence_all_unbound(state: ClusterState, name: str) -> Step[bool]:
@@ -113,7 +126,7 @@ def _rewrite(state: ClusterState, view: NodeView, correction: Correction) -> Ste
 
 
 def _rewrite_records(state: ClusterState, name: str) -> Step[None]:
-    """Let the records of pods that run on other GPUs than planned say so."""
+    """Let the records of pods that run on other GPUs than planned, or were planned by nobody, say so."""
     view = state.views.get(name)
     for held in view.holdings if view else ():
         if view is not None and held.outdates_record:

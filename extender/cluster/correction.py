@@ -5,7 +5,8 @@ else has a claim on such a GPU decides what comes first:
 
 - an unbound pod is fenced, and loses its claims;
 - one that is gone loses the claim to whom the agent saw with the GPU: the kubelet would not have given it away before;
-- one that is bound keeps it, and the correction waits until it is known what that pod has instead.
+- one that is bound keeps it, and the correction waits until it is known what that pod has instead;
+- one that was never heard of keeps it, too: our cache may be behind, and absence from it proves nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def correct(view: NodeView) -> Correction:
 
 def _is_blocked(view: NodeView, moving: dict[str, Holding], held: Holding) -> bool:
     """Whether a GPU that the pod has is claimed for another one that has to be waited for."""
-    waits = {Standing.HELD} if held.seen else {Standing.HELD, Standing.GONE, Standing.UNSEEN}
+    waits = {Standing.HELD, Standing.UNSEEN} | (set() if held.seen else {Standing.GONE})
     return any(
         standing in waits and claim.gpu in held.gpus and claim.uid not in moving for claim, standing in view.claims
     )

@@ -37,7 +37,8 @@ class Graveyard:
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
         self._graves: OrderedDict[str, Grave] = OrderedDict()
-        self._stopped_names: dict[tuple[str, str], str] = {}
+        self._last: dict[tuple[str, str], str] = {}
+        """Namespace and name → UID of the last one that left."""
 
     def bury(self, pod: GpuPod, *, gone: bool, final: bool = False) -> None:
         """Remember the last version of a pod that leaves the cache."""
@@ -51,18 +52,19 @@ class Graveyard:
         """Return what is known of a pod that left."""
         return self._graves.get(uid)
 
+    def knows(self, key: tuple[str, str]) -> bool:
+        """Whether a pod of that namespace and name has left."""
+        return key in self._last
+
     def has_stopped(self, key: tuple[str, str]) -> bool:
         """Whether the last pod of that namespace and name that left had stopped."""
-        return key in self._stopped_names
+        return key in self._last and self._graves[self._last[key]].stopped
 
     def _put(self, uid: str, grave: Grave) -> None:
         self._graves[uid] = grave
         self._graves.move_to_end(uid)
-        if grave.stopped:
-            self._stopped_names[grave.key] = uid
-        else:
-            self._stopped_names.pop(grave.key, None)
+        self._last[grave.key] = uid
         if len(self._graves) > self._limit:
             forgotten, old = self._graves.popitem(last=False)
-            if self._stopped_names.get(old.key) == forgotten:
-                del self._stopped_names[old.key]
+            if self._last.get(old.key) == forgotten:
+                del self._last[old.key]

@@ -2,7 +2,7 @@
 
 The agent's report is the fact, and a ledger follows it. But a report knows pods by name only, and may be of a look before the
 pod began, when a namesake was there. So it overrules record and ledger only when it accounts for the whole pod and is certainly
-about this one (`Sightings`); the node's GPUs that it names are taken in any case.
+about this one: there was no other, or enough looks have been made since (`Sightings`). The GPUs that it names are taken anyway.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Holding:
 
     @property
     def outdates_record(self) -> bool:
-        """Whether the pod's record names other GPUs than the ledger and the agent agree on."""
-        return self.seen and self.is_settled and self.pod.placed is not None and self.pod.placed != set(self.gpus)
+        """Whether the pod's record does not name the GPUs that the ledger and the agent agree on."""
+        return self.seen and self.is_settled and self.pod.placed != frozenset(self.gpus)
 
     def claims(self) -> tuple[Claim, ...]:
         """Return the claims that say so, for the pod in its present version."""

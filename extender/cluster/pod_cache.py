@@ -35,6 +35,8 @@ class PodCache:
         self._pods: dict[str, GpuPod] = {}
         self._uids: dict[tuple[str, str], str] = {}
         self._bound: dict[str, set[str]] = {}
+        self._followed: set[str] = set()
+        """UIDs of pods that we have known since before they were bound."""
         self._graves = Graveyard()
 
     def replaced(self, objects: Sequence[Pod]) -> None:
@@ -61,9 +63,12 @@ class PodCache:
             self._remove(namesake.uid)
             self._graves.bury(namesake, gone=True)
             self._touch(namesake)
+        is_followed = pod.uid in self._followed or (before is None and self.synced and pod.node is None)
         self._remove(pod.uid)
         self._pods[pod.uid] = pod
         self._uids[pod.key] = pod.uid
+        if is_followed:
+            self._followed.add(pod.uid)
         if pod.node:
             self._bound.setdefault(pod.node, set()).add(pod.uid)
         self._touch(pod, before)
@@ -112,6 +117,10 @@ class PodCache:
         pod = self._pods.get(self._uids.get(key, ""))
         return pod.stopped if pod and pod.node == node else self._graves.has_stopped(key)
 
+    def is_alone(self, pod: GpuPod) -> bool:
+        """Whether no report can mean another pod of that name: none has left, and this one was heard of before it was bound."""
+        return pod.uid in self._followed and not self._graves.knows(pod.key)
+
     def __iter__(self) -> Iterator[GpuPod]:
         return iter(self._pods.values())
 
@@ -132,6 +141,7 @@ class PodCache:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
+        self._followed.discard(uid)
         if self._uids.get(pod.key) == uid:
             del self._uids[pod.key]
         if pod.node:

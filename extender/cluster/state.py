@@ -166,7 +166,7 @@ class ClusterState:
             self.pods.bound_to(name),
             standing=lambda claim: self._standing(claim, known),
             is_stale=lambda holder: self.pods.is_stale(holder, name),
-            is_about=lambda pod, gpus: self._sightings.is_about(pod.uid, gpus, looks),
+            is_about=lambda pod, gpus: self._sightings.is_about(pod.uid, gpus, looks) or self.pods.is_alone(pod),
             surroundings=self._surroundings(name),
         )
         self._views[name] = view
