@@ -126,7 +126,7 @@ def _rewrite(state: ClusterState, view: NodeView, correction: Correction) -> Ste
 
 
 def _rewrite_records(state: ClusterState, name: str) -> Step[None]:
-    """Let the records of pods that run on other GPUs than planned say so."""
+    """Let the records of pods that run on other GPUs than planned, or were planned by nobody, say so."""
     view = state.views.get(name)
     for held in view.holdings if view else ():
         if view is not None and held.outdates_record:

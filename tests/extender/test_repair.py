@@ -151,7 +151,7 @@ class TestAdoption:
     """C18."""
 
     def test_a_pod_that_bypassed_us_gets_the_claims_that_the_agent_reports(self) -> None:
-        """It was bound by somebody else, and its record is nobody's to write."""
+        """It was bound by somebody else; afterwards its record says what it has, as that of any other pod."""
         world = world_of("p")
         bind_around(world, "stranger", 1)
         replica = Replica(world)
@@ -159,7 +159,8 @@ class TestAdoption:
         observe(world, p=(0, 1), stranger=(3,))
         world.intents.clear()
         replica.reconcile(rounds=3, seconds=3.0)
-        assert (owners(world), kinds(world)) == ({"p": {0, 1}, "stranger": {3}}, ["SwapLedger"])
+        assert (owners(world), kinds(world)) == ({"p": {0, 1}, "stranger": {3}}, ["SwapLedger", "WritePlacement"])
+        assert world.placed("stranger") == {GPUS[3]}
         assert replica.state.views["n1"].shape.hidden == 0
 
     def test_adoption_fences_an_unbound_owner_first(self) -> None:
@@ -257,13 +258,15 @@ class TestFacts:
         assert owners(world) == {"p": {2, 3}, "q": {0, 1}}
 
     def test_a_report_that_may_be_about_a_namesake_moves_nothing(self) -> None:
-        """N17: the pod before had these GPUs; two looks later it must be this one."""
+        """N17: the pod before had these GPUs, and was deleted by force; two looks later it must be this one."""
         world = world_of()
         observe(world, p=(2, 3))
-        world.add_pod("p", 2)
-        world.patch(PODS, "p", {"metadata": {"annotations": {"gputopo.dev/communication": "none"}}})
+        bind_around(world, "p", 2)
         with world.unchecked():
             replica = Replica(world)
+            world.delete("p", grace_period_seconds=0)
+            world.add_pod("p", 2)
+            replica.catch_up()
             assert isinstance(replica.bind("p"), Bound)
             planned = owners(world)
             assert planned == {"p": {0, 1}}
@@ -286,6 +289,18 @@ class TestFacts:
                 replica.reconcile(rounds=2, seconds=3.0)
                 observe(world, p=(0, 1))
         assert before.items() < world.claims().items()
+
+    def test_a_report_about_a_pod_without_a_namesake_is_believed_at_once(self) -> None:
+        """N9: it may overtake the news that the pod is bound."""
+        world = world_of()
+        replica = Replica(world)
+        world.add_pod("p", 2)
+        replica.catch_up()
+        with world.unchecked():
+            assert isinstance(replica.bind("p"), Bound)
+            observe(world, p=(2, 3))
+            replica.reconcile(rounds=3, seconds=3.0)
+        assert (owners(world), world.placed("p")) == ({"p": {2, 3}}, frozenset({GPUS[2], GPUS[3]}))
 
     def test_half_a_report_moves_nothing(self) -> None:
         """A container has started, the other one has not."""
