@@ -91,6 +91,7 @@ class Kube:
                 for task in following:
                     task.cancel()
                 await asyncio.gather(*following, return_exceptions=True)
+                await asyncio.to_thread(plane.stop_schedulers)
                 await asyncio.to_thread(sweep, plane.admin, [NAMESPACE])
 
     async def objects(self) -> tuple[list[Json], list[Json]]:

@@ -23,13 +23,15 @@ class Kind(StrEnum):
     """The compare-and-swap of a node's ledger."""
     BINDING = "binding"
     FENCE = "fence"
+    RECORD = "record"
+    """The correction of a pod's placement record."""
     EVENT = "event"
     TRIAL = "trial"
     """A dry run: it writes nothing."""
     OTHER = "other"
 
 
-PROTOCOL_WRITES = frozenset({Kind.LEDGER, Kind.BINDING, Kind.FENCE})
+PROTOCOL_WRITES = frozenset({Kind.LEDGER, Kind.BINDING, Kind.FENCE, Kind.RECORD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Call:
             case "PATCH" if collection == "nodes":
                 return Kind.LEDGER
             case "PATCH" if name == "status":
-                return Kind.FENCE
+                return Kind.RECORD if keys.PLACEMENT.encode() in self.body else Kind.FENCE
             case "POST" if name == "binding":
                 return Kind.BINDING
             case "POST" if name == "events":
@@ -91,6 +93,8 @@ def foreign_writes(call: Call) -> Iterator[str]:
             paths, allowed = list(_leaves(call.document)), _only(keys.LEDGER)
         case Kind.FENCE:
             paths, allowed = list(_leaves(call.document)), _only(keys.FENCE)
+        case Kind.RECORD:
+            paths, allowed = list(_leaves(call.document)), _only(keys.PLACEMENT)
         case Kind.BINDING:
             paths, allowed = list(_leaves(call.document["metadata"], "/metadata")), _only(keys.PLACEMENT)
         case Kind.OTHER:

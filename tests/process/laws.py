@@ -6,7 +6,7 @@ judged by what the replicas asked of the API server. That INV3 and INV7 come tru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from benchmarks.client import Json
 from tests.cluster.history import violations_over_time
@@ -21,12 +21,17 @@ def unsettled(nodes: Sequence[Json], pods: Sequence[Json]) -> list[str]:
     return [*violations(nodes, pods), *_waiting(pods)]
 
 
-def ever_wrong(events: Sequence[Json], replicas: Sequence[Replica], pods: Sequence[Json]) -> list[str]:
-    """Return what was wrong at some moment, which nothing makes good; `pods` are those that there are at the end."""
+def ever_wrong(
+    events: Sequence[Json], replicas: Sequence[Replica], pods: Sequence[Json], spoiled: Collection[str]
+) -> list[str]:
+    """Return what was wrong at some moment, which nothing makes good.
+
+    `pods` are those that there are at the end; on `spoiled` nodes strangers wrote what only we may.
+    """
     calls = [call for replica in replicas for call in replica.proxy.calls]
     promises = [promise for replica in replicas for promise in replica.promises()]
     return [
-        *violations_over_time(events),
+        *violations_over_time(events, spoiled),
         *(wrong for call in calls for wrong in foreign_writes(call)),
         *broken_promises(promises, pods),
     ]

@@ -84,6 +84,23 @@ async def a_second_choice(world: World, replica: Replica, pod: Json) -> Act:
     return lambda: replica.bind(pod, node)
 
 
+async def a_rebuild(world: World, replica: Replica, pod: Json) -> Act:
+    """Fence a pod that waits, then write a new ledger where a stranger has removed it."""
+    node = name_of(pod)
+    assert await replica.bind(pod, node) == ""
+    await eventually(lambda: world.is_running(node), 30)
+    await world.submit(wants(f"{node}.waiting", 1))
+
+    async def is_rebuilt() -> bool:
+        return not replica.is_running or len((await world.ledger(node)).claims) == 1
+
+    async def wipe() -> None:
+        await world.spoil(node, None)
+        await eventually(is_rebuilt, 30)
+
+    return wipe
+
+
 BRIEF = {"reconcile": {**BRISK["reconcile"], "orphanAfter": "500ms"}}
 SCENARIOS = {
     "bind": Scenario(a_bind, 2),
@@ -91,6 +108,7 @@ SCENARIOS = {
     "fence": Scenario(an_orphan, 2, BRIEF),
     "refusal": Scenario(a_refusal, 3),
     "second choice": Scenario(a_second_choice, 3),
+    "rebuild": Scenario(a_rebuild, 2),
 }
 
 
@@ -115,8 +133,8 @@ async def dies(world: World, replica: Replica, scenario: Scenario, side: Side, n
     """Play the scenario on a node of its own, with death at its write of this number; whether there was one."""
     name = f"{side.__name__}-{number}"
     await world.join(SimulatedNode(name, "rtx-3090-2"))
-    await world.caught_up(replica)
     (pod,) = await world.submit(wants(name, 1))
+    await world.caught_up(replica)
     act = await scenario.prepare(world, replica, pod)
     writes = count(1)
 
