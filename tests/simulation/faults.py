@@ -6,10 +6,11 @@ never gets far enough to meet the rare combinations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
+from typing import Any
 
 from benchmarks.double.faults import RequestFault, StreamFault
 
@@ -117,6 +118,7 @@ EVENTS: Mapping[Fault, float] = {
     Fault.GPU_SICK: 3.0,
     Fault.LEDGER_WIPED: 0.5,
     Fault.LEDGER_EDITED: 0.5,
+    Fault.LEDGER_TRUNCATED: 0.5,
 }
 """The highest weight of what happens around the extenders, one event at a time."""
 
@@ -136,23 +138,39 @@ class Mix:
     """Between two events on average."""
     orphan_seconds: float
     """After which a claim without a Binding is taken back: a matter of patience, never of safety."""
+    longest_hold_seconds: float
+    """For how long the network holds a message at most."""
 
     def __str__(self) -> str:
         used = ", ".join(f"{fault} {rate:.3f}" for fault, rate in self.rates.items() if rate)
         return (
             f"{self.replicas} extenders, {self.schedulers} schedulers, {self.nodes} × {self.machine}, "
             f"storm of {self.storm_seconds:.0f} s, an event every {self.event_seconds:.2f} s, "
-            f"orphans after {self.orphan_seconds:.0f} s; {used or 'no faults'}"
+            f"orphans after {self.orphan_seconds:.0f} s, holds of {self.longest_hold_seconds:.0f} s; {used or 'no faults'}"
         )
 
 
-def draw_mix(random: Random, only: Rates | None = None) -> Mix:
-    """Choose a mix; about two faults in five are left out, or all but some that are given with their rates."""
+Adapt = Callable[[Mix], Mix]
+"""Makes another mix of the one that was drawn."""
+
+
+def as_drawn(mix: Mix) -> Mix:
+    """Leave the mix alone."""
+    return mix
+
+
+def only(rates: Rates, **settings: Any) -> Adapt:
+    """Have these faults and no others, in a run with these settings, and the rest as it was drawn."""
+    return lambda mix: replace(mix, rates=rates, **settings)
+
+
+def draw_mix(random: Random) -> Mix:
+    """Choose a mix; about two faults in five are left out."""
     highest: list[tuple[AnyFault, float]] = [*REQUEST_FAULTS.items(), *STREAM_FAULTS.items()]
     highest += [*PROCESS_FAULTS.items(), *EVENTS.items()]
     rates: Rates = {fault: random.uniform(0.1, 1.0) * rate if random.random() < 0.6 else 0.0 for fault, rate in highest}
     return Mix(
-        only or rates,
+        rates,
         replicas=random.choice((1, 2, 2, 3)),
         schedulers=random.choice((1, 1, 2)),
         nodes=random.choice((1, 2, 3)),
@@ -160,4 +178,5 @@ def draw_mix(random: Random, only: Rates | None = None) -> Mix:
         storm_seconds=random.uniform(30.0, 60.0),
         event_seconds=random.uniform(0.5, 2.0),
         orphan_seconds=random.choice((2.0, 4.0, 10.0, 60.0)),
+        longest_hold_seconds=random.choice((3.0, 20.0)),
     )

@@ -14,7 +14,7 @@ import structlog
 
 from tests.extender.virtual_time import VirtualTimeLoop
 from tests.simulation.disturbances.loop import Disturbances
-from tests.simulation.faults import Fault, Rates, draw_mix
+from tests.simulation.faults import Adapt, Fault, as_drawn, draw_mix
 from tests.simulation.invariants import convergence
 from tests.simulation.invariants.conduct import Conduct
 from tests.simulation.invariants.ownership import Ownership
@@ -43,20 +43,20 @@ class Result:
     lines: tuple[str, ...]
 
 
-def run(seed: int, only: Rates | None = None) -> Result:
-    """Run one seed on a virtual clock; `only`: with these faults and no others, at these rates."""
+def run(seed: int, adapt: Adapt = as_drawn) -> Result:
+    """Run one seed on a virtual clock."""
     with _silence(), asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(_Run(seed, only, runner.get_loop()).play())
+        return runner.run(_Run(seed, adapt, runner.get_loop()).play())
 
 
 class _Run:
     """Everybody who takes part."""
 
-    def __init__(self, seed: int, only: Rates | None, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, seed: int, adapt: Adapt, loop: asyncio.AbstractEventLoop) -> None:
         self._seed = seed
         self._loop = loop
         self._trace = trace = Trace(loop.time)
-        self._storm = storm = Storm(draw_mix(self._random("mix"), only))
+        self._storm = storm = Storm(adapt(draw_mix(self._random("mix"))))
         self._server = server = Server(loop.time, trace.note)
         self._ownership = ownership = Ownership(server, trace, loop.time)
         self._conduct = conduct = Conduct(ownership, server, trace)

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from tests.simulation.faults import AnyFault, Mix
 
-_LONGEST_HOLD_SECONDS = 20.0
 _OVERTIME_SECONDS = 5.0
 
 F = TypeVar("F", bound=AnyFault)
@@ -47,7 +46,7 @@ class Storm:
         if not self.strikes(fault, random):
             return 0.0
         left = self.mix.storm_seconds - asyncio.get_running_loop().time()
-        return min(random.uniform(0.5, _LONGEST_HOLD_SECONDS), left + _OVERTIME_SECONDS)
+        return min(random.uniform(0.5, self.mix.longest_hold_seconds), left + _OVERTIME_SECONDS)
 
     def choose(self, faults: Iterable[F], random: Random) -> F | None:
         """Return at most one of several faults with these probabilities."""

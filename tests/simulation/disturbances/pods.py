@@ -59,7 +59,7 @@ class PodDisturbances:
             newest = max(running, key=lambda pod: int(pod["metadata"]["resourceVersion"]))
             self._remove(newest, 0)
             return str(newest["metadata"]["name"])
-        return self._with_pod(lambda pod: self._remove(pod, 0), lambda pod: True)
+        return self._with_pod(lambda pod: self._remove(pod, 0), _is_any)
 
     def _delete_slowly(self) -> str | None:
         def delete(pod: Object) -> None:
@@ -76,15 +76,17 @@ class PodDisturbances:
 
     def _patch(self) -> str | None:
         message = f"patched at {self._server.store.resource_version}"
-        return self._with_pod(lambda pod: self._set_status(pod, {"message": message}), lambda pod: True)
+        return self._with_pod(lambda pod: self._set_status(pod, {"message": message}), _is_any)
 
     def _replace(self) -> str | None:
+        """Prefer pods that are being bound: kube-scheduler may have asked for the one that is gone."""
+
         def replace(pod: Object) -> None:
             gpus = int(pod["spec"]["containers"][0]["resources"]["limits"][keys.GPU_RESOURCE])
             self._remove(pod, 0)
             self._create(pod["metadata"]["name"], gpus)
 
-        return self._with_pod(replace, lambda pod: True)
+        return self._with_pod(replace, _is_pending if self._random.random() < 0.5 else _is_any)
 
     def _garble(self) -> str | None:
         return self._with_pod(lambda pod: self._annotate(pod, keys.MIN_BANDWIDTH, "fast"), _is_pending)
@@ -170,3 +172,7 @@ def _is_running(pod: Object) -> bool:
 
 def _is_not_deleted(pod: Object) -> bool:
     return "deletionTimestamp" not in pod["metadata"]
+
+
+def _is_any(pod: Object) -> bool:
+    return True

@@ -1,10 +1,12 @@
 """The invariants of every change: who owns which GPU, what the ledgers say of it, and who wrote what.
 
 What really runs is known here from the kubelets, whatever the API says. A pod is alive from its Binding until its containers have
-stopped for good, or until it is gone and none of them runs; only pods with a placement record count. A ledger that somebody else
-has touched is not held against us before we write it again, nor is a Binding that was under way when a stranger took its claim
-away: no server can be asked for both objects at once. A claim about a former node goes with its pod: should that very machine be
-back, and still run it, then its agent says so.
+stopped for good, or until it is gone and none of them runs; only pods with a placement record count.
+
+What strangers spoil is not held against us: a ledger that somebody else has touched, before we write it again and know the node's
+GPUs; a claim on a GPU that somebody else has given to a second pod, as a ledger has room for one; a Binding that was under way
+when a stranger took its claim away, as no server can be asked for both objects at once. A claim about a former node goes with
+its pod: should that very machine be back, and still run it, then its agent says so.
 
 - INV1 no GPU in two live pods
 - INV2 each live pod has exactly its claims, and its containers run on exactly its GPUs
@@ -176,7 +178,8 @@ class Ownership:
         if not ours:
             self._touch(node)
             return
-        self._touched.discard(node)
+        if keys.TOPOLOGY in annotations_of(after):
+            self._touched.discard(node)
         was, now = read_ledger(before) or Ledger(0), read_ledger(after) or Ledger(0)
         for gpu, uid in _pairs(now) - _pairs(was):
             self._claimed_since[node, gpu, uid] = self._clock()
@@ -251,7 +254,8 @@ class Ownership:
             if placed.node != node or not placed.ours or uid in self._over or uid in self._bereft & self._last.keys():
                 continue
             claimed = {claim.gpu for claim in found.claims if claim.uid == uid} if found else set()
-            if claimed != placed.gpus:
+            contested = {gpu for gpu in placed.gpus if len(self.owners(gpu)) > 1}
+            if not placed.gpus - contested <= claimed <= placed.gpus:
                 self._trace.violation("INV2", f"{uid} has {_list(placed.gpus)} of {node}, and claims {_list(claimed)}")
 
 

@@ -1,0 +1,55 @@
+"""The nine broken protocols of the catalogue (C2), each without one thing that makes it safe; and the faults found here."""
+
+from __future__ import annotations
+
+from benchmarks.double.faults import StreamFault
+from tests.simulation.faults import Fault, only
+from tests.simulation.mutants import bugs, seams
+from tests.simulation.mutants.mutant import DOUBLE, Mutant
+
+_SICK_WHILE_BINDING = only(
+    {Fault.LATE_BINDING: 0.8, Fault.GPU_SICK: 1.0, Fault.POD_ENDED: 1.0},
+    nodes=1,
+    orphan_seconds=60.0,
+    longest_hold_seconds=20.0,
+)
+_FENCED_WHILE_BINDING = only(
+    {Fault.LATE_BINDING: 0.8, Fault.POD_ENDED: 1.0}, replicas=2, orphan_seconds=2.0, longest_hold_seconds=3.0
+)
+_SICK_UNHEARD = only({StreamFault.LATE: 0.6, Fault.GPU_SICK: 3.0, Fault.POD_ENDED: 2.0})
+_REPORTED_LATE = only({Fault.LATE_REPORT: 0.3, Fault.POD_FORCED: 3.0, Fault.LATE_STOP: 0.7})
+
+PROTOCOL = (
+    Mutant("no ledger", "C2", ("INV1",), {seams.CLAIM: bugs.claim_nothing}),
+    Mutant(
+        "no compare-and-swap",
+        "C2",
+        DOUBLE,
+        {seams.SWAP_REQUEST: bugs.swap_without("ledger"), seams.CREATE_REQUEST: bugs.create_blindly},
+    ),
+    Mutant("no fence", "C2", DOUBLE, {seams.FENCE_ORPHANS: bugs.expire}),
+    Mutant("absent from the cache is dead", "C2", DOUBLE, {seams.STANDING_OF_GRAVE: bugs.free_when_absent}),
+    Mutant("Binding with UID only", "C2", DOUBLE, {seams.BIND_REQUEST: bugs.bind_without("resourceVersion")}),
+    Mutant("Binding with neither", "C2", DOUBLE, {seams.BIND_REQUEST: bugs.bind_without("resourceVersion", "uid")}),
+    Mutant("free on deletionTimestamp", "C2", ("INV1",), {seams.HAS_STOPPED: bugs.stopped_when_deleted}),
+    Mutant("other GPUs without a fence", "C2", DOUBLE, {seams.FENCE: bugs.fence_nobody}, _SICK_WHILE_BINDING),
+    Mutant("Binding sent again without a claim", "C2", DOUBLE, {seams.CLAIM: bugs.claim_once}, _FENCED_WHILE_BINDING),
+)
+
+FOUND_HERE = (
+    Mutant("a crash is an end", "found here", ("R2",), {seams.HAS_STOPPED: bugs.stopped_when_crashed}),
+    Mutant(
+        "claims do not rest on health",
+        "found here",
+        ("INV4",),
+        {seams.SWAP_REQUEST: bugs.swap_without("status")},
+        _SICK_UNHEARD,
+    ),
+    Mutant(
+        "the next report is a proof",
+        "found here",
+        ("R2",),
+        {seams.IS_REPORTED_FREE: bugs.free_by_next_report},
+        _REPORTED_LATE,
+    ),
+)

@@ -1,0 +1,28 @@
+"""Rows C2 and C24: the simulation goes red on every known bug, and on the product it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutants.mutant import Mutant, hunt
+from tests.simulation.mutants.peers import NOT_ESTABLISHED, PEERS
+from tests.simulation.mutants.protocol import FOUND_HERE, PROTOCOL
+
+pytestmark = pytest.mark.slow
+SEEDS = range(60)
+
+
+def name(mutant: Mutant) -> str:
+    return f"{mutant.origin}: {mutant.name}"
+
+
+@pytest.mark.parametrize("mutant", [*PROTOCOL, *PEERS, *FOUND_HERE], ids=name)
+def test_a_known_bug_is_seen(mutant: Mutant) -> None:
+    """Within a few seeds one of its invariants breaks, and on that seed the product breaks none of them."""
+    assert hunt(mutant, SEEDS) is not None
+
+
+def test_the_table_is_whole() -> None:
+    """Nine broken protocols; twenty bugs of peers, but for what could not be established."""
+    assert len(PROTOCOL) == 9
+    assert len({mutant.origin for mutant in PEERS} | set(NOT_ESTABLISHED)) == 20
