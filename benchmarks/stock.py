@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from benchmarks.fleet import SimulatedNode
-from benchmarks.nvidia_best_effort import best_effort
 from topology.bandwidth import Bandwidth
 from topology.links import Affinity
+from topology.nvidia_best_effort import best_effort
 from topology.placement import TopologyClass
 from topology.request import GpuRequest
 from topology.rings import members_of

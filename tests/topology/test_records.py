@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,8 @@ def test_one_gpu_in_two_claims_is_refused() -> None:
 )
 def test_claim_that_kubernetes_could_not_have_made_is_not_written(field: str, value: str, path: str) -> None:
     """Names are DNS names, identifiers are visible ASCII."""
-    claim = replace(CLAIM, **{field: value})
+    changed: dict[str, Any] = {field: value}
+    claim = replace(CLAIM, **changed)
     with pytest.raises(PayloadError) as caught:
         encode_ledger(Ledger(1, (claim,)))
     assert caught.value.path == path

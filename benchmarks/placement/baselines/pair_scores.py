@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import combinations
 
-from benchmarks.nvidia_best_effort import pair_score
 from topology.links import PciePath
 from topology.model import NodeTopology
+from topology.nvidia_best_effort import pair_score
 
 
 @lru_cache(maxsize=4096)

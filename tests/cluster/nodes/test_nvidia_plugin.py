@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.nvidia_best_effort import best_effort
+from topology.nvidia_best_effort import best_effort
 from tests.cluster.go_build import GoBuild
 from tests.cluster.nodes import programs
 from tests.cluster.nodes.node import GpuNode
