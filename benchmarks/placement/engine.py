@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Placed, Policy
+from benchmarks.placement.waiting import Waiting
 
 
 class Discipline(StrEnum):
@@ -28,7 +29,7 @@ class Discipline(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A job runs from now on; the cluster does not hold its GPUs yet when this is told."""
+    """A job runs from now on."""
 
     time_s: float
     job: Job
@@ -73,18 +74,16 @@ class _Run:
         self._policy = policy
         self._discipline = discipline
         self._run_time = run_time
-        self._waiting: list[Job] = []
+        self._waiting = Waiting()
         self._running: list[tuple[float, int, Started]] = []
 
     def events(self, jobs: Iterable[Job]) -> Iterator[Event]:
+        blocking = self._discipline is Discipline.BLOCK
         for job in jobs:
             yield from self._until(job.arrival_s)
-            if self._discipline is Discipline.BLOCK and self._waiting:
-                self._waiting.append(job)
-                continue
-            started = self._try(job, job.arrival_s)
+            started = None if blocking and self._waiting else self._start(job, job.arrival_s)
             if started is not None:
-                yield from self._start(started)
+                yield started
             elif self._discipline is Discipline.REFUSE:
                 yield Refused(job.arrival_s, job)
             else:
@@ -106,29 +105,25 @@ class _Run:
             if self._waiting:
                 yield from self._serve(now)
 
-    def _serve(self, now: float) -> Iterator[Event]:
-        still: list[Job] = []
-        in_vain: set[object] = set()
-        for position, job in enumerate(self._waiting):
-            asks = (job.pods, job.communication, job.minimal_utility)
-            started = None if asks in in_vain else self._try(job, now)
+    def _serve(self, now: float) -> list[Started]:
+        served: list[Started] = []
+
+        def start(job: Job) -> bool:
+            started = self._start(job, now)
             if started is not None:
-                yield from self._start(started)
-                continue
-            if self._discipline is Discipline.BLOCK:
-                still += self._waiting[position:]
-                break
-            in_vain.add(asks)
-            still.append(job)
-        self._waiting = still
+                served.append(started)
+            return started is not None
 
-    def _try(self, job: Job, now: float) -> Started | None:
+        self._waiting.serve(start, in_order=self._discipline is Discipline.BLOCK)
+        return served
+
+    def _start(self, job: Job, now: float) -> Started | None:
+        """Start the job if it fits: the cluster holds its GPUs from then on."""
         placed = self._policy.place(job) if self._cluster.has_room(job.pods) else None
-        return None if placed is None else Started(now, job, placed)
-
-    def _start(self, started: Started) -> Iterator[Event]:
-        yield started
-        for allotment in started.placed:
+        if placed is None:
+            return None
+        for allotment in placed:
             self._cluster.take(allotment)
-        end_s = started.time_s + self._run_time(started.job, started.placed)
-        heappush(self._running, (end_s, started.job.number, started))
+        started = Started(now, job, placed)
+        heappush(self._running, (now + self._run_time(job, placed), job.number, started))
+        return started

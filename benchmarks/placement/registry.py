@@ -9,9 +9,12 @@ from typing import Final, Protocol
 
 from benchmarks.placement.rows import Row
 from benchmarks.placement.scenarios.inflation import Inflation
+from benchmarks.placement.scenarios.kalos import Kalos
 from benchmarks.placement.scenarios.link_graph import LinkGraph
+from benchmarks.placement.scenarios.mixed_fleet import MixedFleet
 from benchmarks.placement.scenarios.one_server import OneServer
 from benchmarks.placement.scenarios.philly import Philly
+from benchmarks.placement.scenarios.pollux import Pollux
 from benchmarks.placement.traces.files import trace_folder, workload_file
 from benchmarks.placement.traces.openb import OpenbTrace
 
@@ -38,6 +41,11 @@ SCENARIOS: Final[Mapping[str, Callable[[Path | None], Scenario]]] = MappingProxy
     {
         "link-graph": lambda _: LinkGraph(),
         "one-server": lambda _: OneServer(),
+        "mixed-fleet": lambda _: MixedFleet(),
+        "kalos": lambda folder: Kalos(trace_folder(folder, "kalos")),
+        "pollux": lambda folder: Pollux(
+            trace_folder(folder, "pollux"), workload_file("pollux_placements_aws_t4.csv.gz", folder)
+        ),
         "philly": lambda folder: Philly(trace_folder(folder, "philly"), workload_file("gavel_throughputs.csv", folder)),
         "inflation": lambda folder: Inflation(OpenbTrace(trace_folder(folder, "openb"))),
     },

@@ -17,7 +17,7 @@ from benchmarks.placement.cluster import Cluster, Server
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import Row, rows
-from benchmarks.placement.scenarios.queueing import measure_queue
+from benchmarks.placement.scenarios.queueing import bandwidths, run_queue, times
 from benchmarks.placement.speed import Sensitivity, SpeedModel
 from benchmarks.placement.traces.gavel import read_traffic
 from benchmarks.placement.traces.philly import PhillyJob, read_philly
@@ -29,8 +29,8 @@ NODE_GPUS = 8
 CPU_MILLI_PER_GPU, MEMORY_MIB_PER_GPU = 10_000, 61_440
 NETWORK_GB_PER_S = 12.5
 LOADS = (0.8, 1.0, 1.1)
-WEEKS = {"ee9e8c": (0, 13), "all": (4, 4)}
-"""Virtual cluster → first week of the trace, and how many; `all` is October 2017 without its last days."""
+WEEKS = {"ee9e8c": (0, 13), "all": (4, 2)}
+"""Virtual cluster → first week of the trace, and how many; `all` is the first half of October 2017."""
 WEEK_S = 7 * 86_400.0
 TALKATIVE = 1.0
 """GB per second of computing from which on an owner would call the job `heavy`."""
@@ -69,7 +69,9 @@ class Philly:
         )
         cluster = Cluster([server] * nodes)
         chosen = policy_for_pods(policy, [pod for job in jobs for pod in job.pods])(cluster, random)
-        measured = measure_queue(jobs, cluster, chosen, SpeedModel(cluster, NETWORK_GB_PER_S))
+        speed = SpeedModel(cluster, NETWORK_GB_PER_S)
+        outcome = run_queue(jobs, cluster, chosen, speed.run_time)
+        measured = times(outcome, speed.run_time) | bandwidths(outcome, speed)
         return rows(workload, policy, seed, {"nodes": float(nodes), **measured})
 
     def jobs(self, vc: str, sensitivity: Sensitivity, random: Random) -> list[Job]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import inf
 
 from benchmarks.placement.cluster import Cluster
-from benchmarks.placement.engine import Discipline, Finished, Refused, Started, simulate
+from benchmarks.placement.engine import Discipline, Finished, Refused, RunTime, Started, simulate
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Policy
 from benchmarks.placement.rows import mean, quantile
@@ -17,15 +18,26 @@ HOUR_S = 3600.0
 SLOWED = 1.1
 
 
-def measure_queue(
-    jobs: Sequence[Job], cluster: Cluster, policy: Policy, speed: SpeedModel, discipline: Discipline = Discipline.SKIP
-) -> dict[str, float]:
-    """Run the jobs and return the metrics; times in hours, slow-down is the job's whole time over its best run time."""
-    room = _Room({job.gpus for job in jobs}, cluster.gpus)
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the jobs of one run."""
+
+    started: tuple[Started, ...]
+    refused: int
+    begin_s: float
+    end_s: float
+    room: Room
+
+
+def run_queue(
+    jobs: Sequence[Job], cluster: Cluster, policy: Policy, run_time: RunTime, discipline: Discipline = Discipline.SKIP
+) -> Outcome:
+    """Run the jobs to their end."""
+    room = Room({job.gpus for job in jobs}, cluster.gpus)
     started: list[Started] = []
     refused = 0
-    end_s = jobs[0].arrival_s if jobs else 0.0
-    for event in simulate(jobs, cluster, policy, discipline, speed.run_time):
+    begin_s = end_s = jobs[0].arrival_s if jobs else 0.0
+    for event in simulate(jobs, cluster, policy, discipline, run_time):
         if isinstance(event, Started):
             started.append(event)
             room.change(event.time_s, -event.job.gpus)
@@ -34,28 +46,32 @@ def measure_queue(
             end_s = event.time_s
         elif isinstance(event, Refused):
             refused += 1
-    return {
-        **_times(started, speed),
-        **_bandwidths([event for event in started if event.job.gpus > 1], speed),
-        "wait_for_shape_h_mean": mean(
-            room.seconds(event.job.gpus, event.job.arrival_s, event.time_s) / HOUR_S for event in started
-        ),
-        "makespan_h": (end_s - jobs[0].arrival_s) / HOUR_S if jobs else 0.0,
-        "refused": float(refused),
-    }
+    return Outcome(tuple(started), refused, begin_s, end_s, room)
 
 
-def _times(started: Sequence[Started], speed: SpeedModel) -> dict[str, float]:
-    run = [speed.run_time(event.job, event.placed) for event in started]
-    wait = [event.time_s - event.job.arrival_s for event in started]
-    best = [max(event.job.service_s, 1.0) for event in started]
-    times = {
+def times(outcome: Outcome, run_time: RunTime) -> dict[str, float]:
+    """Return completion, waiting and slow-down; hours, and the job's whole time over its best run time.
+
+    `wait_for_shape_h_mean` is the part of the waiting during which as many GPUs were free as the job asks for.
+    """
+    run = [run_time(event.job, event.placed) for event in outcome.started]
+    wait = [event.time_s - event.job.arrival_s for event in outcome.started]
+    # A minute at least: else the wait of jobs of one second is all that the mean tells of.
+    best = [max(event.job.service_s, 60.0) for event in outcome.started]
+    found = {
         "jct_h": [(r + w) / HOUR_S for r, w in zip(run, wait, strict=True)],
         "wait_h": [w / HOUR_S for w in wait],
-        # A minute at least: else the wait of a job of one second is all that the mean tells of.
-        "slow_down": [(r + w) / max(b, 60.0) for r, w, b in zip(run, wait, best, strict=True)],
+        "slow_down": [(r + w) / b for r, w, b in zip(run, wait, best, strict=True)],
     }
-    return {f"{name}_{word}": value for name, values in times.items() for word, value in _summary(values)}
+    for_shape = (
+        outcome.room.seconds(event.job.gpus, event.job.arrival_s, event.time_s) / HOUR_S for event in outcome.started
+    )
+    return {
+        **{f"{name}_{word}": value for name, values in found.items() for word, value in _summary(values)},
+        "wait_for_shape_h_mean": mean(for_shape),
+        "makespan_h": (outcome.end_s - outcome.begin_s) / HOUR_S,
+        "refused": float(outcome.refused),
+    }
 
 
 def _summary(values: Sequence[float]) -> Iterable[tuple[str, float]]:
@@ -64,8 +80,9 @@ def _summary(values: Sequence[float]) -> Iterable[tuple[str, float]]:
         yield f"p{percent}", quantile(values, percent / 100)
 
 
-def _bandwidths(together: Sequence[Started], speed: SpeedModel) -> dict[str, float]:
+def bandwidths(outcome: Outcome, speed: SpeedModel) -> dict[str, float]:
     """Measure jobs of two or more GPUs: predicted bandwidth over the best in an empty cluster, and what that costs them."""
+    together = [event for event in outcome.started if event.job.gpus > 1]
     ratios = [_ratio(speed.bandwidth(event.placed), speed.best_bandwidth(event.job)) for event in together]
     slowed = [speed.slow_down(event.job, event.placed) for event in together if event.job.traffic_gb_per_s]
     return {
@@ -81,7 +98,7 @@ def _ratio(got: float, best: float) -> float:
     return 1.0 if best == inf else got / best
 
 
-class _Room:
+class Room:
     """For how long there were as many GPUs free as a job asks for, though not in its shape."""
 
     def __init__(self, sizes: Iterable[int], gpus: int) -> None:

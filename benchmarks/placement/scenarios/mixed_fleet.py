@@ -1,0 +1,101 @@
+"""A fleet of five kinds of machines from the catalogue, and jobs of 1 to 8 GPUs that any of them may run.
+
+Arrivals are Poisson at the load named, run times exponential with a mean of an hour, sizes 1/2/4/8 at 45/20/20/15 %, and
+applications send 0, 1, 5 or 12 GB per second of computing, one as likely as the other: the spread of Gavel's measured ones.
+A GPU computes as fast on every machine, so that only links tell machines apart. Jobs that do not fit wait, and others may
+pass them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from types import MappingProxyType
+from typing import Final
+
+from benchmarks.placement.cluster import Cluster, Server
+from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.policies import policy_for_pods
+from benchmarks.placement.rows import Row, rows
+from benchmarks.placement.scenarios.queueing import bandwidths, run_queue, times
+from benchmarks.placement.speed import Sensitivity, SpeedModel
+from topology.catalog import machine
+from topology.request import Communication
+
+FLEET: Final[Mapping[str, int]] = MappingProxyType(
+    {"dgx-1v": 6, "dgx-a100": 4, "hgx-h100": 4, "l40s-8": 6, "a100-pcie-8-pairs": 4}
+)
+SIZES: Final[Mapping[int, float]] = MappingProxyType({1: 0.45, 2: 0.2, 4: 0.2, 8: 0.15})
+TRAFFIC_GB_PER_S = (0.0, 1.0, 5.0, 12.0)
+LOADS = (0.8, 0.95)
+JOBS = 3_000
+NODE_GPUS = 8
+CPU_MILLI_PER_GPU, MEMORY_MIB_PER_GPU = 12_000, 131_072
+MEAN_RUN_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class MixedFleet:
+    """The scenario; a workload is `load-0.8/SENSITIVITY`."""
+
+    jobs: int = JOBS
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """Each load at each sensitivity."""
+        return tuple(f"load-{load}/{how}" for load in LOADS for how in Sensitivity)
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Those that choose nodes."""
+        return (
+            "stock-least", "stock-most", "hami-binpack", "vgpu-manager", "koordinator", "hived", "gpushare", "mapa-preserve",
+            "topo-aware", "topo-aware-p", "best-fit", "fgd", "random", "gputopo",
+        )  # fmt: skip
+
+    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+        """Run one cell of the experiment."""
+        load, _, sensitivity = workload.partition("/")
+        random = Random(seed)  # noqa: S311 - a simulation
+        servers = [
+            Server(name, machine(name), NODE_GPUS * CPU_MILLI_PER_GPU, NODE_GPUS * MEMORY_MIB_PER_GPU, name)
+            for name, count in FLEET.items()
+            for _ in range(count)
+        ]
+        cluster = Cluster(servers)
+        gap_s = _gpu_seconds_per_job() / (float(load.removeprefix("load-")) * cluster.gpus)
+        jobs = _draw(random, self.jobs, gap_s, Sensitivity(sensitivity))
+        random.shuffle(servers)
+        cluster = Cluster(servers)
+        chosen = policy_for_pods(policy, [job.pods[0] for job in jobs])(cluster, random)
+        speed = SpeedModel(cluster)
+        outcome = run_queue(jobs, cluster, chosen, speed.run_time)
+        return rows(workload, policy, seed, times(outcome, speed.run_time) | bandwidths(outcome, speed))
+
+
+def _gpu_seconds_per_job() -> float:
+    return MEAN_RUN_S * sum(size * share for size, share in SIZES.items())
+
+
+def _draw(random: Random, count: int, gap_s: float, sensitivity: Sensitivity) -> list[Job]:
+    """Draw the jobs; the draw is the same at every sensitivity."""
+    now = 0.0
+    jobs = []
+    for number in range(count):
+        now += random.expovariate(1 / gap_s)
+        (size,) = random.choices([*SIZES], [*SIZES.values()])
+        run_s, measured, utility = (
+            random.expovariate(1 / MEAN_RUN_S),
+            random.choice(TRAFFIC_GB_PER_S),
+            random.uniform(0.3, 0.52),
+        )
+        sends = {Sensitivity.NONE: 0.0, Sensitivity.MEASURED: measured, Sensitivity.ALL: max(TRAFFIC_GB_PER_S)}[
+            sensitivity
+        ]
+        pod = Pod(size, cpu_milli=size * CPU_MILLI_PER_GPU, memory_mib=size * MEMORY_MIB_PER_GPU)
+        said = Communication.HEAVY if measured >= 1 else Communication.LIGHT
+        jobs.append(
+            Job(number, now, run_s, (pod,), "", said, sends if size > 1 else 0.0, minimal_utility=round(utility, 1))
+        )
+    return jobs
