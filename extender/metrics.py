@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-VERBS: Final = ("filter", "prioritize", "bind")
+VERBS: Final = ("filter", "prioritize", "bind", "preempt")
 REPAIRS: Final = ("rebuilt", "adopted", "moved", "restored")
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 

@@ -34,10 +34,13 @@ from extender.metrics import Figures, Metrics
 from extender.preconditions import Preconditions
 from extender.upkeep import Upkeep
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from extender.verbs.preempt import preempt
 from extender.verbs.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
     ExtenderFilterResult,
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
     HostPriority,
 )
 
@@ -124,6 +127,10 @@ class Extender:
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """Score the nodes that are left."""
         return prioritize_nodes(self.state, args, self._clock(), hold_seconds=self.config.scheduling.hold)
+
+    def preempt(self, args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
+        """Choose the victims whose GPUs form what the pod asks for."""
+        return preempt(self.state, args, self._clock())
 
     async def bind(self, args: ExtenderBindingArgs) -> Outcome:
         """Bind a pod to a node, with exact GPUs, by the deadline or not at all."""

@@ -64,8 +64,12 @@ class NodeView:
     """As a pod finds it that has no claim here."""
     usable: int
     """GPUs that nothing but a claim keeps from being free."""
+    fit: int
+    """GPUs that are healthy, whole and free of processes that no container explains, whoever holds them."""
     claims: tuple[tuple[Claim, Standing], ...]
     """The ledger's."""
+    holders: Mapping[str, Holder]
+    """GPU → whom the agent saw with it."""
     holdings: tuple[Holding, ...]
     """Of the live pods that are bound here, by UID."""
     conflicts: Mapping[str, tuple[GpuPod, ...]]
@@ -121,6 +125,18 @@ class NodeView:
                 return kept
         return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden).plan(wish)
 
+    def without(self, uids: Collection[str]) -> Shape:
+        """Return the shape that the node would have if these pods, and all that they hold, were gone."""
+        gone = {held.pod.key for held in self.holdings if held.pod.uid in uids}
+        left = [held for held in self.holdings if held.pod.uid not in uids]
+        taken = {
+            claim.gpu for claim, standing in self.claims if standing is not Standing.FREE and claim.uid not in uids
+        }
+        taken.update(gpu for held in left for gpu in (*held.gpus, *held.claimed, *(held.pod.placed or ())))
+        taken.update(gpu for gpu, who in self.holders.items() if (who.namespace, who.name) not in gone)
+        hidden = sum(held.hidden or 0 for held in left)
+        return self._with_free(self.fit & ~mask_of(self.uuids, taken), hidden)
+
     def plan_on(self, gpus: int, wish: GpuRequest) -> Placement | Rejection:
         """Return the placement on these GPUs of the free ones alone."""
         if self.shape.hidden:
@@ -171,7 +187,8 @@ def derive(
     closed = why_closed(node, payloads, holdings, surroundings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
     strangers = observed.strangers if observed else ()
-    usable = (1 << len(uuids)) - 1 & ~(mask_of(uuids, placed.union(holders, strangers)) | _unfit(payloads))
+    fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, strangers) | _unfit(payloads))
+    usable = fit & ~mask_of(uuids, placed.union(holders))
     claimed = mask_of(uuids, (claim.gpu for claim, standing in claims if standing is not Standing.FREE))
     free, hidden = usable & ~claimed, sum(held.hidden or 0 for held in holdings)
     return NodeView(
@@ -182,6 +199,8 @@ def derive(
         if closed
         else Shape(gpus.topology_class if gpus else None, free, hidden=hidden),
         usable=usable,
+        fit=fit,
+        holders=holders,
         claims=claims,
         holdings=holdings,
         conflicts=_conflicts(holdings),

@@ -122,10 +122,15 @@ class MetaPod(_Wire, frozen=True):
 
 
 class MetaVictims(_Wire, frozen=True):
-    """The pods of one node that would be evicted."""
+    """The pods of one node that would be evicted, by falling priority."""
 
     pods: list[MetaPod] | None = None
     num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+    @property
+    def uids(self) -> list[str]:
+        """Whom it is about."""
+        return [pod.uid for pod in self.pods or ()]
 
 
 class Victims(_Wire, frozen=True):
@@ -141,6 +146,16 @@ class ExtenderPreemptionArgs(_Wire, frozen=True):
     pod: Pod
     node_name_to_victims: dict[str, Victims] | None = None
     node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+    @property
+    def candidates(self) -> dict[str, MetaVictims]:
+        """Node → victims, whichever way they were sent."""
+        if self.node_name_to_meta_victims is not None:
+            return self.node_name_to_meta_victims
+        return {
+            name: MetaVictims([MetaPod(pod.metadata.uid) for pod in victims.pods or ()], victims.num_pdb_violations)
+            for name, victims in (self.node_name_to_victims or {}).items()
+        }
 
 
 class ExtenderPreemptionResult(_Wire, frozen=True):

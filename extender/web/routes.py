@@ -24,16 +24,18 @@ from extender.verbs.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
     ExtenderBindingResult,
+    ExtenderPreemptionArgs,
     MalformedBody,
     decode_args,
     decode_binding_args,
+    decode_preemption_args,
     encode,
 )
 from extender.web.admission import Bodies, Crowded, Line
 
 PREFIX: Final = "/v1/extender"
 
-Args = TypeVar("Args", ExtenderArgs, ExtenderBindingArgs)
+Args = TypeVar("Args", ExtenderArgs, ExtenderBindingArgs, ExtenderPreemptionArgs)
 
 log = structlog.get_logger(__name__)
 
@@ -41,12 +43,13 @@ log = structlog.get_logger(__name__)
 def routes(limits: Limits) -> list[Route]:
     """Return the verbs; the app that has them keeps the extender in `app.state.extender`."""
     bodies = Bodies(limits.bodies)
-    # The work of filter and prioritize holds the event loop, so several at once would gain nothing.
-    filters, priorities = (Line(bodies, at_once=1, waiting=limits.waiting) for _ in range(2))
+    # The work of all but bind holds the event loop, so several at once would gain nothing.
+    filters, priorities, preemptions = (Line(bodies, at_once=1, waiting=limits.waiting) for _ in range(3))
     binds = Line(bodies, at_once=limits.binds, waiting=0)
     verbs = {
         "filter": (_endpoint("filter", decode_args, _filter, filters), limits.filter_body),
         "prioritize": (_endpoint("prioritize", decode_args, _prioritize, priorities), limits.filter_body),
+        "preempt": (_endpoint("preempt", decode_preemption_args, _preempt, preemptions), limits.filter_body),
         "bind": (_endpoint("bind", decode_binding_args, _bind, binds), limits.bind_body),
     }
     return [
@@ -109,6 +112,13 @@ async def _prioritize(extender: Extender, args: ExtenderArgs) -> Answer:
     return Answer(scores, verdict, {**_pod(args), "nodes": len(scores), "best": best.host if best else None})
 
 
+async def _preempt(extender: Extender, args: ExtenderPreemptionArgs) -> Answer:
+    result = extender.preempt(args)
+    helped = len(result.node_name_to_meta_victims)
+    facts = {**_pod(args), "nodes": len(args.candidates), "helped": helped}
+    return Answer(result, "victims" if helped else "no-victims", facts)
+
+
 async def _bind(extender: Extender, args: ExtenderBindingArgs) -> Answer:
     outcome = await extender.bind(args)
     facts = {"pod": f"{args.pod_namespace}/{args.pod_name}", "uid": args.pod_uid, "node": args.node}
@@ -118,7 +128,7 @@ async def _bind(extender: Extender, args: ExtenderBindingArgs) -> Answer:
     return Answer(ExtenderBindingResult(outcome.message), outcome.failure, facts | {"why": outcome.message})
 
 
-def _pod(args: ExtenderArgs) -> dict[str, Any]:
+def _pod(args: ExtenderArgs | ExtenderPreemptionArgs) -> dict[str, Any]:
     metadata = args.pod.metadata
     return {"pod": f"{metadata.namespace}/{metadata.name}", "uid": metadata.uid}
 

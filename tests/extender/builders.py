@@ -100,8 +100,11 @@ def pod(
     uid: str = "",
     created: str = "2026-01-01T00:00:00Z",
     nominated: str | None = None,
+    priority: int | None = None,
+    cpu: str = "",
 ) -> Pod:
     """Build a pod of one container; its UID is its name unless said otherwise."""
+    asked: dict[str, str | int] = {keys.GPU_RESOURCE: count} | ({"cpu": cpu} if cpu else {})
     annotations = dict(wants or {})
     if placed is not None:
         annotations[keys.PLACEMENT] = encode_placement(PlacementRecord({"main": placed}))
@@ -116,7 +119,7 @@ def pod(
             deletion_timestamp="2026-01-02T00:00:00Z" if deleting else None,
             annotations=annotations,
         ),
-        PodSpec(node_name=on, containers=[Container("main", ResourceRequirements({keys.GPU_RESOURCE: count}))]),
+        PodSpec(node_name=on, priority=priority, containers=[Container("main", ResourceRequirements(asked))]),
         PodStatus(
             phase=phase,
             nominated_node_name=nominated,

@@ -117,6 +117,7 @@ extenders:
     filterVerb: filter
     prioritizeVerb: prioritize
     bindVerb: bind
+    preemptVerb: preempt
     weight: {{ .Values.scheduler.weight }}
     httpTimeout: {{ .Values.scheduler.httpTimeoutSeconds }}s
     nodeCacheCapable: true
