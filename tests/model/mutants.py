@@ -1,0 +1,91 @@
+"""The protocol without one of its parts, and the set-up in which that must show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from unittest import mock
+
+from extender.cluster import pod_cache, state
+from extender.cluster.graveyard import Grave
+from extender.cluster.objects import Pod
+from extender.cluster.pods import has_stopped
+from extender.cluster.standing import Standing, standing_of_grave
+from tests.model.beliefs import BOUND, PENDING, Beliefs, beliefs, life, pod_version
+from tests.model.library import GPUS, Mutant, Phase, Place, Setup
+from tests.model.setups import USUAL, Case
+
+
+@dataclass(frozen=True, slots=True)
+class Wanting:
+    """A mutant."""
+
+    name: str
+    case: Case
+    published_events: int | None = None
+    """Length of the shortest counter-example that the protocol's design names, where an event is a smaller step than here."""
+    mutant: Mutant = Mutant.FAITHFUL
+    planted: tuple[ModuleType, str, Callable[..., object]] | None = None
+    """Or else: which of the product's own rules is replaced, and by what."""
+
+    def setup(self, believed: Beliefs) -> Setup:
+        """Return the set-up with the fault; `believed` is what holds without it."""
+        if self.planted:
+            with mock.patch.object(*self.planted):
+                believed = believed | beliefs([_SHORT_LIFE])
+        return self.case.setup(believed, self.mutant, doubles_only=True)
+
+
+def _absence_is_proof(grave: Grave | None, node: str, *, other_incarnation: bool, reported_free: bool) -> Standing:
+    standing = standing_of_grave(grave, node, other_incarnation=other_incarnation, reported_free=reported_free)
+    return Standing.FREE if standing is Standing.UNSEEN else standing
+
+
+def _deletion_is_proof(pod: Pod, *, node_ready: bool) -> bool:
+    return pod.metadata.deletion_timestamp is not None or has_stopped(pod, node_ready=node_ready)
+
+
+_STOPPING = (Phase.STOPPING, pod_version(Place.HERE, "Running", terminated=False, deleting=True))
+_SHORT_LIFE = life(Place.HERE, PENDING, BOUND, _STOPPING)
+_PLAIN = Case("two pods", may=USUAL)
+_LOST = Case("a ledger that is lost", may=(*USUAL, "wipes"))
+
+NINE = (
+    Wanting("no ledger", _PLAIN, 9, Mutant.NO_LEDGER),
+    Wanting("no compare-and-swap", _PLAIN, 11, Mutant.NO_CAS),
+    Wanting("no fence", _PLAIN, 14, Mutant.NO_FENCE),
+    Wanting("absence taken for proof", _PLAIN, 14, planted=(state, "standing_of_grave", _absence_is_proof)),
+    Wanting("Binding with the UID only", _PLAIN, 15, Mutant.UID_ONLY),
+    Wanting(
+        "Binding with neither UID nor version",
+        Case("a namesake", pods=3, may=(*USUAL, "namesakes")),
+        15,
+        Mutant.NO_PRECONDITIONS,
+    ),
+    Wanting(
+        "deletion taken for proof",
+        Case("graceful ends", may=(*USUAL, "graceful")),
+        15,
+        planted=(pod_cache, "has_stopped", _deletion_is_proof),
+    ),
+    Wanting(
+        "another choice without a fence",
+        Case("another choice", gpus=GPUS, may=(*USUAL, "unfit")),
+        16,
+        Mutant.RECHOICE_WITHOUT_FENCE,
+    ),
+    Wanting("Binding sent again without a claim", _PLAIN, 17, Mutant.RESEND_WITHOUT_CLAIM),
+)
+"""Those of the protocol's design."""
+MORE = (
+    Wanting("ledger read after the fence", _PLAIN, mutant=Mutant.LEDGER_READ_AFTER_FENCE),
+    Wanting(
+        "claim withdrawn while in doubt",
+        Case("forced ends", may=(*USUAL, "force")),
+        mutant=Mutant.WITHDRAWAL_IN_DOUBT,
+    ),
+    Wanting("lost ledger taken for an empty one", _LOST, mutant=Mutant.MISSING_IS_EMPTY),
+    Wanting("ledger rebuilt without a fence", _LOST, mutant=Mutant.REBUILD_WITHOUT_FENCE),
+)
+"""Others that came up."""

@@ -1,0 +1,113 @@
+/* What every actor does: judge claims, write ledgers, send requests, and die. */
+#include "model.h"
+
+const struct actor IDLE_ACTOR = {.step = IDLE};
+
+/* The ledger that a swap writes for a pod: `extender.ledger.swap_ledger`. */
+unsigned swapped(unsigned owners, unsigned pod, unsigned begun, unsigned ended, unsigned dropped)
+{
+    return with_owner(with_owner(owners, ended | dropped, 0), begun, pod + 1);
+}
+
+unsigned only_of(const struct setup *setup, unsigned node, unsigned owners)
+{
+    return with_owner(owners, ~gpus_of(setup, node), 0);
+}
+
+/* The GPUs of a node with claims by others than `but` that a process can take for `standing`. */
+unsigned believed(
+    const struct setup *setup, const struct state *state, unsigned node, unsigned but, unsigned standing)
+{
+    unsigned gpus = 0;
+    for (unsigned pod = 0; pod < setup->pods; pod++)
+        if (pod != but && can_believe(setup, state, pod, node, standing))
+            gpus |= claimed_by(setup, state->owners, node, pod + 1);
+    return gpus;
+}
+
+/* List every ledger that a process can write where `owners` are to stay: it adds what it takes for held by a pod that runs. */
+unsigned written(
+    const struct setup *setup, const struct state *state, unsigned node, unsigned owners, unsigned list[LEDGERS])
+{
+    unsigned count = 1;
+    list[0] = only_of(setup, node, owners);
+    for (unsigned pod = 0; pod < setup->pods; pod++) {
+        unsigned gpus = state->pods[pod].gpus & gpus_of(setup, node);
+        if (!gpus || state->pods[pod].former || !can_believe(setup, state, pod, node, HELD))
+            continue;
+        for (unsigned known = count, i = 0; i < known; i++) {
+            unsigned added = with_owner(list[i], gpus & claimed_by(setup, list[i], node, 0), pod + 1);
+            if (added != list[i])
+                list[count++] = added;
+        }
+    }
+    return count;
+}
+
+/* Put the actor's request into the network, unless it is too late for it already. */
+void hold_up(const struct setup *setup, struct state *state, struct actor actor)
+{
+    bool any_version = setup->mutant == UID_ONLY || setup->mutant == NO_PRECONDITIONS;
+    switch (actor.step) {
+    case FENCE:
+    case FENCE_REFUSED:
+    case REBUILD:
+        if (actor.version_holds)
+            state->fences |= 1u << actor.pod;
+        return;
+    case SWAP:
+    case WITHDRAW:
+        if (actor.ledger_holds || setup->mutant == NO_CAS)
+            state->ledgers |= ledger_bit(setup, actor.node, actor.owners);
+        return;
+    case BIND:
+        if (!actor.version_holds && !any_version)
+            return;
+        if (actor.former)
+            state->former_bindings |= 1u << actor.pod;
+        else
+            state->bindings |= 1u << (3 * actor.pod + actor.gpus - 1);
+    }
+}
+
+/* The same request once more, after it has committed: what it asked for does not hold any more. */
+struct actor spent(struct actor actor)
+{
+    actor.version_holds = actor.ledger_holds = false;
+    return actor;
+}
+
+/* Let the server execute the actor's request; whether it commits. What the reply says holds at that moment. */
+bool commit(const struct setup *setup, struct state *state, unsigned i)
+{
+    struct actor actor = state->actors[i];
+    switch (actor.step) {
+    case FENCE:
+    case FENCE_REFUSED:
+    case REBUILD:
+        state->actors[i].version_holds = commit_fence(setup, state, actor.pod, actor.version_holds);
+        return state->actors[i].version_holds;
+    case SWAP:
+    case WITHDRAW:
+        if (!actor.ledger_holds && setup->mutant != NO_CAS)
+            return false;
+        write_ledger(setup, state, actor.node, actor.owners);
+        state->actors[i].ledger_holds = true;
+        return true;
+    case BIND:
+        return commit_binding(setup, state, actor.pod, actor.gpus, actor.former, actor.version_holds);
+    }
+    return false;
+}
+
+/* Die or run out of time: nobody waits for the request any more, and it may still arrive. */
+void give_up(const struct setup *setup, const struct state *state, unsigned i, struct moves *moves)
+{
+    struct actor actor = state->actors[i];
+    branch(moves, state, KILLED, i, actor.pod, actor.gpus)->actors[i] = IDLE_ACTOR;
+    if (setup->delays) {
+        struct state *next = branch(moves, state, KILLED_HELD_UP, i, actor.pod, actor.gpus);
+        hold_up(setup, next, actor);
+        next->actors[i] = IDLE_ACTOR;
+    }
+}

@@ -1,0 +1,67 @@
+"""The bounded set-ups that are explored whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.model.beliefs import Beliefs, masks
+from tests.model.library import GPUS, PODS, Mutant, Setup
+
+CAPACITY = 75_000_000
+"""States of one exploration, of 40 bytes each at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One bounded set-up: how many of each, and what may happen."""
+
+    name: str
+    pods: int = 2
+    nodes: int = 1
+    gpus: int = 1
+    """In all; on two nodes one each."""
+    binders: int = 2
+    reconcilers: int = 1
+    wanted: tuple[int, int, int] = (1, 1, 1)
+    """GPUs that each pod asks for."""
+    may: tuple[str, ...] = ()
+    """What may happen beside lost requests, lost answers, deaths of processes, and deletions: switches of `Setup`."""
+
+    def setup(self, believed: Beliefs, mutant: Mutant = Mutant.FAITHFUL, *, doubles_only: bool = False) -> Setup:
+        """Return it as the explorer wants it."""
+        setup = Setup(
+            pods=self.pods,
+            nodes=self.nodes,
+            gpus=self.gpus,
+            binders=self.binders,
+            reconcilers=self.reconcilers,
+            mutant=mutant,
+            doubles_only=doubles_only,
+            **dict.fromkeys(self.may, 1),
+        )
+        setup.wanted[:PODS] = self.wanted
+        for phase, row in enumerate(masks(believed)):
+            setup.standings[phase][:] = row
+        return setup
+
+
+USUAL = ("delays", "touches")
+ENDS = ("finalizers", "ends", "graceful", "doubts", "force")
+"""All the ways in which a pod can end before its time."""
+
+EVERY_COMMIT = (
+    Case("every way to end a pod", may=(*USUAL, "refusals", *ENDS)),
+    Case("two reconcilers", reconcilers=2, may=USUAL),
+    Case("two nodes", nodes=2, gpus=GPUS, may=("touches",)),
+    Case("a ledger that is lost", may=(*USUAL, "wipes")),
+)
+LONG = (
+    Case("two nodes, one made anew", nodes=2, gpus=GPUS, may=("renewals",)),
+    Case("a namesake", pods=3, may=(*USUAL, "namesakes")),
+    Case("a namesake, and refusals", pods=3, may=("delays", "graceful", "refusals", "namesakes")),
+    Case("three pods", pods=3, may=("delays", "touches")),
+    Case("another choice", gpus=GPUS, may=("delays", "touches", "unfit")),
+    Case("pods of one and of two GPUs", pods=3, gpus=GPUS, wanted=(2, 1, 1), may=("touches", "unfit")),
+    Case("two pods of two GPUs, two reconcilers", gpus=GPUS, wanted=(2, 2, 1), reconcilers=2, may=("touches", *ENDS)),
+)
+CASES = (*EVERY_COMMIT, *LONG)
