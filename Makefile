@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-cluster soak cluster lint verify pictures manifests bench audit sbom clean
+.PHONY: help venv lock demo test test-fast test-cluster soak model cluster lint verify pictures manifests bench audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ soak: venv ## Simulate SEEDS runs (10000) with all faults mixed, on all cores; f
 
 cluster: venv ## Start a playground: real control plane, extender and simulated GPU nodes, until Ctrl-C
 	$(BIN)/python -m tests.cluster
+
+model: venv ## Explore the claim protocol exhaustively: every set-up whole, and nine mutants that must be caught
+	$(BIN)/python -m tests.model
 
 lint: venv ## Check style, types and import rules
 	$(BIN)/ruff format --check .
