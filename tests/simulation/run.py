@@ -18,6 +18,7 @@ from tests.simulation.faults import Adapt, Fault, as_drawn, draw_mix
 from tests.simulation.invariants import convergence
 from tests.simulation.invariants.conduct import Conduct
 from tests.simulation.invariants.ownership import Ownership
+from tests.simulation.invariants.registers import Registers
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.process import Process
@@ -59,7 +60,8 @@ class _Run:
         self._storm = storm = Storm(adapt(draw_mix(self._random("mix"))))
         self._server = server = Server(loop.time, trace.note)
         self._ownership = ownership = Ownership(server, trace, loop.time)
-        self._conduct = conduct = Conduct(ownership, server, trace)
+        self._registers = Registers(server, trace, loop.time)
+        self._conduct = conduct = Conduct(ownership, self._registers, server, trace)
         mix = storm.mix
         trace.note("mix", str(mix))
         self._sites = [
@@ -101,6 +103,7 @@ class _Run:
         for process in self._replicas:
             process.notice_deaths()
             process.kill()
+        self._registers.check()
         trace = self._trace
         return Result(self._seed, trace.digest, tuple(trace.violations), trace.counters, tuple(trace.lines))
 

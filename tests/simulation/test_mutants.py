@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.simulation.mutants.mutant import Mutant, hunt
@@ -20,6 +22,12 @@ def name(mutant: Mutant) -> str:
 def test_a_known_bug_is_seen(mutant: Mutant) -> None:
     """Within a few seeds one of its invariants breaks, and on that seed the product breaks none of them."""
     assert hunt(mutant, SEEDS) is not None
+
+
+def test_a_swap_that_does_not_compare_is_not_linearizable() -> None:
+    """C23 sees by itself that two extenders replaced the same ledger."""
+    blind = next(mutant for mutant in PROTOCOL if mutant.name == "no compare-and-swap")
+    assert hunt(replace(blind, breaks=("C23",)), SEEDS) is not None
 
 
 def test_the_table_is_whole() -> None:

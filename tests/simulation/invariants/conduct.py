@@ -26,8 +26,10 @@ from extender.binding.intents import BindPod, Done, Intent, Reply, SwapLedger
 from extender.binding.outcome import Bound, Failure, NotBound, Outcome
 from extender.verbs.wire import ExtenderBindingArgs, ExtenderFilterResult
 from tests.simulation.invariants.ownership import Ownership
+from tests.simulation.invariants.paths import Exchange, bind_paths
+from tests.simulation.invariants.registers import Registers
 from tests.simulation.trace import Trace
-from tests.simulation.world.process import BIND_SECONDS, Process
+from tests.simulation.world.process import BIND_SECONDS, PAGE_SIZE, Process
 from tests.simulation.world.server import Server
 from tests.simulation.world.wire import Answer
 
@@ -50,14 +52,15 @@ _decode_page = msgspec.json.Decoder(_Page).decode
 class Conduct:
     """Is told what every process asks, hears and says."""
 
-    def __init__(self, ownership: Ownership, server: Server, trace: Trace) -> None:
+    def __init__(self, ownership: Ownership, registers: Registers, server: Server, trace: Trace) -> None:
         self._ownership = ownership
+        self._registers = registers
         self._server = server
         self._trace = trace
         self._listed: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
         """Process and start → path → the oldest version that its next watch may begin at."""
         self._asked: dict[asyncio.Task[Any] | None, Counter[type[Intent]]] = defaultdict(Counter)
-        self._bound: set[asyncio.Task[Any] | None] = set()
+        self._exchanges: dict[asyncio.Task[Any] | None, list[Exchange]] = defaultdict(list)
 
     async def watch(self, replicas: Sequence[Process]) -> None:
         """W5: look again and again whether a cache has gone back, for ever."""
@@ -73,16 +76,17 @@ class Conduct:
 
     def asks(self, process: Process, intent: Intent) -> None:
         """A3."""
+        self._registers.asks(intent)
         asked = self._asked[asyncio.current_task()]
         asked[type(intent)] += 1
         if asked[BindPod] > MAX_ROUNDS or asked[SwapLedger] > MAX_ROUNDS + 1:
             self._trace.violation("A3", f"{process.name} goes on and on: {type(intent).__name__}")
 
     def hears(self, process: Process, intent: Intent, reply: Reply) -> None:
-        """Count what the protocol meets; remember who knows that a Binding was made."""
+        """Count what the protocol meets, and remember it for the end."""
         self._trace.count(f"reply: {type(intent).__name__} {type(reply).__name__}")
-        if isinstance(intent, BindPod) and isinstance(reply, Done):
-            self._bound.add(asyncio.current_task())
+        self._exchanges[asyncio.current_task()].append((intent, reply))
+        self._registers.hears(reply)
 
     def sends(self, process: Process, request: Request, *, early: bool) -> None:
         """A4 and W6."""
@@ -98,7 +102,8 @@ class Conduct:
 
     def receives(self, process: Process, request: Request, answer: Answer) -> None:
         """Remember which lists are complete."""
-        if request.path in _LISTED and answer.stream is None and answer.status == 200:
+        is_list = request.path in _LISTED and request.query.get("limit") == str(PAGE_SIZE)
+        if is_list and answer.status == 200:
             page = _decode_page(answer.body).metadata
             if not page.continuation:
                 self._listed[process.name, process.starts][request.path] = int(page.resource_version)
@@ -115,10 +120,13 @@ class Conduct:
         self._trace.count(f"bind: {'bound' if isinstance(outcome, Bound) else outcome.failure}")
         if seconds > _LATEST_SECONDS and process.keeps_time(seconds):
             self._trace.violation("A2", f"a bind took {seconds:.1f} s")
+        exchanges = self._exchanges[asyncio.current_task()]
+        for path in bind_paths(args.pod_uid, exchanges, outcome):
+            self._trace.count(f"path: {path}")
         if isinstance(outcome, Bound):
             self._check_yes(args, outcome)
         else:
-            self._check_no(args, outcome)
+            self._check_no(args, outcome, exchanges)
 
     def died(self, process: Process, causes: Mapping[str, str]) -> None:
         """LIFE."""
@@ -132,10 +140,10 @@ class Conduct:
         elif dict(outcome.record.containers) != (placed.containers or {}):
             self._trace.violation("INV5", f"bind says {outcome.record} of {args.pod_uid}, and its record does not")
 
-    def _check_no(self, args: ExtenderBindingArgs, outcome: NotBound) -> None:
+    def _check_no(self, args: ExtenderBindingArgs, outcome: NotBound, exchanges: Sequence[Exchange]) -> None:
         """See that what was refused with certainty is so, and that who was told of success says it."""
         placed = self._ownership.placed.get(args.pod_uid)
-        if asyncio.current_task() in self._bound:
+        if any(isinstance(intent, BindPod) and isinstance(reply, Done) for intent, reply in exchanges):
             self._trace.violation("INV5", f"bind says {outcome.failure} of {args.pod_uid}, and knows that it bound it")
         match outcome.failure:
             case Failure.BOUND_ELSEWHERE:

@@ -62,6 +62,14 @@ class Rule(StrEnum):
     RENEWED = "its pod chose others"
 
 
+class Repair(StrEnum):
+    """What a write of ours makes good."""
+
+    REBUILT = "a ledger that was lost or spoilt is written anew"
+    RESTORED = "a pod of ours gets its claims back"
+    ADOPTED = "a pod that was bound around us gets claims"
+
+
 class Ownership:
     """Listens to the server and to the kubelets."""
 
@@ -83,6 +91,7 @@ class Ownership:
         pod is gone, too, nothing is left to write a claim from."""
         self._last: dict[str, Object] = {}
         self._touched: set[str] = set()
+        self._once_written: set[str] = set()
         self._claimed_since: dict[tuple[str, str, str], float] = {}
         server.ears.append(self._hear)
 
@@ -185,10 +194,20 @@ class Ownership:
             self._claimed_since[node, gpu, uid] = self._clock()
             self._lost.discard((node, uid))
             self._bereft.discard(uid)
+        for repair in self._repairs(before, was, now):
+            self._trace.count(f"repair: {repair}")
         self._check_new_claims(after, [claim for claim in now.claims if claim not in was.claims])
         for rule in self._rules(node, after, was, now):
             self._trace.count(f"release: {rule}")
         self._check_claims(node)
+
+    def _repairs(self, before: Object, was: Ledger, now: Ledger) -> Iterator[Repair]:
+        if read_ledger(before) is None and before["metadata"]["name"] in self._once_written:
+            yield Repair.REBUILT
+        self._once_written.add(before["metadata"]["name"])
+        for uid in sorted({uid for _, uid in _pairs(now)} - {uid for _, uid in _pairs(was)}):
+            if uid in self.placed:
+                yield Repair.RESTORED if self.placed[uid].ours else Repair.ADOPTED
 
     def _touch(self, node: str) -> None:
         """Take note that a stranger has changed the ledger, or that it went with its node."""
@@ -217,14 +236,16 @@ class Ownership:
                 yield Rule.RENEWED
                 continue
             rule = self._rule(name, node, was, claim)
-            if (
-                rule is not Rule.REINCARNATED
-                and uid in self._running
-                and self._is_ours(uid)
-                and self.placed[uid].node == name
-            ):
+            if rule is not Rule.REINCARNATED and self._still_needs(uid, name, now):
                 self._trace.violation("R2", f"the claim of {uid} left while its containers run")
             yield rule
+
+    def _still_needs(self, uid: str, node: str, ledger: Ledger) -> bool:
+        """Whether containers of ours run on GPUs that the ledger does not say another live pod has been given, too."""
+        if uid not in self._running or not self._is_ours(uid) or self.placed[uid].node != node:
+            return False
+        taken = {claim.gpu for claim in ledger.claims if claim.uid in self.owners(claim.gpu)}
+        return not self.placed[uid].gpus <= taken
 
     def _rule(self, name: str, node: Object, was: Ledger, claim: Claim) -> Rule:
         pod = next((pod for pod in self._server.pods() if pod["metadata"]["uid"] == claim.uid), None)

@@ -40,6 +40,8 @@ from tests.simulation.world.wire import Answer, Wire
 
 BIND_SECONDS = 3.0
 """The product's default deadline."""
+PAGE_SIZE = 4
+"""So small that lists have several pages."""
 _LONGEST_FREEZE_SECONDS = 20.0
 
 T = TypeVar("T")
@@ -74,7 +76,7 @@ def configuration(orphan_seconds: float) -> ExtenderConfiguration:
     """Return the product's defaults, but for small pages, and for times that would outlast a run."""
     return ExtenderConfiguration.model_validate(
         {
-            "watch": {"pageSize": 4, "stream": 9.0, "silence": 12.0},
+            "watch": {"pageSize": PAGE_SIZE, "stream": 9.0, "silence": 12.0},
             "kubernetes": {"requestTimeout": 5.0},
             "scheduling": {"hold": 6.0, "bindDeadline": BIND_SECONDS},
             "reconcile": {"orphanAfter": orphan_seconds},
