@@ -24,6 +24,8 @@ class Server:
     memory_mib: int = 0
     model: str = ""
     """Of its GPUs, in the trace's words."""
+    leaf: str = ""
+    """The switch it hangs on; only policies that know racks look at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,13 @@ class Allotment:
 class Node:
     """What is free on one server now."""
 
-    __slots__ = ("allotments", "cpu_milli", "free", "gpu_milli", "index", "memory_mib", "server")
+    __slots__ = ("allotments", "cpu_milli", "free", "gpu_milli", "index", "kind", "memory_mib", "server")
 
-    def __init__(self, index: int, server: Server) -> None:
+    def __init__(self, index: int, server: Server, kind: int) -> None:
         self.index = index
         self.server = server
+        self.kind = kind
+        """The same number for nodes with equal topology: a key that is quick to look up."""
         self.gpu_milli = [WHOLE_GPU_MILLI] * len(server.topology)
         self.free = (1 << len(server.topology)) - 1
         """The GPUs of which nothing is taken, as a mask."""
@@ -94,7 +98,10 @@ class Cluster:
     """All nodes."""
 
     def __init__(self, servers: Sequence[Server]) -> None:
-        self.nodes = [Node(index, server) for index, server in enumerate(servers)]
+        kinds: dict[NodeTopology, int] = {}
+        self.nodes = [
+            Node(index, server, kinds.setdefault(server.topology, len(kinds))) for index, server in enumerate(servers)
+        ]
         self.gpus = sum(len(server.topology) for server in servers)
         self.journal: list[int] = []
         """The index of each node that changed, oldest first."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cache
 from random import Random
 from typing import Protocol
 
@@ -82,7 +81,8 @@ class NodeThenGpus(PodByPod):
         self._share_rule = share_rule or fullest_gpus
         self._random = random
         self._score = score
-        self._gpu_rule = cache(gpu_rule)
+        self._gpu_rule = gpu_rule
+        self._known: dict[tuple[int, int, int], tuple[int, ...]] = {}
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod; linear in the nodes."""
@@ -95,7 +95,10 @@ class NodeThenGpus(PodByPod):
     def _gpus(self, node: Node, pod: Pod) -> tuple[int, ...]:
         if pod.shares:
             return self._share_rule(node, pod)
-        return self._gpu_rule(node.server.topology, node.free, pod.gpus) if pod.gpus else ()
+        key = node.kind, node.free, pod.gpus
+        if key not in self._known:
+            self._known[key] = self._gpu_rule(node.server.topology, node.free, pod.gpus) if pod.gpus else ()
+        return self._known[key]
 
 
 def best_by_lot(nodes: Sequence[Node], score: Callable[[Node], float], random: Random) -> Node:

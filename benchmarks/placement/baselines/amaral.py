@@ -78,6 +78,7 @@ class TopoAware(PodByPod):
     def __init__(self, cluster: Cluster, random: Random, *, patient: bool = False) -> None:
         super().__init__(cluster)
         self._patient = patient
+        self._known: dict[tuple[int, int, int], tuple[float, float, tuple[int, ...]]] = {}
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod; the first machine of equals."""
@@ -92,9 +93,11 @@ class TopoAware(PodByPod):
             return None
         return Allotment(node.index, gpus, pod)
 
-    @staticmethod
-    def _best(node: Node, pod: Pod) -> tuple[float, float, tuple[int, ...]]:
-        return best_set(node.server.topology, node.free, pod.gpus)
+    def _best(self, node: Node, pod: Pod) -> tuple[float, float, tuple[int, ...]]:
+        key = node.kind, node.free, pod.gpus
+        if key not in self._known:
+            self._known[key] = best_set(node.server.topology, node.free, pod.gpus)
+        return self._known[key]
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ Source: microsoft/hivedscheduler (MIT), `pkg/algorithm/topology_aware_scheduler.
 one virtual cluster that owns everything, as for a cluster without tenants: nodes with more GPUs in use first, stable; the
 pods of a gang by size, smallest first; one pointer over the nodes that never goes back. In the node the set with the lowest
 common level (GPU, PCIe switch, socket, node), found in index order; it stops at the first set of the smallest level that
-can hold so many. Links are not levels.
+can hold so many. Links are not levels; hosts are listed rack by rack.
 
 Known deviations: machines of different kinds are separate chains, tried in the order of their names; there are no
 priorities, no bad nodes.
@@ -31,7 +31,8 @@ class Hived:
         chains: dict[tuple[str, int], list[Node]] = {}
         for node in cluster.nodes:
             chains.setdefault((node.server.model, len(node.server.topology)), []).append(node)
-        self._chains = [chains[name] for name in sorted(chains)]
+        # In the order of the cell tree, so that hosts of one rack stand together.
+        self._chains = [sorted(chains[name], key=lambda node: node.server.leaf) for name in sorted(chains)]
 
     def place(self, job: Job) -> Placed | None:
         """Return the gang's place in the first chain that holds it."""

@@ -152,6 +152,7 @@ class MapaPreserve(PodByPod):
     def __init__(self, cluster: Cluster, random: Random) -> None:
         super().__init__(cluster)
         self._random = random
+        self._known: dict[tuple[int, int, int, bool], Order | None] = {}
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
@@ -165,4 +166,7 @@ class MapaPreserve(PodByPod):
         if pod.shares or not pod.gpus:
             return fullest_gpus(node, pod)
         sensitive = job.communication is Communication.HEAVY
-        return preserve(node.server.topology, node.free, pod.gpus, sensitive=sensitive)
+        key = node.kind, node.free, pod.gpus, sensitive
+        if key not in self._known:
+            self._known[key] = preserve(node.server.topology, node.free, pod.gpus, sensitive=sensitive)
+        return self._known[key]

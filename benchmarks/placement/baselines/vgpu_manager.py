@@ -31,14 +31,18 @@ _FARTHEST = {5: -1, 4: PciePath.PXB, 3: PciePath.NODE, 2: PciePath.SYS}
 
 def vgpu_manager(cluster: Cluster, random: Random) -> NodeThenGpus:
     """Return vgpu-manager, link mode, nodes packed."""
-    return NodeThenGpus(cluster, random, node_score, link_gpus)
+    tiers: dict[tuple[int, int], int] = {}
 
+    def score(node: Node, pod: Pod) -> float:
+        """Return tier, then fullness after the pod, then the name, in one number."""
+        key = node.kind, pod.gpus
+        if key not in tiers:
+            tiers[key] = tier(node.server.topology, pod.gpus)
+        gpus = len(node.gpu_milli)
+        fullness = (gpus - node.free.bit_count() + pod.gpus) / gpus
+        return tiers[key] * 4 + fullness - node.index * 1e-9
 
-def node_score(node: Node, pod: Pod) -> float:
-    """Return tier, then fullness after the pod, then the name, in one number."""
-    gpus = len(node.server.topology)
-    fullness = (gpus - node.free.bit_count() + pod.gpus) / gpus
-    return tier(node.server.topology, pod.gpus) * 4 + fullness - node.index * 1e-9
+    return NodeThenGpus(cluster, random, score, link_gpus)
 
 
 def tier(node: NodeTopology, gpus: int) -> int:

@@ -3,7 +3,7 @@
 Acme's trace (NSDI'24) as published in a converted form: `kalos*.csv` with submit_time_s, duration_s, node_num, gpu_num. The
 cluster is shrunk so that gangs meet: on its real 302 hosts they hardly do. Gangs larger than the cluster are left out and
 counted. Run times are the trace's; leaf switches cost nothing, they are counted. A gang that does not fit waits, and others
-may pass it.
+may pass it. Names say nothing of racks, so only a policy that knows racks keeps gangs together.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ class Kalos:
         return ("hived", "stock-least", "stock-most", "topo-aware", "vgpu-manager", "best-fit", "random", "gputopo")
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:
-        """Run one cell of the experiment; the seed only throws the policy's dice."""
+        """Run one cell of the experiment; the seed says which host hangs where, and throws the policy's dice."""
         hosts = int(workload.removeprefix("hosts-"))
         everything = read_kalos(self.folder)
         jobs = [job for job in everything if job.gpus <= hosts * HOST_GPUS]
-        cluster = Cluster([Server("a100", machine("dgx-a100"), model="A100")] * hosts)
         random = Random(seed)  # noqa: S311 - a simulation
+        places = [f"leaf-{host // HOSTS_PER_LEAF:03}" for host in range(hosts)]
+        random.shuffle(places)
+        cluster = Cluster([Server("a100", machine("dgx-a100"), model="A100", leaf=place) for place in places])
         chosen = policy_for_pods(policy, [pod for job in jobs for pod in job.pods])(cluster, random)
         outcome = run_queue(jobs, cluster, chosen, lambda job, _: job.service_s)
-        measured = times(outcome, lambda job, _: job.service_s) | leaves(outcome.started)
+        measured = times(outcome, lambda job, _: job.service_s) | leaves(outcome.started, places)
         return rows(workload, policy, seed, {"too_large": float(len(everything) - len(jobs)), **measured})
 
 
@@ -74,13 +76,13 @@ def _gang(row: dict[str, str]) -> tuple[float, float, tuple[Pod, ...]]:
     return float(row["submit_time_s"]), float(row["duration_s"]), (Pod(gpus // nodes),) * nodes
 
 
-def leaves(started: Sequence[Started]) -> dict[str, float]:
+def leaves(started: Sequence[Started], places: Sequence[str]) -> dict[str, float]:
     """Count, for gangs of several hosts, the leaf switches they hang on beyond the fewest possible."""
     extra: list[int] = []
     for event in started:
         hosts = {allotment.node for allotment in event.placed}
         if len(hosts) > 1:
-            used = {host // HOSTS_PER_LEAF for host in hosts}
+            used = {places[host] for host in hosts}
             extra.append(len(used) - -(-len(hosts) // HOSTS_PER_LEAF))
     return {
         "domain_fit_ratio": mean(float(not more) for more in extra),
