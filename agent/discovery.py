@@ -7,7 +7,8 @@ which is by UUID; the status lists it as `index-N`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 
 from agent.facts import Answer, FabricState, Gap, GpuFacts, Known, Missing, NvmlFacts, PairFacts, value_of
@@ -26,6 +27,8 @@ class Report:
     topology: NodeTopology
     status: NodeStatus
     """Its generation is 0; whoever writes it counts."""
+    computing: Mapping[str, int] = field(default_factory=dict)
+    """UUID → processes that compute on the GPU, where there are any and NVML tells."""
 
 
 NOTHING = Report(NodeTopology(()), NodeStatus(0))
@@ -35,7 +38,7 @@ NOTHING = Report(NodeTopology(()), NodeStatus(0))
 def discover(facts: NvmlFacts, host: Host, before: Report = NOTHING) -> Report:
     """Return what the node is now; `before` is the report that this one will replace."""
     look = _Look(facts, host, before)
-    return Report(look.topology(), look.status())
+    return Report(look.topology(), look.status(), look.computing())
 
 
 class _Look:
@@ -87,6 +90,10 @@ class _Look:
             if dead.gpu not in all_dead
         ]
         return NodeStatus(0, tuple(statuses), tuple(faults))
+
+    def computing(self) -> dict[str, int]:
+        counted = {value_of(gpu.uuid): value_of(gpu.processes) for gpu in self._gpus.values()}
+        return {uuid: count for uuid, count in counted.items() if uuid and count}
 
     def _still_counted(self) -> dict[int, Gpu]:
         """Return the GPUs of before that NVML still counts, but cannot name now."""
@@ -218,6 +225,7 @@ _SHOWN_AS = {
     "fabric": ("switch_links",),
     "remapped_rows": (),
     "page_retirement_pending": (),
+    "processes": (),
 }
 """The fields of `Gpu` that a fact decides, where they do not have its name."""
 

@@ -153,6 +153,8 @@ class GpuFacts:
     """The NUMA node that the GPU's memory itself is, on coherent platforms; elsewhere some answer with the host's."""
     remapped_rows: Answer[RemappedRows]
     page_retirement_pending: Answer[bool]
+    processes: Answer[int]
+    """That compute on it; NVML tells of those in our own PID namespace only, so of all just where we share the host's."""
     fabric: Answer[Fabric]
     nvlinks: Answer[tuple[NvLink, ...]]
     """Ascending; without those that NVML says this GPU does not have or must not see."""

@@ -129,6 +129,7 @@ def _gpu(handle: Any) -> GpuFacts:
             _ask(pynvml.nvmlDeviceGetRemappedRows, handle), lambda rows: RemappedRows(bool(rows[2]), bool(rows[3]))
         ),
         page_retirement_pending=_mapped(_ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle), bool),
+        processes=_mapped(_ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle), len),
         fabric=_fabric(handle),
         nvlinks=_nvlinks(handle),
     )

@@ -92,7 +92,7 @@ class Publication:
             return None
         changed: dict[str, str] = {}
         status, refused = replace(report.status, device_plugin=sight.plugin if sight else None), None
-        observed = Observed(sight.held) if sight and sight.held is not None else None
+        observed = _observed(report, sight)
         try:
             topology = encode_topology(report.topology)
             changed = {keys.TOPOLOGY: topology, keys.TOPOLOGY_DIGEST: digest(topology)}
@@ -122,6 +122,14 @@ class Publication:
             return decode_status((self._published or {}).get(keys.STATUS, ""))
         except PayloadError:
             return None
+
+
+def _observed(report: Report, sight: Sight | None) -> Observed | None:
+    """Return what containers hold and who else computes, or `None` when the kubelet was not looked at or did not say."""
+    if sight is None or sight.held is None:
+        return None
+    strangers = {uuid: count for uuid, count in report.computing.items() if uuid not in sight.held}
+    return Observed(sight.held, strangers=strangers)
 
 
 def _canonical(status: NodeStatus) -> NodeStatus:

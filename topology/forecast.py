@@ -1,7 +1,7 @@
 """The placement of a pod on a node where NVIDIA's device plugin chooses the GPUs: what it will get, at best, worst and likely.
 
-The node can be chosen and its GPUs cannot. So a node fits only if every set that the plugin may hand out satisfies the pod, and is
-worth what those sets are worth on average. Which set it was is known only when the node's agent has seen it.
+The node can be chosen and its GPUs cannot. So a node fits only if every set that the plugin may hand out satisfies the pod, and
+is worth what those sets are worth on average. Which set it was is known only when the node's agent has seen it.
 """
 
 from __future__ import annotations

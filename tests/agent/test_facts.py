@@ -153,3 +153,12 @@ def test_nvml_is_shut_down_after_every_look(read: Read) -> None:
     """An open NVML would keep the driver from being unloaded: another machine can be played at once."""
     assert len(read("hgx_h100").gpus) == 8
     assert len(read("gb200_tray").gpus) == 4
+
+
+def test_processes_are_counted(found: Discover, read: Read, described: Described) -> None:
+    """Those that compute; a driver that does not tell is not one without any."""
+    machine = described("hgx_h100", "gpu 2 processes 3", "gpu 3 processes -")
+    counted = [gpu(facts, "processes") for facts in read(machine).gpus]
+    assert counted[1:4] == [Known(0), Known(3), Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")]
+    report = found(machine)
+    assert report.computing == {report.topology.gpus[2].uuid: 3}

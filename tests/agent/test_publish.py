@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from agent.publish import TOO_LARGE, Publication
+from agent.sight import Sight
 from tests.agent.builders import report
 from topology import keys
 from topology.codec import decode_status, decode_topology, digest
-from topology.status import NodeStatus
+from topology.records import Holder, Observed, decode_observed
+from topology.status import DevicePluginStatus, Mode, NodeStatus
 
 REFRESH = 300.0
 
@@ -177,3 +180,66 @@ def test_last_report_is_what_was_published() -> None:
     assert Node(node.annotations).publication.last_report().topology == report().topology
     assert Node(node.annotations).publication.last_report().status.unhealthy == {"GPU-0", "GPU-1"}
     assert Node({keys.TOPOLOGY: "nonsense"}).publication.last_report().topology.gpus == ()
+
+
+HOLDER = Holder("ml", "train-0", "main")
+
+
+def sight(held: Mapping[str, Holder] | None, *, ready: bool = True) -> Sight:
+    """Return what is seen of the kubelet."""
+    return Sight(DevicePluginStatus(Mode.OBSERVE, ready), held)
+
+
+class SeeingNode(Node):
+    """A node whose kubelet is looked at."""
+
+    def sees(
+        self, now: float, held: Mapping[str, Holder] | None, *, ready: bool = True, computing: int = 0
+    ) -> set[str]:
+        """Publish, and return the keys that were written."""
+        found = replace(report(), computing={"GPU-1": computing} if computing else {})
+        patch = self.publication.patch(found, now, sight(held, ready=ready))
+        if patch is None:
+            return set()
+        self.annotations |= patch.annotations
+        self.publication.learned(self.annotations, now)
+        return set(patch.annotations)
+
+    @property
+    def observed(self) -> Observed:
+        return decode_observed(self.annotations[keys.OBSERVED])
+
+
+def test_holder_is_published_on_change_and_names_its_status() -> None:
+    """So readers know which look a write rests on."""
+    node = SeeingNode()
+    assert node.sees(0.0, {}) == ALL | {keys.OBSERVED}
+    assert node.sees(1.0, {}) == set()
+    assert node.sees(2.0, {"GPU-0": HOLDER}) == {keys.STATUS, keys.OBSERVED}
+    assert (node.observed.gpus, node.observed.generation) == ({"GPU-0": HOLDER}, node.status.generation)
+
+
+def test_refresh_says_again_what_is_held() -> None:
+    """A GPU that nobody holds is free only by a look that is young enough."""
+    node = SeeingNode()
+    node.sees(0.0, {"GPU-0": HOLDER})
+    assert node.sees(301.0, {"GPU-0": HOLDER}) == {keys.STATUS, keys.OBSERVED}
+    assert node.observed.generation == node.status.generation == 2
+
+
+def test_look_that_failed_proves_nothing() -> None:
+    """The status goes on, and what was observed keeps the generation of its own look."""
+    node = SeeingNode()
+    node.sees(0.0, {"GPU-0": HOLDER})
+    assert node.sees(1.0, None, ready=False) == {keys.STATUS}
+    assert (node.observed.generation, node.status.generation) == (1, 2)
+    assert node.status.device_plugin == DevicePluginStatus(Mode.OBSERVE, ready=False)
+
+
+def test_who_computes_without_a_container_is_named() -> None:
+    """On a GPU that a container holds it is that container's business."""
+    node = SeeingNode()
+    node.sees(0.0, {"GPU-0": HOLDER}, computing=2)
+    assert node.observed.strangers == {"GPU-1": 2}
+    assert node.sees(1.0, {"GPU-1": HOLDER}, computing=2) == {keys.STATUS, keys.OBSERVED}
+    assert node.observed.strangers == {}

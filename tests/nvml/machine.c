@@ -8,7 +8,7 @@
  *       name TEXT · uuid TEXT (one `%` stands for the index) · pci DOMAIN:BUS:DEVICE.0 · compute MAJOR.MINOR
  *       memory_mib N · used_mib N · reserved_mib N · numa NODES · cpus CPUS · pcie GENERATION WIDTH
  *       mig on|off · ecc on|off · memory_numa_node N · remap_failure 0|1 · remap_pending 0|1
- *       retired_pages_pending 0|1 · nvlink_version N
+ *       retired_pages_pending 0|1 · nvlink_version N · processes N
  *       `-` as a value means that the call answers NOT_SUPPORTED
  *   nvlink A B COUNT                COUNT direct links between GPUs A and B, on the next free link numbers of both
  *   nvswitch GPUS COUNT [FORM]      COUNT links of each GPU to NVSwitches
@@ -111,6 +111,7 @@ static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
                  : !strcmp(key, "retired_pages_pending")  ? &gpu->retired_pages_pending
                  : !strcmp(key, "memory_numa_node")       ? &gpu->memory_numa_node
                  : !strcmp(key, "nvlink_version")         ? &gpu->nvlink_version
+                 : !strcmp(key, "processes")              ? &gpu->processes
                                                           : NULL;
     long long *mib = !strcmp(key, "memory_mib")     ? &gpu->memory_mib
                      : !strcmp(key, "used_mib")     ? &gpu->used_mib

@@ -46,6 +46,7 @@ struct gpu {
     int memory_numa_node;
     int remap_failure, remap_pending, retired_pages_pending;
     int nvlink_version;
+    int processes; /* that compute */
     struct fabric fabric;
     struct link links[MAX_LINKS];
 };

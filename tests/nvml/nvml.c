@@ -224,6 +224,22 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t gpu, unsigned *correctable, 
     return SUCCESS;
 }
 
+typedef struct {
+    unsigned pid;
+    unsigned long long used_memory;
+    unsigned gpu_instance, compute_instance;
+} nvmlProcessInfo_t;
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned *count, nvmlProcessInfo_t *processes) {
+    ENTER(gpu, count);
+    if (gpu->processes == ABSENT) return NOT_SUPPORTED;
+    unsigned room = *count, running = *count = (unsigned)gpu->processes;
+    if (running > room) return INSUFFICIENT_SIZE;
+    if (running && !processes) return INVALID_ARGUMENT;
+    for (unsigned i = 0; i < running; i++) processes[i] = (nvmlProcessInfo_t){1000 + i, 1 << 30, ~0u, ~0u};
+    return SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t gpu, unsigned *pending) {
     ENTER(gpu, pending);
     if (gpu->compute_major >= 8) return NOT_SUPPORTED; /* page retirement ended with Ampere */
