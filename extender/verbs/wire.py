@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from extender.cluster.objects import ObjectMeta, Pod
+from extender.verbs import strict
 
 MAX_SCORE = 10
 """`MaxExtenderPriority`; the least is 0."""
@@ -189,11 +190,13 @@ encode = msgspec.json.Encoder().encode
 
 def _decode(decoder: msgspec.json.Decoder[_Body], body: bytes) -> _Body:
     try:
-        return decoder.decode(body)
+        decoded = decoder.decode(body)
+        strict.check(body)
+        return decoded
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `")
         raise MalformedBody(path.rstrip("`") or "$", reason) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise MalformedBody("$", str(error)) from error
     except RecursionError as error:
         raise MalformedBody("$", "nested too deep") from error

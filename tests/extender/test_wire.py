@@ -109,6 +109,9 @@ def test_writes_what_kube_scheduler_reads(answer: object, wire: object) -> None:
         (b'{"Pod":{"metadata":{"uid":"u"},"x":NaN}}', "$"),
         (b'{"Pod":{"metadata":{"uid":"u"},"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}}", "$"),
         (b'{"Pod":{"metadata":{"uid":"u"}},"NodeNames":["a",1]}', "$.NodeNames[1]"),
+        (b'{"Pod":{"metadata":{"uid":"u"},"x":' + b"9" * 5000 + b"}}", "$"),
+        (b'{"Pod":{"metadata":{"uid":"u"},"x":1_000}}', "$"),
+        ('{"Pod":{"metadata":{"uid":"u"},"x":٣}}'.encode(), "$"),
     ],
     ids=lambda value: value[:30] if isinstance(value, bytes) else value,
 )
@@ -118,6 +121,26 @@ def test_refuses_what_is_malformed(body: bytes, path: str) -> None:
         decode_args(body)
     assert caught.value.path == path
     assert caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("filter", '{"Pod":{"metadata":{"uid":"u"}},"Nodes":null,"NodeNames":["a"],"NodeNames":["b"]}'),
+        ("filter", '{"NodeNames":["a"],"Pod":{"metadata":{"uid":"u"}},"NodeNames":["b"]}'),
+        ("filter", '{"Pod":{"metadata":{"uid":"u"}},"NodeNames":["a"],"Pod":{"metadata":{"uid":"v"}}}'),
+        ("filter", '{"Pod":{"metadata":{"uid":"u"}},"Pod":{"metadata":{"uid":"v"}},"NodeNames":["a"]}'),
+        ("prioritize", '{"Pod":{"metadata":{"uid":"u","uid":"v"}},"NodeNames":["a"]}'),
+        ("prioritize", '{"Pod":{"metadata":{"uid":"u"},"x":{"a":1,"a":2}} , "NodeNames":["a"]}'),
+        ("filter", '{"Pod":{"metadata":{"uid":"u"}},"NodeNames":null,"\\u004eodeNames":["a"]}'),
+        ("bind", '{"PodName":"p","PodNamespace":"n","PodUID":"u","Node":"w","Node":"v"}'),
+        ("preempt", '{"Pod":{},"NodeNameToMetaVictims":{"n1":{},"n1":{"Pods":[]}}}'),
+    ],
+)
+def test_the_same_key_twice_is_refused(verb: str, body: str) -> None:
+    """I2: which of the two counts is every reader's own choice."""
+    with pytest.raises(MalformedBody, match="same key twice"):
+        DECODERS[verb](body.replace("\\\\", "\\").encode())
 
 
 @pytest.mark.parametrize(
