@@ -6,7 +6,6 @@ Every pod carries a forged placement. What was planned is what the API server ha
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -42,8 +41,8 @@ class Churn:
     history: History
     held: set[tuple[Container, frozenset[str]]] = field(default_factory=set)
     """All that any kubelet has ever said, about every container."""
-    refused: Counter[str] = field(default_factory=Counter)
-    """Why kubelets have turned pods away, and how often."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Pods that kubelets have turned away, and why."""
 
     def planned(self) -> dict[Container, set[str]]:
         """Return the GPUs of each container of each pod that was ever bound."""
@@ -65,8 +64,8 @@ def churn(cluster: GpuCluster, nodes: Iterable[GpuNode], history: History, pods:
         while True:
             alive = _pods(cluster)
             for found in alive:
-                if found["status"]["phase"] == "Failed":
-                    told.refused[_reason(found)] += 1
+                if found["status"]["phase"] == "Failed" and "deletionTimestamp" not in found["metadata"]:
+                    told.refused[found["metadata"]["name"]] = _reason(found)
             if not waiting and not alive:
                 return told
             list(threads.map(lambda found: _delete(cluster, found), _doomed(alive, chance, last=not waiting)))
@@ -114,7 +113,8 @@ def _delete(cluster: GpuCluster, found: Json) -> None:
 
 
 def _reason(found: Json) -> str:
-    return f"{found['status'].get('reason')}: {found['status'].get('message')}"
+    status = found["status"]
+    return f"{status.get('reason')}: {status.get('message')} {status.get('containerStatuses', '')}"
 
 
 @contextmanager

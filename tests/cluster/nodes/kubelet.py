@@ -17,7 +17,7 @@ class Kubelet(NodeProcess):
     Args:
         node: its name.
         inside: the node's namespaces, in which all of its paths are its own.
-        state: the node's folder.
+        state: the node's folder; `ROOT` is its sub-folder `kubelet`.
         program: the kubelet.
         kubeconfig: of the node's own user.
         socket: of the container runtime, inside.
@@ -37,10 +37,9 @@ class Kubelet(NodeProcess):
     ) -> None:
         health_port = free_port()
         configuration = {**_configuration(socket, health_port), **settings}
-        file = state / "kubelet.json"
-        file.write_text(json.dumps(configuration, indent=2))
+        (state / "kubelet" / "config.yaml").write_text(json.dumps(configuration, indent=2))
         flags = {
-            "config": file,
+            "config": f"{ROOT}/config.yaml",
             "kubeconfig": kubeconfig,
             "root-dir": ROOT,
             "cert-dir": f"{ROOT}/pki",

@@ -12,6 +12,7 @@ from tests.cluster.nodes.kubelet import ROOT
 from tests.cluster.nodes.namespaces import NodeProcess
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.objects import GPU
+from tests.cluster.polling import eventually
 from tests.manifests.rendered import NAMESPACE
 
 FOLDER = f"{ROOT}/device-plugins"
@@ -45,9 +46,8 @@ class AgentProcess(NodeProcess):
 
     def __init__(self, node: GpuNode, mode: str) -> None:
         port = free_port()
-        kubeconfig = node.plane.service_account_kubeconfig(
-            NAMESPACE, AGENT, create_agent_pod(node.plane, node.name, port)
-        )
+        self._plane, self._pod = node.plane, create_agent_pod(node.plane, node.name, port)
+        kubeconfig = node.plane.service_account_kubeconfig(NAMESPACE, AGENT, self._pod)
         configuration = {
             "apiVersion": "config.gputopo.dev/v1alpha1",
             "kind": "AgentConfiguration",
@@ -71,9 +71,15 @@ class AgentProcess(NodeProcess):
         node.adopt(self)
 
     def run(self) -> None:
-        """Start it, and return when it has published what the node is."""
+        """Start it, and return when it has published what the node is, and the cluster sees its pod ready."""
         self.start()
         self.wait_ready()
+        eventually(self._is_seen_ready, within_seconds=60)
+
+    def _is_seen_ready(self) -> bool:
+        found = self._plane.admin.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{self._pod}")
+        conditions = found["status"].get("conditions", ())
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
     def metrics(self) -> str:
         """Return what Prometheus would read."""

@@ -1,6 +1,7 @@
 """A thousand pods through the real scheduler, extender, kubelets and device plugins: each container gets exactly its plan."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,6 +10,7 @@ from tests.cluster.admission import put_in_force, unbind_policies
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import recorded
 from tests.cluster.nodes.churn import Churn, churn, most_at_once
+from tests.cluster.nodes.killer import killing
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.plugins import enforcing
 
@@ -40,6 +42,42 @@ def test_every_started_container_holds_its_plan(
         f"churn of {pods} pods on {len(MACHINES)} real kubelets: {started} containers started, all with the planned GPUs; "
         f"{most_at_once(lawless.extender.said('bind'))} binds at once"
     )
+
+
+EXPLAINED = {
+    "bound while no plugin was registered": "no healthy devices present",
+    "GPUs of dead pods, from the kubelet's checkpoint": "requested number of devices unavailable",
+    "refused by our plugin, as the pod has asked": "FailedPrecondition",
+    "the plugin died while it was asked": "code = Unavailable",
+}
+"""What a kubelet may say when it turns a pod away after a kill, and what it means."""
+
+
+def test_no_kill_gives_a_container_a_wrong_gpu(
+    lawless: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """I7: with `kill -9` of kubelets and agents every few seconds pods may be refused, for known reasons, and nothing worse."""
+    pods = rounds(60, 1000)
+    with recorded(lawless.api) as history:
+        started = nodes.start(MACHINES)
+        victims = [process for node in started for process in (enforcing(node), node.kubelet)]
+        with killing(victims, random.Random(1), every_seconds=3) as died:
+            told = churn(lawless, nodes, history, pods, random.Random(1))
+    assert history.violations() == []
+    count = assert_plans_kept(told, nodes)
+    refusals = Counter(explanation(reason) for reason in told.refused.values())
+    figure(
+        f"churn of {pods} pods, killed {dict(Counter(died))}: {count} started with their plan, refused {dict(refusals)}"
+    )
+    assert len(died) >= 5
+    assert count >= pods / 3
+
+
+def explanation(reason: str) -> str:
+    """Return what a kubelet's refusal means; one that nobody has thought of fails the test."""
+    (found,) = [meaning for meaning, words in EXPLAINED.items() if words in reason] or [reason]
+    assert found in EXPLAINED, reason
+    return found
 
 
 def assert_plans_kept(told: Churn, nodes: Nodes) -> int:

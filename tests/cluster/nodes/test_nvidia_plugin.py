@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from topology.nvidia_best_effort import best_effort
 from tests.cluster.go_build import GoBuild
 from tests.cluster.nodes import programs
 from tests.cluster.nodes.node import GpuNode
@@ -15,6 +14,7 @@ from tests.cluster.nodes.plugins import nvidia
 from tests.cluster.nodes.pods import bound_pod, is_running, submit
 from tests.cluster.nodes.questions import Question, preferred
 from tests.cluster.polling import eventually
+from topology.nvidia_best_effort import best_effort
 
 REQUESTS = 600
 
