@@ -98,14 +98,18 @@ FATES: Final[Mapping[RequestFault, Fate]] = {
 _REASONS: Final = {
     409: "Conflict",
     422: "Invalid",
-    429: "TooManyRequests",
     500: "InternalError",
     503: "ServiceUnavailable",
 }
 
 
+_TOO_MANY: Final = 429
+
+
 def refusal_body(code: int) -> bytes:
-    """Return the `Status` that comes with a refusal out of nowhere."""
+    """Return what comes with a refusal out of nowhere: a `Status`, but a few words of a server that is too busy for one."""
+    if code == _TOO_MANY:
+        return b"Too many requests, please try again later.\n"
     return msgspec.json.encode(ApiError(code, _REASONS[code], "out of nowhere").status)
 
 
@@ -227,8 +231,10 @@ class Unreliable:
         return self._random.uniform(*rule.seconds)
 
     def _refusal(self, rule: Rule, code: int) -> web.Response:
-        headers = {"Retry-After": f"{self._seconds(rule):.0f}"} if code == 429 else {}
-        return web.Response(status=code, body=refusal_body(code), content_type="application/json", headers=headers)
+        if code == _TOO_MANY:
+            pause = {"Retry-After": f"{self._seconds(rule):.0f}"}
+            return web.Response(status=code, body=refusal_body(code), content_type="text/plain", headers=pause)
+        return web.Response(status=code, body=refusal_body(code), content_type="application/json")
 
 
 async def _wait(lifted: asyncio.Event, seconds: float) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -13,14 +14,38 @@ from typing import Protocol
 import pytest
 
 from benchmarks.client import ApiClient
+from benchmarks.double.faults import RequestFault, Rule, Unreliable
 from benchmarks.double.server import ApiServer, write_kubeconfig
 from benchmarks.double.store import Store
+from tests.cluster.api import ApiError
 from tests.cluster.conftest import binaries
 from tests.cluster.control_plane import ControlPlane
 
 __all__ = ["binaries"]
 
 _numbers = count()
+CROWD = "crowd"
+_ONE_SEAT = {
+    "metadata": {"name": CROWD},
+    "spec": {
+        "type": "Limited",
+        "limited": {
+            "nominalConcurrencyShares": 0,
+            "lendablePercent": 0,
+            "borrowingLimitPercent": 0,
+            "limitResponse": {"type": "Reject"},
+        },
+    },
+}
+_EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": True, "namespaces": ["*"]}
+_CROWD_SITS_THERE = {
+    "metadata": {"name": CROWD},
+    "spec": {
+        "priorityLevelConfiguration": {"name": CROWD},
+        "matchingPrecedence": 2,
+        "rules": [{"subjects": [{"kind": "User", "user": {"name": CROWD}}], "resourceRules": [_EVERYTHING]}],
+    },
+}
 
 
 class Backend(Protocol):
@@ -31,17 +56,28 @@ class Backend(Protocol):
     def compact(self) -> None:
         """Forget the history up to now."""
 
+    def crowded(self) -> AbstractContextManager[Path]:
+        """Give the kubeconfig of somebody whose requests are more than the server wants to serve."""
+
 
 class Double:
     """The double of `benchmarks.double`, in this process."""
 
-    def __init__(self, server: ApiServer, folder: Path) -> None:
+    def __init__(self, server: ApiServer, faults: Unreliable, folder: Path) -> None:
         self._store = server.store
+        self._faults = faults
         self.kubeconfig = folder / "kubeconfig"
         write_kubeconfig(self.kubeconfig, server.url)
 
     def compact(self) -> None:
         self._store.compact()
+
+    @contextmanager
+    def crowded(self) -> Iterator[Path]:
+        busy = Rule(RequestFault.BUSY, probability=0.5)
+        self._faults.add(busy)
+        yield self.kubeconfig
+        self._faults.lift(busy)
 
 
 class KubeApiServer:
@@ -59,6 +95,15 @@ class KubeApiServer:
         self._control_plane.apiserver.start()
         self._control_plane.apiserver.wait_ready()
 
+    @contextmanager
+    def crowded(self) -> Iterator[Path]:
+        """Let a user have one seat, and nobody wait for it."""
+        admin, flow = self._control_plane.admin, "/apis/flowcontrol.apiserver.k8s.io/v1"
+        with suppress(ApiError):  # each may be there already
+            admin.post(f"{flow}/prioritylevelconfigurations", _ONE_SEAT)
+            admin.post(f"{flow}/flowschemas", _CROWD_SITS_THERE)
+        yield self._control_plane.kubeconfig(CROWD)
+
     def _etcd(self, call: str, body: object) -> dict[str, dict[str, str]]:
         """Call etcd through its JSON gateway."""
         url = f"{self._control_plane.etcd_url}/v3/{call}"
@@ -71,7 +116,7 @@ class KubeApiServer:
 @pytest.fixture(scope="session")
 def contract_control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """Start a control plane of this suite's own: it compacts etcd under everybody's feet."""
-    with ControlPlane(request.getfixturevalue("binaries")) as running:
+    with ControlPlane(request.getfixturevalue("binaries"), users={CROWD: []}) as running:
         yield running
 
 
@@ -90,8 +135,9 @@ async def backend(real: ControlPlane | None, tmp_path: Path) -> AsyncIterator[Ba
     if real is not None:
         yield KubeApiServer(real)
         return
-    async with ApiServer(Store()) as server:
-        yield Double(server, tmp_path)
+    faults = Unreliable()
+    async with ApiServer(Store(), faults=faults) as server:
+        yield Double(server, faults, tmp_path)
 
 
 @pytest.fixture

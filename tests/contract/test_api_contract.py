@@ -5,6 +5,7 @@ Where the two differ, the real one is right and the double is to be mended.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from benchmarks.client import JSON_PATCH, MERGE_PATCH, Answer, ApiClient
 from tests.contract.conftest import Backend
+from tests.extender.polling import eventually
 
 NODES = "/api/v1/nodes"
 
@@ -522,3 +524,20 @@ async def test_a_watch_from_a_forgotten_version_is_410_in_the_stream(
     backend.compact()
     [(kind, status)] = await events(api, pods, 99, resourceVersion="1")
     assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
+
+
+# A busy server.
+
+
+async def test_a_busy_server_refuses_with_429_and_says_when_to_come_back(backend: Backend) -> None:
+    """Of requests that are too many at once some are refused, without a Status; in whole seconds they may come again."""
+    with backend.crowded() as kubeconfig:
+        async with ApiClient.from_kubeconfig(kubeconfig) as crowd:
+            refused = await eventually(lambda: _refused_of_many(crowd), timeout_seconds=60)
+    assert all(answer.retry_after_seconds for answer in refused)
+    assert not any(answer.body for answer in refused)
+
+
+async def _refused_of_many(api: ApiClient) -> list[Answer]:
+    answers = await asyncio.gather(*(api.call("GET", NODES) for _ in range(32)))
+    return [answer for answer in answers if answer.code == 429]
