@@ -13,7 +13,7 @@ import time
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import structlog
 import typer
@@ -28,9 +28,6 @@ from agent.nvml import read_nvml
 from topology.codec import encode_topology
 from topology.errors import PayloadError
 from topology.matrix import print_matrix
-
-if TYPE_CHECKING:
-    from agent.service import Agent
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -104,6 +101,7 @@ def _serve(settings: AgentConfiguration) -> None:
     # Only the service needs these, and they are most of the agent's memory and start-up time.
     from agent.kube import KubernetesNode
     from agent.kubelet.side import KubeletSide
+    from agent.loop import turn
     from agent.metrics import Metrics
     from agent.probes import Probes
     from agent.publish import Publication
@@ -129,23 +127,12 @@ def _serve(settings: AgentConfiguration) -> None:
     structlog.get_logger().info("started", node=settings.node_name, mode=settings.mode, probes=probes.port)
     kubelet.start()
     try:
-        _turn(agent, news, settings.discovery.interval)
+        turn(agent, news, settings.discovery.interval)
     except NvmlUnavailable as error:
         _end(1, str(error))
     finally:
         kubelet.close()
         probes.close()
-
-
-def _turn(agent: Agent, news: News, interval_seconds: float) -> None:
-    """Look at the node once per interval, and publish whenever there is news of the kubelet in between."""
-    while not news.stopped:
-        agent.turn()
-        turn_at = time.monotonic() + interval_seconds
-        while not news.stopped and (left := turn_at - time.monotonic()) > 0:
-            pause = agent.pause_seconds(left)
-            if news.wait(pause) or pause < left:
-                agent.publish()
 
 
 def _host(settings: AgentConfiguration) -> Host:

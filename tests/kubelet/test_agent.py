@@ -1,0 +1,135 @@
+"""The agent's loop and its kubelet side together: what containers hold stands on the Node within seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from threading import Thread
+
+import pytest
+
+from agent.config import AgentConfiguration, load
+from agent.facts import Known, NvmlFacts
+from agent.host import Host
+from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
+from agent.kubelet.side import KubeletSide
+from agent.loop import turn
+from agent.metrics import Metrics
+from agent.news import News
+from agent.publish import Publication
+from agent.service import Agent
+from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts
+from tests.extender.polling import until
+from tests.kubelet.double import KubeletDouble
+from tests.kubelet.pods import Phase, gpu_pod
+from topology import keys
+from topology.codec import decode_status
+from topology.records import Claim, Ledger, decode_observed, encode_ledger
+from topology.status import Mode
+
+GPUS = [f"GPU-{index}" for index in range(4)]
+FACTS = NvmlFacts(UNSUPPORTED, UNSUPPORTED, tuple(Known(gpu_facts(uuid=Known(gpu))) for gpu in GPUS), {})
+
+
+class Wilful:
+    """A device plugin that hands out what it likes."""
+
+    options = DevicePluginOptions(get_preferred_allocation_available=True)
+
+    async def preferred(self, available: list[str], must: list[str], size: int) -> list[str]:
+        return Random(7).sample(sorted(available), size)
+
+    async def allocate(self, devices: list[str]) -> ContainerAllocateResponse:
+        return ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(devices)})
+
+    async def pre_start(self, devices: list[str]) -> None:
+        pass
+
+
+def settings(folder: Path, kubelet: KubeletDouble, mode: str) -> AgentConfiguration:
+    """Return the configuration of an agent beside this kubelet."""
+    flags = {
+        "mode": mode,
+        "kubelet.devicePlugins": str(kubelet.plugins),
+        "kubelet.podResources": str(kubelet.pod_resources / "kubelet.sock"),
+        "enforce.state": str(folder / "state"),
+        "kubelet.interval": "200ms",
+    }
+    return load(None, {}, flags)
+
+
+@contextmanager
+def running(configuration: AgentConfiguration, node: FakeNode) -> Iterator[Agent]:
+    """Run an agent as its command does, but for NVML and the API server."""
+    news, metrics = News(), Metrics("test")
+    side = KubeletSide(configuration, node.read, metrics, news.changed)
+    nowhere = Path("/nonexistent")
+    publication = Publication(lambda: 0.5, 300.0)
+    agent = Agent(lambda: FACTS, Host(nowhere, nowhere), node, publication, metrics, time.monotonic, side)
+    side.start()
+    thread = Thread(target=turn, args=(agent, news, 30.0))
+    thread.start()
+    try:
+        yield agent
+    finally:
+        news.stop()
+        thread.join()
+        side.close()
+
+
+def held(node: FakeNode) -> dict[str, str]:
+    """Return GPU → pod as the Node says."""
+    text = node.annotations.get(keys.OBSERVED)
+    return {gpu: holder.name for gpu, holder in decode_observed(text).gpus.items()} if text else {}
+
+
+@pytest.fixture
+async def kubelet(tmp_path: Path) -> KubeletDouble:
+    """Start a kubelet."""
+    made = KubeletDouble(tmp_path)
+    await made.start()
+    return made
+
+
+async def test_what_another_plugin_did_is_seen_and_so_is_its_end(tmp_path: Path, kubelet: KubeletDouble) -> None:
+    """Invariant I8: a pod got other GPUs than the ledger says, and the Node tells within seconds."""
+    node = FakeNode()
+    kubelet.devices.listed(dict.fromkeys(GPUS, True))
+    kubelet.devices.endpoint = Wilful()
+    with running(settings(tmp_path, kubelet, "observe"), node):
+        pod = gpu_pod("p", 2)
+        await kubelet.run(pod)
+        await until(lambda: held(node) == dict.fromkeys(kubelet.holders(), "p") != {}, timeout_seconds=5)
+        kubelet.delete(pod)
+        await until(lambda: held(node) == {}, timeout_seconds=5)
+        plugin = decode_status(node.annotations[keys.STATUS]).device_plugin
+        assert plugin is not None
+        assert (plugin.mode, plugin.ready) == (Mode.OBSERVE, True)
+    await kubelet.kill()
+
+
+async def test_enforcing_agent_says_when_pods_may_be_bound(tmp_path: Path, kubelet: KubeletDouble) -> None:
+    """From the first registration to a pod with its GPUs, and from the kubelet's death to a node that is closed."""
+    node = FakeNode()
+    claims = tuple(Claim(gpu, "uid-p", "default", "p", "c0", "1", exact=True) for gpu in GPUS[2:])
+    node.annotations[keys.LEDGER] = encode_ledger(Ledger(1, claims))
+    ready: Callable[[], bool] = lambda: bool(  # noqa: E731
+        keys.STATUS in node.annotations
+        and (plugin := decode_status(node.annotations[keys.STATUS]).device_plugin)
+        and plugin.ready
+    )
+    with running(settings(tmp_path, kubelet, "enforce"), node):
+        await until(ready)
+        pod = gpu_pod("p", 2)
+        await kubelet.run(pod)
+        await kubelet.started(pod)
+        assert (pod.phase, pod.env("c0")) == (Phase.RUNNING, set(GPUS[2:]))
+        await until(lambda: held(node) == dict.fromkeys(GPUS[2:], "p"), timeout_seconds=5)
+        await kubelet.kill()
+        await until(lambda: not ready(), timeout_seconds=5)
+        await kubelet.start()
+        await until(ready)
+    await kubelet.kill()

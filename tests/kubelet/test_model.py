@@ -1,0 +1,194 @@
+"""Invariant I3 against every order of events that hypothesis finds: no GPU in two live pods, nor in one and another's promise."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from agent.kubelet.admission import Admission
+from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
+from agent.kubelet.journal_file import JournalFile
+from agent.kubelet.looks import Looks
+from agent.ledger import LedgerReader
+from agent.metrics import Metrics
+from agent.plugin.choose import Ask, Refusal
+from agent.plugin.pods import ListedContainer, ListedPod
+from tests.agent.plans import FirstCome
+from tests.kubelet.device_manager import AdmissionFailed, DeviceManager
+from tests.kubelet.pods import Container, Kind, Phase, Pod
+from topology import keys
+from topology.records import Claim, Ledger, encode_ledger
+
+GPUS = [f"GPU-{letter}" for letter in "abcdefgh"]
+
+
+class Direct:
+    """The plugin as the device manager calls it, without sockets in between."""
+
+    options = DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def preferred(self, available: list[str], must: list[str], size: int) -> list[str]:
+        answer = await self._admission.prefer(Ask(frozenset(available), frozenset(must), size))
+        if isinstance(answer, Refusal):
+            raise AdmissionFailed(answer.reason)
+        return list(answer.gpus)
+
+    async def allocate(self, devices: list[str]) -> ContainerAllocateResponse:
+        answer = await self._admission.allocate(frozenset(devices))
+        if isinstance(answer, Refusal):
+            raise AdmissionFailed(answer.reason)
+        return ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(answer.gpus)})
+
+    async def pre_start(self, devices: list[str]) -> None:
+        reason = await self._admission.may_start(frozenset(devices))
+        if reason is not None:
+            raise AdmissionFailed(reason)
+
+
+class Node(RuleBasedStateMachine):
+    """Pods come with promises and without, and go; kubelet and agent crash between any two of these."""
+
+    @initialize(seed=st.integers(0, 2**16))
+    def boot(self, seed: int) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.folder = TemporaryDirectory()
+        self.random, self.pods, self.claims = Random(seed), list[Pod](), list[Claim]()
+        self.number = 0
+        self.crash_kubelet()
+
+    @rule()
+    def crash_kubelet(self) -> None:
+        self.manager = DeviceManager(Path(self.folder.name) / "checkpoint", self.random, lambda: self.pods)
+        self.crash_agent()
+        self.manager.sources_ready = True
+
+    @rule()
+    def crash_agent(self) -> None:
+        journal, ledger = JournalFile(Path(self.folder.name)), LedgerReader(self._annotations)
+        clock = self.loop.time
+        admission = Admission(
+            Looks(_Lister(self), lambda: None), ledger, journal, FirstCome, Metrics("test"), clock, 5.0
+        )
+        self.manager.endpoint = Direct(admission)
+        self.manager.listed(dict.fromkeys(GPUS, True))
+
+    @rule(size=st.integers(1, 4), exact=st.booleans(), init=st.booleans())
+    def planned_pod(self, size: int, exact: bool, init: bool) -> None:
+        free = self._unclaimed()
+        if len(free) < size:
+            return
+        pod = self._pod(size, init=init)
+        mine = self.random.sample(free, size)
+        self.claims += [Claim(gpu, pod.uid, "ml", pod.name, "main", str(self.number), exact) for gpu in mine]
+        self._admit(pod)
+        if pod.phase is Phase.RUNNING and exact:
+            assert self._held(pod) <= set(mine)
+
+    @rule(size=st.integers(1, 4))
+    def stray_pod(self, size: int) -> None:
+        self._admit(self._pod(size))
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data(), release=st.booleans())
+    def delete(self, data: Any, release: bool) -> None:
+        pod = data.draw(st.sampled_from(self.pods))
+        self.pods.remove(pod)
+        if release:
+            self.claims = [claim for claim in self.claims if claim.uid != pod.uid]
+
+    @invariant()
+    def no_gpu_twice(self) -> None:
+        if not hasattr(self, "manager"):
+            return
+        held = {pod.uid: self._held(pod) for pod in self.pods}
+        all_held = [gpu for gpus in held.values() for gpu in gpus]
+        assert len(all_held) == len(set(all_held))
+        waiting = {claim.gpu: claim.uid for claim in self.claims if not held.get(claim.uid)}
+        assert not any(gpu in waiting for pod in self.strays() for gpu in held[pod.uid])
+
+    def strays(self) -> list[Pod]:
+        """Return the running pods without claims that came after every claim there is now."""
+        oldest = max((int(claim.resource_version) for claim in self.claims), default=0)
+        claimed = {claim.uid for claim in self.claims}
+        return [pod for pod in self.pods if pod.uid not in claimed and pod.created > oldest]
+
+    async def pods_listed(self) -> tuple[ListedPod, ...]:
+        self.manager.free_the_dead()
+        return tuple(
+            ListedPod(
+                "ml",
+                pod.name,
+                tuple(
+                    ListedContainer(item.name, self.manager.devices(pod, item))
+                    for item in pod.ordered()
+                    if item.kind is not Kind.INIT
+                ),
+            )
+            for pod in self.pods
+        )
+
+    def teardown(self) -> None:
+        if hasattr(self, "loop"):
+            self.loop.close()
+            self.folder.cleanup()
+
+    def _pod(self, size: int, *, init: bool = False) -> Pod:
+        self.number += 1
+        containers = [Container("main", size)]
+        if init:
+            containers.insert(0, Container("setup", self.random.randint(1, size), Kind.INIT))
+        name = (
+            f"pod-{self.number % 5}"
+            if all(p.name != f"pod-{self.number % 5}" for p in self.pods)
+            else f"p{self.number}"
+        )
+        return Pod(name, tuple(containers), f"uid-{self.number}", "ml", self.number)
+
+    def _admit(self, pod: Pod) -> None:
+        self.pods.append(pod)
+        try:
+            for container in pod.ordered():
+                self.loop.run_until_complete(self.manager.admit(pod, container))
+            for container in pod.ordered():
+                gpus = self.manager.devices(pod, container)
+                self.loop.run_until_complete(self.manager.endpoint.pre_start(sorted(gpus)))  # type: ignore[union-attr]
+            pod.phase = Phase.RUNNING
+        except AdmissionFailed:
+            self.pods.remove(pod)
+
+    def _held(self, pod: Pod) -> set[str]:
+        return {gpu for container in pod.containers for gpu in self.manager.devices(pod, container)}
+
+    def _unclaimed(self) -> list[str]:
+        taken = {claim.gpu for claim in self.claims} | {gpu for pod in self.pods for gpu in self._held(pod)}
+        return [gpu for gpu in GPUS if gpu not in taken]
+
+    def _annotations(self) -> dict[str, str]:
+        return {keys.LEDGER: encode_ledger(Ledger(1, tuple(self.claims)))}
+
+
+class _Lister:
+    """Gives `Looks` the pods of the machine above; its own `pods` is a list."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def pods(self, timeout_seconds: float) -> tuple[ListedPod, ...]:
+        return await self._node.pods_listed()
+
+
+TestNode = pytest.mark.slow(Node.TestCase)
+TestNode.settings = settings(
+    max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
