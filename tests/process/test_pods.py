@@ -116,11 +116,31 @@ async def test_c14_nothing_is_decided_before_the_cluster_is_known(world: World) 
     assert await replica.bind(pod, "n1") == ""
 
 
+@everywhere
+async def test_n7_node_that_was_made_anew_under_its_name_takes_no_old_plan(world: World) -> None:
+    """A cache that has not heard of it plans for the old one in vain; the old claims are void, and the new GPUs are used."""
+    await world.join(NODE)
+    (replica,) = await world.start()
+    old, late = await world.submit(wants("old", 4), wants("late", 4))
+    assert await replica.bind(old, "n1") == ""
+    await eventually(lambda: world.is_running("old"), 30)
+    await world.caught_up()
+    replica.proxy.hold_back("nodes", "pods")
+    await world.remove_node("n1")
+    await world.delete("old", gracePeriodSeconds=0)
+    await world.join(SimulatedNode("n1", "dgx-a100"))
+    assert await replica.bind(late, "n1")
+    assert not await world.node_of("late")
+    replica.proxy.let_flow("nodes", "pods")
+    await eventually(lambda: replica.binds(late, "n1"), 30)
+    assert await world.owners("n1") == ["late"] * 4
+
+
 async def test_c17_pods_that_were_deleted_while_nobody_was_there_are_released_after_the_start(
     world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
     """Their claims go within 30 s, given that the agents look at their nodes now and then."""
-    count = rounds(200, 1000)
+    count = rounds(96, 1000)
     await world.join(*fleet({"hgx-h100": count // 8}))
     (replica,) = await world.start()
     made = await world.submit(*pods(count))

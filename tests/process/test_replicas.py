@@ -21,11 +21,11 @@ from tests.process.tiers import everywhere, real
 from tests.process.world import World, finished_at_once, pods
 
 SMALL = "rtx-3090-2"
-PODS = 80
+PODS = 60
 WITHIN_SECONDS = 120.0
 
 
-@pytest.mark.parametrize(("backend", "count"), [("double", 2), ("double", 3), real(2)], indirect=["backend"])
+@pytest.mark.parametrize(("backend", "count"), [("double", 3), real(2)], indirect=["backend"])
 async def test_c5_two_hundred_pods_share_one_node_by_several_replicas(
     world: World, count: int, figure: Callable[[str], None]
 ) -> None:
@@ -97,7 +97,9 @@ async def test_c13_bind_on_an_old_cache_is_planned_anew(
     """Filter on one replica, bind on another that has heard nothing since: the stale claim fails, the next one does not."""
     fresh, stale = await world.start(2)
     names = [f"n-{each}" for each in range(20)]
-    await world.join(*(SimulatedNode(name, SMALL) for name in names))
+    await world.join(*(SimulatedNode(name, "t4-4") for name in names))
+    known = await world.submit(*(wants(f"{name}.known", 1) for name in names))
+    assert set(await asyncio.gather(*map(fresh.bind, known, names))) == {""}
     first = await world.submit(*(wants(f"{name}.first", 1) for name in names))
     second = await world.submit(*(wants(f"{name}.second", 1) for name in names))
     await world.caught_up()
@@ -121,7 +123,8 @@ async def test_c21_reconcilers_that_take_turns_or_work_at_once_do_no_harm(
     replicas = await world.start(3, {"reconcile": {"interval": "20ms", "orphanAfter": "100ms"}})
     await world.join(*fleet({SMALL: 10}))
     scheduler, chance = world.schedule(), Random(0)
-    orphans = [replica.proxy.meet(Kind.BINDING, faults.lost) for replica in replicas]
+    late = faults.sometimes(chance, 1.0, faults.lost, faults.delayed(0.5))
+    orphans = [replica.proxy.meet(Kind.BINDING, late) for replica in replicas]
     await world.submit(*map(finished_at_once, pods(40)))
     for _ in range(rounds(10, 1000)):
         sleeper = chance.choice(replicas)
@@ -139,7 +142,7 @@ async def test_c4_random_kills_lose_nothing(
     world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
     """Three replicas on 500 nodes under load, killed again and again at moments of chance, some of them in mid-write."""
-    kills = rounds(24, 1002)
+    kills = rounds(15, 1002)
     await world.join(*fleet({SMALL: 400, "hgx-h100": 60, "dgx-1v": 40}))
     replicas, scheduler = await world.start(3), world.schedule()
     feeding = asyncio.create_task(churn(world, 150))

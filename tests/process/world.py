@@ -130,7 +130,7 @@ class World:
     async def is_running(self, name: str) -> bool:
         """Whether a pod is there and its containers run."""
         answer = await self.api.call("GET", f"{PODS}/{name}")
-        return answer.code == 200 and str(answer.body["status"].get("phase")) == "Running"
+        return answer.code == 200 and answer.body["status"].get("phase") == "Running"
 
     async def are_running(self, number: int) -> bool:
         """Whether so many pods run."""
@@ -150,6 +150,11 @@ class World:
     async def delete(self, name: str, **options: Any) -> None:
         """Ask for a pod's deletion."""
         (await self.api.call("DELETE", f"{PODS}/{name}", options or None)).ok()
+
+    async def remove_node(self, name: str) -> None:
+        """Delete a node, with all that it says about itself."""
+        self.spoiled.add(name)
+        (await self.api.call("DELETE", f"{NODES}/{name}")).ok()
 
     async def annotate_pod(self, name: str, annotations: Mapping[str, str | None]) -> None:
         """Set annotations of a pod; `None` removes one."""
