@@ -25,6 +25,7 @@ from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import NodeThenGpus, Policy, PolicyFactory
 from benchmarks.placement.product import Gputopo
+from benchmarks.placement.product_in_room import GputopoInRoom
 from benchmarks.placement.scoring import Ties
 from topology.value import Weights
 
@@ -93,7 +94,8 @@ def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
         informed = INFORMED[name]
         return lambda cluster, random: informed(cluster, random, pods)
     weights = _weights(name)
-    return lambda cluster, random: Gputopo(cluster, weights)
+    product = GputopoInRoom if any(pod.shares for pod in pods) else Gputopo
+    return lambda cluster, random: product(cluster, weights)
 
 
 def _weights(name: str) -> Weights:

@@ -1,0 +1,84 @@
+"""The product where pods share GPUs and CPU runs short: the one function that decides there.
+
+The nodes are kept in order for each kind of pod; only those that changed since such a pod last came are asked again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+from benchmarks.placement.cluster import Allotment, Cluster, Node
+from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.product import Learning, kind_of, wish_of
+from topology.placement import Placement
+from topology.request import GpuRequest
+from topology.room import Appetite, PodKind, Room
+from topology.sharing import plan_in_room
+from topology.value import Weights
+
+
+class GputopoInRoom(Learning):
+    """The extender in front of a scheduler that does what it says."""
+
+    def __init__(self, cluster: Cluster, weights: Weights = Weights()) -> None:  # noqa: B008 - a frozen value
+        self._appetites: dict[str, Appetite] = {}
+        self._orders: dict[tuple[GpuRequest, PodKind], _Order] = {}
+        super().__init__(cluster, weights)
+
+    def learnt(self, typical: Sequence[tuple[PodKind, float]]) -> None:
+        """Look at what is left of the nodes with the eyes of these pods."""
+        models = {node.server.model for node in self.cluster.nodes}
+        self._appetites = {model: Appetite(typical, model) for model in models}
+        self._orders.clear()
+
+    def choose(self, pod: Pod, job: Job) -> Allotment | None:
+        """Return the place of one pod."""
+        key = wish_of(pod, job), kind_of(pod)
+        if key not in self._orders:
+            self._orders[key] = _Order(self, *key)
+        return self._orders[key].best(pod)
+
+    def plan(self, node: Node, wish: GpuRequest, kind: PodKind) -> Placement | None:
+        """Return the placement on one node, `None` where the pod does not fit."""
+        if kind.cpu_milli > node.cpu_milli or (kind.models and node.server.model not in kind.models):
+            return None
+        room = Room(tuple(node.gpu_milli), node.cpu_milli)
+        appetite = self._appetites[node.server.model]
+        verdict = plan_in_room(self.classes[node.index], room, wish, kind, appetite)
+        return verdict if isinstance(verdict, Placement) else None
+
+
+class _Order:
+    """All nodes that fit one kind of pod, best first; equal ones by number of free GPUs and name, as the extender has them."""
+
+    def __init__(self, policy: GputopoInRoom, wish: GpuRequest, kind: PodKind) -> None:
+        self._policy = policy
+        self._wish = wish
+        self._kind = kind
+        self._ranked: list[tuple[float, int, int]] = []
+        self._found: dict[int, tuple[tuple[float, int, int], Placement]] = {}
+        self._read = len(policy.cluster.journal)
+        for node in policy.cluster.nodes:
+            self._enter(node)
+
+    def best(self, pod: Pod) -> Allotment | None:
+        """Return the place of a pod of this kind."""
+        cluster = self._policy.cluster
+        for index in set(cluster.journal[self._read :]):
+            self._enter(cluster.nodes[index])
+        self._read = len(cluster.journal)
+        for _, _, index in self._ranked:
+            if pod.memory_mib <= cluster.nodes[index].memory_mib:
+                return Allotment(index, self._found[index][1].gpus, pod)
+        return None
+
+    def _enter(self, node: Node) -> None:
+        before = self._found.pop(node.index, None)
+        if before is not None:
+            del self._ranked[bisect_left(self._ranked, before[0])]
+        placement = self._policy.plan(node, self._wish, self._kind)
+        if placement is not None:
+            key = (-placement.score, node.free.bit_count(), node.index)
+            insort(self._ranked, key)
+            self._found[node.index] = key, placement

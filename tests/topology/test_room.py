@@ -1,0 +1,67 @@
+"""What a node has room for beside its wires, and what that is worth."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology.room import CORES_PER_GPU, MISSING_CORES, Appetite, PodKind, Room
+
+HALF = PodKind(1, gpu_milli=500, cpu_milli=4_000)
+WHOLE = PodKind(1, cpu_milli=8_000)
+PLENTY = 96_000
+
+
+def room(*gpu_milli: int, cpu_milli: int = PLENTY) -> Room:
+    return Room(gpu_milli, cpu_milli)
+
+
+def test_a_full_node_has_no_room_to_lose() -> None:
+    """Nothing is idle, so nothing is a fragment, and no cores are missing."""
+    assert Appetite([(WHOLE, 1.0)]).value(room(0, 0, cpu_milli=0)) == 0
+
+
+def test_what_all_pods_to_come_can_use_is_worth_most() -> None:
+    """Two whole GPUs with CPU to spare, wanted by all."""
+    assert Appetite([(WHOLE, 1.0)]).value(room(1000, 1000)) == 0
+
+
+def test_fragments_count_by_who_cannot_use_them() -> None:
+    """Of 300 milli nobody can use any; of 600 those pods that want half a GPU can."""
+    appetite = Appetite([(WHOLE, 0.25), (HALF, 0.75)])
+    assert appetite.value(room(300)) == -0.3
+    assert round(appetite.value(room(600)), 9) == -0.6 * 0.25
+
+
+def test_gpus_without_cpu_are_worth_less_before_the_cpu_is_gone() -> None:
+    """Half the cores are missing, though any pod would still find enough."""
+    cores = int(CORES_PER_GPU * 4 * 1000) // 2
+    assert Appetite([(WHOLE, 1.0)]).value(room(1000, 1000, 1000, 1000, cpu_milli=cores)) == -MISSING_CORES * 4 / 2
+
+
+def test_pods_that_may_not_use_the_model_find_no_place() -> None:
+    """All that is idle is a fragment to them."""
+    choosy = [(PodKind(1, models=("H100",)), 1.0)]
+    assert Appetite(choosy, "T4").value(room(1000)) == -1
+    assert Appetite(choosy, "H100").value(room(1000)) == 0
+
+
+MILLI = st.lists(st.integers(0, 10).map(lambda tenths: tenths * 100), min_size=1, max_size=8)
+
+
+@given(MILLI, st.integers(0, PLENTY), st.integers(1, 10))
+def test_room_is_never_worth_more_than_none_and_never_less_than_all_that_is_idle(
+    gpu_milli: list[int], cpu_milli: int, tenths: int
+) -> None:
+    """Whatever the pods to come are like."""
+    appetite = Appetite([(PodKind(1, gpu_milli=tenths * 100, cpu_milli=2_000), 0.5), (WHOLE, 0.5)])
+    idle = sum(gpu_milli) / 1000
+    assert -idle * (1 + MISSING_CORES) - 1e-9 <= appetite.value(room(*gpu_milli, cpu_milli=cpu_milli)) <= 1e-9
+
+
+@given(MILLI, st.integers(0, PLENTY), st.permutations(range(8)))
+def test_which_gpu_has_how_much_makes_no_difference(gpu_milli: list[int], cpu_milli: int, order: list[int]) -> None:
+    """Links are somebody else's business."""
+    shuffled = [gpu_milli[i] for i in order if i < len(gpu_milli)]
+    appetite = Appetite([(HALF, 0.6), (WHOLE, 0.4)])
+    assert appetite.value(room(*gpu_milli, cpu_milli=cpu_milli)) == appetite.value(room(*shuffled, cpu_milli=cpu_milli))

@@ -1,0 +1,79 @@
+"""The mix of pods to come, learnt from those that came; old ones fade, and a prior stands in while few have been seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from topology.room import PodKind
+
+PRIOR_PODS = 32.0
+"""How many pods the prior counts for."""
+REMEMBERED_PODS = 20_000
+"""Once so many have been seen, all that was seen counts half."""
+TYPICAL_SHARE = 0.95
+"""Kinds beyond that many of all pods are left out, the rarest first."""
+RENEWAL = 1.5
+"""The mix is worth a new look when so many times as many pods have been seen as at the last one."""
+DRIFT = 0.02
+"""Values are computed anew when so much of the mix is of another size."""
+
+
+class Demand:
+    """Counts pods by kind."""
+
+    def __init__(self, prior: Sequence[tuple[int, float]]) -> None:
+        """Start from shares of pods by GPUs asked for."""
+        total = sum(share for _, share in prior)
+        self._prior = {size: share / total for size, share in prior}
+        self._kinds: Counter[PodKind] = Counter()
+        self._seen = 0
+        self._seen_at_look = 0
+
+    def saw(self, kind: PodKind) -> None:
+        """Take note of a pod that arrives."""
+        self._kinds[kind] += 1
+        self._seen += 1
+        if self._seen >= REMEMBERED_PODS:
+            for each in self._kinds:
+                self._kinds[each] = self._kinds[each] // 2
+            self._kinds += Counter()
+            self._seen = self._kinds.total()
+            self._seen_at_look = min(self._seen_at_look, self._seen)
+
+    def is_news(self) -> bool:
+        """Whether much has been seen since the last `look`."""
+        return self._seen > RENEWAL * max(self._seen_at_look, PRIOR_PODS)
+
+    def look(self) -> tuple[tuple[tuple[int, float], ...], list[tuple[PodKind, float]]]:
+        """Return the shares of pods by GPUs asked for, and the typical kinds with theirs; both add up to 1."""
+        self._seen_at_look = self._seen
+        return self._sizes(), self._typical()
+
+    def _sizes(self) -> tuple[tuple[int, float], ...]:
+        counts = Counter({size: PRIOR_PODS * share for size, share in self._prior.items()})
+        for kind, count in self._kinds.items():
+            if kind.gpus:
+                counts[kind.gpus] += count
+        total = sum(counts.values())
+        return tuple((size, count / total) for size, count in sorted(counts.items()) if count > 0)
+
+    def _typical(self) -> list[tuple[PodKind, float]]:
+        total, covered = self._kinds.total(), 0
+        typical: list[tuple[PodKind, int]] = []
+        for kind, count in sorted(self._kinds.items(), key=lambda item: (-item[1], repr(item[0]))):
+            if covered >= TYPICAL_SHARE * total:
+                break
+            typical.append((kind, count))
+            covered += count
+        return [(kind, count / covered) for kind, count in typical]
+
+
+def drift(before: Sequence[tuple[int, float]], now: Sequence[tuple[int, float]]) -> float:
+    """Return how much of the mix is of another size than before, 0..1.
+
+    >>> drift([(1, 0.5), (2, 0.5)], [(1, 0.25), (4, 0.75)])
+    0.75
+    """
+    old, new = dict(before), dict(now)
+    return sum(abs(old.get(size, 0.0) - new.get(size, 0.0)) for size in old.keys() | new.keys()) / 2
