@@ -26,6 +26,7 @@ from extender.cluster.agents import PodSinks
 from extender.cluster.objects import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
+from extender.dra import DeviceClasses
 from extender.guard import Guard
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
@@ -75,6 +76,8 @@ class Extender:
         self._events = events.EventRecorder(api.send)
         self.guard = Guard(api.send, self.state.nodes)
         """Looks at the admission policies when somebody lets it."""
+        self.device_classes = DeviceClasses(api.send, config.scheduling.resource)
+        """Looks for one that hands out our resource when somebody lets it."""
         self._preconditions = Preconditions(api.send, self.state.pods)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._upkeep = Upkeep(
@@ -155,7 +158,7 @@ class Extender:
         """Return why no verb is answered now."""
         if not self.state.synced:
             return "the cluster has not been listed yet"
-        if why := self._unfenced():
+        if why := self._unfenced() or self._rival():
             return why
         return self._unguarded() if self.config.policies.required else None
 
@@ -168,6 +171,7 @@ class Extender:
         checks = {f"{reflector.name}-watch": self._complaint(reflector) for reflector in self._reflectors}
         tried = self._preconditions.tried
         checks["binding-preconditions"] = self._unfenced() if tried else "have not been tried yet"
+        checks["device-classes"] = self._rival()
         return checks | ({"policies": self._unguarded()} if self.config.policies.required else {})
 
     def figures(self) -> Figures:
@@ -192,6 +196,7 @@ class Extender:
             "pods_waiting": sum(pod.node is None for pod in state.pods),
             "watch_silence_seconds": max(clock.time() - reflector.heard_at for reflector in self._reflectors),
             "events_dropped": self._events.dropped,
+            "stands_aside": self.device_classes.mapping is not None,
             **(
                 {} if self._preconditions.honoured is None else {"preconditions_honoured": self._preconditions.honoured}
             ),
@@ -204,6 +209,10 @@ class Extender:
     def _unfenced(self) -> str | None:
         ignored = self._preconditions.honoured is False
         return "the API server ignores the preconditions of a Binding" if ignored else None
+
+    def _rival(self) -> str | None:
+        name, resource = self.device_classes.mapping, self.config.scheduling.resource
+        return f"DeviceClass {name} hands out {resource} by DRA: gputopo stands aside" if name else None
 
     def _watches(self) -> tuple[Reflector[Node], Reflector[Pod]]:
         watch = self.config.watch

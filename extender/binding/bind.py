@@ -112,6 +112,8 @@ class _Bind:
             return NotBound(Failure.BAD_REQUEST, str(error))
         if not request.wish.gpus:
             return (yield from self._post(pod, PlacementRecord({})))
+        if pod.status.extended_resource_claim_status is not None:
+            return NotBound(Failure.CLAIMED_BY_DRA, "the pod's GPUs are allocated by a ResourceClaim, not by gputopo")
         view = self._state.views.get(self._target.node)
         if view is None:
             return NotBound(Failure.NODE_GONE, "node is not known")

@@ -20,6 +20,7 @@ class Failure(StrEnum):
     BOUND_ELSEWHERE = "bound-elsewhere"
     NO_RECORD = "no-record"
     BAD_REQUEST = "bad-request"
+    CLAIMED_BY_DRA = "claimed-by-dra"
     NODE_GONE = "node-gone"
     NO_FIT = "no-fit"
     LEDGER_FULL = "ledger-full"

@@ -64,6 +64,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     phase: str | None = None
     nominated_node_name: str | None = None
+    extended_resource_claim_status: dict[str, object] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
 

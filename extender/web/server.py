@@ -45,6 +45,7 @@ async def serve(
             log.info("listening", urls=" ".join(urls), config=config.digest)
             listening(urls)
             background = [extender.failure(), _settle(extender), extender.guard.follow(config.policies.look)]
+            background.append(extender.device_classes.follow(config.policies.look))
             if identity is not None:
                 background.append(identity.follow(config.tls.reload))
             await _run(listeners, background, stop)
