@@ -98,6 +98,7 @@ def _warnings(report: Report) -> list[str]:
 
 
 def _serve(settings: AgentConfiguration) -> None:
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read when gRPC is imported; its own logs are no JSON
     # Only the service needs these, and they are most of the agent's memory and start-up time.
     from agent.kube import KubernetesNode
     from agent.kubelet.side import KubeletSide

@@ -1,9 +1,11 @@
-"""The journal as a file: replaced whole and durably, or left as it was; a disk that hangs is not waited for."""
+"""The journal as a file: replaced whole or left as it was; a disk that hangs is not waited for.
+
+It is for the next agent on a machine that runs on. After a power cut it may be empty, and nothing it could tell is true any more.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -52,13 +54,5 @@ class JournalFile:
         if number != self._newest:
             return
         new = self._file.with_suffix(".new")
-        with new.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
+        new.write_text(text, encoding="utf-8")
         new.replace(self._file)
-        folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -41,7 +41,7 @@ class Grant:
     """The container gets these GPUs."""
 
     gpus: tuple[str, ...]
-    """In ring order."""
+    """In ring order, as the container is told; what the kubelet should take has no order."""
     basis: Basis
 
 
@@ -68,7 +68,7 @@ def choose(ask: Ask, who: Identity, plans: Mapping[Key, PodPlan], scorer: Scorer
     """Return `size` GPUs out of the available ones, `must_include` among them, or a refusal."""
     if isinstance(who, Planned):
         for wanted in _wishes(ask, who):
-            chosen = scorer.best(wanted & ask.available, ask.must_include, ask.size)
+            chosen = _out_of(wanted & ask.available, ask, scorer)
             if chosen is not None:
                 return Grant(chosen, Basis.PLANNED)
         if who.plan.exact:
@@ -76,7 +76,7 @@ def choose(ask: Ask, who: Identity, plans: Mapping[Key, PodPlan], scorer: Scorer
     elif isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
         return Refusal(f"{who.why}, and one of them takes its own GPUs only")
     promised = promised_to_others(plans.values(), _key(who))
-    chosen = scorer.best(ask.available - promised, ask.must_include, ask.size)
+    chosen = _out_of(ask.available - promised, ask, scorer)
     if chosen is None:
         return Refusal(
             f"only {len(ask.available - promised)} of {len(ask.available)} GPUs are promised to no other pod"
@@ -97,6 +97,12 @@ def accept(gpus: frozenset[str], who: Identity, plans: Mapping[Key, PodPlan], sc
     if taken := gpus & promised_to_others(plans.values(), _key(who)):
         return Refusal(f"the kubelet took {_named(taken)}, promised to another pod")
     return Grant(order, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
+
+
+def _out_of(pool: frozenset[str], ask: Ask, scorer: Scorer) -> tuple[str, ...] | None:
+    """Return the best set of the pool; where there is only one, nobody has to search."""
+    whole = pool | ask.must_include
+    return tuple(sorted(whole)) if len(whole) == ask.size else scorer.best(pool, ask.must_include, ask.size)
 
 
 def _wishes(ask: Ask, who: Planned) -> list[frozenset[str]]:
