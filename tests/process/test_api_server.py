@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 
 import pytest
@@ -15,7 +16,7 @@ from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually
 from tests.process import faults
 from tests.process.backends import Kube
-from tests.process.calls import Kind
+from tests.process.calls import Call, Kind
 from tests.process.load import churn
 from tests.process.replica import BRISK
 from tests.process.tiers import everywhere, on_the_real_one
@@ -64,7 +65,7 @@ async def test_a2_slow_answer_costs_the_deadline_and_keeps_the_claim(
     await world.caught_up()
     for name, fault in ways.items():
         path = f"nodes/{name}" if name.startswith("claim") else f"{name}/binding"
-        replica.proxy.meet(lambda call, path=path: call.is_write and call.path.endswith(path), fault, times=1)
+        replica.proxy.meet(partial(is_write_of, path), fault, times=1)
 
     async def timed(pod: Json) -> float:
         began = clock.time()
@@ -76,6 +77,10 @@ async def test_a2_slow_answer_costs_the_deadline_and_keeps_the_claim(
     owners = [await world.owners(name) for name in ways]
     assert owners == [[], [], ["binding-late"], ["binding-never"]]
     figure(f"A2: binds without an answer ended after {min(seconds):.2f} to {max(seconds):.2f} s")
+
+
+def is_write_of(path: str, call: Call) -> bool:
+    return call.is_write and call.path.endswith(path)
 
 
 async def test_a3_storm_of_conflicts_is_met_with_few_attempts(world: World, figure: Callable[[str], None]) -> None:

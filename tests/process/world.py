@@ -135,7 +135,7 @@ class World:
     async def are_running(self, number: int) -> bool:
         """Whether so many pods run."""
         _, pods = await self.backend.objects()
-        return sum(pod["status"].get("phase") == "Running" for pod in pods) == number
+        return sum(_phase(pod) == "Running" for pod in pods) == number
 
     async def are_bound(self, made: Sequence[Json]) -> bool:
         """Whether all of these are on a node."""
@@ -253,6 +253,10 @@ class World:
                 replica.process.thaw()
         if self.replicas and not any(replica.is_running for replica in self.replicas):
             await self.replicas[0].run()
+
+
+def _phase(pod: Json) -> str:
+    return str(pod["status"].get("phase"))
 
 
 def pods(number: int, gpus: int = 1, prefix: str = "p", **spec: Any) -> list[Json]:
