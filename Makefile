@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-cluster soak model cluster lint verify pictures manifests bench audit sbom clean
+.PHONY: help venv lock demo test test-fast test-cluster kills faults soak model cluster lint verify pictures manifests bench audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,13 @@ test-fast: venv ## Run the tests that need no control plane and no long search
 
 test-cluster: venv ## Run the tests against the real Kubernetes control plane
 	$(BIN)/python -m tests.cluster.binaries >/dev/null
-	$(BIN)/python -m pytest -m cluster tests/cluster
+	$(BIN)/python -m pytest -m cluster tests/cluster tests/process
+
+kills: venv ## Kill three extenders a thousand times under load (half an hour)
+	$(BIN)/python -m pytest --long -m "not cluster" -k test_c4 tests/process
+
+faults: venv ## Run all process tests in their long forms: hundreds of rounds, minutes of outage (hours)
+	$(BIN)/python -m pytest --long tests/process
 
 SEEDS ?= 10000
 
