@@ -253,6 +253,25 @@ def placement(
     _report(output, {"rows": [asdict(row) for row in rows], "machine": describe_machine()}, summary(rows))
 
 
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Option("--folder", help="where the page goes")] = Path("reports/placement"),
+    scenarios: Annotated[str | None, typer.Option("--scenarios", help="some of them, with commas between")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="instead of what each scenario needs")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="processes")] = os.cpu_count() or 1,
+    output: Annotated[ReportFormat, typer.Option("--output", "-o")] = ReportFormat.TEXT,
+) -> None:
+    """Run the placement experiments and write a page with tables, figures and the raw figures beside it."""
+    from benchmarks.placement.registry import SCENARIOS
+    from benchmarks.placement.report.command import write_report
+
+    unknown = [name for name in _words(scenarios) if name not in SCENARIOS]
+    if unknown:
+        _fail(f"no scenario is called {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
+    document = write_report(folder, _words(scenarios), seeds, jobs, describe_machine())
+    _report(output, document, f"{folder / 'report.html'}")
+
+
 def main() -> None:
     """Run the command line; output that cannot be written is no answer, and so no exit code 1."""
     try:

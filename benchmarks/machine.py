@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
-_LIBRARIES = ("fastapi", "msgspec", "networkx", "uvicorn", "uvloop")
+_LIBRARIES = ("fastapi", "msgspec", "networkx", "numpy", "uvicorn", "uvloop")
+"""Those that are there are told; numpy is for the placement experiments only."""
 
 
 def describe_machine() -> dict[str, str | int]:
@@ -18,7 +20,7 @@ def describe_machine() -> dict[str, str | int]:
         "memory": _first("/proc/meminfo", "MemTotal"),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        **{name: version(name) for name in _LIBRARIES},
+        **{name: version(name) for name in _LIBRARIES if find_spec(name)},
     }
 
 

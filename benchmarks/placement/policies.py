@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from random import Random
 from types import MappingProxyType
 from typing import Final
@@ -30,7 +31,8 @@ from benchmarks.placement.scoring import Ties
 from topology.value import Weights
 
 PRODUCT: Final = "gputopo"
-"""`gputopo@0.3` is the same with a foresight (λ) of 0.3."""
+"""`gputopo@0.3` is the same with a foresight (λ) of 0.3, `gputopo@0.3:8` with an admission of 8 too; `gputopo-told` starts
+from how often each size of pod comes, as FGD does, and not from a prior; all learn as they go."""
 
 BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
     {
@@ -83,7 +85,7 @@ class UnknownPolicy(Exception):
 def check_policy(name: str) -> None:
     """Raise `UnknownPolicy` unless there is a policy of that name."""
     if name not in BASELINES and name not in INFORMED:
-        _weights(name)
+        _product(name, ())
 
 
 def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
@@ -93,19 +95,30 @@ def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
     if name in INFORMED:
         informed = INFORMED[name]
         return lambda cluster, random: informed(cluster, random, pods)
-    weights = _weights(name)
+    weights = _product(name, pods)
     product = GputopoInRoom if any(pod.shares for pod in pods) else Gputopo
     return lambda cluster, random: product(cluster, weights)
 
 
-def _weights(name: str) -> Weights:
-    word, at, number = name.partition("@")
-    if word == PRODUCT and not at:
-        return Weights()
-    try:
-        if word == PRODUCT and (foresight := float(number)) >= 0:
-            return replace(Weights(), foresight=foresight)
-    except ValueError:
-        pass
-    known = ", ".join([*BASELINES, *INFORMED, PRODUCT])
-    raise UnknownPolicy(f"no policy is called {name!r}; there are {known}, and {PRODUCT}@λ with a foresight of its own")
+_NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
+_PRODUCT_NAME = re.compile(rf"{PRODUCT}(?P<told>-told)?(?:@(?P<foresight>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?")
+
+
+def _product(name: str, pods: Sequence[Pod]) -> Weights:
+    """Return the weights of the product under one of its names."""
+    found = _PRODUCT_NAME.fullmatch(name)
+    if found is None:
+        known = ", ".join([*BASELINES, *INFORMED, PRODUCT, f"{PRODUCT}-told", f"{PRODUCT}@λ", f"{PRODUCT}@λ:ADMISSION"])
+        raise UnknownPolicy(f"no policy is called {name!r}; there are {known}")
+    weights = Weights()
+    return Weights(
+        foresight=float(found["foresight"] or weights.foresight),
+        admission=float(found["admission"] or weights.admission),
+        demand=_demand(pods) if found["told"] and pods else weights.demand,
+    )
+
+
+def _demand(pods: Sequence[Pod]) -> tuple[tuple[int, float], ...]:
+    """Return the share of pods by GPUs asked for."""
+    sizes = Counter(pod.gpus for pod in pods if pod.gpus and not pod.shares)
+    return tuple((size, count / sizes.total()) for size, count in sorted(sizes.items()))

@@ -30,7 +30,9 @@ class Learning(PodByPod):
     def __init__(self, cluster: Cluster, weights: Weights) -> None:
         super().__init__(cluster)
         classes = TopologyClasses(weights)
-        self.classes: list[TopologyClass] = [classes.of(node.server.topology) for node in cluster.nodes]
+        by_kind = {node.kind: node.server.topology for node in cluster.nodes}
+        compiled = {kind: classes.of(topology) for kind, topology in by_kind.items()}
+        self.classes: list[TopologyClass] = [compiled[node.kind] for node in cluster.nodes]
         self._weights = weights
         self._demand = Demand(weights.demand)
         self._last_job = -1

@@ -45,7 +45,7 @@ class Inflation:
         """FGD's own comparison, FGD without its patched scheduler, and stock Kubernetes."""
         return (
             "random", "dot-product", "gpu-clustering", "gpu-packing", "best-fit", "fgd", "fgd-lot", "fgd-extender",
-            "fgd-extender-lot", "best-fit-lot", "stock-least", "gputopo",
+            "fgd-extender-lot", "best-fit-lot", "gputopo",
         )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:

@@ -26,6 +26,7 @@ def test_the_gpus_are_those_of_the_plan() -> None:
 
 def test_foresight_is_read_from_the_name() -> None:
     """`gputopo@0` looks at the pod alone; a word that is no number is refused with the names that there are."""
-    check_policy("gputopo@0")
+    for name in ("gputopo@0", "gputopo@0.5:8", "gputopo-told@1"):
+        check_policy(name)
     with pytest.raises(UnknownPolicy, match="stock-least"):
         check_policy("gputopo@much")

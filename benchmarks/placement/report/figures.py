@@ -1,0 +1,97 @@
+"""Figures as SVG text, the same bytes for the same rows."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.placement.policies import PRODUCT
+from benchmarks.placement.report.sections import Column, Section
+from benchmarks.placement.report.values import Values
+from benchmarks.placement.rows import mean
+
+_OURS, _THEIRS = "#0b6e4f", "#8a8f98"
+_WIDTH_IN, _HEIGHT_IN = 9.0, 3.6
+
+
+def section_figure(values: Values, section: Section) -> str | None:
+    """Return the section's figure as SVG; `None` where there is nothing to draw."""
+    workloads = _shown(values.workloads, section)
+    if not workloads:
+        return None
+    figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
+    axes = figure.subplots(1, len(workloads), squeeze=False)[0]
+    for ax, workload in zip(axes, workloads, strict=True):
+        {"front": _front, "curve": _curve, "bars": _bars}[section.figure](ax, values, workload, section)
+        ax.set_title(workload, fontsize=9)
+        ax.tick_params(labelsize=7)
+    return _svg(figure)
+
+
+def _shown(workloads: Sequence[str], section: Section) -> list[str]:
+    """Return at most three workloads, those at measured sensitivity first."""
+    if section.extra_workloads:
+        return [name for name in workloads if name in section.extra_workloads]
+    measured = [name for name in workloads if name.endswith("/measured")]
+    return (measured or [*workloads])[:3]
+
+
+def _front(ax: Axes, values: Values, workload: str, section: Section) -> None:
+    """Draw every policy as a point of the first two metrics, and the product's λ as a line."""
+    up, along = section.columns[:2]
+    for policy in values.policies(workload):
+        if policy.startswith(PRODUCT):
+            continue
+        x, y = _mean(values, workload, policy, along), _mean(values, workload, policy, up)
+        ax.plot([x], [y], "o", color=_THEIRS, markersize=4)
+        ax.annotate(policy, (x, y), fontsize=6, xytext=(3, 2), textcoords="offset points")
+    curve = [name for name in values.policies(workload) if name.startswith(f"{PRODUCT}@")]
+    xs = [_mean(values, workload, name, along) for name in curve]
+    ys = [_mean(values, workload, name, up) for name in curve]
+    ax.plot(xs, ys, "-", color=_OURS, linewidth=1, marker=".", label="gputopo, λ 0 to 4")
+    if PRODUCT in values.policies(workload):
+        x, y = _mean(values, workload, PRODUCT, along), _mean(values, workload, PRODUCT, up)
+        ax.plot([x], [y], "*", color=_OURS, markersize=11, label="gputopo, as it comes")
+    ax.set_xlabel(f"{along.title} (fewer is better)", fontsize=8)
+    ax.set_ylabel(up.title, fontsize=8)
+    ax.legend(fontsize=7, loc="lower right")
+
+
+def _curve(ax: Axes, values: Values, workload: str, section: Section) -> None:
+    """Draw the unallocated part along the GPUs asked for."""
+    metric = section.columns[0].metric
+    for policy in values.policies(workload):
+        points = [(x, x - y) for x, y in values.along(workload, policy, metric) if 80 <= x <= 100]
+        style = {"color": _OURS, "linewidth": 2.0} if policy == PRODUCT else {"linewidth": 1.0}
+        ax.plot([x for x, _ in points], [y for _, y in points], label=policy, **style)
+    ax.set_xlabel("GPUs asked for, % of all", fontsize=8)
+    ax.set_ylabel("asked for and not allocated, % of all", fontsize=8)
+    ax.legend(fontsize=6)
+
+
+def _bars(ax: Axes, values: Values, workload: str, section: Section) -> None:
+    """Draw the first metric of each policy."""
+    column = section.columns[0]
+    policies = [name for name in values.policies(workload) if values.of(workload, name, column)]
+    found = [_mean(values, workload, name, column) for name in policies]
+    ax.barh(policies, found, color=[_OURS if name == PRODUCT else _THEIRS for name in policies])
+    ax.invert_yaxis()
+    if found and min(found) > 0.5 * max(found):
+        ax.set_xlim(left=min(found) - 0.5 * (max(found) - min(found)))
+    ax.set_xlabel(column.title + (" (more is better)" if column.higher_is_better else " (less is better)"), fontsize=8)
+
+
+def _mean(values: Values, workload: str, policy: str, column: Column) -> float:
+    return mean(values.of(workload, policy, column).values())
+
+
+def _svg(figure: Figure) -> str:
+    """Write the figure without a date and with names that do not change from run to run."""
+    text = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "gputopo", "svg.fonttype": "none"}):
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return text.getvalue()

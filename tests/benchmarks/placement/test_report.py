@@ -1,0 +1,87 @@
+"""The report: intervals that hold by hand, tables that name the best, pictures that do not change from run to run."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from benchmarks.placement.report.command import write_report
+from benchmarks.placement.report.figures import section_figure
+from benchmarks.placement.report.intervals import Interval, interval, paired
+from benchmarks.placement.report.page import Figure, to_html, to_markdown
+from benchmarks.placement.report.sections import SECTIONS, Column, Section
+from benchmarks.placement.report.tables import workload_table
+from benchmarks.placement.report.values import Values
+from benchmarks.placement.rows import Row
+
+COLUMN = Column("good", "goodness", higher_is_better=True, digits=1)
+SECTION = Section("x", "X", (COLUMN, COLUMN), 2, "bars")
+ROWS = [
+    Row("w", policy, seed, "good", None, value)
+    for policy, by_seed in {"random": (1.0, 3.0), "gputopo": (2.0, 5.0)}.items()
+    for seed, value in enumerate(by_seed)
+]
+
+
+def test_an_interval_by_hand() -> None:
+    """1, 2, 3: mean 2, deviation 1, Student's 4.303 for two degrees of freedom."""
+    found = interval([1.0, 2.0, 3.0])
+    assert found.mean == 2.0
+    assert found.half_width == pytest.approx(4.303 / 3**0.5)
+    assert interval([1.0]) == Interval(1.0, inf)
+
+
+def test_differences_are_taken_seed_by_seed() -> None:
+    """What all seeds have in common falls out."""
+    found = paired({1: 11.0, 2: 21.0, 3: 7.0}, {1: 10.0, 2: 20.0})
+    assert found == Interval(1.0, 0.0)
+
+
+def test_a_table_marks_the_best_and_says_the_lead() -> None:
+    """One line for each policy; the product's own has no lead over itself."""
+    lines = workload_table(Values(ROWS), "w", SECTION).split("\n")
+    assert lines[2].startswith("| random | 2.0 ± ")
+    assert lines[2].endswith("| 1.5 ± 6.4 |")
+    assert "**3.5" in lines[3]
+
+
+def test_figures_are_the_same_bytes_again() -> None:
+    """No date, no random names."""
+    first, second = section_figure(Values(ROWS), SECTION), section_figure(Values(ROWS), SECTION)
+    assert first is not None
+    assert first == second
+    assert "<svg" in first
+
+
+def test_the_page_needs_nothing_beside_itself() -> None:
+    """Figures are inside, their parts renamed so that two may stand on one page; text is escaped."""
+    page = to_html("t", ["# A <b>", "| a | b |\n| --- | ---: |\n| 1 | **2** |", Figure("f", '<svg id="p1"></svg>')])
+    assert "<h1>A &lt;b&gt;</h1>" in page
+    assert "<td><b>2</b></td>" in page
+    assert 'id="f-p1"' in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_markdown_names_its_pictures() -> None:
+    """They lie beside it."""
+    assert to_markdown(["a", Figure("f", "<svg/>")]) == "a\n\n![f](f.svg)\n"
+
+
+def test_every_metric_of_the_report_has_one_title_a_section() -> None:
+    """A column is found by its metric and x."""
+    for section in SECTIONS:
+        assert len({(column.metric, column.x) for column in section.columns}) == len(section.columns)
+
+
+@pytest.mark.slow
+def test_writes_a_page_with_the_raw_figures_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the traces their sections say so, and nothing is made up."""
+    monkeypatch.setenv("GPUTOPO_SHARED", str(tmp_path))
+    document = write_report(tmp_path / "out", ["kalos", "pollux"], 1, 1, {"python": "3"})
+    assert document["rows"] == []
+    assert set(document["missing"]) == {"kalos", "pollux"}
+    assert "Not run:" in (tmp_path / "out" / "report.md").read_text()
+    assert json.loads((tmp_path / "out" / "rows.json").read_text())["machine"] == {"python": "3"}

@@ -1,0 +1,115 @@
+"""Every scenario runs, says the same again for the same seed, and shows what it is there to show."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.placement.rows import Row
+from benchmarks.placement.scenarios.kalos import Kalos
+from benchmarks.placement.scenarios.link_graph import LinkGraph
+from benchmarks.placement.scenarios.mapa_servers import SERVERS
+from benchmarks.placement.scenarios.mixed_fleet import MixedFleet
+from benchmarks.placement.scenarios.philly import Philly, pods_of
+from benchmarks.placement.scenarios.pollux import Pollux
+from benchmarks.placement.traces.files import BadTrace
+
+
+def values(rows: Sequence[Row], metric: str) -> float:
+    """Return the value of one metric."""
+    (found,) = (row.value for row in rows if row.metric == metric)
+    return found
+
+
+def test_the_same_seed_gives_the_same_rows() -> None:
+    """Bit for bit, dice included."""
+    scenario = LinkGraph(arrivals=300)
+    assert scenario.run("dgx-1v/load-1.01", "stock-least", 7) == scenario.run("dgx-1v/load-1.01", "stock-least", 7)
+
+
+def test_links_are_worth_looking_at() -> None:
+    """On cube meshes the product puts more 4-GPU jobs on cliques than stock scheduling does, and loses fewer of them."""
+    scenario = LinkGraph(arrivals=1500)
+    stock, ours = (scenario.run("dgx-1v/load-0.82", policy, 42) for policy in ("stock-least", "gputopo"))
+    assert values(ours, "clique_ratio_4") > values(stock, "clique_ratio_4") + 0.1
+    assert values(ours, "lost_4") < values(stock, "lost_4")
+
+
+def test_where_links_are_all_alike_nobody_is_hurt() -> None:
+    """On NVSwitch machines every set has all the bandwidth that there is."""
+    scenario = LinkGraph(arrivals=400)
+    for policy in ("stock-most", "gputopo"):
+        assert values(scenario.run("hgx-h100/load-0.82", policy, 42), "bandwidth_ratio_4") == pytest.approx(1.0)
+
+
+def test_mapas_inventions_are_what_its_source_says() -> None:
+    """31 links on the torus, four for each GPU but where the source leaves one out; a ring of doubles along the rows."""
+    torus = SERVERS["torus-2d"]()
+    linked = [(i, j) for (i, j), link in torus.pairs.items() if link.nvlinks]
+    assert len(linked) == 31
+    assert [torus.nvlinks(*pair) for pair in ((0, 1), (0, 3), (0, 12), (0, 5))] == [2, 1, 2, 0]
+
+
+def test_a_mixed_fleet_ends_with_all_jobs_done() -> None:
+    """Nothing is refused, and no job runs faster than its best."""
+    rows = MixedFleet(jobs=200).run("load-0.8/measured", "gputopo", 42)
+    assert values(rows, "refused") == 0
+    assert values(rows, "run_slow_down_mean") >= 1
+
+
+def test_large_jobs_become_gangs() -> None:
+    """Philly has jobs of 12 and 20 GPUs."""
+    assert [pod.gpus for pod in pods_of(20)] == [8, 8, 4]
+    assert [pod.gpus for pod in pods_of(4)] == [4]
+
+
+PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n" + "".join(
+    f"2017-10-0{1 + number // 24} {number % 24:02}:00:00,{3600 * (1 + number % 5)},{1 << number % 5},0,ee9e8c\n"
+    for number in range(96)
+)
+GAVEL = (
+    "job_type,num_gpus,gpu,steps_per_s_consolidated,steps_per_s_unconsolidated\n"
+    "LM,2,v100,4,1\nLM,4,v100,6,1\nLM,8,v100,9,1\nCNN,2,v100,1,1\nCNN,2,k80,1,0.1\n"
+)
+
+
+def test_philly_replays_a_folder_of_its_form(tmp_path: Path) -> None:
+    """Sixteen GPUs are a gang, all jobs end, and packing is measured in bandwidth."""
+    (tmp_path / "philly_jobs_x.csv.gz").write_bytes(gzip.compress(PHILLY.encode()))
+    (tmp_path / "gavel_throughputs.csv").write_text(GAVEL)
+    rows = Philly(tmp_path, tmp_path / "gavel_throughputs.csv").run("ee9e8c/load-0.8/measured", "gputopo", 42)
+    assert values(rows, "refused") == 0
+    assert 0 < values(rows, "bandwidth_ratio_mean") <= 1
+
+
+def test_hived_keeps_gangs_under_one_leaf_where_names_tell_nothing(tmp_path: Path) -> None:
+    """Ten gangs of eight hosts, one at a time: HiveD finds them one leaf each, who knows no racks does not."""
+    lines = "".join(f"{100 * number},50,8,64\n" for number in range(10))
+    (tmp_path / "kalos_x.csv").write_text("submit_time_s,duration_s,node_num,gpu_num\n" + lines)
+    scenario = Kalos(tmp_path)
+    assert values(scenario.run("hosts-64", "hived", 42), "domain_fit_ratio") == 1.0
+    assert values(scenario.run("hosts-64", "stock-least", 42), "domain_fit_ratio") < 0.5
+
+
+def test_pollux_takes_run_times_from_measurements(tmp_path: Path) -> None:
+    """Two replicas on two nodes were measured at twice the step time; spreading then costs exactly that."""
+    (tmp_path / "pollux_workload_1.csv").write_text("name,time,application,num_replicas,batch_size\na,0,bert,2,64\n")
+    table = tmp_path / "placements.csv"
+    table.write_text("application,placement,local_bsz,step_time,sync_time\nbert,2,32,1.0,0\nbert,11,32,2.0,0\n")
+    scenario = Pollux(tmp_path, table)
+    assert values(scenario.run("1", "stock-most", 42), "run_slow_down_mean") == 1.0
+    assert values(scenario.run("1", "stock-least", 42), "run_slow_down_mean") == 2.0
+
+
+def test_a_folder_of_another_form_is_refused(tmp_path: Path) -> None:
+    """Each scenario says which file it misses."""
+    (tmp_path / "gavel.csv").write_text(GAVEL)
+    with pytest.raises(BadTrace, match="philly_jobs"):
+        Philly(tmp_path, tmp_path / "gavel.csv").run("ee9e8c/load-0.8/none", "random", 1)
+    with pytest.raises(BadTrace, match="kalos"):
+        Kalos(tmp_path).run("hosts-64", "hived", 1)
+    with pytest.raises(BadTrace, match="pollux_workload"):
+        _ = Pollux(tmp_path, tmp_path).workloads
