@@ -1,6 +1,7 @@
 """What strangers do to ledgers and pods is put right on the real API server, with the rights and policies of the chart."""
 
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,21 @@ def told(cluster: GpuCluster, reason: str) -> list[str]:
     """Return the names that events of a reason are about."""
     events = cluster.api.list("/api/v1/namespaces/default/events", fieldSelector=f"reason={reason}")
     return [event["involvedObject"]["name"] for event in events]
+
+
+def page(url: str) -> str:
+    """Return what is served there, whatever the status."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            text: str = answer.read().decode()
+    except urllib.error.HTTPError as refusal:
+        text = refusal.read().decode()
+    return text
+
+
+def readiness(url: str) -> str:
+    """Return `ok`, or what keeps an extender from being asked."""
+    return page(f"{url}/readyz")
 
 
 def placed(cluster: GpuCluster, *names: str, gpus: int = 2) -> dict[str, set[str]]:
@@ -102,10 +118,5 @@ def test_the_api_server_honours_the_preconditions_of_a_binding(gpu_cluster: GpuC
     """Tried as a dry run with the rights of the chart, on a pod that asks for GPUs."""
     gpu_cluster.join(NODE)
     placed(gpu_cluster, "p")
-
-    def metrics() -> str:
-        with urllib.request.urlopen(f"{gpu_cluster.extender.url}/metrics", timeout=5) as answer:
-            text: str = answer.read().decode()
-        return text
-
-    eventually(lambda: "gputopo_preconditions_honoured 1.0" in metrics())
+    eventually(lambda: "gputopo_preconditions_honoured 1.0" in page(f"{gpu_cluster.extender.url}/metrics"))
+    assert readiness(gpu_cluster.extender.url) == "ok"

@@ -1,0 +1,43 @@
+"""U4 on the real API server: a DeviceClass that maps the GPU resource makes the extender stand aside, until it is gone."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.extender_process import ExtenderProcess
+from tests.cluster.installation import Installation
+from tests.cluster.objects import GPU
+from tests.cluster.polling import eventually
+from tests.cluster.test_repair import readiness
+
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+
+
+@pytest.fixture
+def extender(installation: Installation) -> Iterator[ExtenderProcess]:
+    """Run an extender that looks for DeviceClasses every second."""
+    running = installation.extender({"policies": {"look": "1s"}})
+    try:
+        running.run()
+        yield running
+    finally:
+        running.stop()
+
+
+def test_extender_stands_aside_while_a_device_class_hands_out_gpus(
+    extender: ExtenderProcess, installation: Installation
+) -> None:
+    """With the rights of kube-scheduler's account, which it shares."""
+    api = installation.plane.admin
+    assert readiness(extender.url) == "ok"
+    api.post(CLASSES, {"metadata": {"name": "gpus"}, "spec": {"extendedResourceName": GPU}})
+    try:
+        assert "DeviceClass gpus hands out" in eventually(lambda: _complaint(extender.url))
+    finally:
+        api.delete(f"{CLASSES}/gpus")
+    eventually(lambda: readiness(extender.url) == "ok")
+
+
+def _complaint(url: str) -> str:
+    text = readiness(url)
+    return text if "DeviceClass" in text else ""
