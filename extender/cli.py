@@ -131,7 +131,8 @@ async def _read(file: Path, context: str | None, resource: str) -> ClusterState:
 
 
 def _print_node(node: NodeDetail) -> None:
-    print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""), end="\n\n")
+    print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""))
+    print(f"device plugin: {printable(node.device_plugin.line)}\n" if node.device_plugin else "")
     labels = [f"GPU{gpu.index}" for gpu in node.gpus]
     _print_table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
     print()

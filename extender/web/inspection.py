@@ -24,6 +24,7 @@ from topology.links import Affinity
 from topology.placement import Placement, Rejection
 from topology.records import PlacementRecord
 from topology.request import GpuRequest
+from topology.status import Mode
 
 GpuState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
 SHOWN_FITS = 16
@@ -83,6 +84,20 @@ class BestSet(_Value):
     bandwidth_gb_per_s: BandwidthInfo | None
 
 
+class DevicePluginInfo(_Value):
+    """How the node's GPUs get into containers, as its agent says."""
+
+    mode: Mode
+    ready: bool
+    reasons: tuple[str, ...]
+    """Why it is not ready, or what to watch though it is."""
+
+    @property
+    def line(self) -> str:
+        """All of it, for people."""
+        return "; ".join([f"mode {self.mode}, {'ready' if self.ready else 'not ready'}", *self.reasons])
+
+
 class NodeDetail(NodeInfo):
     """One node, with its wiring and what its free GPUs are worth."""
 
@@ -90,6 +105,8 @@ class NodeDetail(NodeInfo):
     driver_version: str | None
     cuda_version: str | None
     best_sets: tuple[BestSet, ...]
+    device_plugin: DevicePluginInfo | None = None
+    """`None` when its agent does not say."""
 
 
 class PodInfo(_Value):
@@ -161,6 +178,7 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         driver_version=topology.driver_version if topology else None,
         cuda_version=topology.cuda_version if topology else None,
         best_sets=tuple(_best_sets(view)),
+        device_plugin=_device_plugin(view),
     )
 
 
@@ -199,6 +217,14 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
         refusals=_refusals(verdicts.items()),
         problem=None,
     )
+
+
+def _device_plugin(view: NodeView) -> DevicePluginInfo | None:
+    status = view.payloads.status.value
+    if status is None or status.device_plugin is None:
+        return None
+    plugin = status.device_plugin
+    return DevicePluginInfo(mode=plugin.mode, ready=plugin.ready, reasons=plugin.reasons)
 
 
 def _node(view: NodeView, held: int) -> NodeInfo:

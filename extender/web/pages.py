@@ -102,7 +102,12 @@ def overview(
 
 def node_page(node: NodeDetail, placed: Sequence[PodInfo]) -> str:
     """Return one node's page."""
-    facts = [f"driver {node.driver_version}", f"CUDA {node.cuda_version}", node.closed]
+    facts = [
+        f"driver {node.driver_version}",
+        f"CUDA {node.cuda_version}",
+        node.device_plugin and node.device_plugin.line,
+        node.closed,
+    ]
     picture = el("img", src=f"{_node_path(node.name, '/v1/inspect')}/topology.svg", alt="", class_="picture")
     indexes = [str(gpu.index) for gpu in node.gpus]
     matrix = (

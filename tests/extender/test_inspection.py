@@ -9,6 +9,8 @@ from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.web import inspection
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology import keys
+from topology.codec import encode_status
+from topology.status import DevicePluginStatus, Mode, NodeStatus
 
 NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
 
@@ -58,6 +60,16 @@ def test_a_closed_node_says_why_and_has_nothing_free() -> None:
     assert detail is not None
     assert (detail.closed, detail.free) == ("GPU ledger cannot be read", 0)
     assert {gpu.state for gpu in detail.gpus} == {"unusable"}
+
+
+def test_a_node_says_who_hands_out_its_gpus() -> None:
+    """Mode, readiness and every reason, as its agent found them."""
+    plugin = DevicePluginStatus(Mode.ENFORCE, ready=False, reasons=("not registered with the kubelet",))
+    detail = inspection.node(cluster(node(status=encode_status(NodeStatus(1, device_plugin=plugin)))), "n1", at())
+    assert detail is not None
+    assert detail.device_plugin is not None
+    assert (detail.device_plugin.mode, detail.device_plugin.ready) == ("enforce", False)
+    assert detail.device_plugin.line == "mode enforce, not ready; not registered with the kubelet"
 
 
 def test_nodes_that_have_nothing_to_do_with_gpus_are_left_out() -> None:
