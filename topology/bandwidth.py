@@ -12,16 +12,18 @@ from math import comb
 
 import networkx as nx
 
-from topology.calibration import (
-    IN_SWITCH,
-    NVSWITCH_RING,
-    NVSWITCH_RING_UNKNOWN,
-    SHARED_UPLINK,
-    Bandwidth,
-)
+from topology.calibration import IN_SWITCH, SHARED_UPLINK, Bandwidth
 from topology.collectives import DEFAULT_MESSAGE_BYTES, Collective, Wire, in_switch, on_ring
 from topology.graph import Routes, build_graph, compute_capability, gpu_vertex, link_gb_per_s
-from topology.hops import DEFAULT_PEER_LEVEL, link_ratio, over_host, shared_uplinks, widest_by_point
+from topology.hops import (
+    DEFAULT_PEER_LEVEL,
+    link_ratio,
+    over_host,
+    over_links,
+    shared_uplinks,
+    switch_ratio,
+    widest_by_point,
+)
 from topology.links import PATH_AFFINITY, Affinity, PciePath
 from topology.model import NodeTopology
 from topology.rings import MAX_STEPS, Widths, components, members_of, ring_channels
@@ -67,10 +69,10 @@ class Wiring:
         return Affinity.NVLINK if i == j or self.linked[i][j] else PATH_AFFINITY[node.path(i, j)]
 
     def _hop(self, node: NodeTopology, routes: Routes, i: int, j: int, peer_level: PciePath) -> Bandwidth:
-        ratio = link_ratio(min(self.capability[i], self.capability[j]))
-        over_links = ratio.of(node.nvlinks(i, j) * min(self.rate[i], self.rate[j]))
+        gb_per_s, capability = min(self.rate[i], self.rate[j]), min(self.capability[i], self.capability[j])
         route = routes.between(gpu_vertex(node.gpus[i]), gpu_vertex(node.gpus[j]))
-        return max(over_links, over_host(node, i, j, route, peer_level), key=lambda found: found.point)
+        ways = over_links(node, i, j, gb_per_s, capability), over_host(node, i, j, route, peer_level)
+        return max(ways, key=lambda found: found.point)
 
     def _pair(self, node: NodeTopology, routes: Routes, i: int, j: int, peer_level: PciePath) -> Bandwidth:
         """NCCL lets two GPUs of an AMD host access each other across it, and not more of them."""
@@ -103,7 +105,7 @@ class Wiring:
         generation = min(self.generation[i] for i in members_of(members))
         key = rate, wire, generation, members.bit_count(), message_bytes, collective
         if key not in self._on_ring:
-            self._on_ring[key] = on_ring(*key)
+            self._on_ring[key] = _rounded(on_ring(*key))
         return self._on_ring[key]
 
     def max_steps(self, members: int) -> int:
@@ -136,8 +138,8 @@ def predict(
     Exact with respect to the model, so it never rises when a link is removed, never falls with the message, and does not depend
     on the order of the GPUs. `reduce_in_switch` lets few GPUs use NVLS too, or forbids it; `None` leaves it to NCCL.
     """
-    over_host = wiring.ring(wiring.narrowest_hop(members), Wire.PCIE, members, message_bytes, collective)
-    over_links = [
+    over_hops = wiring.ring(wiring.narrowest_hop(members), Wire.PCIE, members, message_bytes, collective)
+    on_links = [
         found
         for found in (
             _over_switch(wiring, members, message_bytes, collective, reduce_in_switch),
@@ -145,9 +147,9 @@ def predict(
         )
         if found is not None
     ]
-    best = max(*over_links, over_host, key=lambda found: found.point) if over_links else over_host
-    affinity = Affinity.NVLINK if over_links else _AFFINITIES[-int(wiring.nearness.bottleneck(members))]
-    return _rounded(best), affinity
+    best = max(*on_links, over_hops, key=lambda found: found.point) if on_links else over_hops
+    affinity = Affinity.NVLINK if on_links else _AFFINITIES[-int(wiring.nearness.bottleneck(members))]
+    return best, affinity
 
 
 def ring_order(wiring: Wiring, members: int) -> tuple[int, ...]:
@@ -165,12 +167,11 @@ def _over_switch(
         return None
     rate = links * min(wiring.rate[i] for i in vertices)
     generation = min(wiring.generation[i] for i in vertices)
-    ratio = NVSWITCH_RING.get(generation, NVSWITCH_RING_UNKNOWN)
-    ring = wiring.ring(ratio.of(rate), Wire.NVLINK, members, message_bytes, collective)
+    ring = wiring.ring(switch_ratio(generation).of(rate), Wire.NVLINK, members, message_bytes, collective)
     how = IN_SWITCH.get(generation)
     if how is None or collective is not Collective.ALL_REDUCE or reduce_in_switch is False:
         return ring
-    reduced = in_switch(rate, how, len(vertices), message_bytes)
+    reduced = _rounded(in_switch(rate, how, len(vertices), message_bytes))
     worth_trying = reduce_in_switch or len(vertices) >= how.fewest
     return max(ring, reduced, key=lambda found: found.point) if worth_trying else ring
 
@@ -191,5 +192,5 @@ def _direct_links(graph: nx.Graph[str], node: NodeTopology, i: int, j: int) -> i
 
 
 def _rounded(found: Bandwidth) -> Bandwidth:
-    """To three digits of MB/s: what two computers agree on."""
-    return Bandwidth(round(found.low, 3), round(found.point, 3), round(found.high, 3))
+    """To six significant digits: what two computers agree on."""
+    return Bandwidth(float(f"{found.low:.6g}"), float(f"{found.point:.6g}"), float(f"{found.high:.6g}"))

@@ -16,6 +16,8 @@ from topology.calibration import (
     HOST_STAGED,
     NVLINK_RING,
     NVLINK_RING_UNKNOWN,
+    NVSWITCH_RING,
+    NVSWITCH_RING_UNKNOWN,
     PEER_PCIE,
     SOCKET,
     SOCKET_HIGH,
@@ -34,6 +36,20 @@ DEFAULT_PEER_LEVEL = PciePath.PXB
 def link_ratio(capability: tuple[int, int]) -> Ratio:
     """Return what rings over links from GPU to GPU make of NCCL's constant."""
     return NVLINK_RING.get(capability, NVLINK_RING_UNKNOWN)
+
+
+def switch_ratio(generation: int) -> Ratio:
+    """Return what rings through an NVSwitch make of NCCL's constant, by major compute capability."""
+    return NVSWITCH_RING.get(generation, NVSWITCH_RING_UNKNOWN)
+
+
+def over_links(node: NodeTopology, i: int, j: int, gb_per_s: float, capability: tuple[int, int]) -> Bandwidth:
+    """Return the rate between two positions over NVLinks of `gb_per_s` each, straight ones and those through the NVSwitch."""
+    link = node.pairs[min(i, j), max(i, j)]
+    straight = 0 if link.p2p is False else link.nvlinks
+    direct = link_ratio(capability).of(straight * gb_per_s)
+    switched = switch_ratio(capability[0]).of((node.nvlinks(i, j) - straight) * gb_per_s)
+    return Bandwidth(direct.low + switched.low, direct.point + switched.point, direct.high + switched.high)
 
 
 def over_host(node: NodeTopology, i: int, j: int, route: Route, peer_level: PciePath) -> Bandwidth:
