@@ -26,8 +26,8 @@ from topology import keys
 from topology.records import PlacementRecord, decode_placement, encode_placement
 
 AT_ONCE = 8
-SIZES = (2, 2, 2, 2, 2, 2, 1, 4)
-"""Mostly equal: two pods of one size cannot be told from each other by their size."""
+SHAPES = ((2,), (2,), (2,), (2,), (2,), (1, 1), (1,), (4,))
+"""GPUs of each container, mostly equal: two pods of one size cannot be told from each other by their size."""
 _STEP_SECONDS = 0.3
 
 Container = tuple[str, str]
@@ -85,10 +85,10 @@ def most_at_once(calls: Iterable[Mapping[str, Any]]) -> int:
 
 
 def _forger(number: int, chance: random.Random, gpus: list[str]) -> Json:
-    size = chance.choice(SIZES)
-    forged = encode_placement(PlacementRecord({"main": tuple(chance.sample(gpus, size))}))
+    shape = chance.choice(SHAPES)
+    forged = encode_placement(PlacementRecord({"main": tuple(chance.sample(gpus, shape[0]))}))
     annotations = {keys.PLACEMENT: forged, keys.DEVICE_MISMATCH: "refuse"}
-    return pod(f"p{number:04}", size, annotations=annotations, schedulerName=SCHEDULER_NAME)
+    return pod(f"p{number:04}", *shape, annotations=annotations, schedulerName=SCHEDULER_NAME)
 
 
 def _pods(cluster: GpuCluster) -> list[Json]:

@@ -31,7 +31,8 @@ class Machine:
         own = sha256(node.encode()).hexdigest()[:8]
         text, replaced = _UUID.subn(rf"\g<1>GPU-{own}", machine(description).read_text())
         assert replaced, f"{description} gives its GPUs no UUIDs"
-        self.description.write_text(text)
+        self._text = text
+        self.repair()
         with library.loaded(self.description):
             self.topology: NodeTopology = discover(read_nvml(), Host(folder / "no-sysfs")).topology
 
@@ -49,6 +50,10 @@ class Machine:
         """Add a statement to the description, such as `fail nvmlDeviceGetHandleByIndex_v2 3 GPU_IS_LOST`."""
         with self.description.open("a") as file:
             file.write(f"{statement}\n")
+
+    def repair(self) -> None:
+        """Make the machine again what it was at first."""
+        self.description.write_text(self._text)
 
     def xid(self, gpu: int, number: int) -> None:
         """Let the driver report an XID error on a GPU to everybody who listens now."""

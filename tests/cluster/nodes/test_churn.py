@@ -1,6 +1,7 @@
 """A thousand pods through the real scheduler, extender, kubelets and device plugins: each container gets exactly its plan."""
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -15,6 +16,7 @@ from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.plugins import enforcing
 
 MACHINES = {"n0": "hgx_h100", "n1": "two_islands", "n2": "dgx1v"}
+FLEET = ("hgx_h100", "dgx1v", "two_islands", "pcie_l40s", "dgx_a100")
 
 
 @pytest.fixture
@@ -42,6 +44,25 @@ def test_every_started_container_holds_its_plan(
         f"churn of {pods} pods on {len(MACHINES)} real kubelets: {started} containers started, all with the planned GPUs; "
         f"{most_at_once(lawless.extender.said('bind'))} binds at once"
     )
+
+
+def test_fleet_of_twenty_kubelets(
+    lawless: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """The same with twenty real kubelets at once, on machines of all kinds."""
+    count, pods = rounds(0, 20), 200
+    if not count:
+        pytest.skip("twenty kubelets take minutes to start on a small machine: only with --long")
+    with recorded(lawless.api) as history:
+        for node in nodes.start({f"n{number}": FLEET[number % len(FLEET)] for number in range(count)}):
+            enforcing(node)
+        began = time.monotonic()
+        told = churn(lawless, nodes, history, pods, random.Random(0))
+        seconds = time.monotonic() - began
+    assert history.violations() == []
+    started = assert_plans_kept(told, nodes)
+    assert told.refused == {}
+    figure(f"{pods} mixed pods on {count} real kubelets in {seconds:.0f} s: {started} containers with the planned GPUs")
 
 
 EXPLAINED = {
