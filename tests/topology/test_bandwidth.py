@@ -33,7 +33,7 @@ def of(node: NodeTopology, *positions: int) -> tuple[Bandwidth, Affinity]:
     ],
 )
 def test_published_measurements_lie_in_the_interval(name: str, positions: range, measured_gb_per_s: float) -> None:
-    """nccl-tests' all-reduce results for large messages, from public reports (docs/bandwidth.md names them)."""
+    """nccl-tests' all-reduce results for large messages, from public reports; the first and the last are in no fitted row."""
     bandwidth, affinity = of(machine(name), *positions)
     assert bandwidth.low <= measured_gb_per_s <= bandwidth.high
     assert affinity is Affinity.NVLINK

@@ -6,7 +6,9 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from hypothesis import given
 
+from tests.strategies.topologies import topologies
 from topology.architectures import cpu_socket_gb_per_s
 from topology.bandwidth import Bandwidth, Wiring, predict
 from topology.catalog import machine
@@ -93,6 +95,20 @@ def test_a_supposition_shuns_no_near_neighbour() -> None:
     """Where nobody said that peer access fails, only the low end knows of the shared wire."""
     near, far = rate(box(GEFORCE, PciePath.PIX)), rate(box(GEFORCE, PciePath.NODE))
     assert near.point == far.point and near.high > far.high
+
+
+@given(topologies(min_gpus=2, max_gpus=5))
+def test_peer_access_never_hurts(node: NodeTopology) -> None:
+    """Denied to all, as it is, granted to all: in that order, on machines that nobody has built; nor does a wider level hurt."""
+    denied, granted = (with_peer_access(node, works) for works in (False, True))
+    assert rate(denied).point <= rate(node).point <= rate(granted).point
+    assert rate(granted).point <= rate(granted, PciePath.SYS).point
+
+
+def with_peer_access(node: NodeTopology, works: bool) -> NodeTopology:
+    known = {(link.a, link.b): link for link in node.links}
+    pairs = combinations((gpu.index for gpu in node.gpus), 2)
+    return replace(node, links=tuple(replace(known.get(pair, Link(*pair)), p2p=works) for pair in pairs))
 
 
 def test_power9_reaches_its_gpus_over_nvlink() -> None:
