@@ -55,9 +55,12 @@ class Wiring:
         self.has_direct = any(map(any, self.direct))
         self.linked = [[i != j and node.nvlinks(i, j) > 0 for j in span] for i in span]
         self.affinity = [[self._affinity(node, i, j) for j in span] for i in span]
-        self.pairs = {pair: self._pair(node, routes, *pair, peer_level) for pair in node.pairs}
-        """Rate of every hop when exactly these two GPUs take part."""
         hops = {pair: self._hop(node, routes, *pair, peer_level) for pair in node.pairs}
+        self.pairs = hops
+        """Rate of every hop when exactly these two GPUs take part."""
+        if node.cpu_vendor == "amd":
+            # NCCL lets two GPUs of an AMD host access each other across it, and not more of them.
+            self.pairs = {pair: self._hop(node, routes, *pair, PciePath.SYS) for pair in node.pairs}
         self.hop_gb_per_s = [[hops[min(i, j), max(i, j)].point if i != j else 0.0 for j in span] for i in span]
         self.hops = Widths(self.hop_gb_per_s)
         self._intervals = widest_by_point(hops.values())
@@ -73,11 +76,6 @@ class Wiring:
         route = routes.between(gpu_vertex(node.gpus[i]), gpu_vertex(node.gpus[j]))
         ways = over_links(node, i, j, gb_per_s, capability), over_host(node, i, j, route, peer_level)
         return max(ways, key=lambda found: found.point)
-
-    def _pair(self, node: NodeTopology, routes: Routes, i: int, j: int, peer_level: PciePath) -> Bandwidth:
-        """NCCL lets two GPUs of an AMD host access each other across it, and not more of them."""
-        alone = PciePath.SYS if node.cpu_vendor == "amd" else peer_level
-        return self._hop(node, routes, i, j, alone)
 
     def narrowest_hop(self, members: int) -> Bandwidth:
         """Return the rate of the narrowest hop of that ring over the members whose narrowest hop is widest.
