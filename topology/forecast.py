@@ -10,58 +10,50 @@ from dataclasses import replace
 
 from topology.bandwidth import Bandwidth
 from topology.nvidia_best_effort import Outcome, outcomes
-from topology.placement import Placement, Rejection, TopologyClass, plan
+from topology.placement import MAX_PLANS, Placement, Rejection, TopologyClass, plan
 from topology.request import GpuRequest
 from topology.value import score
 
-MAX_REMEMBERED = 10_000
-"""Forecasts kept for one class; the first of each takes some tens of milliseconds."""
+
+def forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
+    """Return the likeliest placement, with the score to be expected, or why the node does not fit; remembered by the class.
+
+    Its bandwidth reaches from the worst to the best that the plugin may hand out, around the mean.
+    """
+    known, key = topology_class.forecasts, (free, request)
+    if key not in known:
+        if len(known) >= MAX_PLANS:
+            known.clear()
+        known[key] = _forecast(topology_class, free, request)
+    return known[key]
 
 
-class Forecasts:
-    """Placements under NVIDIA's plugin for the nodes of one topology class, each worked out once."""
+def _forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
+    wished = plan(topology_class, free, request)
+    if isinstance(wished, Rejection) or request.gpus == 0:
+        return wished
+    found: list[tuple[Outcome, Placement]] = []
+    for outcome in _outcomes(topology_class, free, request.gpus):
+        got = plan(topology_class, outcome.gpus, request)
+        if isinstance(got, Rejection):
+            return replace(got, message=f"the device plugin may choose so that {got.message}")
+        found.append((outcome, got))
+    expected = sum(outcome.share * _score(topology_class, free, outcome.gpus, got, request) for outcome, got in found)
+    return replace(found[0][1], score=expected, bandwidth=_spread(found))
 
-    def __init__(self, topology_class: TopologyClass) -> None:
-        self._class = topology_class
-        self._outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
-        self._known: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
 
-    def plan(self, free: int, request: GpuRequest) -> Placement | Rejection:
-        """Return the likeliest placement, with the score to be expected, or why the node does not fit.
+def _outcomes(topology_class: TopologyClass, free: int, gpus: int) -> tuple[Outcome, ...]:
+    known, key = topology_class.outcomes, (free, gpus)
+    if key not in known:
+        if len(known) >= MAX_PLANS:
+            known.clear()
+        known[key] = outcomes(topology_class.node, free, gpus)
+    return known[key]
 
-        Its bandwidth reaches from the worst to the best that the plugin may hand out, around the mean.
-        """
-        key = free, request
-        if key not in self._known:
-            if len(self._known) >= MAX_REMEMBERED:
-                self._known.clear()
-            self._known[key] = self._forecast(free, request)
-        return self._known[key]
 
-    def _forecast(self, free: int, request: GpuRequest) -> Placement | Rejection:
-        wished = plan(self._class, free, request)
-        if isinstance(wished, Rejection) or request.gpus == 0:
-            return wished
-        found: list[tuple[Outcome, Placement]] = []
-        for outcome in self._may_get(free, request.gpus):
-            got = plan(self._class, outcome.gpus, request)
-            if isinstance(got, Rejection):
-                return replace(got, message=f"the device plugin may choose so that {got.message}")
-            found.append((outcome, got))
-        expected = sum(outcome.share * self._score(free, outcome.gpus, got, request) for outcome, got in found)
-        return replace(found[0][1], score=expected, bandwidth=_spread(found))
-
-    def _may_get(self, free: int, gpus: int) -> tuple[Outcome, ...]:
-        key = free, gpus
-        if key not in self._outcomes:
-            if len(self._outcomes) >= MAX_REMEMBERED:
-                self._outcomes.clear()
-            self._outcomes[key] = outcomes(self._class.node, free, gpus)
-        return self._outcomes[key]
-
-    def _score(self, free: int, chosen: int, got: Placement, request: GpuRequest) -> float:
-        lost = self._class.value(free) - self._class.value(free & ~chosen)
-        return score(request.gpus, got.bandwidth, request.communication, lost, self._class.weights)
+def _score(topology_class: TopologyClass, free: int, chosen: int, got: Placement, request: GpuRequest) -> float:
+    lost = topology_class.value(free) - topology_class.value(free & ~chosen)
+    return score(request.gpus, got.bandwidth, request.communication, lost, topology_class.weights)
 
 
 def _spread(found: list[tuple[Outcome, Placement]]) -> Bandwidth | None:

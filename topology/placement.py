@@ -17,6 +17,7 @@ from topology.bandwidth import Bandwidth, Wiring, predict, ring_order
 from topology.links import Affinity, PciePath
 from topology.market import Offer, Table, value_table
 from topology.model import Gpu, NodeTopology
+from topology.nvidia_best_effort import Outcome
 from topology.request import Communication, GpuRequest, NicAffinity
 from topology.rings import members_of
 from topology.symmetry import Counts, Symmetry, choose, ways
@@ -98,6 +99,10 @@ class TopologyClass:
         self._best_sets: dict[tuple[int, int], tuple[int, float] | None] = {}
         self._values: dict[int, float] = {}
         self._plans: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
+        self.forecasts: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
+        """Those of `forecast`, forgotten together with the plans."""
+        self.outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
+        """What NVIDIA's plugin may do with some free GPUs and a size."""
         self._symmetry = Symmetry(self.wiring, _kinds(node, self.near_nic))
         self.table: Table | None = None
         """The value of free sets, by how many GPUs of each group of twins are free."""
@@ -133,6 +138,7 @@ class TopologyClass:
         self._values.clear()
         self._best_sets.clear()
         self._plans.clear()
+        self.forecasts.clear()
 
     def _offers(self, weights: Weights) -> list[Offer]:
         fitting = [(size, share) for size, share in weights.demand if size <= len(self.node) and share > 0]

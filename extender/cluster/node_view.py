@@ -15,9 +15,11 @@ from extender.cluster.openness import UNKNOWN_GPUS, Surroundings, is_ledger_miss
 from extender.cluster.payloads import NodePayloads
 from extender.cluster.pods import GpuPod
 from extender.cluster.standing import Standing
+from topology.forecast import forecast
 from topology.placement import Placement, Reason, Rejection, TopologyClass, plan
 from topology.records import Claim, Holder
 from topology.request import GpuRequest
+from topology.status import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Shape:
     """Why no GPU of the node may be given away."""
     hidden: int = 0
     """How many of the free GPUs are held by pods that bypassed us; which ones is not known yet."""
+    observed: bool = False
+    """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
 
     def plan(self, wish: GpuRequest) -> Placement | Rejection:
         """Return the best placement on the free GPUs, or why there is none; memoised by the class."""
@@ -38,7 +42,7 @@ class Shape:
             return Rejection(Reason.CLOSED, self.closed or "no GPU topology is published")
         if self.hidden:
             return self._plan_around(wish, self.topology_class)
-        return plan(self.topology_class, self.free, wish)
+        return (forecast if self.observed else plan)(self.topology_class, self.free, wish)
 
     def _plan_around(self, wish: GpuRequest, topology_class: TopologyClass) -> Placement | Rejection:
         """Plan as if any of the free GPUs could be one of the hidden ones: the kubelet may have to give others.
@@ -144,7 +148,7 @@ class NodeView:
         return self._with_free(self.shape.free & gpus).plan(wish)
 
     def _with_free(self, free: int, hidden: int = 0) -> Shape:
-        return Shape(self.shape.topology_class, free, self.shape.closed, hidden)
+        return replace(self.shape, free=free, hidden=hidden)
 
 
 def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
@@ -197,7 +201,7 @@ def derive(
         uuids=uuids,
         shape=Shape(gpus.topology_class if gpus else None, 0, closed)
         if closed
-        else Shape(gpus.topology_class if gpus else None, free, hidden=hidden),
+        else Shape(gpus.topology_class if gpus else None, free, hidden=hidden, observed=_is_observed(payloads)),
         usable=usable,
         fit=fit,
         holders=holders,
@@ -227,6 +231,11 @@ def _conflicts(holdings: Iterable[Holding]) -> dict[str, tuple[GpuPod, ...]]:
         for gpu in held.gpus if held.seen else {*held.gpus, *held.claimed, *(held.pod.placed or ())}:
             owners.setdefault(gpu, []).append(held.pod)
     return {gpu: tuple(pods) for gpu, pods in sorted(owners.items()) if len(pods) > 1}
+
+
+def _is_observed(payloads: NodePayloads) -> bool:
+    plugin = payloads.status.value.device_plugin if payloads.status.value else None
+    return plugin is not None and plugin.mode is Mode.OBSERVE
 
 
 def _unfit(payloads: NodePayloads) -> int:

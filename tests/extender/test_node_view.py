@@ -14,7 +14,7 @@ from topology.links import Affinity
 from topology.placement import Placement, Rejection
 from topology.records import Observed, encode_observed
 from topology.request import GpuRequest
-from topology.status import GpuStatus, NodeStatus
+from topology.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 ALL = tuple(range(8))
 G = gpus("n1", *ALL)
@@ -192,3 +192,14 @@ def test_nodes_that_are_wired_alike_share_one_class() -> None:
     classes = {name: view.shape.topology_class for name, view in state.views.items()}
     assert classes["n1"] is classes["n2"]
     assert classes["n1"] is not classes["n3"]
+
+
+def test_where_another_plugin_chooses_the_worst_that_it_may_choose_counts() -> None:
+    """Five GPUs of the cube can form an NVLink ring; NVIDIA's plugin never takes those, and ours does."""
+    wish = GpuRequest(5, required=Affinity.NVLINK)
+    fits: dict[Mode, Placement | Rejection] = {}
+    for mode in Mode:
+        status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(mode, ready=True)))
+        fits[mode] = cluster(node("n1", "dgx-1v", status=status)).views["n1"].shape.plan(wish)
+    assert isinstance(fits[Mode.ENFORCE], Placement)
+    assert isinstance(fits[Mode.OBSERVE], Rejection)
