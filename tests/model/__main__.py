@@ -12,25 +12,15 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
 from tests.model.beliefs import Beliefs, beliefs
-from tests.model.library import Found, Model, Setup, Violation
-from tests.model.mutants import MORE, NINE
-from tests.model.setups import CAPACITY, CASES
+from tests.model.library import Found, Model, Violation
+from tests.model.mutants import MORE, NINE, Wanting
+from tests.model.setups import CAPACITY, CASES, Case
 from tests.model.story import story
 
 JOBS = 2
 """Explorations side by side; each has room for `CAPACITY` states."""
-
-
-class Explorable(Protocol):
-    """A case, or a mutant in its case."""
-
-    @property
-    def name(self) -> str: ...
-
-    def setup(self, believed: Beliefs, /) -> Setup: ...
 
 
 def main() -> int:
@@ -40,13 +30,13 @@ def main() -> int:
     with TemporaryDirectory() as folder:
         model = Model(Path(folder))
         for mutant in MORE:
-            _explore(model, mutant, believed)
+            _hunt(model, mutant, believed)
         return judge(model, believed, CASES, NINE)
 
 
-def judge(model: Model, believed: Beliefs, cases: Iterable[Explorable], mutants: Sequence[Explorable]) -> int:
+def judge(model: Model, believed: Beliefs, cases: Iterable[Case | Wanting], mutants: Sequence[Wanting]) -> int:
     """Print the verdict on the cases, and on the model's power to tell; return the exit status."""
-    caught = [_explore(model, mutant, believed).violation is Violation.DOUBLE for mutant in mutants]
+    caught = [_hunt(model, mutant, believed) for mutant in mutants]
     with ThreadPoolExecutor(JOBS) as pool:
         found = list(pool.map(lambda case: _explore(model, case, believed), cases))
     states, violations = sum(each.states for each in found), sum(each.violation is not Violation.NONE for each in found)
@@ -54,13 +44,20 @@ def judge(model: Model, believed: Beliefs, cases: Iterable[Explorable], mutants:
     return 0 if violations == 0 and all(caught) else 1
 
 
-def _explore(model: Model, case: Explorable, believed: Beliefs) -> Found:
+def _hunt(model: Model, mutant: Wanting, believed: Beliefs) -> bool:
+    caught = _explore(model, mutant, believed).violation is Violation.DOUBLE
+    published = f", {mutant.published_events} smaller ones in the design" if mutant.published_events else ""
+    _say(f"{mutant.name}: {'caught' if caught else 'NOT CAUGHT'}{published}")
+    return caught
+
+
+def _explore(model: Model, case: Case | Wanting, believed: Beliefs) -> Found:
     started, setup = time.monotonic(), case.setup(believed)
     found = model.explore(setup, CAPACITY)
-    lines = [f"{case.name}: {found.states} states, {found.moves} moves, {time.monotonic() - started:.0f} s"]
-    if found.violation:
-        lines += [f"{case.name}: {found.violation.name} after {found.depth} events", *story(setup, found)]
-    _say("\n".join(lines))
+    seconds = time.monotonic() - started
+    verdict = f"{found.violation.name}, {found.depth} events deep"
+    summary = f"{case.name}: {verdict}; {found.states} states, {found.visited} visited, {seconds:.0f} s"
+    _say("\n".join((summary, *story(setup, found))))
     return found
 
 

@@ -1,6 +1,6 @@
 /* Visit every state that can be reached, nearest first, and stop at the first one that must not be.
  *
- * Binders are alike, and so are reconcilers: of the states that differ only in who is who, one is visited.
+ * Binders are alike, and so are reconcilers: of the states that differ only in who is who, one is visited, and all are counted.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 enum { FIRST_SLOTS = 1 << 16 };
 
 struct outcome {
-    uint64_t states, moves;
+    uint64_t states;    /* that can be reached */
+    uint64_t visited;
     uint32_t depth;     /* moves to the farthest state, or to the violation */
     uint32_t violation; /* of enum violation */
     uint32_t full;      /* there was no room for all states */
@@ -55,21 +56,30 @@ static uint64_t hash_of(const struct state *state)
     return hash;
 }
 
-static void order(struct actor *actors, unsigned count)
+static void put_in_order(struct actor pair[2])
 {
-    for (unsigned i = 1; i < count; i++)
-        for (unsigned j = i; j > 0 && memcmp(&actors[j - 1], &actors[j], sizeof *actors) > 0; j--) {
-            struct actor other = actors[j];
-            actors[j] = actors[j - 1];
-            actors[j - 1] = other;
-        }
+    if (memcmp(&pair[0], &pair[1], sizeof *pair) > 0) {
+        struct actor first = pair[0];
+        pair[0] = pair[1];
+        pair[1] = first;
+    }
 }
 
-/* Put the actors of each kind in order. */
+/* Put the actors of each kind in order; there are two at most. */
 void make_canonical(const struct setup *setup, struct state *state)
 {
-    order(state->actors, setup->binders);
-    order(state->actors + setup->binders, setup->reconcilers);
+    if (setup->binders == 2)
+        put_in_order(state->actors);
+    if (setup->reconcilers == 2)
+        put_in_order(state->actors + setup->binders);
+}
+
+/* How many states differ from a canonical one only in who is who. */
+static unsigned likenesses(const struct setup *setup, const struct state *state)
+{
+    const struct actor *binders = state->actors, *reconcilers = binders + setup->binders;
+    unsigned count = setup->binders == 2 && memcmp(&binders[0], &binders[1], sizeof *binders) ? 2 : 1;
+    return setup->reconcilers == 2 && memcmp(&reconcilers[0], &reconcilers[1], sizeof *binders) ? 2 * count : count;
 }
 
 static bool grow(struct search *search)
@@ -147,13 +157,13 @@ static void run(struct search *search, struct outcome *outcome, struct state *tr
     struct state first = first_state(search->setup);
     uint64_t layer_end = 1;
     add(search, &first, hash_of(&first), 0);
+    outcome->states = likenesses(search->setup, &first);
     for (uint64_t index = 0; index < search->count; index++) {
         if (index == layer_end) {
             outcome->depth++;
             layer_end = search->count;
         }
         all_moves(search->setup, &search->states[index], &moves);
-        outcome->moves += moves.count;
         if (!has_room(search, moves.count)) {
             outcome->full = true;
             return;
@@ -166,6 +176,7 @@ static void run(struct search *search, struct outcome *outcome, struct state *tr
         for (unsigned i = 0; i < moves.count; i++) {
             if (!add(search, &moves.list[i].after, hashes[i], index))
                 continue;
+            outcome->states += likenesses(search->setup, &moves.list[i].after);
             outcome->violation = judge(search, &moves.list[i].after);
             if (outcome->violation) {
                 outcome->depth = trace_back(search, search->count - 1, trace, room);
@@ -188,7 +199,7 @@ void explore(const struct setup *setup, uint64_t capacity, struct outcome *outco
         outcome->full = false;
         run(&search, outcome, trace, room);
     }
-    outcome->states = search.count;
+    outcome->visited = search.count;
     release_memory(search.states, capacity * sizeof *search.states);
     release_memory(search.parents, capacity * sizeof *search.parents);
     release_memory(search.slots, (search.mask + 1) * sizeof *search.slots);

@@ -191,7 +191,7 @@ class _Moves(Structure):
 class _Outcome(Structure):
     _fields_ = [
         ("states", c_uint64),
-        ("moves", c_uint64),
+        ("visited", c_uint64),
         ("depth", c_uint32),
         ("violation", c_uint32),
         ("full", c_uint32),
@@ -203,7 +203,9 @@ class Found:
     """What an exploration came to."""
 
     states: int
-    moves: int
+    """All that can be reached, or that were met before the violation."""
+    visited: int
+    """One of those that differ only in which of two like actors is which."""
     depth: int
     """Moves to the farthest state, or to the violation."""
     violation: Violation
@@ -242,7 +244,7 @@ class Model:
             raise OutOfRoom(f"more than {capacity} states")
         violation = Violation(outcome.violation)
         steps = tuple(self._retrace(setup, trace[1 : outcome.depth + 1])) if violation else ()
-        return Found(outcome.states, outcome.moves, outcome.depth, violation, steps)
+        return Found(outcome.states, outcome.visited, outcome.depth, violation, steps)
 
     def swapped(self, owners: int, pod: int, begun: int, ended: int, dropped: int) -> int:
         """Return the ledger that a swap writes; see `swapped` in requests.c."""

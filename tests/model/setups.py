@@ -56,12 +56,13 @@ EVERY_COMMIT = (
     Case("a ledger that is lost", may=(*USUAL, "wipes")),
 )
 LONG = (
-    Case("two nodes, one made anew", nodes=2, gpus=GPUS, may=("renewals",)),
-    Case("a namesake", pods=3, may=(*USUAL, "namesakes")),
-    Case("a namesake, and refusals", pods=3, may=("delays", "graceful", "refusals", "namesakes")),
-    Case("three pods", pods=3, may=("delays", "touches")),
-    Case("another choice", gpus=GPUS, may=("delays", "touches", "unfit")),
+    Case("two reconcilers and a ledger that is lost", reconcilers=2, may=(*USUAL, "wipes", "graceful")),
+    Case("two nodes, one made anew", nodes=2, gpus=GPUS, may=("touches", "renewals")),
+    Case("a namesake", pods=3, may=(*USUAL, "graceful", "force", "refusals", "namesakes")),
+    Case("three pods", pods=3, may=(*USUAL, "graceful", "refusals")),
     Case("pods of one and of two GPUs", pods=3, gpus=GPUS, wanted=(2, 1, 1), may=("touches", "unfit")),
     Case("two pods of two GPUs, two reconcilers", gpus=GPUS, wanted=(2, 2, 1), reconcilers=2, may=("touches", *ENDS)),
+    Case("another choice", gpus=GPUS, may=("touches", "unfit", "wipes", "graceful")),
+    Case("another choice by one binder", gpus=GPUS, binders=1, may=(*USUAL, "unfit", "wipes")),
 )
 CASES = (*EVERY_COMMIT, *LONG)
