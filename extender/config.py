@@ -130,7 +130,11 @@ class Scheduling(_Section):
     foresight: float = Field(default=Weights().foresight, ge=0)
     """λ: how much the value that a placement destroys weighs against what the pod gains; 0 looks at this pod alone."""
     demand: dict[int, float] = Field(default=dict(Weights().demand), min_length=1)
-    """The pods still to come: share by GPUs asked for."""
+    """The pods still to come: share by GPUs asked for. Believed while few pods have been seen."""
+    admission: float = Field(default=Weights().admission, ge=0)
+    """What it is worth to serve a pod to come at all, when perfect wiring adds 1; low keeps islands whole, high fills gaps."""
+    appraise_after: Duration = 15.0
+    """How long after the start the values of free GPUs are first computed; until then a formula serves."""
     hold: Duration = 30.0
     """How long the predicted winner's GPUs are kept from other pods between prioritize and bind."""
     bind_deadline: Duration = 3.0
@@ -138,8 +142,9 @@ class Scheduling(_Section):
 
     @property
     def weights(self) -> Weights:
-        """λ and demand, as the plan takes them."""
-        return Weights(foresight=self.foresight, demand=tuple(sorted(self.demand.items())))
+        """λ, admission and demand, as the plan takes them."""
+        demand = tuple(sorted(self.demand.items()))
+        return Weights(foresight=self.foresight, admission=self.admission, demand=demand)
 
 
 class Watch(_Section):

@@ -45,6 +45,8 @@ from extender.verbs.wire import (
     HostPriority,
 )
 
+APPRAISE_SECONDS = 10.0
+"""Between looks whether values are out of date."""
 WAIT_RATIO = 2 / 3
 """Of a bind's time that it may wait for its turn; one that begins too late to end would only leave a claim in doubt."""
 
@@ -99,6 +101,7 @@ class Extender:
             f"{reflector.name}-watch": reflector.run() for reflector in self._reflectors
         }
         work |= {"events": self._events.run(), "reconcile": self._reconcile(), "preconditions": self._try_api_server()}
+        work["values"] = self._appraise()
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
         return self
 
@@ -256,6 +259,15 @@ class Extender:
         """Keep the ledgers in order, round by round."""
         await self.synced()
         await self._upkeep.run(self.config.reconcile.interval)
+
+    async def _appraise(self) -> None:
+        """Keep the values of free GPUs in step with machines and demand, a few milliseconds at a time."""
+        await asyncio.sleep(self.config.scheduling.appraise_after)
+        await self.synced()
+        while True:
+            for _ in self.state.values.appraise():
+                await asyncio.sleep(0)
+            await asyncio.sleep(APPRAISE_SECONDS)
 
     def _turn(self, node: str) -> asyncio.Lock:
         return self._turns.setdefault(node, asyncio.Lock())

@@ -7,7 +7,7 @@ more value, then to the lowest positions. Interchangeable GPUs are tried once. P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -85,6 +85,9 @@ class TopologyClasses:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def __iter__(self) -> Iterator[TopologyClass]:
+        return iter([*self._known.values()])
 
 
 class TopologyClass:

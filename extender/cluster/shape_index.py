@@ -66,6 +66,10 @@ class ShapeIndex:
         order.catch_up(self._serials)
         return order
 
+    def forget_verdicts(self) -> None:
+        """Ask for all plans anew; for when they would come out differently."""
+        self._orders.clear()
+
     def bucket_of(self, name: str) -> Bucket | None:
         """Return the bucket of a node, `None` when it is not known."""
         return self._bucket_of.get(name)

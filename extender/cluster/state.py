@@ -21,6 +21,7 @@ from extender.cluster.pod_cache import PodCache
 from extender.cluster.publishers import Publishers
 from extender.cluster.shape_index import ShapeIndex
 from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
+from extender.cluster.values import Values
 from topology import keys
 from topology.placement import TopologyClasses
 from topology.records import Claim
@@ -39,7 +40,10 @@ class ClusterState:
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
         self.resource = resource
-        self.nodes = NodeCache(TopologyClasses(weights), self._node_touched)
+        classes = TopologyClasses(weights)
+        self._shapes = ShapeIndex()
+        self.values = Values(classes, weights, self._shapes)
+        self.nodes = NodeCache(classes, self._node_touched)
         self.pods = PodCache(resource, self.nodes.is_ready, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.holds = Holds()
@@ -49,7 +53,6 @@ class ClusterState:
         self._publishers = Publishers()
         self._sightings = Sightings()
         self._views: dict[str, NodeView] = {}
-        self._shapes = ShapeIndex()
         self._unsettled: set[str] = set()
         self._amiss: set[str] = set()
         self._quarantined: set[str] = set()
@@ -141,7 +144,11 @@ class ClusterState:
     def _pod_touched(self, uid: str, nodes: set[str]) -> None:
         self._dirty |= nodes
         self._dirty |= self._claimed_on.get(uid, set())
-        if self.pods.get(uid) is None:
+        pod = self.pods.get(uid)
+        if pod is not None:
+            self.values.meet(uid, pod.gpus)
+        else:
+            self.values.forget(uid)
             self.holds.release(uid)
             self.offers.forget(uid)
             self.fences.forget(uid)

@@ -78,7 +78,7 @@ def configuration(orphan_seconds: float) -> ExtenderConfiguration:
         {
             "watch": {"pageSize": PAGE_SIZE, "stream": 9.0, "silence": 12.0},
             "kubernetes": {"requestTimeout": 5.0},
-            "scheduling": {"hold": 6.0, "bindDeadline": BIND_SECONDS},
+            "scheduling": {"hold": 6.0, "bindDeadline": BIND_SECONDS, "appraiseAfter": "1h"},
             "reconcile": {"orphanAfter": orphan_seconds},
         }
     )
