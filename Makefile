@@ -48,7 +48,7 @@ SEEDS ?= 10000
 soak: venv ## Simulate SEEDS runs (10000) with all faults mixed, on all cores; fails on any violation
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
-cluster: venv ## Start a playground: real control plane, extender and simulated GPU nodes, until Ctrl-C
+cluster: venv ## Start a playground: real control plane, extender and simulated GPU nodes (NODES=real: real kubelets), until Ctrl-C
 	$(BIN)/python -m tests.cluster
 
 model: venv ## Explore the claim protocol exhaustively: every set-up whole, and nine mutants that must be caught

@@ -1,12 +1,18 @@
-"""`python -m tests.cluster`: the playground."""
+"""`python -m tests.cluster`: the playground; with `NODES=real` in the environment on a few real nodes."""
 
+import os
 import sys
 
+from tests.cluster import playground
 from tests.cluster.binaries import find_or_build
 from tests.cluster.go_build import BinariesUnavailable
-from tests.cluster.playground import stay
+from tests.cluster.nodes.playground import NodesUnavailable, real
 
 try:
-    stay(find_or_build())
-except (BinariesUnavailable, FileNotFoundError) as error:
+    binaries = find_or_build()
+    if os.environ.get("NODES") == "real":
+        playground.stay(real(binaries), "three real nodes with real containers")
+    else:
+        playground.stay(playground.simulated(binaries), "a dozen simulated nodes")
+except (BinariesUnavailable, NodesUnavailable, FileNotFoundError) as error:
     sys.exit(str(error))

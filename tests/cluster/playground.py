@@ -1,7 +1,7 @@
 """A playground: a real control plane with gputopo at work, and a dozen GPU nodes that only the API server believes in.
 
-kubelets are simulated too, so pods run, end and can be deleted, and no container is ever started. The cluster's own scheduler
-is there as well, for pods that do not name ours.
+kubelets are simulated too, so pods run, end and can be deleted, and no container is ever started; `nodes/playground.py` has some
+that are not. The cluster's own scheduler is there as well, for pods that do not name ours.
 """
 
 import os
@@ -10,7 +10,7 @@ import signal
 import sys
 import sysconfig
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from benchmarks.fleet import SimulatedNode
@@ -38,31 +38,39 @@ FLEET = (
 
 
 @contextmanager
-def playground(binaries: Path) -> Iterator[GpuCluster]:
-    """Run the playground for the length of a `with` block, with pods on some GPUs already."""
-    with ControlPlane(binaries, users=USERS) as plane:
-        installation = Installation(plane)
-        extender = installation.extender()
-        cluster = GpuCluster(plane, extender)
-        try:
-            extender.run()
-            installation.start_scheduler(extender)
-            plane.start_scheduler()
-            with running_kubelets(plane.kubeconfig()):
-                cluster.join(*FLEET)
-                yield cluster
-        finally:
-            plane.stop_schedulers()
-            extender.stop()
+def simulated(binaries: Path) -> Iterator[GpuCluster]:
+    """Run the playground on simulated nodes for the length of a `with` block, with pods on some GPUs already."""
+    with (
+        ControlPlane(binaries, users=USERS) as plane,
+        installed(plane) as cluster,
+        running_kubelets(plane.kubeconfig()),
+    ):
+        cluster.join(*FLEET)
+        yield cluster
 
 
-def stay(binaries: Path) -> None:
-    """Run the playground until Ctrl-C (or SIGTERM), and say how to look at it."""
+@contextmanager
+def installed(plane: ControlPlane) -> Iterator[GpuCluster]:
+    """Install gputopo for the length of a `with` block; both schedulers are at work."""
+    installation = Installation(plane)
+    extender = installation.extender()
+    try:
+        extender.run()
+        installation.start_scheduler(extender)
+        plane.start_scheduler()
+        yield GpuCluster(plane, extender)
+    finally:
+        plane.stop_schedulers()
+        extender.stop()
+
+
+def stay(playground: AbstractContextManager[GpuCluster], nodes: str) -> None:
+    """Run a playground until Ctrl-C (or SIGTERM), and say how to look at it; `nodes` says what it has, for a person."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        print("starting etcd, kube-apiserver, the extender, two schedulers and a dozen simulated nodes ...", flush=True)
-        with playground(binaries) as cluster:
+        print(f"starting etcd, kube-apiserver, the extender, two schedulers and {nodes} ...", flush=True)
+        with playground as cluster:
             print(instructions(cluster), flush=True)
             signal.pause()
     except KeyboardInterrupt:
@@ -79,6 +87,7 @@ def instructions(cluster: GpuCluster) -> str:
         f"  kubectl apply -f {os.path.relpath(MANIFESTS / 'examples')}",
         "  kubectl describe pods required-nvlink relax-after   # one placed, one that waits, and why",
         "  kubectl gputopo nodes",
+        "  kubectl logs required-nvlink   # the GPUs that its process found (only on real nodes: NODES=real make cluster)",
         "",
         f"The extender's own view: {cluster.extender.url}/v1/inspect/",
         f"Logs: {cluster.plane.state}",

@@ -10,6 +10,7 @@ from tests.cluster.go_build import BinariesUnavailable, GoBuild
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import USERS, Installation
 from tests.cluster.nodes import programs
+from tests.cluster.nodes.agents import allow_agent_pods
 from tests.cluster.nodes.namespaces import why_not
 from tests.cluster.nodes.node import FLAGS, Parts, users
 from tests.cluster.nodes.nodes import Nodes
@@ -17,7 +18,6 @@ from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 from tests.nvml.library import FakeNvml, has_compiler
 
-PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
 NAMES = [f"n{number}" for number in range(24)]
 
 
@@ -59,8 +59,7 @@ def node_plane(binaries: Path) -> Iterator[Installation]:
     """Start one control plane with gputopo for all tests that have real nodes."""
     with ControlPlane(binaries, users={**USERS, **users(NAMES)}, flags=FLAGS) as running:
         installed = Installation(running)
-        # The pods that stand for the agents are probed at an address of the host's, as those on the host's network are.
-        running.admin.patch(f"/api/v1/namespaces/{NAMESPACE}", {"metadata": {"labels": PRIVILEGED}})
+        allow_agent_pods(running)
         yield installed
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.cluster.component import Component
 from tests.cluster.nodes.cgroups import cgroup_of
-from tests.cluster.nodes.images import IMAGE, PAUSE, write_archive
+from tests.cluster.nodes.images import EXAMPLES, IMAGE, PAUSE, write_archive
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 from tests.cluster.nodes.runtime import ContainerRuntime, Runtime
 from tests.cluster.polling import eventually
@@ -91,9 +91,9 @@ class Containerd(ContainerRuntime):
         """Start it, and return when it serves and has the images."""
         self._process.start()
         eventually(Path(self.socket).exists, within_seconds=60)
-        for name, entrypoint in ((IMAGE, "/inside"), (PAUSE, "/pause")):
+        for names, entrypoint in (((IMAGE, EXAMPLES), "/inside"), ((PAUSE,), "/pause")):
             archive = self._state / "image.tar"
-            write_archive(archive, name, self._tools / "inside", entrypoint)
+            write_archive(archive, names, self._tools / "inside", entrypoint)
             self._ctr("images", "import", archive)
 
     @property

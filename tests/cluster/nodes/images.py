@@ -3,16 +3,19 @@
 import io
 import json
 import tarfile
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
 IMAGE = "gputopo.test/inside:1"
 """Tells what GPUs it sees, and waits."""
+EXAMPLES = "registry.k8s.io/pause:3.10"
+"""What the examples of the documentation run; here it tells, too."""
 PAUSE = "gputopo.test/pause:1"
 """Waits; the process that holds a pod's namespaces."""
 
 
-def write_archive(file: Path, name: str, program: Path, entrypoint: str) -> None:
+def write_archive(file: Path, names: Sequence[str], program: Path, entrypoint: str) -> None:
     """Write an image with one program as `docker save` would, for `ctr images import`."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as archive:
@@ -25,7 +28,7 @@ def write_archive(file: Path, name: str, program: Path, entrypoint: str) -> None
         "config": {"Entrypoint": [entrypoint], "Env": ["PATH=/"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(layer.getvalue()).hexdigest()}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": [*names], "Layers": ["layer.tar"]}]
     with tarfile.open(file, "w") as archive:
         for entry, content in (
             ("config.json", json.dumps(config).encode()),

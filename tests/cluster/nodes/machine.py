@@ -7,6 +7,7 @@ import json
 import os
 import re
 from hashlib import sha256
+from itertools import combinations
 from pathlib import Path
 
 from agent.discovery import discover
@@ -93,9 +94,14 @@ def write_pci(topology: NodeTopology, folder: Path) -> None:
 def write_cdi(topology: NodeTopology, folder: Path) -> None:
     """Write the CDI spec that NVIDIA's toolkit would: a device `nvidia.com/gpu=UUID` for each GPU, with its device node.
 
-    What is behind the node is `/dev/null`.
+    What is behind the node is `/dev/null`. Beside the devices there is a file in which each line joins two GPUs: `0 3 NV2`.
     """
     folder.mkdir()
+    links = folder / "links"
+    pairs = combinations(topology.gpus, 2)
+    words = (topology.matrix[i][j] for i, j in combinations(range(len(topology)), 2))
+    links.write_text("".join(f"{a.index} {b.index} {word}\n" for (a, b), word in zip(pairs, words, strict=True)))
+    mount = {"hostPath": "/run/cdi/links", "containerPath": "/run/gputopo/links", "options": ["ro", "bind"]}
     devices = [
         {
             "name": gpu.uuid,
@@ -103,5 +109,5 @@ def write_cdi(topology: NodeTopology, folder: Path) -> None:
         }
         for gpu in topology.gpus
     ]
-    spec = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices}
+    spec = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices, "containerEdits": {"mounts": [mount]}}
     (folder / "nvidia.json").write_text(json.dumps(spec))

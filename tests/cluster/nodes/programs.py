@@ -17,7 +17,7 @@ _CONTAINERD = "github.com/containerd/containerd/v2/cmd"
 _NVIDIA = "github.com/NVIDIA/k8s-device-plugin/cmd"
 
 TOOLS = GoBuild(HERE / "tools", "node-tools", ("./...",), _SMALL, "the nodes' tools (once, about twenty seconds)")
-"""`fakecri`, `ask`, `wilful`, `inside`, `unconfined`."""
+"""`fakecri`, `ask`, `wilful`, `inside`, `unconfined`, `certify`."""
 
 CONTAINERD = GoBuild(
     HERE / "runtime",

@@ -10,10 +10,10 @@ import pytest
 from tests.cluster.admission import put_in_force, unbind_policies
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import recorded
+from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.churn import Churn, churn, most_at_once
 from tests.cluster.nodes.killer import killing
 from tests.cluster.nodes.nodes import Nodes
-from tests.cluster.nodes.plugins import enforcing
 
 MACHINES = {"n0": "hgx_h100", "n1": "two_islands", "n2": "dgx1v"}
 FLEET = ("hgx_h100", "dgx1v", "two_islands", "pcie_l40s", "dgx_a100")

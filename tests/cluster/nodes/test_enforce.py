@@ -2,8 +2,8 @@
 
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import SCHEDULER_NAME
+from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.nodes import Nodes
-from tests.cluster.nodes.plugins import enforcing
 from tests.cluster.nodes.pods import pod, submit, wait_running
 
 

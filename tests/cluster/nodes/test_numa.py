@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import SCHEDULER_NAME
+from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
-from tests.cluster.nodes.plugins import enforcing
 from tests.cluster.nodes.pods import is_running, pod, submit, wait_running
 from tests.cluster.polling import eventually
 from topology import keys

@@ -11,9 +11,10 @@ from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes import programs
+from tests.cluster.nodes.agents import observing
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
-from tests.cluster.nodes.plugins import nvidia, observing, wilful
+from tests.cluster.nodes.plugins import nvidia, wilful
 from tests.cluster.nodes.pods import pod, wait_running
 from tests.cluster.polling import eventually
 from topology import keys

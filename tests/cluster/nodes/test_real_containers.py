@@ -10,11 +10,12 @@ from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes import programs
+from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.containerd import containerd
 from tests.cluster.nodes.inside import seen_inside
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
-from tests.cluster.nodes.plugins import enforcing, wilful
+from tests.cluster.nodes.plugins import wilful
 from tests.cluster.nodes.pods import bound_pod, is_running, pod, submit, wait_running
 from tests.cluster.nodes.runtime import Runtime
 from tests.cluster.polling import eventually

@@ -9,8 +9,9 @@ from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes import programs
+from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.nodes import Nodes
-from tests.cluster.nodes.plugins import enforcing, nvidia
+from tests.cluster.nodes.plugins import nvidia
 from tests.cluster.nodes.pods import bound_pod, pod
 from tests.cluster.nodes.side_by_side import (
     Side,

@@ -1,12 +1,14 @@
 // Command wilful is a device plugin with a mind of its own: which GPUs it hands out has nothing to do with any plan.
 //
 // Usage: wilful FOLDER RESOURCE ID[:NUMA]..., with the kubelet's device plugin folder. Of the free devices it prefers some at
-// random. It registers anew whenever the kubelet has made its socket anew.
+// random. It registers anew whenever the kubelet has made its socket anew. Each question is added as a line to the file named by
+// the variable RECORD, if there is one: `prefer available=8 must_include=0 size=2` or `allocate size=2`.
 package main
 
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -26,6 +28,7 @@ const lookEvery = 50 * time.Millisecond
 type wilful struct {
 	plugin.UnimplementedDevicePluginServer
 	devices []*plugin.Device
+	record  io.Writer
 }
 
 func main() {
@@ -34,7 +37,15 @@ func main() {
 		os.Exit(2)
 	}
 	folder, resource := os.Args[1], os.Args[2]
-	served := &wilful{devices: devices(os.Args[3:])}
+	served := &wilful{devices: devices(os.Args[3:]), record: io.Discard}
+	if name := os.Getenv("RECORD"); name != "" {
+		file, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "wilful:", err)
+			os.Exit(1)
+		}
+		served.record = file
+	}
 	for session := 0; ; session++ {
 		before := identity(filepath.Join(folder, "kubelet.sock"))
 		// A socket of its own for each session: the kubelet wipes the folder when it starts.
@@ -119,6 +130,8 @@ func (w *wilful) GetPreferredAllocation(
 ) (*plugin.PreferredAllocationResponse, error) {
 	response := &plugin.PreferredAllocationResponse{}
 	for _, asked := range request.ContainerRequests {
+		fmt.Fprintf(w.record, "prefer available=%d must_include=%d size=%d\n",
+			len(asked.AvailableDeviceIDs), len(asked.MustIncludeDeviceIDs), asked.AllocationSize)
 		chosen := asked.MustIncludeDeviceIDs
 		for _, at := range rand.Perm(len(asked.AvailableDeviceIDs)) {
 			id := asked.AvailableDeviceIDs[at]
@@ -134,6 +147,7 @@ func (w *wilful) GetPreferredAllocation(
 func (w *wilful) Allocate(_ context.Context, request *plugin.AllocateRequest) (*plugin.AllocateResponse, error) {
 	response := &plugin.AllocateResponse{}
 	for _, asked := range request.ContainerRequests {
+		fmt.Fprintf(w.record, "allocate size=%d\n", len(asked.DevicesIds))
 		given := &plugin.ContainerAllocateResponse{
 			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(asked.DevicesIds, ",")},
 		}

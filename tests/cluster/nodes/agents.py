@@ -1,0 +1,91 @@
+"""Our agent on a node of the tests: the real program, with the rights of the chart's agent."""
+
+import sysconfig
+import urllib.request
+from pathlib import Path
+
+import yaml
+
+from tests.cluster.agent_pod import AGENT, create_agent_pod
+from tests.cluster.component import free_port
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.nodes.namespaces import NodeProcess
+from tests.cluster.nodes.node import GpuNode
+from tests.cluster.polling import eventually
+from tests.manifests.rendered import NAMESPACE
+
+PROGRAM = Path(sysconfig.get_path("scripts")) / "gputopo-agent"
+
+
+def allow_agent_pods(plane: ControlPlane) -> None:
+    """Let the pods that stand for agents into their namespace: they are probed at an address of the host's."""
+    labels = {"pod-security.kubernetes.io/enforce": "privileged"}
+    plane.admin.patch(f"/api/v1/namespaces/{NAMESPACE}", {"metadata": {"labels": labels}})
+
+
+class AgentProcess(NodeProcess):
+    """The real `gputopo-agent` on a node, with the rights of the chart's agent on that node; it looks at the GPUs every second.
+
+    Args:
+        node: where gputopo is installed.
+        mode: `enforce`, and it is the device plugin; `observe`, and it reports what another one does.
+
+    """
+
+    def __init__(self, node: GpuNode, mode: str) -> None:
+        port = free_port()
+        self._plane, self._pod = node.plane, create_agent_pod(node.plane, node.name, port)
+        kubeconfig = node.plane.service_account_kubeconfig(NAMESPACE, AGENT, self._pod)
+        configuration = {
+            "apiVersion": "config.gputopo.dev/v1alpha1",
+            "kind": "AgentConfiguration",
+            "nodeName": node.name,
+            "mode": mode,
+            "discovery": {"interval": "1s"},
+            "kubernetes": {"kubeconfig": str(kubeconfig)},
+            "health": {"host": "127.0.0.1", "port": port},
+        }
+        file = node.state / "agent.yaml"
+        file.write_text(yaml.safe_dump(configuration))
+        self._url = f"http://127.0.0.1:{port}"
+        super().__init__(
+            "agent",
+            node.inside,
+            node.state,
+            [PROGRAM, "--config", file],
+            node.machine.environment,
+            f"{self._url}/readyz",
+        )
+        node.adopt(self)
+
+    def run(self) -> None:
+        """Start it, and return when it has published what the node is, and the cluster sees its pod ready."""
+        self.start()
+        self.wait_ready()
+        eventually(self._is_seen_ready, within_seconds=60)
+
+    def _is_seen_ready(self) -> bool:
+        found = self._plane.admin.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{self._pod}")
+        conditions = found["status"].get("conditions", ())
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+    def metrics(self) -> str:
+        """Return what Prometheus would read."""
+        with urllib.request.urlopen(f"{self._url}/metrics", timeout=5) as answer:
+            text: str = answer.read().decode()
+        return text
+
+
+def enforcing(node: GpuNode) -> AgentProcess:
+    """Start our agent as the node's device plugin, and return when the cluster sees the GPUs."""
+    agent = AgentProcess(node, "enforce")
+    agent.run()
+    node.wait_allocatable(len(node.machine.uuids))
+    return agent
+
+
+def observing(node: GpuNode) -> AgentProcess:
+    """Start our agent beside another device plugin, and return when it has published what the node is."""
+    agent = AgentProcess(node, "observe")
+    agent.run()
+    return agent
