@@ -28,8 +28,11 @@ _UTILITY_SHARE = {Communication.HEAVY: 1.0, Communication.LIGHT: 0.3, Communicat
 class Weights:
     """How this pod is weighed against those to come."""
 
-    foresight: float = 0.5
-    """λ of the score: what the pods to come lose, against what this one gains. 0 looks at this pod alone."""
+    foresight: float = 0.01
+    """λ of the score: what the pods to come lose, against what this one gains. 0 looks at this pod alone.
+
+    At 0.01 no pod goes from NVLink to PCIe for the sake of others, and one that would break an empty machine prefers single links
+    on a broken one. Between sets that are as good to the pod itself the loss decides at any λ above 0."""
     admission: float = 3.0
     """What it is worth to serve a pod to come at all, when perfect wiring adds 1. Low keeps islands whole at the price of pods
     that find no place, high the other way round; `docs/benchmarks.md` has the curve."""

@@ -139,7 +139,7 @@ def test_answers_nothing_before_the_whole_cluster_was_seen() -> None:
 def test_one_node_gets_a_ten_and_nobody_else() -> None:
     """kube-scheduler breaks ties at random, so there must not be any at the top."""
     state = cluster(node("a"), node("b"), *used("c", 0, 2, 4, 6), *used("full", *range(8)))
-    found = scores(state, pod("p", 2), "full", "c", "b", "a", "nobody")
+    found = scores(state, pod("p", 4), "full", "c", "b", "a", "nobody")
     assert found["a"] == 10
     assert (found["full"], found["nobody"]) == (0, 0)
     assert 1 <= found["c"] < found["b"] == 9
