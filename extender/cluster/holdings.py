@@ -7,7 +7,7 @@ about this one: there was no other, or enough looks have been made since (`Sight
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from extender.cluster.pods import GpuPod, claims_for, planned_gpus
@@ -52,24 +52,48 @@ def containers_of(gpus: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(gpu for gpu in gpus if gpus[gpu] == name)) for name in sorted(set(gpus.values()))}
 
 
-def seen_under_name(pod: GpuPod, claims: Iterable[Claim], holders: Mapping[str, Holder]) -> dict[str, str]:
-    """Return GPU → container as the agent saw it under the pod's name.
+def holdings_of(
+    pods: Iterable[GpuPod],
+    claims: Iterable[Claim],
+    holders: Mapping[str, Holder],
+    is_about: Callable[[GpuPod, frozenset[str]], bool],
+) -> tuple[Holding, ...]:
+    """Return what each pod that has not stopped holds, by UID; linear in pods, claims and holders.
 
-    What is claimed for a namesake is left out: its containers may run on, though it is gone.
+    What is claimed for a namesake is not seen with a pod: that one's containers may run on, though it is gone.
+
+    Args:
+        pods: Those that are bound to the node.
+        claims: Those that are not proven dead.
+        holders: GPU → whom the agent saw with it.
+        is_about: Says whether the GPUs that are reported under a pod's name are certainly its own.
+
     """
-    theirs = {claim.gpu for claim in claims if claim.uid != pod.uid and (claim.namespace, claim.name) == pod.key}
-    return {
-        gpu: who.container for gpu, who in holders.items() if (who.namespace, who.name) == pod.key and gpu not in theirs
-    }
+    claim_on = {claim.gpu: claim for claim in claims}
+    claimed: dict[str, dict[str, str]] = {}
+    for gpu, claim in claim_on.items():
+        claimed.setdefault(claim.uid, {})[gpu] = claim.container
+    reported: dict[tuple[str, str], list[str]] = {}
+    for gpu, who in holders.items():
+        reported.setdefault((who.namespace, who.name), []).append(gpu)
+    found = []
+    for pod in sorted((pod for pod in pods if not pod.stopped), key=lambda pod: pod.uid):
+        seen = {
+            gpu: holders[gpu].container
+            for gpu in reported.get(pod.key, ())
+            if not _is_namesakes(claim_on.get(gpu), pod)
+        }
+        is_about_it = is_about(pod, frozenset(seen))
+        found.append(_holding(pod, claimed.get(pod.uid, {}), seen, is_about_it=is_about_it))
+    return tuple(found)
 
 
-def holding(pod: GpuPod, claims: Iterable[Claim], seen: dict[str, str], *, is_about_it: bool) -> Holding:
-    """Return what a live pod of the node has.
+def _is_namesakes(claim: Claim | None, pod: GpuPod) -> bool:
+    return claim is not None and claim.uid != pod.uid and (claim.namespace, claim.name) == pod.key
 
-    `seen` is what the agent saw under its name; `is_about_it` says that this cannot be of a namesake before.
-    """
-    claimed = {claim.gpu: claim.container for claim in claims if claim.uid == pod.uid}
-    planned = planned_gpus(pod.pod) if pod.placed else {}
+
+def _holding(pod: GpuPod, claimed: dict[str, str], seen: dict[str, str], *, is_about_it: bool) -> Holding:
+    planned = _planned(pod, claimed)
     named = planned.keys() | claimed.keys() | seen.keys()
     hidden = None if pod.gpus is None else max(0, pod.gpus - len(named))
     if len(seen) == pod.gpus and (is_about_it or seen == claimed or not planned):
@@ -77,6 +101,13 @@ def holding(pod: GpuPod, claims: Iterable[Claim], seen: dict[str, str], *, is_ab
     if planned:
         return Holding(pod, planned, claimed, hidden=hidden)
     return Holding(pod, claimed | seen, claimed, hidden=hidden)
+
+
+def _planned(pod: GpuPod, claimed: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what the record says; it is read again only where the ledger does not say the same."""
+    if not pod.placed:
+        return {}
+    return claimed if claimed.keys() == pod.placed else planned_gpus(pod.pod)
 
 
 @dataclass(slots=True)

@@ -6,10 +6,10 @@ is proven dead. Two live pods with one GPU are a conflict: such a GPU is not fre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from extender.cluster.holdings import Holding, holding, seen_under_name
+from extender.cluster.holdings import Holding, holdings_of
 from extender.cluster.objects import Node
 from extender.cluster.openness import UNKNOWN_GPUS, Surroundings, is_ledger_missing, why_closed
 from extender.cluster.payloads import NodePayloads
@@ -187,13 +187,14 @@ def derive(
     uuids = gpus.uuids if gpus else ()
     claims = tuple((claim, standing(claim)) for claim in ledger.claims) if ledger else ()
     holders = {gpu: holder for gpu, holder in (observed.gpus if observed else {}).items() if not is_stale(holder)}
-    holdings = _holdings(pods, claims, holders, is_about)
+    standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
+    holdings = holdings_of(pods, standing_claims, holders, is_about)
     closed = why_closed(node, payloads, holdings, surroundings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
     strangers = observed.strangers if observed else ()
     fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, strangers) | _unfit(payloads))
     usable = fit & ~mask_of(uuids, placed.union(holders))
-    claimed = mask_of(uuids, (claim.gpu for claim, standing in claims if standing is not Standing.FREE))
+    claimed = mask_of(uuids, (claim.gpu for claim in standing_claims))
     free, hidden = usable & ~claimed, sum(held.hidden or 0 for held in holdings)
     return NodeView(
         node=node,
@@ -212,23 +213,14 @@ def derive(
     )
 
 
-def _holdings(
-    pods: Iterable[GpuPod],
-    claims: Iterable[tuple[Claim, Standing]],
-    holders: Mapping[str, Holder],
-    is_about: Callable[[GpuPod, frozenset[str]], bool],
-) -> tuple[Holding, ...]:
-    """Return what each pod that has not stopped holds, by UID."""
-    kept = [claim for claim, standing in claims if standing is not Standing.FREE]
-    live = sorted((pod for pod in pods if not pod.stopped), key=lambda pod: pod.uid)
-    seen = {pod.uid: seen_under_name(pod, kept, holders) for pod in live}
-    return tuple(holding(pod, kept, seen[pod.uid], is_about_it=is_about(pod, frozenset(seen[pod.uid]))) for pod in live)
-
-
-def _conflicts(holdings: Iterable[Holding]) -> dict[str, tuple[GpuPod, ...]]:
+def _conflicts(holdings: Sequence[Holding]) -> dict[str, tuple[GpuPod, ...]]:
+    """Return the GPUs with several pods. One that has not started, and whose GPU was seen with another, will get other GPUs."""
+    seen = {gpu for held in holdings if held.seen for gpu in held.gpus}
     owners: dict[str, list[GpuPod]] = {}
     for held in holdings:
-        for gpu in held.gpus if held.seen else {*held.gpus, *held.claimed, *(held.pod.placed or ())}:
+        named = held.gpus.keys() if held.seen else {*held.gpus, *held.claimed, *(held.pod.placed or ())}
+        waits = not held.seen and held.pod.pod.status.phase != "Running"
+        for gpu in named - seen if waits else named:
             owners.setdefault(gpu, []).append(held.pod)
     return {gpu: tuple(pods) for gpu, pods in sorted(owners.items()) if len(pods) > 1}
 

@@ -257,6 +257,14 @@ class TestFacts:
             replica.reconcile(rounds=2, seconds=3.0)
         assert owners(world) == {"p": {2, 3}, "q": {0, 1}}
 
+    def test_a_chain_of_pods_waits_for_its_last_one(self) -> None:
+        """Each has what the next one was to have, and the last one has not started."""
+        world = world_of("p", "q", "r", gpus=1)
+        before = owners(world)
+        replica = self.correct(world, {"p": tuple(before["q"]), "q": tuple(before["r"])})
+        assert (owners(world), kinds(world)) == (before, [])
+        assert not replica.state.views["n1"].conflicts
+
     def test_a_report_that_may_be_about_a_namesake_moves_nothing(self) -> None:
         """N17: the pod before had these GPUs, and was deleted by force; two looks later it must be this one."""
         world = world_of()
