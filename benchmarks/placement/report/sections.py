@@ -32,7 +32,7 @@ class Section:
     """Those on which the extra policies run; empty: all."""
 
 
-FORESIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+FORESIGHTS = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
 """λ: how much the pods to come count against the one at hand."""
 
 _QUEUE = (
