@@ -16,6 +16,7 @@ import yaml
 from benchmarks.client import Json
 from tests.cluster.component import StartFailed
 from tests.cluster.extender_process import ExtenderProcess
+from tests.extender.polling import until
 from tests.process.backends import Backend
 from tests.process.proxy import Proxy
 
@@ -97,10 +98,9 @@ class Replica:
             stream.cut()
 
     async def freeze(self) -> None:
-        """SIGSTOP, and wait until it has nothing more to say."""
+        """SIGSTOP, and wait until it has stopped."""
         self.process.freeze()
-        while await self._is_alive():  # noqa: ASYNC110 - nothing tells that a process has stopped
-            await asyncio.sleep(0.01)
+        await until(lambda: self.process.is_frozen)
 
     async def stop(self) -> None:
         """SIGTERM, and wait for its end."""
@@ -139,13 +139,6 @@ class Replica:
                 return response.status, await response.text()
         except (aiohttp.ClientError, TimeoutError):
             return 0, ""
-
-    async def _is_alive(self) -> bool:
-        try:
-            async with asyncio.timeout(0.3):
-                return (await self.look("/livez"))[0] == 200
-        except TimeoutError:
-            return False
 
     async def says(self, path: str, words: str) -> bool:
         """Whether a page has these words."""

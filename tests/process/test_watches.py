@@ -29,7 +29,7 @@ from topology.codec import decode_status, encode_status
 
 SMALL = "rtx-3090-2"
 ONE = SimulatedNode("n1", SMALL)
-LAG_SECONDS = 0.5
+LAG_SECONDS = 1.0
 """0.1 s on a machine with nothing else to do."""
 GONE = (
     b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}\n'
