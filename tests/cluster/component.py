@@ -101,13 +101,14 @@ class Component:
         """Let a frozen program go on."""
         self._order(b"c")
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it has stopped where it was (Linux)."""
+        return (self._proc / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+
     def memory_bytes(self) -> int:
         """Return the memory that the program keeps resident (Linux)."""
-        assert self._process is not None
-        supervisor = self._process.pid
-        (program, *_) = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-        pages = int(Path(f"/proc/{program}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return int((self._proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def log_tail(self, lines: int = 25) -> str:
         """Return the last lines of the log, over all its starts."""
@@ -115,6 +116,14 @@ class Component:
             return ""
         with self.log.open(errors="replace") as log:
             return "".join(deque(log, maxlen=lines))
+
+    @property
+    def _proc(self) -> Path:
+        """The kernel's folder on the program, which is the supervisor's only child."""
+        assert self._process is not None, f"{self.name} was not started"
+        supervisor = self._process.pid
+        (program,) = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+        return Path("/proc", program)
 
     def _start_failed(self, problem: str) -> StartFailed:
         self.stop()
