@@ -7,7 +7,7 @@ keeps the agent small.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -19,8 +19,10 @@ from kubernetes.config import load_incluster_config, load_kube_config
 from kubernetes.config.config_exception import ConfigException
 
 from agent.errors import ApiError
+from topology import keys
 
 FIELD_MANAGER: Final = "gputopo-agent"
+_ANNOTATIONS: Final = "/metadata/annotations"
 
 
 class NodePort(Protocol):
@@ -31,7 +33,11 @@ class NodePort(Protocol):
         ...
 
     def write(self, annotations: Mapping[str, str]) -> Mapping[str, str]:
-        """Set these annotations, leave the others alone, and return what all of them are then."""
+        """Set these annotations, leave the others alone, and return what all of them are then.
+
+        Nothing is written when the status is another one than `read` or `write` returned last. A write that nobody waits for
+        any more may still be under way, and must not undo what was written after it.
+        """
         ...
 
 
@@ -55,23 +61,26 @@ class KubernetesNode:
         self._client.user_agent = FIELD_MANAGER
         self._name = name
         self._timeout_seconds = timeout_seconds
+        self._known: Mapping[str, str] = {}
 
     def read(self) -> Mapping[str, str]:
         """See `NodePort`."""
-        return self._call("GET", {})
+        self._known = self._call("GET", [])
+        return self._known
 
     def write(self, annotations: Mapping[str, str]) -> Mapping[str, str]:
-        """See `NodePort`; a merge patch, which never creates a node that is gone."""
-        return self._call("PATCH", {"metadata": {"annotations": dict(annotations)}})
+        """See `NodePort`; a JSON Patch, which never creates a node that is gone."""
+        self._known = self._call("PATCH", changes(self._known, annotations))
+        return self._known
 
-    def _call(self, method: str, body: dict[str, Any]) -> Mapping[str, str]:
+    def _call(self, method: str, body: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
         request = self._client.param_serialize(
             method,
             "/api/v1/nodes/{name}",
             path_params={"name": self._name},
             query_params=[("fieldManager", FIELD_MANAGER)] if body else [],
-            header_params={"Accept": "application/json", "Content-Type": "application/merge-patch+json"},
-            body=body or None,
+            header_params={"Accept": "application/json", "Content-Type": "application/json-patch+json"},
+            body=list(body) or None,
             auth_settings=["BearerToken"],
         )
         try:
@@ -82,6 +91,27 @@ class KubernetesNode:
         if not 200 <= response.status <= 299:
             raise ApiError(response.status, _reason(payload))
         return _annotations(payload)
+
+
+def changes(known: Mapping[str, str], annotations: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the JSON Patch that sets annotations of a node whose status is as in `known`.
+
+    A test for null holds for what is not there; without any annotation there is not even a place to put one.
+    """
+    if not known:
+        return [
+            {"op": "test", "path": _ANNOTATIONS, "value": None},
+            {"op": "add", "path": _ANNOTATIONS, "value": dict(annotations)},
+        ]
+    return [
+        {"op": "test", "path": pointer(keys.STATUS), "value": known.get(keys.STATUS)},
+        *({"op": "add", "path": pointer(key), "value": text} for key, text in annotations.items()),
+    ]
+
+
+def pointer(key: str) -> str:
+    """Return the JSON Pointer of an annotation."""
+    return f"{_ANNOTATIONS}/{key.replace('~', '~0').replace('/', '~1')}"
 
 
 def _annotations(payload: bytes) -> Mapping[str, str]:

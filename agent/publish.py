@@ -45,6 +45,8 @@ class Publication:
         self._random = random
         self._refresh_seconds = refresh_seconds
         self._published: Mapping[str, str] | None = None
+        self._in_doubt = False
+        """A read or write has failed, perhaps only its answer: what the node says has to be read again."""
         self._refresh_at = 0.0
         self._failures = 0
         self._not_before = 0.0
@@ -52,17 +54,20 @@ class Publication:
     @property
     def is_known(self) -> bool:
         """Whether the API has said what it holds; until then nothing may be written."""
-        return self._published is not None
+        return self._published is not None and not self._in_doubt
 
     def learned(self, annotations: Mapping[str, str], now: float) -> None:
         """Take in what the node's annotations are, as the API answered a read or a write."""
+        if self._published is None or not self._in_doubt:  # else a write may be overdue
+            self._refresh_at = now + self._refresh_seconds * (1 - _JITTER + 2 * _JITTER * self._random())
         self._published = {key: annotations[key] for key in _OURS if key in annotations}
-        self._refresh_at = now + self._refresh_seconds * (1 - _JITTER + 2 * _JITTER * self._random())
+        self._in_doubt = False
         self._failures = 0
         self._not_before = now
 
     def failed(self, now: float) -> None:
         """Take in that a read or write failed: the next one waits, longer each time, and not all nodes the same."""
+        self._in_doubt = True
         pause = min(_FIRST_PAUSE_SECONDS * 2**self._failures, _LONGEST_PAUSE_SECONDS)
         self._failures += 1
         self._not_before = now + pause * (0.5 + 0.5 * self._random())
@@ -88,7 +93,7 @@ class Publication:
 
     def patch(self, report: Report, now: float, sight: Sight | None = None) -> Patch | None:
         """Return what has to be written now, or `None`; `sight` is what is seen of the kubelet, if anybody looks."""
-        if self._published is None or not self.may_ask(now):
+        if self._published is None or not self.is_known or not self.may_ask(now):
             return None
         changed: dict[str, str] = {}
         status, refused = replace(report.status, device_plugin=sight.plugin if sight else None), None

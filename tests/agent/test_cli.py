@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.kube import pointer
 from tests.agent.expected import expected_matrix
 from tests.agent.test_kube import Server, kubeconfig
 from tests.agent.test_matrix import cells
@@ -135,7 +136,7 @@ def test_service_publishes_serves_probes_and_stops_when_told(fake_nvml: FakeNvml
             with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]['probes']}/{path}", timeout=5) as reply:
                 assert text in reply.read().decode()
         assert [request[0] for request in server.requests] == ["GET", "PATCH"]
-        assert keys.TOPOLOGY in server.requests[1][3]["metadata"]["annotations"]
+        assert pointer(keys.TOPOLOGY) in {step["path"] for step in server.requests[1][3]}
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) == 0
     finally:

@@ -88,14 +88,35 @@ def node(server: Server, tmp_path: Path) -> KubernetesNode:
     return KubernetesNode("node-1", kubeconfig(tmp_path, server.url), None, 5.0)
 
 
-def test_write_is_a_merge_patch_of_our_annotations_only(server: Server, node: KubernetesNode) -> None:
+STATUS = "/metadata/annotations/topo.gputopo.dev~1status"
+
+
+def test_write_rests_on_the_status_that_was_read(server: Server, node: KubernetesNode) -> None:
     """With our field manager, so that people see who wrote what; nothing else of the Node is touched."""
-    assert node.write({"topo.gputopo.dev/status": "{}"}) == {"a": "b"}
-    method, path, headers, body = server.requests[0]
+    server.body = {"metadata": {"annotations": {"topo.gputopo.dev/status": "old"}}}
+    node.read()
+    assert node.write({"topo.gputopo.dev/status": "new"}) == {"topo.gputopo.dev/status": "old"}
+    method, path, headers, body = server.requests[1]
     assert (method, path) == ("PATCH", "/api/v1/nodes/node-1?fieldManager=gputopo-agent")
-    assert headers["content-type"] == "application/merge-patch+json"
+    assert headers["content-type"] == "application/json-patch+json"
     assert headers["authorization"] == "Bearer secret"
-    assert body == {"metadata": {"annotations": {"topo.gputopo.dev/status": "{}"}}}
+    assert body == [
+        {"op": "test", "path": STATUS, "value": "old"},
+        {"op": "add", "path": STATUS, "value": "new"},
+    ]
+
+
+def test_first_write_rests_on_there_being_none(server: Server, node: KubernetesNode) -> None:
+    """On a node with annotations of others, and on one with none at all."""
+    server.body = {"metadata": {"annotations": {"a": "b"}}}
+    node.read()
+    node.write({"topo.gputopo.dev/status": "new"})
+    assert server.requests[1][3][0] == {"op": "test", "path": STATUS, "value": None}
+    server.body = {"metadata": {}}
+    node.read()
+    node.write({"topo.gputopo.dev/status": "new"})
+    assert [step["op"] for step in server.requests[3][3]] == ["test", "add"]
+    assert server.requests[3][3][1]["value"] == {"topo.gputopo.dev/status": "new"}
 
 
 def test_read_is_one_get(server: Server, node: KubernetesNode) -> None:

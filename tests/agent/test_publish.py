@@ -170,7 +170,27 @@ def test_no_write_during_a_pause() -> None:
     node = Node()
     node.publication.failed(now=10.0)
     assert node.turn(11.0) == set()
+    assert not node.publication.may_ask(11.0)
+    assert node.publication.may_ask(20.0)
+
+
+def test_after_a_failure_the_node_is_read_before_it_is_written_again() -> None:
+    """The write may have happened, and may yet; what rests on an outdated status would be refused for ever."""
+    node = Node()
+    node.publication.failed(now=10.0)
+    assert not node.publication.is_known
+    assert node.turn(20.0) == set()
+    node.publication.learned(node.annotations, now=20.0)
     assert node.turn(20.0) == ALL
+
+
+def test_reading_again_does_not_put_off_a_write_that_is_due() -> None:
+    """Readers count from the last write, and would take the agent for silent."""
+    node = Node()
+    node.turn(0.0)
+    node.publication.failed(now=2 * REFRESH)
+    node.publication.learned(node.annotations, now=2 * REFRESH + 10)
+    assert node.turn(2 * REFRESH + 11) == {keys.STATUS}
 
 
 def test_last_report_is_what_was_published() -> None:

@@ -182,6 +182,19 @@ async def test_a_json_patch_of_what_is_missing_is_422(api: ApiClient, node: str,
     assert refusal(await api.call("PATCH", node, [operation], content_type=JSON_PATCH)) == (422, "Invalid")
 
 
+async def test_a_test_for_null_holds_for_what_is_missing(api: ApiClient, node: str) -> None:
+    """An annotation, or all of them: so the first write of an annotation can rest on there being none."""
+    path = "/metadata/annotations/example.com~1other"
+    first = [{"op": "test", "path": path, "value": None}, {"op": "add", "path": path, "value": "new"}]
+    assert (await api.call("PATCH", node, first, content_type=JSON_PATCH)).code == 200
+    assert (await api.call("PATCH", node, first, content_type=JSON_PATCH)).code == 422
+    (await merge(api, node, {"metadata": {"annotations": None}})).ok()
+    every = [{**step, "path": "/metadata/annotations"} for step in first]
+    every[1]["value"] = {"example.com/key": "new"}
+    assert (await api.call("PATCH", node, every, content_type=JSON_PATCH)).code == 200
+    assert (await api.call("PATCH", node, every, content_type=JSON_PATCH)).code == 422
+
+
 async def test_replace_makes_a_missing_key(api: ApiClient, node: str) -> None:
     """Against RFC 6902: only a `test` beside it makes a replacement conditional."""
     operation = {"op": "replace", "path": "/metadata/annotations/missing", "value": "x"}
