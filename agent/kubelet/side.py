@@ -19,7 +19,7 @@ from agent.discovery import Report
 from agent.kubelet.devices import Device
 from agent.kubelet.enforcement import PluginMetrics
 from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
-from agent.plugin.best import Scorer
+from agent.plugin.choose import Scorer
 from agent.sight import Sight
 from topology.model import NodeTopology
 
@@ -45,9 +45,10 @@ class KubeletSide:
         self._loop: asyncio.AbstractEventLoop
         self._watch: KubeletWatch
         self._task: asyncio.Task[None]
-        self._offered: tuple[tuple[Device, ...], Scorer] | None = None
+        self._offered: tuple[tuple[Device, ...], Scorer | None] | None = None
+        self._enforces = settings.mode == "enforce"
         self._topology: NodeTopology | None = None
-        self._scorer: Scorer
+        self._scorer: Scorer | None = None
 
     def start(self) -> None:
         """Start looking."""
@@ -62,8 +63,10 @@ class KubeletSide:
 
     def offer(self, report: Report) -> None:
         """Take these GPUs for the node's; compiling a new topology takes its time here, where nobody waits."""
-        if report.topology != self._topology:
-            self._scorer, self._topology = Scorer(report.topology), report.topology
+        if self._enforces and report.topology != self._topology:
+            from agent.plugin import best  # a sixth of the agent's memory, and nothing to an observer
+
+            self._scorer, self._topology = best.Scorer(report.topology), report.topology
         unfit = report.status.unhealthy
         whole = (gpu for gpu in report.topology.gpus if not gpu.mig_enabled)
         self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer

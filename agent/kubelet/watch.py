@@ -14,7 +14,7 @@ from agent.kubelet.enforcement import Enforcement, PluginMetrics
 from agent.kubelet.looks import Looks
 from agent.kubelet.pod_resources import PodResourcesClient
 from agent.kubelet.surroundings import look_around
-from agent.plugin.best import Scorer
+from agent.plugin.choose import Scorer
 from agent.plugin.pods import ListedPod
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
 from agent.sight import Sight
@@ -59,8 +59,8 @@ class KubeletWatch:
         self.sight = Sight(self._status(looks=False), None)
         """What was seen last."""
 
-    def take(self, devices: Iterable[Device], scorer: Scorer) -> None:
-        """Take in the node's GPUs as they are now."""
+    def take(self, devices: Iterable[Device], scorer: Scorer | None) -> None:
+        """Take in the node's GPUs as they are now; an observer needs no scorer."""
         if self._enforcement:
             self._enforcement.scorer = scorer
         self._devices.set(devices)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from agent.plugin.arrivals import Arrivals
@@ -11,10 +13,10 @@ from tests.agent.plans import by_key, listed, planned
 from topology.records import Claim, Ledger
 
 
-def asks(size: int, *pods: ListedPod, plans: object = (), before: tuple[ListedPod, ...] = ()) -> object:
-    """Return who asks, when `before` was listed some time ago and `pods` now."""
+def asks(size: int, *pods: ListedPod, plans: object = (), before: Sequence[Sequence[ListedPod]] = ()) -> object:
+    """Return who asks, when `pods` are listed now, and these were `before`, in order."""
     arrivals = Arrivals()
-    for looked in (before, pods):
+    for looked in (*before, pods):
         arrivals.saw(looked)
     return identify(pods, arrivals.newest, by_key(*plans), size)  # type: ignore[misc]
 
@@ -51,13 +53,13 @@ def test_pod_that_got_nothing_when_it_was_admitted_is_not_taken_for_a_newer_one(
     """It was listed before the one that asks now, so its own admission is over."""
     old, new = planned("old", main="ab"), planned("new", main="cd")
     pods = listed("old", main=""), listed("new", main="")
-    assert asks(2, *pods, plans=(old, new), before=(pods[0],)) == Planned(new, "main")
+    assert asks(2, *pods, plans=(old, new), before=[pods[:1]]) == Planned(new, "main")
 
 
 def test_stray_is_not_taken_for_a_pod_that_waits_since_long() -> None:
     """The only pod with a promise of that size is listed since before."""
     old = listed("old", main="")
-    found = asks(2, old, listed("stray", main=""), plans=[planned("old", main="ab")], before=(old,))
+    found = asks(2, old, listed("stray", main=""), plans=[planned("old", main="ab")], before=[[old]])
     assert isinstance(found, Unknown)
 
 
@@ -70,10 +72,10 @@ def test_two_that_arrived_together_are_not_told_apart() -> None:
 
 def test_namesake_that_comes_back_is_new() -> None:
     """GPUs are freed with their pod only, so an empty pod of that name is another one."""
-    before = listed("web-0", main="ab"), listed("web-1", main="cd")
+    first, second = listed("web-0", main="ab"), listed("web-1", main="cd")
     plan = planned("web-0", main="ef")
-    now = listed("web-0", main=""), before[1]
-    assert asks(2, *now, plans=[plan], before=before) == Planned(plan, "main")
+    found = asks(2, listed("web-0", main=""), second, plans=[plan], before=[[first], [first, second]])
+    assert found == Planned(plan, "main")
 
 
 @pytest.mark.parametrize(("older", "younger"), [("99", "100"), ("7", "8"), ("", "1")])
