@@ -1,35 +1,30 @@
-"""A node's agent: the product's `Publication` on what the hardware is, and what containers hold, as PodResources would say.
-
-Each write counts one up and rests on the one before, so that a look of long ago, still under way, never comes after a newer one.
-"""
+"""A node's agent: the product's `Publication` on what the hardware is, and on what containers hold, as PodResources would say."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
 from random import Random
 
 import msgspec
 
 from agent.discovery import Report
+from agent.kube import changes
 from agent.publish import Publication
+from agent.sight import Sight
 from benchmarks.double.api import Request
-from extender.kubernetes.rest import pointer
 from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.server import Server
 from tests.simulation.world.wire import Answer, Wire
-from topology import keys
-from topology.codec import decode_status, encode_status
-from topology.records import encode_observed
-from topology.status import GpuStatus, NodeStatus
+from topology.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 REFRESH_SECONDS = 20.0
 """The product's 300 s would outlast the run, and with it every wait for a later report."""
 _PATIENCE_SECONDS = 4.0
+_DEVICE_PLUGIN = DevicePluginStatus(Mode.ENFORCE, ready=True)
+_JSON_PATCH = "application/json-patch+json"
 
 
 class Agent:
@@ -48,8 +43,8 @@ class Agent:
 
     def restart(self) -> None:
         """Forget what was published."""
+        self._known: dict[str, str] = {}
         self._publication = Publication(random=self._random.random, refresh_seconds=REFRESH_SECONDS)
-        self._published: Mapping[str, str] | None = None
 
     async def run(self) -> None:
         """Look, compare, write, for ever."""
@@ -59,23 +54,19 @@ class Agent:
                 await self._turn()
 
     async def _turn(self) -> None:
-        if self._published is None:
+        """Do as the product's `Agent.turn` does: learn what the node says, look, compare, write."""
+        if not self._publication.is_known:
             await self._exchange(Request("GET", self._path, {}, "application/json", b""))
-        elif news := self._news(self._published):
-            await self._exchange(
-                Request("PATCH", self._path, {}, "application/json-patch+json", _patch(news, self._published))
-            )
+        elif patch := self._publication.patch(self._report(), self._now(), self._sight()):
+            body = msgspec.json.encode(changes(self._known, patch.annotations))
+            await self._exchange(Request("PATCH", self._path, {}, _JSON_PATCH, body))
 
-    def _news(self, published: Mapping[str, str]) -> Mapping[str, str]:
+    def _report(self) -> Report:
         gpus = tuple(GpuStatus(gpu, healthy=gpu not in self._hardware.sick) for gpu in self._hardware.gpus)
-        report = Report(self._hardware.topology, NodeStatus(0, gpus))
-        patch, observed = self._publication.patch(report, self._now()), encode_observed(self._hardware.observed)
-        if observed == published.get(keys.OBSERVED):
-            return patch.annotations if patch else {}
-        if patch is None:
-            generation = decode_status(published[keys.STATUS]).generation + 1
-            return {keys.OBSERVED: observed, keys.STATUS: encode_status(replace(report.status, generation=generation))}
-        return {**patch.annotations, keys.OBSERVED: observed}
+        return Report(self._hardware.topology, NodeStatus(0, gpus))
+
+    def _sight(self) -> Sight:
+        return Sight(_DEVICE_PLUGIN, self._hardware.holders)
 
     async def _exchange(self, request: Request) -> None:
         publication = self._publication
@@ -88,19 +79,11 @@ class Agent:
             answer = Answer(0)
         if publication is not self._publication:
             return
-        if answer.status != 200:
+        if answer.status == 200:
+            self._known = msgspec.json.decode(answer.body)["metadata"].get("annotations") or {}
+            publication.learned(self._known, self._now())
+        else:
             publication.failed(self._now())
-            self._published = None
-            return
-        self._published = msgspec.json.decode(answer.body)["metadata"].get("annotations") or {}
-        publication.learned(self._published, self._now())
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _patch(news: Mapping[str, str], published: Mapping[str, str]) -> bytes:
-    test = {"op": "test", "path": pointer(keys.STATUS), "value": published.get(keys.STATUS)}
-    return msgspec.json.encode(
-        [test, *({"op": "add", "path": pointer(key), "value": text} for key, text in news.items())]
-    )

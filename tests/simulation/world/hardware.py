@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from topology.catalog import machine
 from topology.model import NodeTopology
-from topology.records import Holder, Observed
+from topology.records import Holder
 
 
 class Hardware:
@@ -24,9 +24,9 @@ class Hardware:
         return tuple(gpu.uuid for gpu in self.topology.gpus)
 
     @property
-    def observed(self) -> Observed:
-        """What an agent sees that looks right now."""
-        return Observed({gpu: holder for holder, gpus in self._running.values() for gpu in sorted(gpus)})
+    def holders(self) -> dict[str, Holder]:
+        """GPU → whose container has it, as the kubelet says it right now."""
+        return {gpu: holder for holder, gpus in self._running.values() for gpu in sorted(gpus)}
 
     def replace(self) -> tuple[str, ...]:
         """Put another machine in its place; returns the UIDs of the pods whose containers died with this one."""

@@ -77,8 +77,9 @@ class Site:
     def _register(self, annotations: dict[str, str]) -> None:
         count = {keys.GPU_RESOURCE: str(len(self.hardware.gpus))}
         status = {"allocatable": count, "capacity": count, "conditions": [{"type": "Ready", "status": "True"}]}
+        metadata: Object = {"name": self.name} | ({"annotations": annotations} if annotations else {})
         with self._server.writing(f"kubelet-{self.name}") as store:
-            store.create(NODES, "", {"metadata": {"name": self.name, "annotations": annotations}, "status": status})
+            store.create(NODES, "", {"metadata": metadata, "status": status})
         self.is_registered = True
 
     def _collect_orphans(self) -> None:
