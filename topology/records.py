@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from topology.bandwidth import Bandwidth
 from topology.errors import PayloadError
 from topology.links import Affinity
 from topology.model import MAX_GPUS
 from topology.payload import Count, Schema, Uuid, read, write
+
+if TYPE_CHECKING:
+    from topology.bandwidth import Bandwidth
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,8 @@ def encode_placement(record: PlacementRecord) -> str:
 
 def decode_placement(text: str | bytes) -> PlacementRecord:
     """Return the placement; raises `PayloadError`."""
+    from topology.bandwidth import Bandwidth  # brings the graph library, which an agent that only observes does without
+
     payload = read(_Placement, text)
     return PlacementRecord(
         containers={name: tuple(gpus) for name, gpus in sorted(payload.containers.items())},
