@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-cluster kills faults soak model cluster lint verify pictures manifests bench audit sbom clean
+.PHONY: help venv lock demo test test-fast test-cluster kills faults soak model cluster lint verify pictures manifests bench report audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ pictures: venv ## Draw the pictures of the documentation anew
 
 bench: venv ## Print the first performance figures
 	$(BIN)/gputopo-bench latency -o text
+
+report: venv ## Run the placement experiments and write reports/placement (minutes to an hour; traces: docs/benchmarks.md)
+	$(BIN)/gputopo-bench report
 
 AUDIT := $(BIN)/uv tool run --from pip-audit==2.10.1 pip-audit --strict --disable-pip --require-hashes
 SBOM := $(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible
