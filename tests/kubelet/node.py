@@ -16,7 +16,7 @@ from agent.kubelet.devices import Device
 from agent.kubelet.watch import KubeletWatch
 from agent.metrics import Metrics
 from agent.plugin.best import Scorer
-from tests.extender.polling import until
+from tests.extender.polling import eventually
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Phase, Pod
 from topology import keys
@@ -97,7 +97,11 @@ class AgentOnNode:
 
     async def ready(self) -> None:
         """Wait until the agent says that pods may be bound."""
-        await until(lambda: self.watch.sight.plugin.ready)
+
+        async def says_so() -> bool:
+            return (await self.watch.look()).plugin.ready
+
+        await eventually(says_so)
 
     def promise(self, pod: Pod, containers: Mapping[str, Sequence[int]], *, exact: bool = False) -> None:
         """Have the extender claim GPUs, by index."""
