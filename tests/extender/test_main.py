@@ -73,9 +73,9 @@ async def test_stops_when_told_to(tmp_path: Path, number: signal.Signals) -> Non
             async def is_ready() -> bool:
                 return "ready" in messages(tmp_path / "log")
 
-            await eventually(is_ready)
+            await eventually(is_ready, 60.0)
             process.send_signal(number)
-            assert await asyncio.wait_for(process.wait(), 10) == 0
+            assert await asyncio.wait_for(process.wait(), 60) == 0
         finally:
             if process.returncode is None:
                 process.kill()
