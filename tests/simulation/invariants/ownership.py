@@ -102,6 +102,7 @@ class Ownership:
     def started(self, uid: str, gpus: frozenset[str], beside: tuple[str, ...]) -> None:
         """Take note that containers run on these GPUs, together with those of other pods."""
         self._running[uid] = None
+        self._over.discard(uid)  # the machine may have been replaced under it
         if not self._is_ours(uid):
             return
         for other in beside:
