@@ -1,4 +1,4 @@
-"""Pods that reach a node around us: the node stays closed until its agent says which GPUs they hold."""
+"""Pods that reach a node around us: nothing is promised of its wiring until its agent says which GPUs they hold."""
 
 from benchmarks.fleet import SimulatedNode, gpu_pod
 from tests.cluster.gpu_cluster import GpuCluster, uuids, wants
@@ -23,7 +23,7 @@ def report(cluster: GpuCluster, name: str, gpus: set[str]) -> None:
     cluster.api.patch(f"{NODES}/{NODE.name}", {"metadata": {"annotations": {keys.OBSERVED: observed}}})
 
 
-def test_node_is_closed_until_the_stranger_s_gpus_are_known(gpu_cluster: GpuCluster) -> None:
+def test_no_ring_is_promised_until_the_stranger_s_gpus_are_known(gpu_cluster: GpuCluster) -> None:
     """The waiting pod is told why, and then gets GPUs that the stranger does not hold."""
     gpu_cluster.join(NODE)
     bind_around_us(gpu_cluster, "stranger", 4)

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from benchmarks.double.resources import NODES, PODS
-from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, SwapLedger, WritePlacement
+from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, Intent, Reply, SwapLedger, WritePlacement
 from extender.binding.outcome import Bound
 from extender.binding.repair import repair
 from tests.extender.exploration import Choices, explore
@@ -309,6 +309,40 @@ class TestFacts:
             observe(world, p=(2, 3))
             replica.reconcile(rounds=3, seconds=3.0)
         assert (owners(world), world.placed("p")) == ({"p": {2, 3}}, frozenset({GPUS[2], GPUS[3]}))
+
+    @pytest.mark.parametrize("follow", [True, False], ids=["watching", "frozen cache"])
+    def test_any_single_fault_of_a_correction(self, *, follow: bool) -> None:
+        """A bind is under way to the very GPUs that the kubelet gave to another pod; whatever gets lost, it comes too late."""
+
+        def run(choices: Choices) -> None:
+            world = world_of("p")
+            world.add_pod("q")
+            drive(Replica(world).start_bind("q"), delay_request(world, BindPod))
+            replica = Replica(world)
+            replica.reconcile(rounds=1, seconds=3.0)
+
+            def execute(intent: Intent) -> Reply:
+                if follow:
+                    replica.catch_up()
+                return deliver(world, intent, choices.choose(DELIVERIES))
+
+            with world.unchecked():
+                for _ in range(3):
+                    observe(world, p=(2, 3))
+                    replica.catch_up()
+                with suppress(Crash):
+                    drive(repair(replica.state, "n1"), execute)
+                heir = Replica(world)
+                for _ in range(3):
+                    observe(world, p=(2, 3))
+                    heir.reconcile(rounds=2, seconds=3.0)
+                world.deliver_late()
+            assert (owners(world)["p"], world.placed("p")) == ({2, 3}, frozenset(GPUS[2:]))
+            assert isinstance(heir.bind("q"), Bound)
+            assert owners(world) == {"p": {2, 3}, "q": {0, 1}}
+            world.check()
+
+        assert explore(run, faults=1) > 10
 
     def test_half_a_report_moves_nothing(self) -> None:
         """A container has started, the other one has not."""
