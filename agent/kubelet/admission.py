@@ -78,6 +78,10 @@ class Admission:
         self._turn = asyncio.Lock()
         self._preferred: tuple[frozenset[str], Identity, Mapping[Key, PodPlan]] | None = None
 
+    def kubelet_restarted(self) -> None:
+        """Forget what was asked last: the container that it was for is admitted anew."""
+        self._preferred = None
+
     async def prefer(self, ask: Ask) -> Grant | Refusal:
         """Say which GPUs the kubelet should take for the next container."""
         async with self._turn:

@@ -49,6 +49,7 @@ class Enforcement:
         self._cdi = cdi
         self._lock = NodeLock(settings.enforce.state)
         self._read_node = read_node
+        self._admission: Admission | None = None
         self._registration: Registration | None = None
         self.session = ""
         """Of the registration that stands; empty without one."""
@@ -79,7 +80,7 @@ class Enforcement:
 
     async def _serve(self, ledger: LedgerReader, journal: JournalFile) -> None:
         enforce = self._settings.enforce
-        admission = Admission(
+        self._admission = admission = Admission(
             self._looks, ledger, journal, lambda: self.scorer, self._metrics, self._clock, enforce.deadline
         )
         await ledger.read(enforce.deadline)  # so that there is one to fall back on
@@ -102,3 +103,5 @@ class Enforcement:
         self.session = session
         if not session:
             self._looks.kubelet_restarted()
+            if self._admission:
+                self._admission.kubelet_restarted()

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as LookTimeout
+from contextlib import suppress
 from functools import partial
 from threading import Event, Thread
 
@@ -58,7 +59,8 @@ class KubeletSide:
     def close(self) -> None:
         """Let the kubelet go and end."""
         self._closing.set()
-        self._loop.call_soon_threadsafe(self._task.cancel)
+        with suppress(RuntimeError):  # between two lives of the loop there is nothing to cancel
+            self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()
 
     def offer(self, report: Report) -> None:
