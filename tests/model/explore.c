@@ -8,7 +8,7 @@
 
 #include "model.h"
 
-enum { FIRST_SLOTS = 1 << 16 };
+enum { FIRST_SLOTS = 1 << 16, INDEX_BITS = 27, MAX_STATES = (1 << INDEX_BITS) - 1 };
 
 struct outcome {
     uint64_t states;    /* that can be reached */
@@ -27,7 +27,7 @@ struct search {
     struct state *states; /* in the order in which they were found; the part not yet expanded is the queue */
     uint32_t *parents;
     uint64_t count, capacity;
-    uint32_t *slots;      /* open addressing: 1 + index of a state, zero for none */
+    uint32_t *slots;      /* open addressing: 1 + index of a state, under some bits of its hash; zero for none */
     uint64_t mask;
     uint64_t *settled;    /* one bit per calm state: it is known to settle */
 };
@@ -82,6 +82,12 @@ static unsigned likenesses(const struct setup *setup, const struct state *state)
     return setup->reconcilers == 2 && memcmp(&reconcilers[0], &reconcilers[1], sizeof *binders) ? 2 * count : count;
 }
 
+/* What goes into a slot, so that most other states can be told apart without a look at them. */
+static uint32_t entry_of(uint64_t index, uint64_t hash)
+{
+    return (uint32_t)(hash >> (32 + INDEX_BITS)) << INDEX_BITS | (uint32_t)(index + 1);
+}
+
 static bool grow(struct search *search)
 {
     uint64_t slots = 2 * (search->mask + 1);
@@ -89,10 +95,10 @@ static bool grow(struct search *search)
     if (!wider)
         return false;
     for (uint64_t index = 0; index < search->count; index++) {
-        uint64_t slot = hash_of(&search->states[index]) & (slots - 1);
+        uint64_t hash = hash_of(&search->states[index]), slot = hash & (slots - 1);
         while (wider[slot])
             slot = (slot + 1) & (slots - 1);
-        wider[slot] = (uint32_t)index + 1;
+        wider[slot] = entry_of(index, hash);
     }
     release_memory(search->slots, (search->mask + 1) * sizeof *search->slots);
     search->slots = wider;
@@ -109,11 +115,13 @@ static bool has_room(struct search *search, unsigned more)
 /* Add a state unless it is known; whether it is new. */
 static bool add(struct search *search, const struct state *state, uint64_t hash, uint64_t parent)
 {
+    uint32_t entry = entry_of(search->count, hash);
     uint64_t slot = hash & search->mask;
     for (; search->slots[slot]; slot = (slot + 1) & search->mask)
-        if (!memcmp(&search->states[search->slots[slot] - 1], state, sizeof *state))
+        if ((search->slots[slot] ^ entry) <= MAX_STATES &&
+            !memcmp(&search->states[(search->slots[slot] & MAX_STATES) - 1], state, sizeof *state))
             return false;
-    search->slots[slot] = (uint32_t)search->count + 1;
+    search->slots[slot] = entry;
     search->states[search->count] = *state;
     search->parents[search->count++] = (uint32_t)parent;
     return true;
@@ -191,6 +199,8 @@ void explore(const struct setup *setup, uint64_t capacity, struct outcome *outco
 {
     struct search search = {.setup = setup, .capacity = capacity, .mask = FIRST_SLOTS - 1};
     *outcome = (struct outcome){.full = true};
+    if (capacity > MAX_STATES)
+        return;
     search.states = reserve(capacity * sizeof *search.states);
     search.parents = reserve(capacity * sizeof *search.parents);
     search.slots = reserve(FIRST_SLOTS * sizeof *search.slots);
