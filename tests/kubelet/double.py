@@ -223,6 +223,8 @@ class KubeletDouble:
         try:
             if self.devices.endpoint is None:
                 return False
+            if not self.devices.endpoint.options.pre_start_required:
+                return True
             await self.devices.endpoint.pre_start(sorted(gpus))
         except AdmissionFailed as error:
             pod.reason = str(error)

@@ -45,9 +45,9 @@ class Churn:
     """Pods that kubelets have turned away, and why."""
 
     def planned(self) -> dict[Container, set[str]]:
-        """Return the GPUs of each container of each pod that was ever bound."""
+        """Return the GPUs of each container of each pod, as its Binding brought them: a later record may be a correction."""
         plans: dict[Container, set[str]] = {}
-        for found in self.history.objects("Pod"):
+        for found in reversed(self.history.objects("Pod")):
             text = found["metadata"].get("annotations", {}).get(keys.PLACEMENT)
             if "nodeName" in found["spec"] and text and found["metadata"]["namespace"] == "default":
                 for container, gpus in decode_placement(text).containers.items():

@@ -1,6 +1,8 @@
 """The real kubelet of a node: its configuration on a machine that many of them share."""
 
 import json
+import ssl
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,8 @@ class Kubelet(NodeProcess):
         socket: str,
         settings: Mapping[str, Any],
     ) -> None:
-        health_port = free_port()
-        configuration = {**_configuration(socket, health_port), **settings}
+        health_port, self._port = free_port(), free_port()
+        configuration = {**_configuration(socket, health_port), "port": self._port, **settings}
         (state / "kubelet" / "config.yaml").write_text(json.dumps(configuration, indent=2))
         flags = {
             "config": f"{ROOT}/config.yaml",
@@ -50,6 +52,14 @@ class Kubelet(NodeProcess):
             "kubelet", inside, state, [program, *arguments], ready_url=f"http://127.0.0.1:{health_port}/healthz"
         )
 
+    def metrics(self) -> str:
+        """Return what Prometheus would read."""
+        unverified = ssl._create_unverified_context()
+        url = f"https://127.0.0.1:{self._port}/metrics"
+        with urllib.request.urlopen(url, timeout=10, context=unverified) as answer:
+            text: str = answer.read().decode()
+        return text
+
 
 def _configuration(socket: str, health_port: int) -> dict[str, Any]:
     return {
@@ -57,7 +67,6 @@ def _configuration(socket: str, health_port: int) -> dict[str, Any]:
         "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": f"unix://{socket}",
         "address": "127.0.0.1",
-        "port": free_port(),
         "healthzPort": health_port,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},

@@ -10,11 +10,19 @@ from tests.cluster.objects import GPU
 FOLDER = f"{ROOT}/device-plugins"
 
 
-def wilful(node: GpuNode, *, with_numa: bool = False) -> NodeProcess:
-    """Start a plugin that prefers GPUs at random, and return when the cluster sees the GPUs."""
+def wilful(node: GpuNode, *, with_numa: bool = False, record: Path | None = None) -> NodeProcess:
+    """Start a plugin that prefers GPUs at random, and return when the cluster sees the GPUs.
+
+    Args:
+        node: where it serves.
+        with_numa: whether it tells the kubelet which NUMA nodes the GPUs are near.
+        record: takes a line for each question that the kubelet asks.
+
+    """
     gpus = node.machine.topology.gpus
     devices = [f"{gpu.uuid}:{gpu.numa_node}" if with_numa else gpu.uuid for gpu in gpus]
-    process = node.run("wilful", node.parts.tools / "wilful", FOLDER, GPU, *devices)
+    environment = {"RECORD": str(record)} if record else {}
+    process = node.run("wilful", node.parts.tools / "wilful", FOLDER, GPU, *devices, **environment)
     node.wait_allocatable(len(gpus))
     return process
 
