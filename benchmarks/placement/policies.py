@@ -114,7 +114,7 @@ def _product(name: str, pods: Sequence[Pod]) -> Weights:
     return Weights(
         foresight=float(found["foresight"] or weights.foresight),
         admission=float(found["admission"] or weights.admission),
-        demand=_demand(pods) if found["told"] and pods else weights.demand,
+        demand=(_demand(pods) if found["told"] else ()) or weights.demand,
     )
 
 

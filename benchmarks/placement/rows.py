@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import isnan
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -20,8 +21,8 @@ class Row:
 
 
 def rows(workload: str, policy: str, seed: int, values: Mapping[str, float]) -> list[Row]:
-    """Return one row for each metric of a whole run."""
-    return [Row(workload, policy, seed, metric, None, value) for metric, value in values.items()]
+    """Return one row for each metric of a whole run; what could not be measured (NaN) has none."""
+    return [Row(workload, policy, seed, metric, None, value) for metric, value in values.items() if not isnan(value)]
 
 
 def quantile(values: Iterable[float], part: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isnan
 
 from benchmarks.placement.report.sections import Column
 from benchmarks.placement.rows import Row
@@ -18,8 +17,7 @@ class Values:
         self._policies: dict[str, list[str]] = {}
         for row in rows:
             key = row.workload, row.policy, row.metric, row.x
-            if not isnan(row.value):
-                self._values.setdefault(key, {})[row.seed] = row.value
+            self._values.setdefault(key, {})[row.seed] = row.value
             if row.workload not in self._policies:
                 self.workloads.append(row.workload)
             policies = self._policies.setdefault(row.workload, [])

@@ -80,6 +80,12 @@ def test_first_fit_is_its_own_measure() -> None:
     assert (found["speed_up_p0"], found["speed_up_p100"], found["jobs_run"]) == (1.0, 1.0, 20.0)
 
 
+def test_a_policy_that_never_ends_is_not_measured() -> None:
+    """MAPA-preserve lets sensitive pairs wait for ever where there is PCIe only; the jobs before them are no measure."""
+    found = {row.metric for row in OneServer(jobs=40).run("l40s-8/all", "mapa-preserve", 1)}
+    assert found == {"jobs_run"}
+
+
 def test_without_traffic_nobody_is_faster() -> None:
     """At sensitivity none the choice of GPUs changes no run time, so a policy that waits for no better set changes nothing."""
     found = {row.metric: row.value for row in OneServer(jobs=40).run("dgx-1v/none", "gputopo", 1)}
