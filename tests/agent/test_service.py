@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from agent.discovery import Report
 from agent.errors import ApiError, NvmlUnavailable
 from agent.facts import Known, NvmlFacts
 from agent.host import Host
 from agent.metrics import Metrics
 from agent.publish import Publication
 from agent.service import Agent
+from agent.sight import Sight
 from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts
 from tests.agent.conftest import Read
 from topology import keys
 from topology.codec import decode_status, decode_topology
+from topology.records import Holder, decode_observed
+from topology.status import DevicePluginStatus, Mode
 
 
 def facts(*uuids: str) -> NvmlFacts:
@@ -169,3 +173,29 @@ def test_unidentified_gpu_is_counted_as_unhealthy() -> None:
     life.turns(1)
     assert decode_status(node.annotations[keys.STATUS]).unhealthy == {"index-0"}
     assert b'gputopo_agent_gpus{state="unhealthy"} 1.0' in life.metrics.text()
+
+
+class Kubelet:
+    """A kubelet side on which a pod has come since it was seen last."""
+
+    def __init__(self) -> None:
+        self.sight = Sight(DevicePluginStatus(Mode.OBSERVE, ready=True), {})
+        self.looks = 0
+
+    def look(self) -> Sight:
+        self.looks += 1
+        return Sight(self.sight.plugin, {"GPU-1": Holder("ml", f"pod-{self.looks}", "main")})
+
+    def offer(self, report: Report) -> None:
+        """Take what is found."""
+
+
+def test_every_write_has_a_look_of_its_own() -> None:
+    """Readers count on it: a write says what was so after the write before."""
+    node, kubelet = FakeNode(), Kubelet()
+    nowhere = Path("/nonexistent")
+    publication = Publication(lambda: 0.5, 300.0)
+    agent = Agent(lambda: facts("GPU-1"), Host(nowhere, nowhere), node, publication, Metrics("x"), lambda: 0.0, kubelet)
+    agent.turn()
+    agent.turn()
+    assert [decode_observed(write[keys.OBSERVED]).gpus["GPU-1"].name for write in node.writes] == ["pod-1", "pod-2"]

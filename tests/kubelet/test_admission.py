@@ -154,7 +154,7 @@ async def test_runtime_is_told_by_environment_and_cdi_in_ring_order(tmp_path: Pa
     """Both name exactly the GPUs of the container."""
     write_cdi(tmp_path / "cdi", [gpu.uuid for gpu in machine("dgx-1v").gpus])
     async with AgentOnNode(tmp_path, settings={"enforce.cdi": "always"}) as node:
-        pod = await node.place(gpu_pod("train", 4), [0, 1, 2, 3])
+        pod = await node.place(gpu_pod("train", 8), range(8))
         answer = pod.started["c0"]
         told = answer.envs["NVIDIA_VISIBLE_DEVICES"].split(",")
         assert [device.name for device in answer.cdi_devices] == [f"nvidia.com/gpu={gpu}" for gpu in told]
