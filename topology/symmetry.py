@@ -15,6 +15,8 @@ Counts = tuple[int, ...]
 
 MAX_SWAPS = 720
 """Swaps of groups that are looked for. Fewer than there are cost look-ups, never correctness."""
+MAX_TRIES = 4_000
+"""Beginnings of swaps that are tried for them: a forged topology can have n! that all come to nothing at the end."""
 
 
 class Symmetry:
@@ -94,15 +96,19 @@ def _twin_groups(wiring: Wiring, kinds: Sequence[Hashable]) -> tuple[int, ...]:
 def _swaps(wiring: Wiring, kinds: Sequence[Hashable], groups: Sequence[int]) -> list[tuple[int, ...]]:
     """Return permutations of the groups that keep every tie between GPUs, the identity first; at most `MAX_SWAPS`."""
     first = [(group & -group).bit_length() - 1 for group in groups]
+    ties = [[wiring.tie(a, b) for b in first] for a in first]
     last = [group.bit_length() - 1 for group in groups]
     alone = [
         (kinds[a], wiring.generation[a], wiring.rate[a], wiring.switch[a], group.bit_count(), wiring.tie(a, b))
         for a, b, group in zip(first, last, groups, strict=True)
     ]
     found: list[tuple[int, ...]] = []
+    tries = 0
 
     def extend(swap: tuple[int, ...]) -> None:
-        if len(found) >= MAX_SWAPS:
+        nonlocal tries
+        tries += 1
+        if len(found) >= MAX_SWAPS or tries > MAX_TRIES:
             return
         place = len(swap)
         if place == len(groups):
@@ -112,10 +118,7 @@ def _swaps(wiring: Wiring, kinds: Sequence[Hashable], groups: Sequence[int]) -> 
             if (
                 group not in swap
                 and alone[group] == alone[place]
-                and all(
-                    wiring.tie(first[before], first[place]) == wiring.tie(first[image], first[group])
-                    for before, image in enumerate(swap)
-                )
+                and all(ties[before][place] == ties[image][group] for before, image in enumerate(swap))
             ):
                 extend((*swap, group))
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.bandwidth import Wiring, predict
+from topology.bandwidth import Bandwidth, Wiring, predict
 from topology.catalog import MACHINES, machine
+from topology.links import Affinity
+from topology.model import Gpu, Link, NodeTopology
 from topology.symmetry import Symmetry, choose, ways
 
 
@@ -71,3 +73,27 @@ def test_a_set_is_made_of_the_lowest_positions() -> None:
     _, symmetry = symmetry_of("hgx-h100")
     assert symmetry.set_of((3,)) == 0b111
     assert symmetry.set_of((3,), among=0b11110000) == 0b01110000
+
+
+class Impatient(Wiring):
+    """Hangs up on whoever asks too much."""
+
+    asked = 0
+
+    def tie(self, i: int, j: int) -> tuple[int, bool, Affinity, float, Bandwidth | None, bool]:
+        """Count the questions."""
+        self.asked += 1
+        assert self.asked < 100_000
+        return super().tie(i, j)
+
+
+def forged() -> NodeTopology:
+    """Return twelve GPUs without links among them, told apart only by which of the last four they are linked to."""
+    gpus = tuple(Gpu(at, f"GPU-{at}", "forged", compute_capability=(8, 0)) for at in range(16))
+    linked = [(low, high) for low in range(12) for high in range(12, 16) if low + 1 >> high - 12 & 1]
+    return NodeTopology(gpus, tuple(Link(low, high, nvlinks=1) for low, high in linked))
+
+
+def test_a_forged_topology_does_not_cost_more_than_a_look() -> None:
+    """All 12! orders of the first twelve look like swaps until the others come."""
+    Symmetry(Impatient(forged()), ["forged"] * 16)
