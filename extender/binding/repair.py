@@ -97,7 +97,7 @@ def _fence_all_unbound(state: ClusterState, name: str) -> Step[bool]:
         if pod is None or pod.node is not None or not state.fences.is_needed(name, uid):
             continue
         sent = state.fences.now()
-        if not (yield from _fence(state, fence(pod.pod))):
+        if not (yield from _write(state, fence(pod.pod))):
             return False
         state.fences.held(uid, sent)
     return True
@@ -111,7 +111,7 @@ def _rewrite(state: ClusterState, view: NodeView, correction: Correction) -> Ste
     else:
         for uid in sorted(fenced):
             pod = state.pods.get(uid)
-            if pod is None or pod.node is not None or not (yield from _fence(state, fence(pod.pod))):
+            if pod is None or pod.node is not None or not (yield from _write(state, fence(pod.pod))):
                 return False
     moved = {held.pod.uid for held in correction.holdings}
     try:
@@ -128,15 +128,15 @@ def _rewrite(state: ClusterState, view: NodeView, correction: Correction) -> Ste
 def _rewrite_records(state: ClusterState, name: str) -> Step[None]:
     """Let the records of pods that run on other GPUs than planned, or were planned by nobody, say so."""
     view = state.views.get(name)
-    for held in view.holdings if view else ():
-        if view is not None and held.outdates_record:
-            metadata = held.pod.pod.metadata
-            text = encode_placement(_record(view, held))
-            reply = yield WritePlacement(
-                metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, text
+    if view is None:
+        return
+    for held in view.holdings:
+        if held.outdates_record:
+            metadata, text = held.pod.pod.metadata, encode_placement(_record(view, held))
+            yield from _write(
+                state,
+                WritePlacement(metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, text),
             )
-            if isinstance(reply, Done) and isinstance(reply.value, Pod):
-                state.pods.learn(reply.value)
 
 
 def _record(view: NodeView, held: Holding) -> PlacementRecord:
@@ -153,7 +153,8 @@ def _record(view: NodeView, held: Holding) -> PlacementRecord:
     return PlacementRecord(ordered, affinity, bandwidth, generation)
 
 
-def _fence(state: ClusterState, intent: FencePod) -> Step[bool]:
+def _write(state: ClusterState, intent: FencePod | WritePlacement) -> Step[bool]:
+    """Write to a pod, and take in what came of it."""
     reply = yield intent
     if isinstance(reply, Done) and isinstance(reply.value, Pod):
         state.pods.learn(reply.value)

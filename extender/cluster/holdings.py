@@ -96,6 +96,8 @@ def _holding(pod: GpuPod, claimed: dict[str, str], seen: dict[str, str], *, is_a
     planned = _planned(pod, claimed)
     named = planned.keys() | claimed.keys() | seen.keys()
     hidden = None if pod.gpus is None else max(0, pod.gpus - len(named))
+    if seen == claimed:
+        seen = claimed  # the same for nearly all pods of a large cluster: one dictionary is enough
     if len(seen) == pod.gpus and (is_about_it or seen == claimed or not planned):
         return Holding(pod, seen, claimed, seen=is_about_it or not planned, hidden=hidden)
     if planned:

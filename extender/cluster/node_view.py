@@ -195,14 +195,15 @@ def derive(
     fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, strangers) | _unfit(payloads))
     usable = fit & ~mask_of(uuids, placed.union(holders))
     claimed = mask_of(uuids, (claim.gpu for claim in standing_claims))
-    free, hidden = usable & ~claimed, sum(held.hidden or 0 for held in holdings)
+    shape = Shape(gpus.topology_class if gpus else None, 0, closed)
+    if not closed:
+        hidden = sum(held.hidden or 0 for held in holdings)
+        shape = replace(shape, free=usable & ~claimed, hidden=hidden, observed=_is_observed(payloads))
     return NodeView(
         node=node,
         payloads=payloads,
         uuids=uuids,
-        shape=Shape(gpus.topology_class if gpus else None, 0, closed)
-        if closed
-        else Shape(gpus.topology_class if gpus else None, free, hidden=hidden, observed=_is_observed(payloads)),
+        shape=shape,
         usable=usable,
         fit=fit,
         holders=holders,
