@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
+from weakref import WeakValueDictionary
 
 from topology.bandwidth import Bandwidth, Wiring, predict, ring_order
 from topology.links import Affinity, PciePath
@@ -74,14 +75,16 @@ class TopologyClasses:
 
     def __init__(self, weights: Weights = Weights()) -> None:  # noqa: B008 - a frozen value
         self._weights = weights
-        self._known: dict[NodeTopology, TopologyClass] = {}
+        self._known: WeakValueDictionary[NodeTopology, TopologyClass] = WeakValueDictionary()
+        """Those that somebody still has: a node that changes all the time leaves nothing behind."""
 
     def of(self, node: NodeTopology) -> TopologyClass:
         """Return the class of a node; identity (UUIDs, PCI addresses, NIC names) makes no difference."""
         anonymous = _without_identity(node)
-        if anonymous not in self._known:
-            self._known[anonymous] = TopologyClass(anonymous, self._weights)
-        return self._known[anonymous]
+        known = self._known.get(anonymous)
+        if known is None:
+            known = self._known[anonymous] = TopologyClass(anonymous, self._weights)
+        return known
 
     def __len__(self) -> int:
         return len(self._known)
@@ -124,8 +127,8 @@ class TopologyClass:
         found = self._values.get(free)
         if found is None:
             if self.table is not None:
-                found = self.table[self._symmetry.canonical(self._symmetry.counts(free))]
-            else:
+                found = self.table.get(self._symmetry.canonical(self._symmetry.counts(free)))
+            if found is None:  # no table, or a set that no pod of the mix ever leaves behind
                 found = formula(free, self.weights, self._best_set)
             self._values[free] = found
         return found

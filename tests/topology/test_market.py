@@ -90,6 +90,13 @@ def test_a_machine_too_small_for_every_pod_to_come_is_worth_nothing() -> None:
     assert found.value(0b11) == 0
 
 
+def test_a_free_set_that_no_pod_of_the_mix_leaves_behind_has_a_value_too() -> None:
+    """Where all pods to come want four GPUs, a pod of one still leaves seven."""
+    found = appraised("dgx-1v", Weights(demand=((4, 1.0),)))
+    assert found.table is not None
+    assert found.value(0b01111111) > 0
+
+
 def test_the_computation_can_be_left_at_any_step() -> None:
     """Nothing changes before it is through."""
     found = TopologyClass(machine("dgx-1v"))

@@ -112,12 +112,23 @@ def test_the_same_question_has_the_same_answer_object() -> None:
     assert plan(compiled, 0b1111, heavy(4)) is plan(compiled, 0b1111, heavy(4))
 
 
+MESHES = (("dgx-1v", "a"), ("dgx-1v", "b"), ("dgx-1v-dead-link", "c"))
+
+
 def test_nodes_wired_alike_share_one_class() -> None:
     """UUIDs and addresses make no difference; a missing link does."""
     classes = TopologyClasses()
-    assert classes.of(machine("dgx-1v", "a")) is classes.of(machine("dgx-1v", "b"))
-    assert classes.of(machine("dgx-1v-dead-link")) is not classes.of(machine("dgx-1v"))
+    whole, same, broken = (classes.of(machine(*named)) for named in MESHES)
+    assert whole is same is not broken
     assert len(classes) == 2
+
+
+def test_a_class_that_no_node_has_any_more_is_forgotten() -> None:
+    """A node that publishes something else every second leaves nothing behind."""
+    classes = TopologyClasses()
+    kept = classes.of(machine("dgx-1v"))
+    classes.of(machine("dgx-1v-dead-link"))
+    assert [*classes] == [kept]
 
 
 @pytest.mark.parametrize(
