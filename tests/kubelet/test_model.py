@@ -64,6 +64,8 @@ class Node(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.folder = TemporaryDirectory()
         self.random, self.pods, self.claims = Random(seed), list[Pod](), list[Claim]()
+        self.bound: list[Pod] = []
+        """Pods that the kubelet has not heard of yet."""
         self.number = 0
         self.crash_kubelet()
 
@@ -84,16 +86,23 @@ class Node(RuleBasedStateMachine):
         self.manager.listed(dict.fromkeys(GPUS, True))
 
     @rule(size=st.integers(1, 4), exact=st.booleans(), init=st.booleans())
-    def planned_pod(self, size: int, exact: bool, init: bool) -> None:
+    def promise(self, size: int, exact: bool, init: bool) -> None:
         free = self._unclaimed()
         if len(free) < size:
             return
         pod = self._pod(size, init=init)
         mine = self.random.sample(free, size)
         self.claims += [Claim(gpu, pod.uid, "ml", pod.name, "main", str(self.number), exact) for gpu in mine]
+        self.bound.append(pod)
+
+    @precondition(lambda self: self.bound)
+    @rule()
+    def arrive(self) -> None:
+        pod = self.bound.pop(0)
+        mine = {claim.gpu: claim.exact for claim in self.claims if claim.uid == pod.uid}
         self._admit(pod)
-        if pod.phase is Phase.RUNNING and exact:
-            assert self._held(pod) <= set(mine)
+        if pod.phase is Phase.RUNNING and any(mine.values()):
+            assert self._held(pod) == mine.keys()
 
     @rule(size=st.integers(1, 4))
     def stray_pod(self, size: int) -> None:
@@ -116,14 +125,10 @@ class Node(RuleBasedStateMachine):
         assert len(all_held) == len(set(all_held))
         # The kubelet tells no UID: a pod that has the name of one that is gone inherits what was promised to that one.
         names = {pod.name for pod in self.pods}
-        waiting = {claim.gpu for claim in self.claims if not held.get(claim.uid) and claim.name not in names}
-        assert not any(gpu in waiting for pod in self.strays() for gpu in held[pod.uid])
-
-    def strays(self) -> list[Pod]:
-        """Return the running pods without claims that came after every claim there is now."""
-        oldest = max((int(claim.resource_version) for claim in self.claims), default=0)
+        waiting = {claim.gpu: int(claim.resource_version) for claim in self.claims if claim.name not in names}
         claimed = {claim.uid for claim in self.claims}
-        return [pod for pod in self.pods if pod.uid not in claimed and pod.created > oldest]
+        for stray in (pod for pod in self.pods if pod.uid not in claimed):
+            assert not any(waiting.get(gpu, self.number) < stray.created for gpu in held[stray.uid])
 
     async def pods_listed(self) -> tuple[ListedPod, ...]:
         self.manager.free_the_dead()
@@ -150,11 +155,9 @@ class Node(RuleBasedStateMachine):
         containers = [Container("main", size)]
         if init:
             containers.insert(0, Container("setup", self.random.randint(1, size), Kind.INIT))
-        name = (
-            f"pod-{self.number % 5}"
-            if all(p.name != f"pod-{self.number % 5}" for p in self.pods)
-            else f"p{self.number}"
-        )
+        taken = {pod.name for pod in (*self.pods, *self.bound)}
+        name = f"pod-{self.number % 5}"
+        name = name if name not in taken else f"p{self.number}"
         return Pod(name, tuple(containers), f"uid-{self.number}", "ml", self.number)
 
     def _admit(self, pod: Pod) -> None:
