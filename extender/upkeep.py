@@ -55,7 +55,8 @@ class Upkeep:
     async def round(self) -> None:
         """Do what is due."""
         now, room = self.clock().monotonic, asyncio.Semaphore(AT_ONCE)
-        self.state.listen(now)
+        for name in self.state.listen(now):
+            self._tell_of_silence(name)
         self._tell_of_conflicts(now)
         await asyncio.gather(*(self._release(task, room) for task in self.attention.due(self.state, now)))
         repairs = self._repairs.due(self.state, now)
@@ -85,6 +86,12 @@ class Upkeep:
                 log.exception("repair failed", node=name)
                 return
         self._tell_of_repair(name, done)
+
+    def _tell_of_silence(self, name: str) -> None:
+        view = self.state.views.get(name)
+        if view is not None and view.uuids:
+            self.events.record(events.agent_silent(_named_node(view)))
+            log.warning("a GPU agent has fallen silent", node=name)
 
     def _tell_of_broken(self, view: NodeView) -> None:
         why = view.payloads.defect or view.shape.closed or ""

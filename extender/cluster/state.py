@@ -119,9 +119,11 @@ class ClusterState:
             for name in batch:
                 self._derive(name)
 
-    def listen(self, now: float) -> None:
-        """Take note of whose agent has written since the last call; `now` is in monotonic seconds."""
-        self._dirty |= self._hearing.listen(self.nodes.statuses(), now)
+    def listen(self, now: float) -> list[str]:
+        """Take note of whose agent has written since the last call, at `now` (monotonic seconds); returns who fell silent."""
+        changed = self._hearing.listen(self.nodes.statuses(), now)
+        self._dirty |= changed
+        return sorted(filter(self._hearing.is_silent, changed))
 
     def set_baseline(self, node: str, uid: str) -> None:
         """Take the node's report as it is now for the last one that may be from before the pod was gone.

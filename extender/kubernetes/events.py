@@ -29,6 +29,7 @@ LEDGER_REBUILT: Final = "GPULedgerRebuilt"
 CORRECTED: Final = "GPUPlacementCorrected"
 ADOPTED: Final = "GPUPlacementAdopted"
 CONFLICT: Final = "GPUConflict"
+AGENT_SILENT: Final = "GPUAgentSilent"
 MAX_NOTE_CHARACTERS: Final = 1000
 QUEUE: Final = 1000
 PER_SECOND: Final = 20.0
@@ -100,6 +101,11 @@ def corrected(pod: PodName, gpus: int, node: str, *, adopted: bool) -> Event:
     if adopted:
         return Event(pod, ADOPTED, f"was bound around gputopo and holds {gpus} GPUs of {node}", "Normal")
     return Event(pod, CORRECTED, f"runs on {gpus} other GPUs of {node} than planned", "Warning")
+
+
+def agent_silent(node: NodeName) -> Event:
+    """Say that a node's last report is too old to go by."""
+    return Event(node, AGENT_SILENT, "the GPU agent has not reported for too long: new pods go elsewhere", "Warning")
 
 
 def conflict(about: PodName | NodeName, gpu: str, pods: Sequence[PodName]) -> Event:

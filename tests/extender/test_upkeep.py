@@ -91,6 +91,15 @@ async def test_pods_with_one_gpu_are_told_of_each_other(tmp_path: Path) -> None:
         assert '"conflict"' in (await extender.get("/v1/inspect/nodes/n1"))[1]
 
 
+async def test_a_silent_agent_is_told_of_and_its_node_closes(tmp_path: Path) -> None:
+    """N2: event, gauge and reason; the pod that runs there keeps its claims."""
+    async with serving(tmp_path, N1, settings={"agents.silence": "300ms"}) as extender:
+        await until(lambda: told(extender, "GPUAgentSilent"))
+        assert "gputopo_nodes_silent 1.0" in (await extender.get("/metrics"))[1]
+        assert "has not reported for too long" in (await extender.get("/v1/inspect/nodes/n1"))[1]
+        assert set(claims(extender).values()) == {"n1-occupant"}
+
+
 @pytest.mark.slow
 async def test_a_tenth_of_500_ledgers_is_rebuilt_within_30_seconds(tmp_path: Path) -> None:
     """C15: none is lost, whatever was done to them."""
