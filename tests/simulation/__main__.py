@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tests.simulation.mutants.mutant import hunt
 from tests.simulation.mutants.peers import PEERS
-from tests.simulation.mutants.protocol import FOUND_HERE, PROTOCOL
+from tests.simulation.mutants.protocol import OTHERS, PROTOCOL
 from tests.simulation.run import run
 from tests.simulation.soak import soak
 
@@ -48,7 +48,7 @@ def _soak(seeds: range, jobs: int) -> int:
 
 
 def _mutants(seeds: range) -> int:
-    mutants = (*PROTOCOL, *PEERS, *FOUND_HERE)
+    mutants = (*PROTOCOL, *PEERS, *OTHERS)
     seen = 0
     for mutant in mutants:
         sighting = hunt(mutant, seeds)

@@ -6,31 +6,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import extender.kubernetes.rest as rest
+from agent.kube import changes
 from benchmarks.double.resources import Object
 from extender.binding import bind as binding
 from extender.binding.intents import BindPod, SwapLedger
 from extender.binding.outcome import Bound, NotBound, Outcome
 from extender.binding.release import Attention, Task
+from extender.clock import Instant
 from extender.cluster.objects import Pod
 from extender.cluster.pod_cache import PodCache
-from extender.cluster.pods import has_stopped
+from extender.cluster.pods import GpuPod, has_stopped
 from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
 from extender.cluster.state import ClusterState
 from extender.kubernetes.reflector import Timing, list_objects
 from extender.service import Extender
 from extender.verbs.wire import ExtenderBindingArgs
 from tests.simulation.world import kubelet
+from tests.simulation.world.process import Clock
 from tests.simulation.world.scheduler import gpus_of
 from topology.request import PodRequest
 
 _protocol: Any = binding
 _claim, _settled, _post = (getattr(_protocol._Bind, step) for step in ("_claim", "_settled", "_post"))
 _swap_ledger, _create_ledger, _bind_pod = rest._swap_ledger, rest._create_ledger, rest._bind
+_clock = Clock.__call__
 _bind, _changed, _share_out = Extender.bind, PodCache.changed, PodRequest.share_out
 
 
@@ -205,3 +209,28 @@ def last_bound(pod: Object, pods: list[Object]) -> Object:
     """Take the order of the Bindings for the order in which the kubelet asks."""
     waiting = [other for other in pods if kubelet.is_placed(other) and "startTime" not in other["status"]]
     return max(waiting, key=lambda other: int(other["metadata"]["resourceVersion"]), default=pod)
+
+
+def wall_clock_only(self: Clock) -> Instant:
+    """Measure everything with the clock that people set."""
+    wall = _clock(self).wall
+    return Instant(wall, wall)
+
+
+def write_blindly(known: Mapping[str, str], annotations: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Report over whatever has been reported since."""
+    return [step for step in changes(known, annotations) if step["op"] != "test"]
+
+
+def known_for_sure(state: ClusterState, pod: GpuPod) -> Any:
+    """Trust the cache."""
+    yield from ()
+    return True
+
+
+def blocked_by_bound_pods_only(view: Any, moving: Any, held: Any) -> bool:
+    """Take a claim away from whoever is not in the cache."""
+    return any(
+        standing is Standing.HELD and claim.gpu in held.gpus and claim.uid not in moving
+        for claim, standing in view.claims
+    )

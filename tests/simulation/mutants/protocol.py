@@ -1,8 +1,8 @@
-"""The nine broken protocols of the catalogue (C2), each without one thing that makes it safe; and the faults found here."""
+"""The nine broken protocols of the catalogue (C2), each without one thing that makes it safe; what was found here; and C22."""
 
 from __future__ import annotations
 
-from benchmarks.double.faults import StreamFault
+from benchmarks.double.faults import RequestFault, StreamFault
 from tests.simulation.faults import Fault, only
 from tests.simulation.mutants import bugs, seams
 from tests.simulation.mutants.mutant import DOUBLE, Mutant
@@ -18,6 +18,10 @@ _FENCED_WHILE_BINDING = only(
 )
 _SICK_UNHEARD = only({StreamFault.LATE: 0.6, Fault.GPU_SICK: 3.0, Fault.POD_ENDED: 2.0})
 _REPORTED_LATE = only({Fault.LATE_REPORT: 0.3, Fault.POD_FORCED: 3.0, Fault.LATE_STOP: 0.7})
+_SET_BACK = only({Fault.CLOCK_JUMP: 3.0, RequestFault.LOST_REPLY: 0.2, Fault.POD_ENDED: 1.0})
+_BEHIND = only(
+    {StreamFault.LATE: 0.6, Fault.POD_ENDED: 3.0, Fault.POD_FORCED: 1.0, Fault.LATE_REPORT: 0.2}, replicas=3, nodes=1
+)
 
 PROTOCOL = (
     Mutant("no ledger", "C2", ("INV1",), {seams.CLAIM: bugs.claim_nothing}),
@@ -36,7 +40,7 @@ PROTOCOL = (
     Mutant("Binding sent again without a claim", "C2", DOUBLE, {seams.CLAIM: bugs.claim_once}, _FENCED_WHILE_BINDING),
 )
 
-FOUND_HERE = (
+OTHERS = (
     Mutant("a crash is an end", "found here", ("R2",), {seams.HAS_STOPPED: bugs.stopped_when_crashed}),
     Mutant(
         "claims do not rest on health",
@@ -51,5 +55,20 @@ FOUND_HERE = (
         ("R2",),
         {seams.IS_REPORTED_FREE: bugs.free_by_next_report},
         _REPORTED_LATE,
+    ),
+    Mutant("deadlines are of the wall clock", "C22", ("A2",), {seams.CLOCK: bugs.wall_clock_only}, _SET_BACK),
+    Mutant(
+        "a late report overwrites a newer one",
+        "found here",
+        ("R2",),
+        {seams.AGENT_CHANGES: bugs.write_blindly},
+        _REPORTED_LATE,
+    ),
+    Mutant(
+        "a ledger is corrected by an old cache",
+        "found here",
+        DOUBLE,
+        {seams.IS_AS_KNOWN: bugs.known_for_sure, seams.IS_BLOCKED: bugs.blocked_by_bound_pods_only},
+        _BEHIND,
     ),
 )
