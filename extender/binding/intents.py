@@ -34,8 +34,8 @@ class SwapLedger:
     """Replace a node's ledger annotation if and only if nothing it rests on has changed.
 
     One JSON Patch with `test` on the node's UID, on the topology digest and on the agent's status text when they are given,
-    and on the old ledger text; `expected` of `None` means "there is none yet" and is sent as a merge patch with
-    `resource_version`.
+    and on the old ledger text; `expected` of `None` means "there is none", or none that anything may rest on, and is sent as a
+    merge patch with `resource_version`.
     Replies `Done(Node)`, `Conflict` (a test failed), `Gone`, `Refused`, `NoAnswer`.
     """
 

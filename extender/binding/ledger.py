@@ -55,7 +55,7 @@ def swap_ledger(
         node=view.name,
         node_uid=view.node.metadata.uid,
         digest=view.payloads.digest if claims else None,
-        expected=view.payloads.ledger.text,
+        expected=None if view.is_broken else view.payloads.ledger.text,
         ledger=encode_ledger(after),
         resource_version=view.node.metadata.resource_version,
         status=view.payloads.status.text if claims else None,

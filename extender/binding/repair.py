@@ -90,17 +90,23 @@ def _is_as_known(state: ClusterState, pod: GpuPod) -> Step[bool]:
 
 
 def _fence_all_unbound(state: ClusterState, name: str) -> Step[bool]:
-    """Fence every unbound pod that has not been fenced since the ledger broke; says whether all of them are."""
-    unbound = [pod.uid for pod in state.pods if pod.node is None and not has_ended(pod.pod)]
-    for uid in sorted(unbound):
-        pod = state.pods.get(uid)
-        if pod is None or pod.node is not None or not state.fences.is_needed(name, uid):
-            continue
-        sent = state.fences.now()
-        if not (yield from _write(state, fence(pod.pod))):
-            return False
-        state.fences.held(uid, sent)
+    """Fence every unbound pod until all are fenced since the ledger was found broken as it is now; says whether they are."""
+    while unfenced := _unfenced(state, name):
+        for uid in unfenced:
+            pod = state.pods.get(uid)
+            if pod is None or pod.node is not None:
+                continue
+            sent = state.fences.now()
+            if not (yield from _write(state, fence(pod.pod))):
+                return False
+            state.fences.held(uid, sent)
     return True
+
+
+def _unfenced(state: ClusterState, name: str) -> list[str]:
+    state.refresh()
+    unbound = (pod.uid for pod in state.pods if pod.node is None and not has_ended(pod.pod))
+    return sorted(uid for uid in unbound if state.fences.is_needed(name, uid))
 
 
 def _rewrite(state: ClusterState, view: NodeView, correction: Correction) -> Step[bool]:

@@ -181,7 +181,10 @@ class ClusterState:
         self._views[name] = view
         self._shapes.put(name, view.shape)
         self._index_claims(name, before, view)
-        (self.fences.broke if view.is_broken else self.fences.mended)(name)
+        if view.is_broken:
+            self.fences.broke(name, known.node.metadata.resource_version)
+        else:
+            self.fences.mended(name)
         if not view.settled:
             self._unsettled.add(name)
         if view.is_amiss:

@@ -18,6 +18,7 @@ from topology.catalog import machine
 from topology.records import Holder, Ledger, Observed, decode_ledger, encode_ledger, encode_observed
 
 MACHINE = "t4-4"
+GARBLED = {"metadata": {"annotations": {keys.LEDGER: "{"}}}
 GPUS = tuple(gpu.uuid for gpu in machine(MACHINE, host="n1").gpus)
 
 
@@ -110,6 +111,33 @@ class TestRebuild:
         assert isinstance(replica.bind("q"), Bound)
         world.deliver_late()
         assert (world.placed("p"), owners(world)) == (frozenset(), {"q": {0, 1, 2, 3}})
+
+    @pytest.mark.parametrize("hears", [True, False], ids=["hears of it all at once", "hears nothing"])
+    def test_a_ledger_that_breaks_twice_needs_fences_twice(self, *, hears: bool) -> None:
+        """In between it was whole, and a Binding rests on it that no fence has met."""
+        world = world_of()
+        for name in ("p", "q"):
+            world.add_pod(name, 4)
+        with world.unchecked():
+            world.patch(NODES, "n1", GARBLED)
+            slow = Replica(world)
+            steps = repair(slow.state, "n1")
+            intent = next(steps)
+            while not isinstance(intent, SwapLedger):
+                intent = steps.send(world.execute(intent))
+            Replica(world).reconcile(rounds=1)
+            drive(Replica(world).start_bind("p"), delay_request(world, BindPod))
+            world.patch(NODES, "n1", GARBLED)
+            if hears:
+                slow.reconcile(rounds=1)
+            else:
+                with suppress(StopIteration):
+                    steps.send(world.execute(intent))
+                Replica(world).reconcile(rounds=2)
+            assert isinstance(Replica(world).bind("q"), Bound)
+            world.deliver_late()
+        assert owners(world) == {"q": {0, 1, 2, 3}}
+        assert world.placed("p") == frozenset()
 
     def test_each_waiting_pod_is_fenced_once_for_all_nodes_that_broke(self) -> None:
         """What is prepared after the fence rests on ledgers that are whole."""
