@@ -85,7 +85,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
             Column("makespan_s", "makespan, s", higher_is_better=False, digits=0),
             Column("jobs_run", "jobs run", higher_is_better=True, digits=0),
         ),
-        10,
+        5,
         "bars",
     ),
     Section("philly", "Philly's jobs queue for cube-mesh machines", (*_QUEUE, *_LINKS), 3, "bars"),
