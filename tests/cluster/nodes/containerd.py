@@ -67,7 +67,6 @@ class Containerd(ContainerRuntime):
     """One node's containerd."""
 
     def __init__(self, node: str, inside: Namespaces, state: Path, tools: Path, programs: Path, runc: Path) -> None:
-        self.kubelet_settings = {"cgroupRoot": cgroup_of(node)}
         self._state = state / "containerd"
         self._state.mkdir()
         self.socket = str(self._state / "cri.sock")
@@ -82,7 +81,7 @@ class Containerd(ContainerRuntime):
                 runc=tools / "unconfined",
             )
         )
-        environment = {"PATH": f"{runc.parent}:{os.environ['PATH']}", "RUNC": str(runc)}
+        environment = {"PATH": f"{runc.parent}:{os.environ['PATH']}", "RUNC": str(runc), "CGROUP": cgroup_of(node)}
         self._process = NodeProcess(
             "containerd", inside, state, [programs / "containerd", "--config", configuration], environment
         )

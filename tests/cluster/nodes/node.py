@@ -82,7 +82,7 @@ class GpuNode:
         self.runtime = (runtime or FakeRuntime)(name, self.inside, self.state, parts.tools)
         kubeconfig = plane.kubeconfig(f"system:node:{name}")
         kubelet, socket = parts.kubernetes / "kubelet", self.runtime.socket
-        own = {**self.runtime.kubelet_settings, "podLogsDir": str(self.state / "logs"), **(settings or {})}
+        own = {"podLogsDir": str(self.state / "logs"), **(settings or {})}
         self.kubelet = Kubelet(name, self.inside, self.state, kubelet, kubeconfig, socket, own)
         self._processes: list[Component] = []
 

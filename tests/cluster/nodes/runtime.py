@@ -2,10 +2,10 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tests.cluster.component import Component
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
@@ -32,8 +32,6 @@ class ContainerRuntime(ABC):
 
     socket: str
     """Inside the node."""
-    kubelet_settings: Mapping[str, Any] = {}
-    """Fields of the KubeletConfiguration that go with it."""
 
     @abstractmethod
     def start(self) -> None:

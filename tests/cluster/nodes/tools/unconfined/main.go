@@ -1,7 +1,8 @@
-// Command unconfined stands before runc and takes the seccomp profile out of what is to be created.
+// Command unconfined stands before runc and changes two things in what is to be created: it takes out the seccomp profile, and
+// moves the container's cgroup below the one named by the variable CGROUP, where it can be found again.
 //
-// A runc that is built from Go modules alone knows no seccomp: that would need the headers of a C library. Its own program is
-// named by the variable RUNC.
+// A runc that is built from Go modules alone knows no seccomp: that would need the headers of a C library. The program is named
+// by the variable RUNC. Without cgroups per pod a kubelet leaves it to the runtime where cgroups are.
 package main
 
 import (
@@ -22,14 +23,14 @@ func main() {
 
 func run() error {
 	if at := slices.Index(os.Args, "--bundle"); at >= 0 && slices.Contains(os.Args, "create") {
-		if err := removeSeccomp(filepath.Join(os.Args[at+1], "config.json")); err != nil {
+		if err := adapt(filepath.Join(os.Args[at+1], "config.json")); err != nil {
 			return err
 		}
 	}
 	return syscall.Exec(os.Getenv("RUNC"), os.Args, os.Environ())
 }
 
-func removeSeccomp(file string) error {
+func adapt(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -42,6 +43,13 @@ func removeSeccomp(file string) error {
 		return err
 	}
 	delete(linux, "seccomp")
+	var cgroup string
+	if err := json.Unmarshal(linux["cgroupsPath"], &cgroup); err != nil {
+		return err
+	}
+	if linux["cgroupsPath"], err = json.Marshal(filepath.Join(os.Getenv("CGROUP"), filepath.Base(cgroup))); err != nil {
+		return err
+	}
 	if config["linux"], err = json.Marshal(linux); err != nil {
 		return err
 	}
