@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_uint, c_ulong, create_string_buffer
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -167,3 +168,36 @@ def test_lost_gpu_answers_every_call_with_lost(library: FakeNvml) -> None:
         for a, b in ((0, 3), (3, 0)):
             assert error_of(pynvml.nvmlDeviceGetP2PStatus, gpu(a), gpu(b), 2) == pynvml.NVML_ERROR_GPU_IS_LOST
         pynvml.nvmlShutdown()
+
+
+@pytest.fixture
+def own_machine(library: FakeNvml, tmp_path: Path) -> Iterator[Path]:
+    """Return the description of an HGX H100 that this test may change, with NVML initialised on it."""
+    description = tmp_path / "own.nvml"
+    description.write_text(machine("hgx_h100").read_text())
+    with library.loaded(description):
+        pynvml.nvmlInit()
+        yield description
+        pynvml.nvmlShutdown()
+
+
+def test_event_comes_once_to_each_set_that_waits_for_its_gpu(own_machine: Path) -> None:
+    """A set gets what happens after it was made; an event of a GPU that it is not registered for is none of its business."""
+    first, second = pynvml.nvmlEventSetCreate(), pynvml.nvmlEventSetCreate()
+    for events in (first, second):
+        pynvml.nvmlDeviceRegisterEvents(
+            pynvml.nvmlDeviceGetHandleByIndex(3), pynvml.nvmlEventTypeXidCriticalError, events
+        )
+    own_machine.with_name("own.nvml.xids").write_text("2 31\n3 79\n")
+    assert [pynvml.nvmlEventSetWait_v2(events, 1000).eventData for events in (first, second)] == [79, 79]
+    assert error_of(pynvml.nvmlEventSetWait_v2, first, 20) == pynvml.NVML_ERROR_TIMEOUT
+
+
+def test_every_initialisation_reads_the_machine_anew(own_machine: Path) -> None:
+    """What has changed since is true for all callers, also while another one holds the library."""
+    with own_machine.open("a") as description:
+        description.write("fail nvmlDeviceGetHandleByIndex_v2 3 GPU_IS_LOST\n")
+    assert error_of(pynvml.nvmlDeviceGetHandleByIndex, 3) == 0
+    pynvml.nvmlInit()
+    pynvml.nvmlShutdown()
+    assert error_of(pynvml.nvmlDeviceGetHandleByIndex, 3) == pynvml.NVML_ERROR_GPU_IS_LOST
