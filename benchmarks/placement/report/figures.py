@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from math import inf
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.placement.policies import PRODUCT
+from benchmarks.placement.report.intervals import interval
 from benchmarks.placement.report.sections import Column, Section
 from benchmarks.placement.report.values import Values
 from benchmarks.placement.rows import mean
@@ -26,7 +28,7 @@ def section_figure(values: Values, section: Section) -> str | None:
     figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
     axes = figure.subplots(1, len(workloads), squeeze=False)[0]
     for ax, workload in zip(axes, workloads, strict=True):
-        {"front": _front, "curve": _curve, "bars": _bars}[section.figure](ax, values, workload, section)
+        {"front": _front, "curve": _curve, "dots": _dots}[section.figure](ax, values, workload, section)
         ax.set_title(workload, fontsize=9)
         ax.tick_params(labelsize=7)
     return _svg(figure)
@@ -49,7 +51,7 @@ def _front(ax: Axes, values: Values, workload: str, section: Section) -> None:
         x, y = _mean(values, workload, policy, along), _mean(values, workload, policy, up)
         ax.plot([x], [y], "o", color=_THEIRS, markersize=4)
         ax.annotate(policy, (x, y), fontsize=6, xytext=(3, 2), textcoords="offset points")
-    curve = [name for name in values.policies(workload) if name.startswith(f"{PRODUCT}@")]
+    curve = [name for name in values.policies(workload) if name.startswith(f"{PRODUCT}@") and ":" not in name]
     xs = [_mean(values, workload, name, along) for name in curve]
     ys = [_mean(values, workload, name, up) for name in curve]
     ax.plot(xs, ys, "-", color=_OURS, linewidth=1, marker=".", label="gputopo, λ 0 to 4")
@@ -58,7 +60,9 @@ def _front(ax: Axes, values: Values, workload: str, section: Section) -> None:
         ax.plot([x], [y], "*", color=_OURS, markersize=11, label="gputopo, as it comes")
     ax.set_xlabel(f"{along.title} (fewer is better)", fontsize=8)
     ax.set_ylabel(up.title, fontsize=8)
-    ax.legend(fontsize=7, loc="lower right")
+    left, right = ax.get_xlim()
+    ax.set_xlim(left, right + 0.25 * (right - left))  # room for the names
+    ax.legend(fontsize=7, loc="center right")
 
 
 def _curve(ax: Axes, values: Values, workload: str, section: Section) -> None:
@@ -73,15 +77,18 @@ def _curve(ax: Axes, values: Values, workload: str, section: Section) -> None:
     ax.legend(fontsize=6)
 
 
-def _bars(ax: Axes, values: Values, workload: str, section: Section) -> None:
-    """Draw the first metric of each policy."""
+def _dots(ax: Axes, values: Values, workload: str, section: Section) -> None:
+    """Draw the first metric of each policy with its interval; dots, since the axis need not begin at zero."""
     column = section.columns[0]
     policies = [name for name in values.policies(workload) if values.of(workload, name, column)]
-    found = [_mean(values, workload, name, column) for name in policies]
-    ax.barh(policies, found, color=[_OURS if name == PRODUCT else _THEIRS for name in policies])
+    for place, name in enumerate(policies):
+        found = interval([*values.of(workload, name, column).values()])
+        spread = found.half_width if found.half_width < inf else 0.0
+        color = _OURS if name == PRODUCT else _THEIRS
+        ax.errorbar([found.mean], [place], xerr=[spread], fmt="o", color=color, markersize=5, capsize=2, linewidth=1)
+    ax.set_yticks(range(len(policies)), policies)
     ax.invert_yaxis()
-    if found and min(found) > 0.5 * max(found):
-        ax.set_xlim(left=min(found) - 0.5 * (max(found) - min(found)))
+    ax.grid(axis="x", linewidth=0.3)
     ax.set_xlabel(column.title + (" (more is better)" if column.higher_is_better else " (less is better)"), fontsize=8)
 
 

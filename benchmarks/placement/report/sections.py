@@ -26,7 +26,7 @@ class Section:
     columns: tuple[Column, ...]
     seeds: int
     figure: str
-    """`front`, `curve` or `bars`."""
+    """`front`, `curve` or `dots`."""
     extra_policies: tuple[str, ...] = ()
     extra_workloads: tuple[str, ...] = ()
     """Those on which the extra policies run; empty: all."""
@@ -86,10 +86,10 @@ SECTIONS: Final[tuple[Section, ...]] = (
             Column("jobs_run", "jobs run", higher_is_better=True, digits=0),
         ),
         5,
-        "bars",
+        "dots",
     ),
-    Section("philly", "Philly's jobs queue for cube-mesh machines", (*_QUEUE, *_LINKS), 3, "bars"),
-    Section("mixed-fleet", "A mixed fleet", (*_QUEUE, *_LINKS), 5, "bars"),
+    Section("philly", "Philly's jobs queue for cube-mesh machines", (*_QUEUE, *_LINKS), 3, "dots"),
+    Section("mixed-fleet", "A mixed fleet", (*_QUEUE, *_LINKS), 5, "dots"),
     Section(
         "kalos",
         "Gangs on Kalos",
@@ -100,13 +100,13 @@ SECTIONS: Final[tuple[Section, ...]] = (
             Column("wait_h_p95", "wait p95, h", higher_is_better=False),
         ),
         10,
-        "bars",
+        "dots",
     ),
     Section(
         "pollux",
         "Pollux's workloads on measured placements",
         (*_QUEUE[:2], Column("run_slow_down_mean", "run time over best", higher_is_better=False)),
         5,
-        "bars",
+        "dots",
     ),
 )

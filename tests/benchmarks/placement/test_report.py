@@ -18,7 +18,7 @@ from benchmarks.placement.report.values import Values
 from benchmarks.placement.rows import Row
 
 COLUMN = Column("good", "goodness", higher_is_better=True, digits=1)
-SECTION = Section("x", "X", (COLUMN, COLUMN), 2, "bars")
+SECTION = Section("x", "X", (COLUMN, COLUMN), 2, "dots")
 ROWS = [
     Row("w", policy, seed, "good", None, value)
     for policy, by_seed in {"random": (1.0, 3.0), "gputopo": (2.0, 5.0)}.items()
@@ -54,6 +54,22 @@ def test_figures_are_the_same_bytes_again() -> None:
     assert first is not None
     assert first == second
     assert "<svg" in first
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.scenario)
+def test_every_section_draws_its_figure(section: Section) -> None:
+    """A front, a curve or dots, with the name of every policy and the product's weights left out of the names."""
+    workload = (*section.extra_workloads, "w/measured")[0]
+    rows = [
+        Row(workload, policy, seed, column.metric, column.x, 90.0 + seed)
+        for policy in ("random", "gputopo", *section.extra_policies)
+        for seed in (1, 2)
+        for column in section.columns
+    ]
+    drawn = section_figure(Values(rows), section)
+    assert drawn is not None
+    assert "random" in drawn
+    assert "gputopo@" not in drawn
 
 
 def test_the_page_needs_nothing_beside_itself() -> None:
