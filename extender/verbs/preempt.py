@@ -2,24 +2,25 @@
 
 kube-scheduler offers candidate nodes, each with victims that it has counted out; which GPUs they hold it does not know. Per node
 the answer names the least important victims that are enough: the highest priority among them as low as can be, then as few as
-can be, then offered ones rather than others, then the bandwidth that is gained. A node where no victims help is left out.
+can be, then offered ones rather than others, then the bandwidth that is gained. Others are named only where the offered ones are
+not enough. A node where no victims help is left out.
 
 What kube-scheduler has reasons for that we cannot see stays as it was: victims without GPUs go in any case, and what is freed of
-every resource is at least what was offered, or what the pod asks for. `NumPDBViolations` stays as given; a victim that was not
-offered has lower priority than the pod, like all others, and was spared by count alone.
+every resource is at least what was offered, or what the pod asks for. `NumPDBViolations` stays as given: it may have spared a pod
+for its disruption budget, which is one more reason to keep to those that were offered.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, groupby
 
 from extender.clock import Instant
 from extender.cluster.holdings import Holding
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects import Pod
-from extender.cluster.pods import read_request
+from extender.cluster.pods import has_ended, read_request
 from extender.cluster.quantities import requests
 from extender.cluster.state import ClusterState
 from extender.verbs.wire import ExtenderPreemptionArgs, ExtenderPreemptionResult, MetaPod, MetaVictims
@@ -37,6 +38,8 @@ def preempt(state: ClusterState, args: ExtenderPreemptionArgs, now: Instant) -> 
     """Return the nodes where evictions help, each with its victims; no node, no preemption."""
     try:
         request = read_request(args.pod, state.resource)
+        if not request.wish.gpus:
+            return ExtenderPreemptionResult(args.candidates)
         need = requests(args.pod)
     except (RequestError, ValueError):
         return ExtenderPreemptionResult({})
@@ -44,9 +47,7 @@ def preempt(state: ClusterState, args: ExtenderPreemptionArgs, now: Instant) -> 
     answer: dict[str, MetaVictims] = {}
     for name, offered in args.candidates.items():
         view = state.views.get(name)
-        if not wish.gpus:
-            answer[name] = offered
-        elif view is not None and (victims := _Node(view, args.pod, wish, need, offered.uids).victims()):
+        if view is not None and (victims := _Node(view, args.pod, wish, need, offered.uids).victims()):
             answer[name] = MetaVictims([MetaPod(uid) for uid in victims], offered.num_pdb_violations)
     return ExtenderPreemptionResult(answer)
 
@@ -58,41 +59,41 @@ class _Node:
         self._view = view
         self._wish = wish
         self._offered = offered
-        self._evictable = [
-            held for held in view.holdings if held.hidden == 0 and _priority(held.pod.pod) < _priority(pod)
-        ]
+        self._evictable = tuple(held for held in view.holdings if _may_go(held, pod))
         known = {held.pod.uid for held in self._evictable}
         self._in_any_case = [uid for uid in offered if uid not in known]
-        freed = _freed(held for held in self._evictable if held.pod.uid in offered)
+        self._takes = {held.pod.uid: _takes(held.pod.pod) for held in self._evictable}
+        self._offered_ones = tuple(held for held in self._evictable if held.pod.uid in offered)
+        freed = self._freed(self._offered_ones)
         self._least = freed & need if freed is not None else None
 
     def victims(self) -> list[str]:
         """Return the UIDs of those who have to go, by falling priority; none if that does not help."""
-        if self._view.shape.closed or self._gain(tuple(self._evictable)) is None:
+        if self._view.shape.closed:
             return []
-        chosen = self._best() if len(self._evictable) <= EXACT_PODS else self._spared()
-        return self._in_order(chosen) if chosen is not None else []
+        for pool in (self._offered_ones, self._evictable):
+            if self._gain(pool) is not None:
+                chosen = self._best(pool) if len(pool) <= EXACT_PODS else self._spared(pool)
+                return self._in_order(chosen) if chosen is not None else []
+        return []
 
-    def _best(self) -> Choice | None:
+    def _best(self, pool: Choice) -> Choice | None:
         """Look at all choices, from the least important to the most."""
-        for _, equals in groupby(sorted(self._choices(), key=self._importance), key=lambda c: self._importance(c)[:4]):
-            gains = [(gain, choice) for choice in equals if (gain := self._gain(choice)) is not None]
+        ranked = sorted((self._importance(choice), choice) for choice in _choices(pool) if self._frees_enough(choice))
+        for _, equals in groupby(ranked, key=lambda found: found[0][:4]):
+            gains = [(gain, choice) for _, choice in equals if (gain := self._gain(choice)) is not None]
             if gains:
                 return max(gains, key=lambda found: found[0])[1]
         return None
 
-    def _spared(self) -> Choice | None:
+    def _spared(self, pool: Choice) -> Choice | None:
         """Begin with everybody, and spare one after the other, the most important first."""
-        kept = sorted(self._evictable, key=lambda held: (-_priority(held.pod.pod), held.pod.uid))
+        kept = sorted(pool, key=lambda held: (-_priority(held.pod.pod), held.pod.uid))
         for held in tuple(kept):
             fewer = tuple(other for other in kept if other is not held)
             if self._gain(fewer) is not None:
                 kept = list(fewer)
         return tuple(kept)
-
-    def _choices(self) -> Iterator[Choice]:
-        for count in range(len(self._evictable) + 1):
-            yield from combinations(self._evictable, count)
 
     def _importance(self, choice: Choice) -> tuple[int, int, int, int, tuple[str, ...]]:
         priorities = [_priority(held.pod.pod) for held in choice]
@@ -111,10 +112,19 @@ class _Node:
         return verdict.bandwidth.point if verdict.bandwidth else 0.0
 
     def _frees_enough(self, choice: Choice) -> bool:
-        freed = _freed(choice)
+        freed = self._freed(choice)
         if freed is None or self._least is None:  # nobody can tell what somebody takes: then only more will do
             return {uid for uid in self._offered if uid not in self._in_any_case} <= {held.pod.uid for held in choice}
         return all(freed[resource] >= least for resource, least in self._least.items())
+
+    def _freed(self, choice: Choice) -> Counter[str] | None:
+        freed: Counter[str] = Counter()
+        for held in choice:
+            takes = self._takes[held.pod.uid]
+            if takes is None:
+                return None
+            freed.update(takes)
+        return freed
 
     def _in_order(self, choice: Choice) -> list[str]:
         """Keep the order in which victims were offered, and put the others in by priority: the first counts as the highest."""
@@ -131,11 +141,19 @@ def _priority(pod: Pod) -> int:
     return pod.spec.priority or 0
 
 
-def _freed(holdings: Iterable[Holding]) -> Counter[str] | None:
-    freed: Counter[str] = Counter()
+def _may_go(held: Holding, pod: Pod) -> bool:
+    """Whether evicting one helps the other; kube-scheduler takes none that has ended for a victim, and fails the call."""
+    return held.hidden == 0 and _priority(held.pod.pod) < _priority(pod) and not has_ended(held.pod.pod)
+
+
+def _takes(pod: Pod) -> Counter[str] | None:
+    """Return what the pod takes of every resource, `None` where nobody can tell."""
     try:
-        for held in holdings:
-            freed.update(requests(held.pod.pod))
+        return requests(pod)
     except ValueError:
         return None
-    return freed
+
+
+def _choices(pool: Choice) -> Iterator[Choice]:
+    for count in range(len(pool) + 1):
+        yield from combinations(pool, count)
