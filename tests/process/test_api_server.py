@@ -200,7 +200,7 @@ async def test_a8_binding_that_a_foreign_policy_refuses_leaves_no_claim(
     """The pod is fenced, its claim dropped at once, and the policy's reason is in the answer."""
     assert isinstance(world.backend, Kube)
     await world.join(NODE)
-    (replica,), clock = await world.start(), asyncio.get_running_loop()
+    (replica,), clock = await world.start(settings=PATIENT), asyncio.get_running_loop()
     (pod,) = await world.submit(wants("train", 4))
     await world.caught_up()
     async with foreign_policy(world, "not on my watch"):
