@@ -16,7 +16,7 @@ from agent.errors import KubeletUnavailable
 from agent.kubelet.looks import Looks
 from agent.ledger import LedgerReader
 from agent.plugin.choose import Ask, Grant, Refusal, Scorer, accept, choose
-from agent.plugin.hold import Served, is_as_served, may_start
+from agent.plugin.hold import Served, is_as_served, is_by_plan, may_start
 from agent.plugin.identify import Identity, Planned, Unknown, identify
 from agent.plugin.pods import Key, ListedPod, PodPlan, plans_of
 
@@ -100,9 +100,8 @@ class Admission:
         """Judge the GPUs that the kubelet took, and remember who got them."""
         async with self._turn:
             preferred, self._preferred = self._preferred, None
-            if (
-                preferred and preferred[0] == gpus
-            ):  # asked a moment ago for the same container: only the pod is looked up again
+            if preferred and preferred[0] == gpus:
+                # Asked a moment ago for the same container: only the pod is looked up again.
                 pods, plans = await self._list(), preferred[2]
                 who = self._identify(pods, plans, len(gpus)) if pods is not None else preferred[1]
             else:
@@ -127,7 +126,11 @@ class Admission:
         if is_as_served(gpus, pods, self._served):
             return None
         reading = await self._ledger.read(self._deadline_seconds * _LEDGER_SHARE)
-        reason = may_start(gpus, pods, self._served, plans_of(reading.ledger))
+        plans = plans_of(reading.ledger)
+        reason = may_start(gpus, pods, self._served, plans)
+        if reason is None and not reading.fresh and not is_by_plan(gpus, self._served, plans):
+            # The plan may be in a ledger that could not be read in time, neither then nor now.
+            reason = "its GPUs were handed out without a plan, and the ledger cannot be read"
         if reason is not None:
             self._metrics.held()
             log.warning("a container has to wait", gpus=",".join(sorted(gpus)), reason=reason)

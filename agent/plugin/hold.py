@@ -35,6 +35,12 @@ def is_as_served(gpus: frozenset[str], pods: Sequence[ListedPod], served: Iterab
     return len(holders) == 1 and any(gpus <= item.gpus and item.key in holders for item in served)
 
 
+def is_by_plan(gpus: frozenset[str], served: Iterable[Served], plans: Mapping[Key, PodPlan]) -> bool:
+    """Whether some plan, be it of now or of when they were handed out, has these GPUs together."""
+    planned = [*(item.gpus for item in served if item.uid), *(plan.gpus for plan in plans.values())]
+    return any(gpus <= known for known in planned)
+
+
 def may_start(
     gpus: frozenset[str], pods: Sequence[ListedPod], served: Iterable[Served], plans: Mapping[Key, PodPlan]
 ) -> str | None:
