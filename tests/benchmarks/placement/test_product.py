@@ -6,10 +6,16 @@ from random import Random
 
 import pytest
 
+from benchmarks.placement.cluster import Allotment
+from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policies import UnknownPolicy, check_policy, policy_for_pods
+from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.benchmarks.placement.builders import cluster_of, job
+from tests.extender.builders import args, at, gpus, node, pod, running
+from tests.extender.builders import cluster as cluster_state
 from topology.catalog import machine
 from topology.links import Affinity
+from topology.market import finish
 from topology.placement import Placement, TopologyClass, plan
 from topology.request import GpuRequest
 
@@ -22,6 +28,33 @@ def test_the_gpus_are_those_of_the_plan() -> None:
     assert isinstance(verdict, Placement)
     assert placed is not None
     assert placed[0].gpus == verdict.gpus
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_node_is_the_extenders_answer(seed: int) -> None:
+    """On three cube meshes in any state: filter and prioritize name the node, and give it the only 10."""
+    random = Random(seed)
+    used = [tuple(sorted(random.sample(range(8), random.randint(0, 4)))) for _ in range(3)]
+    asking = job(0, random.choice([1, 2, 4]))
+    cluster = cluster_of("dgx-1v", "dgx-1v", "dgx-1v")
+    for index, positions in enumerate(used):
+        if positions:
+            cluster.take(Allotment(index, positions, Pod(len(positions))))
+    simulated = policy_for_pods("gputopo", [])(cluster, random).place(asking)
+
+    nodes = [node(f"n{index}", "dgx-1v") for index in range(3)]
+    pods = [
+        running(f"p{index}", f"n{index}", *gpus(f"n{index}", *positions, machine_name="dgx-1v"))
+        for index, positions in enumerate(used)
+        if positions
+    ]
+    state = cluster_state(*nodes, *pods)
+    finish(state.values.appraise())
+    asked = args(pod("asking", asking.gpus), "n0", "n1", "n2")
+    passed = filter_nodes(state, asked, at()).node_names or []
+    scores = {found.host: found.score for found in prioritize_nodes(state, args(asked.pod, *passed), at())}
+    assert simulated is not None
+    assert [host for host, score in scores.items() if score == 10] == [f"n{simulated[0].node}"]
 
 
 def test_foresight_is_read_from_the_name() -> None:
