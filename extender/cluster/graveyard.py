@@ -56,9 +56,10 @@ class Graveyard:
         """Whether a pod of that namespace and name has left."""
         return key in self._last
 
-    def has_stopped(self, key: tuple[str, str]) -> bool:
-        """Whether the last pod of that namespace and name that left had stopped."""
-        return key in self._last and self._graves[self._last[key]].stopped
+    def has_stopped(self, key: tuple[str, str], node: str) -> bool:
+        """Whether the last pod of that namespace and name that left had stopped, on that node."""
+        last = self._graves.get(self._last.get(key, ""))
+        return last is not None and last.stopped and last.node == node
 
     def _put(self, uid: str, grave: Grave) -> None:
         self._graves[uid] = grave

@@ -115,7 +115,7 @@ class PodCache:
         """Whether an observed holder is known to have stopped on `node`; one that nobody knows may well be running."""
         key = holder.namespace, holder.name
         pod = self._pods.get(self._uids.get(key, ""))
-        return pod.stopped if pod and pod.node == node else self._graves.has_stopped(key)
+        return pod.stopped if pod and pod.node == node else self._graves.has_stopped(key, node)
 
     def is_alone(self, pod: GpuPod) -> bool:
         """Whether no report can mean another pod of that name: none has left, and this one was heard of before it was bound."""

@@ -25,6 +25,15 @@ def test_everything_is_free_on_an_idle_node() -> None:
     assert free(cluster(node())) == ALL
 
 
+def test_a_namesake_that_stopped_on_another_node_frees_nothing_here() -> None:
+    """Pods of a StatefulSet have their names in turn; one that was deleted by force may run on where it was."""
+    state = cluster(node(held={G[6]: "web-0"}), node("n2"))
+    last = pod("web-0", on="n2", phase="Succeeded", terminated=True, uid="second")
+    state.pods.changed(last)
+    state.pods.deleted(last)
+    assert free(state) == (0, 1, 2, 3, 4, 5, 7)
+
+
 @pytest.mark.parametrize(
     ("objects", "taken"),
     [

@@ -74,18 +74,18 @@ def test_a_graveyard_is_bounded() -> None:
     """A pod that is forgotten is one that was never seen: its claims are looked up live."""
     graves = Graveyard(limit=2)
     for number in range(3):
-        graves.bury(GpuPod(pod(f"p{number}"), 1, None, stopped=True), gone=True, final=True)
-    assert (graves.find("p0"), graves.has_stopped(("ml", "p0"))) == (None, False)
+        graves.bury(GpuPod(pod(f"p{number}", on="n1"), 1, None, stopped=True), gone=True, final=True)
+    assert (graves.find("p0"), graves.has_stopped(("ml", "p0"), "n1")) == (None, False)
     assert graves.find("p2") is not None
-    assert graves.has_stopped(("ml", "p2"))
+    assert graves.has_stopped(("ml", "p2"), "n1")
 
 
 def test_the_last_grave_of_a_name_counts() -> None:
     """A namesake that was deleted while it ran may still hold what the agent sees."""
     graves = Graveyard()
-    graves.bury(GpuPod(pod("p", uid="first"), 1, None, stopped=True), gone=True)
-    graves.bury(GpuPod(pod("p", uid="second"), 1, None), gone=True)
-    assert not graves.has_stopped(("ml", "p"))
+    graves.bury(GpuPod(pod("p", uid="first", on="n1"), 1, None, stopped=True), gone=True)
+    graves.bury(GpuPod(pod("p", uid="second", on="n1"), 1, None), gone=True)
+    assert not graves.has_stopped(("ml", "p"), "n1")
 
 
 def test_offers_are_bounded() -> None:

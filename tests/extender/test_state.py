@@ -274,11 +274,7 @@ class Views(RuleBasedStateMachine):
 
     def _stale(self, holder: str, name: str) -> bool:
         facts = self.pods.get(holder)
-        if facts is None:
-            return False
-        if facts.exists and facts.on == name:
-            return self._stopped(facts)
-        return not facts.exists and self._stopped(facts)
+        return facts is not None and facts.on == name and self._stopped(facts)
 
 
 Views.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
