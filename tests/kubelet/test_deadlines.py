@@ -21,21 +21,38 @@ def answers(node: AgentOnNode) -> dict[str, float]:
 
 @pytest.mark.parametrize("rounds", [1, 5])
 async def test_api_server_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path, rounds: int) -> None:
-    """The ledger that was read last stands in: a pod that is in it gets its GPUs, and others get what is nobody's."""
+    """The ledger that was read last stands in: a pod that is in it gets its GPUs, and others wait with what is nobody's."""
     async with AgentOnNode(tmp_path) as node:
         promised = gpu_pod("promised", 2)
         node.promise(promised, {"c0": [1, 6]}, exact=True)
         await node.place(gpu_pod("first", 1), [0])
         node.api_answers.clear()
-        for number in range(rounds):
-            await node.kubelet.run(gpu_pod(f"cpu-{number}", 0), stray := gpu_pod(f"stray-{number}", 1))
-            await node.kubelet.started(stray)
-            assert not node.got(stray)[0] & node.named(0, 1, 6)
+        strays = [gpu_pod(f"stray-{number}", 1) for number in range(rounds)]
+        for number, stray in enumerate(strays):
+            await node.kubelet.run(gpu_pod(f"cpu-{number}", 0), stray)
         await node.kubelet.run(promised)
         await node.kubelet.started(promised)
         assert node.got(promised) == [node.named(1, 6)]
+        assert {stray.phase for stray in strays} == {Phase.PENDING}
+        node.api_answers.set()
+        await node.kubelet.started(*strays)
+        assert not set().union(*(node.got(stray)[0] for stray in strays)) & node.named(0, 1, 6)
         assert answers(node)["GetPreferredAllocation"] < LIMIT_SECONDS
         assert answers(node)["Allocate"] < LIMIT_SECONDS
+
+
+async def test_plan_that_comes_too_late_is_still_kept(tmp_path: Path) -> None:
+    """A pod that takes its own GPUs only, and whose claims could not be read in time, never starts with others."""
+    async with AgentOnNode(tmp_path) as node:
+        await node.place(gpu_pod("first", 1), [0])
+        node.api_answers.clear()
+        late = gpu_pod("late", 2)
+        node.promise(late, {"c0": [5, 6]}, exact=True)
+        await node.kubelet.run(late)
+        await until(lambda: "the ledger cannot be read" in late.reason)
+        node.api_answers.set()
+        await until(lambda: "promised to the pod" in late.reason)
+        assert late.phase is Phase.PENDING
 
 
 async def test_list_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path) -> None:
@@ -76,6 +93,7 @@ async def test_everything_hangs_at_once(tmp_path: Path) -> None:
         assert pod.phase is Phase.PENDING
         assert max(answers(node).values()) < LIMIT_SECONDS
         node.kubelet.hang_lists = False
+        node.api_answers.set()
         await node.kubelet.started(pod)
         os.close(os.open(tmp_path / "state" / "journal.new", os.O_RDONLY | os.O_NONBLOCK))
 
