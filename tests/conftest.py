@@ -27,7 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=Path(os.environ.get("GPUTOPO_SHARED", ROOT.parent / "shared")),
         help="folder with real topologies and measurements (default: $GPUTOPO_SHARED, else ../shared)",
     )
-    parser.addoption("--long", action="store_true", help="run as many rounds, kills and seeds as the catalogue asks for")
+    parser.addoption(
+        "--long", action="store_true", help="run as many rounds, kills and seeds as the catalogue asks for"
+    )
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
 
 

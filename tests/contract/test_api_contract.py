@@ -189,8 +189,11 @@ async def test_a_test_for_null_holds_for_what_is_missing(api: ApiClient, node: s
     assert (await api.call("PATCH", node, first, content_type=JSON_PATCH)).code == 200
     assert (await api.call("PATCH", node, first, content_type=JSON_PATCH)).code == 422
     (await merge(api, node, {"metadata": {"annotations": None}})).ok()
-    every = [{**step, "path": "/metadata/annotations"} for step in first]
-    every[1]["value"] = {"example.com/key": "new"}
+    all_of_them = "/metadata/annotations"
+    every = [
+        {"op": "test", "path": all_of_them, "value": None},
+        {"op": "add", "path": all_of_them, "value": {"example.com/key": "new"}},
+    ]
     assert (await api.call("PATCH", node, every, content_type=JSON_PATCH)).code == 200
     assert (await api.call("PATCH", node, every, content_type=JSON_PATCH)).code == 422
 

@@ -29,7 +29,9 @@ def extender_settings(tmp_path: Path) -> ExtenderConfiguration:
 def test_scheduler_calls_the_verbs_that_the_extender_serves(extender_settings: ExtenderConfiguration) -> None:
     """Prefix and verbs make exactly the routes, on the address where they are served."""
     prefix = f"http://{extender_settings.listen.host}:{extender_settings.listen.port}"
-    called = {f"{EXTENDER['urlPrefix']}/{EXTENDER[f'{verb}Verb']}" for verb in ("filter", "prioritize", "bind", "preempt")}
+    called = {
+        f"{EXTENDER['urlPrefix']}/{EXTENDER[f'{verb}Verb']}" for verb in ("filter", "prioritize", "bind", "preempt")
+    }
     assert called == {prefix + route.path for route in routes(extender_settings.limits)}
 
 
