@@ -61,7 +61,7 @@ class Preconditions:
             pod = await self._somebody()
             if pod is None:
                 return
-            verdicts = [verdict(*await self._send(request), pod) for request in trials(pod.metadata)]
+            verdicts = [verdict(*await self._send(request)) for request in trials(pod.metadata)]
         except Unavailable:
             return
         if False in verdicts:
@@ -89,13 +89,14 @@ def trials(pod: ObjectMeta) -> tuple[Request, Request]:
     return _trial(pod, {"uid": NOBODY}), _trial(pod, {"uid": pod.uid, "resourceVersion": "1"})
 
 
-def verdict(status: int, body: bytes, pod: Pod) -> bool | None:
-    """Say what an answer to a trial tells: whether the precondition was looked at, and before anything else."""
+def verdict(status: int, body: bytes) -> bool | None:
+    """Say what an answer to a trial tells: whether the precondition was looked at, and before anything else.
+
+    A pod that is bound, gated or being deleted is refused with 409 in any case, and ours may have become one meanwhile.
+    """
     if 200 <= status < 300:
         return False
-    if status != 409:
-        return None
-    return True if _FAILED in body or not pod.spec.node_name else None
+    return True if status == 409 and _FAILED in body else None
 
 
 def _trial(pod: ObjectMeta, precondition: dict[str, str]) -> Request:

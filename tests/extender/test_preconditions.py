@@ -11,6 +11,7 @@ import pytest
 from benchmarks.double import rules
 from benchmarks.double.api import Reply, answer
 from benchmarks.double.api import Request as HttpRequest
+from benchmarks.double.resources import PODS
 from benchmarks.fleet import SimulatedNode
 from extender.cluster.objects import Pod
 from extender.cluster.pods import GpuPod, read_gpu_pod
@@ -56,22 +57,19 @@ def ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "on", "honoured"),
+    ("status", "body", "honoured"),
     [
-        (409, REFUSAL, "n1", True),
-        (409, REFUSAL, None, True),
-        (409, b"in other words", None, True),
-        (409, ASSIGNED, "n1", None),
-        (201, b"{}", None, False),
-        (403, b"forbidden", None, None),
-        (500, REFUSAL, None, None),
+        (409, REFUSAL, True),
+        (409, b"pod p is being deleted, cannot be assigned to a host", None),
+        (409, ASSIGNED, None),
+        (201, b"{}", False),
+        (403, b"forbidden", None),
+        (500, REFUSAL, None),
     ],
 )
-def test_only_a_failed_precondition_proves_it(
-    status: int, body: bytes, on: str | None, *, honoured: bool | None
-) -> None:
-    """A bound pod is refused in any case, so there the words count."""
-    assert verdict(status, body, pod("p", on=on)) is honoured
+def test_only_a_failed_precondition_proves_it(status: int, body: bytes, *, honoured: bool | None) -> None:
+    """One that is bound, gated or being deleted is refused in any case, so the words count."""
+    assert verdict(status, body) is honoured
 
 
 def test_trials_are_dry_runs_to_a_node_that_does_not_exist() -> None:
@@ -102,6 +100,17 @@ async def test_a_server_that_ignores_them_is_found_out(monkeypatch: pytest.Monke
     probe = Preconditions(Server(world).send, known(world, "p"))
     await probe.look()
     assert (probe.honoured, (world.find("p") or {})["spec"].get("nodeName")) == (False, None)
+
+
+async def test_a_pod_that_nobody_could_bind_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gated pods are refused by a server that has not looked at a precondition."""
+    world = World()
+    world.add_pod("p")
+    world.patch(PODS, "p", {"spec": {"schedulingGates": [{"name": "kueue"}]}})
+    ignored(monkeypatch)
+    probe = Preconditions(Server(world).send, known(world, "p"))
+    await probe.look()
+    assert probe.honoured is None
 
 
 async def test_bound_pods_are_preferred() -> None:
