@@ -72,8 +72,9 @@ def value_table(symmetry: Symmetry, offers: Sequence[Offer]) -> Generator[None, 
         for _ in range(_SHARE_STEPS):
             shares = _moved(shares, flows)
         yield
-    empty = values[states.index[tuple(0 for _ in symmetry.sizes)]]
-    return {free: value - empty for free, value in zip(states.free, values, strict=True)}
+    empty = states.index.get(tuple(0 for _ in symmetry.sizes))
+    least = min(values) if empty is None else values[empty]  # pods of four never fill six GPUs
+    return {free: value - least for free, value in zip(states.free, values, strict=True)}
 
 
 def finish(steps: Generator[None, None, Table | None]) -> Table | None:

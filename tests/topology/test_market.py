@@ -97,6 +97,12 @@ def test_a_free_set_that_no_pod_of_the_mix_leaves_behind_has_a_value_too() -> No
     assert found.value(0b01111111) > 0
 
 
+def test_a_machine_that_no_mix_of_pods_fills_has_values_too() -> None:
+    """Six GPUs, and all pods to come want four: it is never without a free GPU."""
+    found = appraised("ac922-6", Weights(demand=((4, 1.0),)))
+    assert found.value(0b111111) > found.value(0b000011) >= found.value(0) == 0
+
+
 def test_the_computation_can_be_left_at_any_step() -> None:
     """Nothing changes before it is through."""
     found = TopologyClass(machine("dgx-1v"))
