@@ -29,6 +29,8 @@ class Registers:
         self._trace = trace
         self._clock = clock
         self._histories: dict[str, list[Operation]] = defaultdict(list)
+        self._ledgers: dict[tuple[str, str], str | None] = {}
+        """What a node's ledger was in one of the node's versions."""
         self._called: dict[asyncio.Task[Any] | None, tuple[Intent, float]] = {}
         server.ears.append(self._hear)
 
@@ -46,30 +48,33 @@ class Registers:
             case GetNode(name), Gone():
                 self._histories[name].append(Operation(called, self._clock(), None, None))
             case SwapLedger(), Done():
-                self._histories[intent.node].append(_swap(intent, called, self._clock()))
+                self._histories[intent.node].append(self._swap(intent, called, self._clock()))
             case SwapLedger(), NoAnswer():
-                self._histories[intent.node].append(_swap(intent, called, inf))
+                self._histories[intent.node].append(self._swap(intent, called, inf))
 
     def check(self) -> None:
         """C23, for each node, at the end."""
         for intent, called in self._called.values():
             if isinstance(intent, SwapLedger):
-                self._histories[intent.node].append(_swap(intent, called, inf))
+                self._histories[intent.node].append(self._swap(intent, called, inf))
         for node, history in sorted(self._histories.items()):
             self._trace.count("history: of a node's ledger")
             if not is_linearizable(history):
                 self._trace.violation("C23", f"no order of {len(history)} operations on {node}'s ledger explains them")
 
+    def _swap(self, intent: SwapLedger, called: float, answered: float) -> Operation:
+        """Return what a swap does; one that expects nothing rests on a version of the node, and on what it said then."""
+        uid, node = intent.node_uid, intent.node
+        was = intent.expected or self._ledgers.get((node, intent.resource_version))
+        return Operation(called, answered, (uid, was), (uid, intent.ledger))
+
     def _hear(self, writer: str, change: Change) -> None:
         before, after = _value(change.before), _value(change.after)
+        if change.resource is NODES and after is not None:
+            self._ledgers[change.key[1], str(change.resource_version)] = after[1]
         if change.resource is NODES and before != after and not writer.startswith("extender"):
             now = self._clock()
             self._histories[change.key[1]].append(Operation(now, now, before, after, blind=True))
-
-
-def _swap(intent: SwapLedger, called: float, answered: float) -> Operation:
-    uid = intent.node_uid
-    return Operation(called, answered, (uid, intent.expected), (uid, intent.ledger))
 
 
 def _value(node: Object | None) -> Value:
