@@ -55,6 +55,8 @@ class Call:
         match self.method:
             case "GET" if "watch" in self.query:
                 return Kind.WATCH
+            case "GET" if self.query.get("limit") == "1":  # somebody looks for an example
+                return Kind.GET
             case "GET":
                 return Kind.LIST if name in ("nodes", "pods") else Kind.GET
             case "PATCH" if collection == "nodes":
