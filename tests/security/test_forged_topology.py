@@ -68,8 +68,10 @@ def test_n16_forgery_is_seen_through_soon(name: str) -> None:
 
 
 def test_n16_another_nodes_gpus_are_no_claim_on_them() -> None:
-    """Who publishes a neighbour's GPUs as its own takes none of them away: the ledger is per node."""
+    """Who publishes a neighbour's GPUs as its own takes none of them away, and has none to give itself."""
     stolen = (node("good").metadata.annotations or {})[keys.TOPOLOGY]
-    state = cluster(node("good"), node("bad", topology=stolen))
-    assert len(free(state, "good")) == 8
-    assert "good" in passing(state)
+    state = cluster(node("good"), node("bad"))
+    assert passing(state) == ["good", "bad"]
+    state.nodes.changed(node("bad", version=2, topology=stolen))
+    assert (len(free(state, "good")), len(free(state, "bad"))) == (8, 0)
+    assert passing(state) == ["good"]
