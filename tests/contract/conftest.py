@@ -94,14 +94,15 @@ class KubeApiServer:
         self._control_plane.apiserver.stop()
         self._control_plane.apiserver.start()
         self._control_plane.apiserver.wait_ready()
+        self._control_plane.admin.close()  # its connections were to the server before
 
     @contextmanager
     def crowded(self) -> Iterator[Path]:
         """Let a user have one seat, and nobody wait for it."""
         admin, flow = self._control_plane.admin, "/apis/flowcontrol.apiserver.k8s.io/v1"
-        with suppress(ApiError):  # each may be there already
-            admin.post(f"{flow}/prioritylevelconfigurations", _ONE_SEAT)
-            admin.post(f"{flow}/flowschemas", _CROWD_SITS_THERE)
+        for kind, made in (("prioritylevelconfigurations", _ONE_SEAT), ("flowschemas", _CROWD_SITS_THERE)):
+            with suppress(ApiError):  # it may be there already
+                admin.post(f"{flow}/{kind}", made)
         yield self._control_plane.kubeconfig(CROWD)
 
     def _etcd(self, call: str, body: object) -> dict[str, dict[str, str]]:

@@ -82,7 +82,7 @@ def test_no_kill_gives_a_container_a_wrong_gpu(
     with recorded(lawless.api) as history:
         started = nodes.start(MACHINES)
         victims = [process for node in started for process in (enforcing(node), node.kubelet)]
-        with killing(victims, random.Random(1), every_seconds=3) as died:
+        with killing(victims, random.Random(1), every_seconds=2) as died:
             told = churn(lawless, nodes, history, pods, random.Random(1))
     assert history.violations() == []
     count = assert_plans_kept(told, nodes)
@@ -90,7 +90,7 @@ def test_no_kill_gives_a_container_a_wrong_gpu(
     figure(
         f"churn of {pods} pods, killed {dict(Counter(died))}: {count} started with their plan, refused {dict(refusals)}"
     )
-    assert len(died) >= 5
+    assert len(died) >= 3
     assert count >= pods / 3
 
 
