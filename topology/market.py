@@ -23,11 +23,11 @@ Table = dict[Counts, float]
 """Canonical counts of free GPUs → their value, relative to no free GPU."""
 
 NODES = 10
-"""Machines among which a pod finds its place. More make offers more alike; from 5 to 50 the decisions hardly differ."""
+"""Machines among which a pod finds its place; more make the offers more alike."""
 LOAD = 1.1
 """GPUs asked for over GPUs there are. Where much is free nothing is scarce, so what counts is how a full cluster decides."""
 MAX_SETS = 4_096
-"""Free sets, without those that are alike, up to which a table is computed; one step over so many takes about 0.1 s."""
+"""Free sets, without those that are alike, up to which a table is computed; a step over half as many takes 0.07 s."""
 
 _TURNS, _VALUE_STEPS, _SHARE_STEPS = 20, 10, 30
 """Four times as many change no value of a DGX-1V by more than 0.01 %."""
@@ -47,7 +47,7 @@ class Offer:
 
 
 def value_table(symmetry: Symmetry, offers: Sequence[Offer]) -> Generator[None, None, Table | None]:
-    """Compute the value of every free set, in steps of a few milliseconds.
+    """Compute the value of every free set, in steps: of some milliseconds on the machines of the catalogue.
 
     `None` when there are more than `MAX_SETS`, or no pod ever comes.
 

@@ -134,7 +134,7 @@ class TopologyClass:
         return found
 
     def appraise(self, weights: Weights) -> Generator[None]:
-        """Compute the value of every free set for this demand, in steps of some milliseconds.
+        """Compute the value of every free set for this demand, in the steps of `value_table`.
 
         Scores change when the last step is done, all at once. Machines with too many different free sets keep the formula.
         """

@@ -31,8 +31,8 @@ class Weights:
     foresight: float = 0.01
     """λ of the score: what the pods to come lose, against what this one gains. 0 looks at this pod alone.
 
-    At 0.01 no pod goes from NVLink to PCIe for the sake of others, and one that would break an empty machine prefers single links
-    on a broken one. Between sets that are as good to the pod itself the loss decides at any λ above 0."""
+    At 0.01 a pair leaves no DGX-1V's NVLink for PCIe for the sake of others, but prefers a single link on a broken machine to
+    breaking an empty one. Between sets that are as good to the pod itself the loss decides at any λ above 0."""
     admission: float = 3.0
     """What it is worth to serve a pod to come at all, when perfect wiring adds 1. Low keeps islands whole at the price of pods
     that find no place, high the other way round; `docs/benchmarks.md` has the curve."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from extender.cluster.shape_index import ShapeIndex
 from topology.demand import DRIFT, Demand, drift
-from topology.placement import TopologyClass, TopologyClasses
+from topology.placement import TopologyClasses
 from topology.room import PodKind
 from topology.value import Weights
 
@@ -42,15 +42,12 @@ class Values:
         self._met.discard(uid)
 
     def appraise(self) -> Generator[None]:
-        """Compute what is missing or out of date, in steps of a few milliseconds; nothing to do takes no step."""
+        """Compute what is missing or out of date, step by step; nothing to do takes no step."""
         if self._demand.is_news():
             sizes, _ = self._demand.look()
             if drift(self._weights.demand, sizes) > DRIFT:
                 self._weights = replace(self._weights, demand=sizes)
         for topology_class in self._classes:
             if topology_class.appraised != self._weights:
-                yield from self._appraise(topology_class)
-
-    def _appraise(self, topology_class: TopologyClass) -> Generator[None]:
-        yield from topology_class.appraise(self._weights)
-        self._shapes.forget_verdicts()
+                yield from topology_class.appraise(self._weights)
+                self._shapes.forget_verdicts()
