@@ -1,4 +1,4 @@
-"""The product as a policy: the extender's own index of nodes by shape and the one function that decides, called and not copied.
+"""The product as a policy: the extender's own values, its index of nodes by shape and the one function that decides.
 
 A pod meets what it would meet in a cluster: kube-scheduler's own filters (CPU, memory, GPU model) first, then the extender's
 order, whose first node has the only 10, then the plan on that node. The mix of pods to come is learnt from those that came.
@@ -7,17 +7,14 @@ order, whose first node has the only 10, then the plan on that node. The mix of 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import replace
 
 from benchmarks.placement.cluster import Allotment, Cluster
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
 from extender.cluster.node_view import Shape
 from extender.cluster.shape_index import ShapeIndex
-from topology.demand import DRIFT, Demand, drift
+from extender.cluster.values import Values
 from topology.links import Affinity
-from topology.market import finish
 from topology.placement import Placement, TopologyClass, TopologyClasses
 from topology.request import Communication, GpuRequest
 from topology.room import PodKind
@@ -25,7 +22,7 @@ from topology.value import Weights
 
 
 class Learning(PodByPod):
-    """What both forms of the product do as time goes by: note what jobs ask for, and value free GPUs by it."""
+    """What both forms of the product do as time goes by: the extender's `Values` meet each pod and follow the mix."""
 
     def __init__(self, cluster: Cluster, weights: Weights) -> None:
         super().__init__(cluster)
@@ -33,33 +30,23 @@ class Learning(PodByPod):
         by_kind = {node.kind: node.server.topology for node in cluster.nodes}
         compiled = {kind: classes.of(topology) for kind, topology in by_kind.items()}
         self.classes: list[TopologyClass] = [compiled[node.kind] for node in cluster.nodes]
-        self._weights = weights
-        self._demand = Demand(weights.demand)
-        self._last_job = -1
-        self._look()
+        self.values = Values(classes, weights, self.forget_verdicts)
+        self._appraise()
 
     @abstractmethod
-    def learnt(self, typical: Sequence[tuple[PodKind, float]]) -> None:
-        """Forget what was worked out for another mix of pods."""
+    def forget_verdicts(self) -> None:
+        """Ask for all plans anew: there are other values, or other typical pods."""
 
     def place(self, job: Job) -> Placed | None:
         """Place a job; one that had to wait is not news when it is tried again."""
-        if job.number > self._last_job:
-            self._last_job = job.number
-            for pod in job.pods:
-                self._demand.saw(kind_of(pod))
-            if self._demand.is_news():
-                self._look()
+        for number, pod in enumerate(job.pods):
+            self.values.meet(f"{job.number}/{number}", kind_of(pod))
+        self._appraise()
         return super().place(job)
 
-    def _look(self) -> None:
-        sizes, typical = self._demand.look()
-        weights = replace(self._weights, demand=sizes)
-        for topology_class in set(self.classes):
-            known = topology_class.appraised
-            if known is None or drift(known.demand, sizes) > DRIFT:
-                finish(topology_class.appraise(weights))
-        self.learnt(typical)
+    def _appraise(self) -> None:
+        for _ in self.values.appraise():
+            pass
 
 
 class Gputopo(Learning):
@@ -69,14 +56,15 @@ class Gputopo(Learning):
         width = len(str(len(cluster.nodes)))
         self._names = [f"{node.index:0{width}}" for node in cluster.nodes]
         self._all = frozenset(self._names)
-        super().__init__(cluster, weights)
-
-    def learnt(self, typical: Sequence[tuple[PodKind, float]]) -> None:
-        """Put the nodes in order anew."""
         self._shapes = ShapeIndex()
-        self._read = len(self.cluster.journal)
-        for node in self.cluster.nodes:
+        super().__init__(cluster, weights)
+        self._read = len(cluster.journal)
+        for node in cluster.nodes:
             self._put(node.index)
+
+    def forget_verdicts(self) -> None:
+        """Let the index of nodes ask for all plans anew."""
+        self._shapes.forget_verdicts()
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""

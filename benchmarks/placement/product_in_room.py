@@ -6,7 +6,6 @@ The nodes are kept in order for each kind of pod; only those that changed since 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
 
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
@@ -26,10 +25,10 @@ class GputopoInRoom(Learning):
         self._orders: dict[tuple[GpuRequest, PodKind], _Order] = {}
         super().__init__(cluster, weights)
 
-    def learnt(self, typical: Sequence[tuple[PodKind, float]]) -> None:
-        """Look at what is left of the nodes with the eyes of these pods."""
+    def forget_verdicts(self) -> None:
+        """Look at what is left of the nodes with the eyes of the pods that are typical now."""
         models = {node.server.model for node in self.cluster.nodes}
-        self._appetites = {model: Appetite(typical, model) for model in models}
+        self._appetites = {model: Appetite(self.values.typical, model) for model in models}
         self._orders.clear()
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:

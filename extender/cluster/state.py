@@ -25,6 +25,7 @@ from extender.cluster.values import Values
 from topology import keys
 from topology.placement import TopologyClasses
 from topology.records import Claim
+from topology.room import PodKind
 from topology.value import Weights
 
 
@@ -42,7 +43,7 @@ class ClusterState:
         self.resource = resource
         classes = TopologyClasses(weights)
         self._shapes = ShapeIndex()
-        self.values = Values(classes, weights, self._shapes)
+        self.values = Values(classes, weights, self._shapes.forget_verdicts)
         self.nodes = NodeCache(classes, self._node_touched)
         self.pods = PodCache(resource, self.nodes.is_ready, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
@@ -148,7 +149,7 @@ class ClusterState:
         self._dirty |= self._claimed_on.get(uid, set())
         pod = self.pods.get(uid)
         if pod is not None:
-            self.values.meet(uid, pod.gpus)
+            self.values.meet(uid, PodKind(pod.gpus) if pod.gpus else None)
         else:
             self.values.forget(uid)
             self.holds.release(uid)

@@ -6,10 +6,9 @@ teach what those before them had taught.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
-from extender.cluster.shape_index import ShapeIndex
 from topology.demand import DRIFT, Demand, drift
 from topology.placement import TopologyClasses
 from topology.room import PodKind
@@ -19,23 +18,26 @@ from topology.value import Weights
 class Values:
     """Learns the mix of pods, and computes the values of free sets for it."""
 
-    def __init__(self, classes: TopologyClasses, weights: Weights, shapes: ShapeIndex) -> None:
+    def __init__(self, classes: TopologyClasses, weights: Weights, changed: Callable[[], None]) -> None:
+        """Start from the mix of the weights; `changed` is called whenever decisions may come out differently from now on."""
         self._classes = classes
         self._weights = weights
-        self._shapes = shapes
+        self._changed = changed
         self._demand = Demand(weights.demand)
         self._met: set[str] = set()
+        self.typical: tuple[tuple[PodKind, float], ...] = ()
+        """The kinds that most pods are of, and their share of these, as of the last look."""
 
     @property
     def demand(self) -> tuple[tuple[int, float], ...]:
         """The share of pods by GPUs asked for that values are, or will next be, computed for."""
         return self._weights.demand
 
-    def meet(self, uid: str, gpus: int | None) -> None:
-        """Take note of a pod, once; `gpus` is `None` when nobody can read what it asks for."""
-        if gpus and uid not in self._met:
+    def meet(self, uid: str, kind: PodKind | None) -> None:
+        """Take note of a pod, once; `kind` is `None` when nobody can read what it asks for."""
+        if kind is not None and uid not in self._met:
             self._met.add(uid)
-            self._demand.saw(PodKind(gpus))
+            self._demand.saw(kind)
 
     def forget(self, uid: str) -> None:
         """Remember a pod that is gone only by what it asked for."""
@@ -44,10 +46,12 @@ class Values:
     def appraise(self) -> Generator[None]:
         """Compute what is missing or out of date, step by step; nothing to do takes no step."""
         if self._demand.is_news():
-            sizes, _ = self._demand.look()
+            sizes, typical = self._demand.look()
+            self.typical = tuple(typical)
             if drift(self._weights.demand, sizes) > DRIFT:
                 self._weights = replace(self._weights, demand=sizes)
+            self._changed()
         for topology_class in self._classes:
             if topology_class.appraised != self._weights:
                 yield from topology_class.appraise(self._weights)
-                self._shapes.forget_verdicts()
+                self._changed()

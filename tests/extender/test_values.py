@@ -6,8 +6,10 @@ from extender.cluster.state import ClusterState
 from extender.cluster.values import Values
 from tests.extender.builders import cluster, node, pod
 from topology.demand import PRIOR_PODS
-from topology.placement import Placement
+from topology.placement import Placement, TopologyClasses
 from topology.request import Communication, GpuRequest
+from topology.room import PodKind
+from topology.value import Weights
 
 SINGLE = GpuRequest(1, communication=Communication.NONE)
 
@@ -53,6 +55,16 @@ def test_demand_is_learnt_from_pods_once_each() -> None:
         state.pods.changed(known.pod)
     appraise(state.values)
     assert abs(dict(state.values.demand)[2] - (1 * 0.2 + 2 * 1.0) / 3) < 1e-9
+
+
+def test_typical_pods_are_handed_on_with_a_word() -> None:
+    """Whoever decides by them is told to forget what was decided before."""
+    told: list[tuple[tuple[PodKind, float], ...]] = []
+    values = Values(TopologyClasses(), Weights(), lambda: told.append(values.typical))
+    for number in range(int(PRIOR_PODS) * 2):
+        values.meet(f"uid-{number}", PodKind(1, 500, 4000))
+    appraise(values)
+    assert told[0] == ((PodKind(1, 500, 4000), 1.0),)
 
 
 def test_a_few_pods_teach_nothing() -> None:

@@ -9,11 +9,13 @@ import pytest
 from benchmarks.placement.cluster import Allotment
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policies import UnknownPolicy, check_policy, policy_for_pods
+from benchmarks.placement.product import Gputopo
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.benchmarks.placement.builders import cluster_of, job
 from tests.extender.builders import args, at, gpus, node, pod, running
 from tests.extender.builders import cluster as cluster_state
 from topology.catalog import machine
+from topology.demand import PRIOR_PODS
 from topology.links import Affinity
 from topology.market import finish
 from topology.placement import Placement, TopologyClass, plan
@@ -55,6 +57,14 @@ def test_the_node_is_the_extenders_answer(seed: int) -> None:
     scores = {found.host: found.score for found in prioritize_nodes(state, args(asked.pod, *passed), at())}
     assert simulated is not None
     assert [host for host, score in scores.items() if score == 10] == [f"n{simulated[0].node}"]
+
+
+def test_jobs_that_waited_while_others_came_are_learnt_from_once_each() -> None:
+    """What is asked for does not depend on when there was room for it."""
+    policy = Gputopo(cluster_of("dgx-1v"))
+    for number in (1, 0, 1, *range(2, int(PRIOR_PODS) * 2)):
+        policy.place(job(number, 2 if number else 4))
+    assert abs(dict(policy.values.demand)[4] - (0.2 * 32 + 1) / (32 + 49)) < 1e-9
 
 
 def test_foresight_is_read_from_the_name() -> None:
