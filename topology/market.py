@@ -69,8 +69,10 @@ def value_table(symmetry: Symmetry, offers: Sequence[Offer]) -> Generator[None, 
         for _ in range(_VALUE_STEPS):
             values = states.improved(values, prices)
             yield
+        fastest = max(sum(rate for _, rate in flow) for flow in flows)
+        moves = [(state, after, rate) for state, flow in enumerate(flows) for after, rate in flow]
         for _ in range(_SHARE_STEPS):
-            shares = _moved(shares, flows)
+            shares = _moved(shares, moves, fastest)
         yield
     empty = states.index.get(tuple(0 for _ in symmetry.sizes))
     least = min(values) if empty is None else values[empty]  # pods of four never fill six GPUs
@@ -220,13 +222,11 @@ class _Price:
         return gain * self.cumulated[place] - self.weighted[place] if place >= 0 else 0.0
 
 
-def _moved(shares: Sequence[float], flows: Sequence[Sequence[tuple[int, float]]]) -> list[float]:
-    """Return the shares of machines in each state a moment later."""
-    fastest = max(sum(rate for _, rate in flow) for flow in flows)
+def _moved(shares: Sequence[float], moves: Sequence[tuple[int, int, float]], fastest: float) -> list[float]:
+    """Return the shares of machines in each state a moment later; a move goes from one state to another at a rate."""
     moved = [*shares]
-    for state, flow in enumerate(flows):
-        for after, rate in flow:
-            part = shares[state] * rate / fastest
-            moved[after] += part
-            moved[state] -= part
+    for state, after, rate in moves:
+        part = shares[state] * rate / fastest
+        moved[after] += part
+        moved[state] -= part
     return moved

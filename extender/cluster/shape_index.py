@@ -105,11 +105,12 @@ class Order:
         """By the serial of the bucket."""
         self._wish = wish
         self._ranked: list[tuple[float, int, int]] = []
-        self._buckets: list[Bucket] = []
+        """Minus the score, GPUs free, serial; rising."""
+        self._alike: list[tuple[float, int, list[Bucket]]] = []
+        """The same, those that only their names tell apart together."""
 
     def catch_up(self, buckets: list[Bucket]) -> None:
         """Take in the shapes that are new since the last call."""
-        self._buckets = buckets
         new = []
         for bucket in buckets[len(self.verdicts) :]:
             verdict = bucket.shape.plan(self._wish)
@@ -118,10 +119,16 @@ class Order:
                 new.append((-verdict.score, bucket.shape.free.bit_count(), bucket.serial))
         if new:
             self._ranked = sorted(self._ranked + new)
+            self._alike = [
+                (minus_score, free, [buckets[serial] for _, _, serial in equals])
+                for (minus_score, free), equals in groupby(self._ranked, key=lambda ranked: ranked[:2])
+            ]
 
     def best_first(self, names: frozenset[str]) -> Iterator[Key]:
         """Yield those of `names` that fit, best first."""
-        for (minus_score, free), equals in groupby(self._ranked, key=lambda ranked: ranked[:2]):
-            alike = [filter(names.__contains__, self._buckets[serial].names) for _, _, serial in equals]
-            for name in merge(*alike) if len(alike) > 1 else alike[0]:
-                yield minus_score, free, name
+        for minus_score, free, buckets in self._alike:
+            filled = [bucket.names for bucket in buckets if bucket.names]
+            if filled:
+                for name in filled[0] if len(filled) == 1 else merge(*filled):
+                    if name in names:
+                        yield minus_score, free, name
