@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ hypothesis.settings.load_profile("gputopo")
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 
+_SECONDS_TO_END = 60.0
+"""What threads have left to come to their end in when all tests are done."""
 
 _FIGURES = pytest.StashKey[list[str]]()
 
@@ -66,3 +69,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if figures := config.stash.get(_FIGURES, []):
         terminalreporter.section("figures")
         terminalreporter.write_line("\n".join(figures))
+
+
+def pytest_unconfigure() -> None:
+    """Let a thread that never ends fail the run, and say where it stands, instead of keeping it for ever."""
+    faulthandler.dump_traceback_later(_SECONDS_TO_END, exit=True)

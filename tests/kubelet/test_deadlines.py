@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,20 @@ LIMIT_SECONDS = 0.5
 def answers(node: AgentOnNode) -> dict[str, float]:
     """Return how long the slowest answer to each question took."""
     return {name: max(took for other, took in node.kubelet.calls if other == name) for name, _ in node.kubelet.calls}
+
+
+@asynccontextmanager
+async def hanging_disk(state: Path) -> AsyncIterator[None]:
+    """Have every write of the journal wait; after the block the disk answers, and the one under way is made."""
+    journal = state / "journal.new"
+    os.mkfifo(journal)  # whoever opens it waits for a reader
+    try:
+        yield
+    finally:
+        # Were the reader gone before the writer has written, the next writer would wait for ever, and the process with it.
+        reader = os.open(journal, os.O_RDWR)
+        await until(lambda: not journal.is_fifo())
+        os.close(reader)
 
 
 @pytest.mark.parametrize("rounds", [1, 5])
@@ -73,20 +89,16 @@ async def test_list_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path) -
 
 async def test_disk_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path) -> None:
     """The journal is given up for now; what was handed out is still known."""
-    async with AgentOnNode(tmp_path) as node:
-        stuck = tmp_path / "state" / "journal.new"
-        os.mkfifo(stuck)  # whoever opens it waits for a reader
+    async with AgentOnNode(tmp_path) as node, hanging_disk(tmp_path / "state"):
         for number in range(3):
             pod = await node.place(gpu_pod(f"p{number}", 1), [number], exact=True)
             assert node.got(pod) == [node.named(number)]
         assert max(answers(node).values()) < LIMIT_SECONDS
-        os.close(os.open(stuck, os.O_RDONLY))
 
 
 async def test_everything_hangs_at_once(tmp_path: Path) -> None:
     """The worst day."""
-    async with AgentOnNode(tmp_path) as node:
-        os.mkfifo(tmp_path / "state" / "journal.new")
+    async with AgentOnNode(tmp_path) as node, hanging_disk(tmp_path / "state"):
         node.kubelet.hang_lists = True
         node.api_answers.clear()
         await node.kubelet.run(gpu_pod("cpu", 0), pod := gpu_pod("pod", 1))
@@ -95,7 +107,6 @@ async def test_everything_hangs_at_once(tmp_path: Path) -> None:
         node.kubelet.hang_lists = False
         node.api_answers.set()
         await node.kubelet.started(pod)
-        os.close(os.open(tmp_path / "state" / "journal.new", os.O_RDONLY | os.O_NONBLOCK))
 
 
 async def test_busy_list_is_asked_again(tmp_path: Path) -> None:
