@@ -36,7 +36,7 @@ class Symmetry:
 
     def set_of(self, counts: Counts, among: int = -1) -> int:
         """Return the set with so many of each group, the lowest positions of each that are in `among`."""
-        return sum(_lowest(group & among, count) for group, count in zip(self.groups, counts, strict=True))
+        return sum(_lowest(group & among, count) for group, count in zip(self.groups, counts, strict=True) if count)
 
     def canonical(self, counts: Counts) -> Counts:
         """Return one representative of all counts that are alike; memoised."""

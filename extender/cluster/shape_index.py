@@ -67,8 +67,8 @@ class ShapeIndex:
         return order
 
     def forget_verdicts(self) -> None:
-        """Ask for all plans anew; for when they would come out differently."""
-        self._orders.clear()
+        """Ask for the plans of the nodes there are anew; for when they would come out differently."""
+        self._compact()
 
     def bucket_of(self, name: str) -> Bucket | None:
         """Return the bucket of a node, `None` when it is not known."""
