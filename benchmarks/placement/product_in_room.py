@@ -23,6 +23,9 @@ class GputopoInRoom(Learning):
     def __init__(self, cluster: Cluster, weights: Weights = Weights()) -> None:  # noqa: B008 - a frozen value
         self._appetites: dict[str, Appetite] = {}
         self._orders: dict[tuple[GpuRequest, PodKind], _Order] = {}
+        self.rooms = [Room(tuple(node.gpu_milli), node.cpu_milli) for node in cluster.nodes]
+        """What each node has left."""
+        self._read = len(cluster.journal)
         super().__init__(cluster, weights)
 
     def forget_verdicts(self) -> None:
@@ -33,6 +36,7 @@ class GputopoInRoom(Learning):
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
+        self._catch_up()
         key = wish_of(pod, job), kind_of(pod)
         if key not in self._orders:
             self._orders[key] = _Order(self, *key)
@@ -40,12 +44,18 @@ class GputopoInRoom(Learning):
 
     def plan(self, node: Node, wish: GpuRequest, kind: PodKind) -> Placement | None:
         """Return the placement on one node, `None` where the pod does not fit."""
-        if kind.cpu_milli > node.cpu_milli or (kind.models and node.server.model not in kind.models):
+        if kind.models and node.server.model not in kind.models:
             return None
-        room = Room(tuple(node.gpu_milli), node.cpu_milli)
         appetite = self._appetites[node.server.model]
-        verdict = plan_in_room(self.classes[node.index], room, wish, kind, appetite)
+        verdict = plan_in_room(self.classes[node.index], self.rooms[node.index], wish, kind, appetite)
         return verdict if isinstance(verdict, Placement) else None
+
+    def _catch_up(self) -> None:
+        journal = self.cluster.journal
+        for index in set(journal[self._read :]):
+            node = self.cluster.nodes[index]
+            self.rooms[index] = Room(tuple(node.gpu_milli), node.cpu_milli)
+        self._read = len(journal)
 
 
 class _Order:
@@ -57,6 +67,8 @@ class _Order:
         self._kind = kind
         self._ranked: list[tuple[float, int, int]] = []
         self._found: dict[int, tuple[tuple[float, int, int], Placement]] = {}
+        self._plans: dict[tuple[int, Room], Placement | None] = {}
+        """By kind of node and what it has left: many are alike."""
         self._read = len(policy.cluster.journal)
         for node in policy.cluster.nodes:
             self._enter(node)
@@ -76,8 +88,14 @@ class _Order:
         before = self._found.pop(node.index, None)
         if before is not None:
             del self._ranked[bisect_left(self._ranked, before[0])]
-        placement = self._policy.plan(node, self._wish, self._kind)
+        placement = self._plan(node) if self._kind.cpu_milli <= node.cpu_milli else None
         if placement is not None:
             key = (-placement.score, node.free.bit_count(), node.index)
             insort(self._ranked, key)
             self._found[node.index] = key, placement
+
+    def _plan(self, node: Node) -> Placement | None:
+        key = node.kind, self._policy.rooms[node.index]
+        if key not in self._plans:
+            self._plans[key] = self._policy.plan(node, self._wish, self._kind)
+        return self._plans[key]
