@@ -44,6 +44,7 @@ class Reason(StrEnum):
     NIC = "nic"
     AFFINITY = "affinity"
     BANDWIDTH = "bandwidth"
+    GROUP = "group"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from topology import keys
+from topology.domains import GroupWish, Level
 from topology.errors import RequestError
 from topology.links import Affinity
 
@@ -74,12 +75,18 @@ class PodRequest:
     containers: tuple[ContainerGpus, ...] = ()
     """Only those that ask for GPUs, in the order in which they start."""
     relax_after_seconds: float | None = None
+    group: GroupWish | None = None
 
     def at_age(self, age_seconds: float) -> GpuRequest:
         """Return the wish as it stands `age_seconds` after the pod was created."""
-        if self.relax_after_seconds is not None and age_seconds >= self.relax_after_seconds:
-            return self.wish.relaxed()
-        return self.wish
+        return self.wish.relaxed() if self._relaxes(age_seconds) else self.wish
+
+    def group_at_age(self, age_seconds: float) -> GroupWish | None:
+        """Return what is asked of the group's place by then, `None` for a pod on its own."""
+        return self.group.relaxed() if self.group and self._relaxes(age_seconds) else self.group
+
+    def _relaxes(self, age_seconds: float) -> bool:
+        return self.relax_after_seconds is not None and age_seconds >= self.relax_after_seconds
 
     def share_out(self, gpus: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Give each container its GPUs, as neighbours on the ring; init containers use the same ones before.
@@ -144,7 +151,17 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
         ecc=read.get(keys.ECC),
         nic=read.get(keys.NIC_AFFINITY),
     )
-    return PodRequest(wish, asking, read.get(keys.RELAX_AFTER))
+    return PodRequest(wish, asking, read.get(keys.RELAX_AFTER), _group(read))
+
+
+def _group(read: Mapping[str, Any]) -> GroupWish | None:
+    if keys.GROUP not in read:
+        lonely = next((key for key in (keys.GROUP_SIZE, keys.GROUP_AFFINITY) if key in read), None)
+        if lonely is not None:
+            raise RequestError(lonely, f"says nothing without {keys.GROUP}")
+        return None
+    level, required = read.get(keys.GROUP_AFFINITY, (Level.NVLINK_DOMAIN, False))
+    return GroupWish(read[keys.GROUP], read.get(keys.GROUP_SIZE), level, required)
 
 
 def gpu_count(
@@ -255,6 +272,13 @@ def _globs(key: str, value: str) -> tuple[str, ...]:
     return globs
 
 
+def _group_affinity(key: str, value: str) -> tuple[Level, bool]:
+    """Read `rack` or `preferred-rack` as a wish, `required-rack` as a demand."""
+    demand, wish = (f"{word}-" for word in ("required", "preferred"))
+    required = value.startswith(demand)
+    return Level(_one_of(*Level)(key, value.removeprefix(demand if required else wish))), required
+
+
 def _switch(key: str, value: str) -> bool:
     return _one_of("on", "off")(key, value) == "on"
 
@@ -284,8 +308,8 @@ _READERS: dict[str, _Reader] = {
     keys.NIC_AFFINITY: lambda key, value: NicAffinity(_one_of(*NicAffinity)(key, value)),
     keys.GROUP: _name,
     keys.GROUP_SIZE: _positive_count,
-    keys.GROUP_AFFINITY: _name,
+    keys.GROUP_AFFINITY: _group_affinity,
     keys.SHARING_CLASS: _name,
     keys.DEVICE_MISMATCH: _one_of("adopt", "refuse"),
 }
-"""Every annotation that a user may write; the last five are only checked here (docs/limitations.md says what acts on them)."""
+"""Every annotation that a user may write; `sharing-class` is only checked here (docs/limitations.md)."""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology import keys
+from topology.domains import GroupWish, Level
 from topology.errors import RequestError
 from topology.links import Affinity
 from topology.request import Communication, ContainerGpus, GpuRequest, NicAffinity, parse_pod, pod_request
@@ -71,7 +72,12 @@ def test_an_annotation_is_read(annotation: str, text: str, field: str, value: ob
         ("min-cuda", "12_4"),
         ("ecc", "true"),
         ("nic-affinity", "yes"),
+        ("group", "a b"),
         ("group-size", "0"),
+        ("group-size", "4"),
+        ("group-affinity", "row"),
+        ("group-affinity", "required-"),
+        ("group-affinity", "rack"),
         ("device-mismatch", "ignore"),
         ("required-afinity", "nvlink"),
     ],
@@ -81,6 +87,33 @@ def test_an_unreadable_annotation_is_refused_by_name(annotation: str, text: str)
     with pytest.raises(RequestError) as refused:
         parse_pod(pod("2", annotations={annotation: text}))
     assert refused.value.key == keys.USER_PREFIX + annotation
+
+
+@pytest.mark.parametrize(
+    ("affinity", "level", "required"),
+    [
+        ("rack", Level.RACK, False),
+        ("preferred-block", Level.BLOCK, False),
+        ("required-nvlink-domain", Level.NVLINK_DOMAIN, True),
+    ],
+)
+def test_a_group_says_its_size_and_what_it_wants_to_share(affinity: str, level: Level, required: bool) -> None:
+    """A level alone is a wish."""
+    said = {"group": "llama", "group-size": "4", "group-affinity": affinity}
+    assert parse_pod(pod("2", annotations=said)).group == GroupWish("llama", 4, level, required)
+
+
+def test_a_group_that_says_nothing_else_wishes_to_be_near() -> None:
+    """As large as it is, in as few NVLink domains, racks and blocks as can be."""
+    assert parse_pod(pod("2", annotations={"group": "llama"})).group == GroupWish("llama", None, Level.NVLINK_DOMAIN)
+
+
+def test_a_required_domain_relaxes_like_every_other_demand() -> None:
+    """`relax-after` counts from the pod's creation."""
+    said = {"group": "llama", "group-affinity": "required-rack", "relax-after": "10m"}
+    request = parse_pod(pod("2", annotations=said))
+    assert request.group_at_age(599.0) == request.group
+    assert request.group_at_age(600.0) == GroupWish("llama", level=Level.RACK)
 
 
 @pytest.mark.parametrize("count", ["-1", "1.5", "1k", "1e2", "٣", "1_000", " 1", "", "1000000000000", True, 1.5])

@@ -1,0 +1,150 @@
+"""Where the next pod of a group goes: the group ends up in as few domains as can be, and breaks none larger than it needs.
+
+Pods come one at a time and nothing is remembered between them. So each call plans for all that are still to come and answers
+with the domain that the plan fills first; the next call finds the pod there, and comes to the rest of the same plan.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from topology.domains import Domain, GroupWish, Level, Location
+from topology.placement import Reason, Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a group has come."""
+
+    rest: int
+    """Pods that are still to be placed, the next one among them."""
+    placed: tuple[Location, ...] = ()
+    """Where the others are, in any order; one may stand for several."""
+
+
+class Vacancy(NamedTuple):
+    """How many pods like the next one a node could take now."""
+
+    location: Location
+    pods: int
+
+
+class Fit(NamedTuple):
+    """How pods go into domains."""
+
+    domains: int
+    """How many it takes."""
+    left: int
+    """What is left free in the last of them."""
+
+
+def fit(rooms: Iterable[int], pods: int) -> Fit | None:
+    """Put pods into the fewest domains with these rooms, `None` where they do not fit; O(n log n).
+
+    The largest are filled one after the other, and the last is the smallest that is enough.
+
+    >>> fit([8, 5, 3, 8], 11), fit([2, 1], 4)
+    (Fit(domains=2, left=0), None)
+    """
+    ranked = sorted(rooms)
+    filled = 0
+    while ranked and pods > ranked[-1]:
+        pods -= ranked.pop()
+        filled += 1
+    return Fit(filled + 1, ranked[bisect_left(ranked, pods)] - pods) if ranked else None
+
+
+def narrow(
+    wish: GroupWish, progress: Progress, vacancies: Iterable[Vacancy], reserved: Mapping[Domain, int]
+) -> frozenset[str] | Rejection:
+    """Return the nodes among which the next pod may choose, or why none will do for a group that requires one domain.
+
+    It goes from the farthest level to the nearest. A group that has begun fills the domains where it is. One that has to open
+    another takes, of those that hold all that is to come, the one that splits it least on the nearer levels, then the tightest
+    fit, the nearest level first; where none holds it all, the largest. Levels that no node knows are passed over. O(n log n).
+
+    Args:
+        wish: What the group asks for.
+        progress: What of it is placed.
+        vacancies: The nodes that fit the pod, each once; no other counts. None at all is the caller's to explain.
+        reserved: Pods that other groups have still to place in domains where they have begun. Their room is not for a group
+            that begins: as far as that can be, and without exception where it is required, so that no two groups that
+            require a domain each hold what the other waits for.
+
+    """
+    left = [vacancy for vacancy in vacancies if vacancy.pods > 0]
+    used = frozenset(place.domain(level) for place in progress.placed for level in Level)
+    choice = _Choice(used, reserved)
+    if wish.required and left:
+        allowed = choice.allowed(left, wish.level, progress.rest)
+        if isinstance(allowed, Rejection):
+            return allowed
+        left = allowed
+    known = {level for vacancy in left for level, _ in vacancy.location.known}
+    levels = [level for level in wish.levels if level in known]
+    rest = progress.rest
+    while levels:
+        *nearer, level = levels
+        left = choice.next_domain(left, level, nearer, rest)
+        rest = min(rest, sum(vacancy.pods for vacancy in left))
+        levels = nearer
+    return frozenset(vacancy.location.node for vacancy in left)
+
+
+class _Choice:
+    """Which domain is next, for a group that has begun in some."""
+
+    def __init__(self, used: frozenset[Domain], reserved: Mapping[Domain, int]) -> None:
+        self._used = used
+        self._reserved = reserved
+
+    def allowed(self, vacancies: Sequence[Vacancy], level: Level, rest: int) -> list[Vacancy] | Rejection:
+        """Return what is open to a group that has to be in one domain."""
+        rooms = self._rooms(vacancies, level)
+        if self._used:
+            enough = {domain for domain in rooms if domain in self._used}
+            if not enough:
+                return Rejection(Reason.GROUP, f"not in the {level} where the pod's group is", resolvable=True)
+        else:
+            enough = {domain for domain, room in rooms.items() if room >= rest}
+            if not enough:
+                most = max(rooms.values())
+                message = f"no {level} has room for the group's {rest} pods to come, at most for {most}"
+                return Rejection(Reason.GROUP, message, resolvable=True)
+        return [vacancy for vacancy in vacancies if vacancy.location.domain(level) in enough]
+
+    def next_domain(
+        self, vacancies: Sequence[Vacancy], level: Level, nearer: Sequence[Level], rest: int
+    ) -> list[Vacancy]:
+        """Return what is in the domain of this level that the next pod goes to."""
+        parts: defaultdict[Domain, list[Vacancy]] = defaultdict(list)
+        for vacancy in vacancies:
+            parts[vacancy.location.domain(level)].append(vacancy)
+        rooms = self._rooms(vacancies, level)
+        pool = [domain for domain in parts if domain in self._used] or list(parts)
+        enough = [domain for domain in pool if rooms[domain] >= rest]
+        if not enough:
+            most = max(rooms[domain] for domain in pool)
+            enough = [domain for domain in pool if rooms[domain] == most]
+
+        def cost(domain: Domain) -> tuple[list[int], list[int], str]:
+            here = min(rest, sum(vacancy.pods for vacancy in parts[domain]))
+            fits = [
+                fit(self._rooms(parts[domain], each).values(), here) or Fit(len(parts[domain]), 0) for each in nearer
+            ]
+            return [each.domains for each in reversed(fits)], [*(each.left for each in fits), rooms[domain]], domain[1]
+
+        return parts[min(enough, key=cost)]
+
+    def _rooms(self, vacancies: Iterable[Vacancy], level: Level) -> Counter[Domain]:
+        """Return the room of each domain: where the group has not begun, less what is reserved for others."""
+        rooms: Counter[Domain] = Counter()
+        for vacancy in vacancies:
+            rooms[vacancy.location.domain(level)] += vacancy.pods
+        for domain in rooms.keys() & self._reserved.keys() - self._used:
+            rooms[domain] = max(0, rooms[domain] - self._reserved[domain])
+        return rooms
