@@ -150,6 +150,8 @@ def _print_pod(told: Explanation) -> None:
         placed = (_ring(pod.indexes), pod.affinity or "", _predicted(pod.bandwidth_gb_per_s))
         _print_table(("GPUS", "AFFINITY", "PREDICTED-GB/S"), [placed])
     else:
+        if told.group:
+            print(printable(told.group.line), end="\n\n")
         _print_table(
             ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
             ((fit.node, f"{fit.score:.3f}", *_set_row(fit)) for fit in told.fits),

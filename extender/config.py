@@ -22,11 +22,14 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
 
+from extender.cluster.locations import LABELS
 from topology import keys
+from topology.domains import Level
 from topology.value import Weights
 
 API_VERSION: Final = "config.gputopo.dev/v1alpha1"
@@ -133,12 +136,19 @@ class Scheduling(_Section):
     """The pods still to come: share by GPUs asked for. Believed while few pods have been seen."""
     admission: float = Field(default=Weights().admission, ge=0)
     """What it is worth to serve a pod to come at all, when perfect wiring adds 1; low keeps islands whole, high fills gaps."""
+    domain_labels: dict[Level, tuple[str, ...]] = Field(default=dict(LABELS), validate_default=True)
+    """Labels of nodes that name their NVLink domain, rack and block; of several the first that a node has counts."""
     appraise_after: Duration = 15.0
     """How long after the start the values of free GPUs are first computed; until then a formula serves."""
     hold: Duration = 30.0
     """How long the predicted winner's GPUs are kept from other pods between prioritize and bind."""
     bind_deadline: Duration = 3.0
     """Must be shorter than the scheduler's `httpTimeout`."""
+
+    @field_validator("domain_labels")
+    @classmethod
+    def _keeps_the_other_levels(cls, given: dict[Level, tuple[str, ...]]) -> dict[Level, tuple[str, ...]]:
+        return {level: tuple(labels) for level, labels in {**LABELS, **given}.items()}
 
     @property
     def weights(self) -> Weights:

@@ -71,6 +71,7 @@ class Extender:
             weights=config.scheduling.weights,
             agent_namespace=config.agents.namespace,
             silence_seconds=config.agents.silence,
+            labels=config.scheduling.domain_labels,
         )
         self.metrics = Metrics(config.digest)
         self.metrics.watch(self.figures)

@@ -40,10 +40,14 @@ class Holds:
         hold = self._holds.get(uid)
         return hold.gpus if hold and hold.node == node and hold.expires > now else 0
 
+    def places(self, now: float) -> dict[str, str]:
+        """Return UID → node, for all pods that something is held for."""
+        self._expire(now)
+        return {uid: hold.node for uid, hold in self._holds.items()}
+
     def others(self, uid: str, now: float) -> dict[str, int]:
         """Return node → GPUs that are held there for other pods."""
-        for expired in [key for key, hold in self._holds.items() if hold.expires <= now]:
-            del self._holds[expired]
+        self._expire(now)
         masks: dict[str, int] = {}
         for owner, hold in self._holds.items():
             if owner != uid:
@@ -52,3 +56,7 @@ class Holds:
 
     def __len__(self) -> int:
         return len(self._holds)
+
+    def _expire(self, now: float) -> None:
+        for expired in [key for key, hold in self._holds.items() if hold.expires <= now]:
+            del self._holds[expired]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from extender.cluster.locations import LABELS, Labels, locate
 from extender.cluster.objects import Node
 from extender.cluster.payloads import NodePayloads
 from extender.cluster.versions import is_older
+from topology.domains import Location
 from topology.placement import TopologyClasses
 from topology.records import Claim, Observed
 
@@ -33,6 +35,7 @@ class KnownNode:
 
     node: Node
     payloads: NodePayloads
+    location: Location
 
     @property
     def is_ready(self) -> bool:
@@ -52,9 +55,10 @@ class KnownNode:
 class NodeCache:
     """Takes lists, events and live replies in any order; `touched` is called with the name of each node that changed."""
 
-    def __init__(self, classes: TopologyClasses, touched: Callable[[str], None]) -> None:
+    def __init__(self, classes: TopologyClasses, touched: Callable[[str], None], labels: Labels = LABELS) -> None:
         self.synced = False
         self._classes = classes
+        self._labels = labels
         self._touched = touched
         self._nodes: dict[str, KnownNode] = {}
 
@@ -73,7 +77,8 @@ class NodeCache:
         if known and is_older(item.metadata, known.node.metadata):
             return
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
-        self._nodes[name] = KnownNode(item, before.reread(item.metadata.annotations or {}, self._classes))
+        payloads = before.reread(item.metadata.annotations or {}, self._classes)
+        self._nodes[name] = KnownNode(item, payloads, locate(item, payloads, self._labels))
         self._touched(name)
 
     def deleted(self, item: Node) -> None:
@@ -91,6 +96,11 @@ class NodeCache:
     def get(self, name: str) -> KnownNode | None:
         """Return a node by name."""
         return self._nodes.get(name)
+
+    def locate(self, name: str) -> Location:
+        """Return where a node stands; of one that is not known, no more than that it is one."""
+        known = self._nodes.get(name)
+        return known.location if known else Location(name)
 
     def is_ready(self, name: str | None) -> bool:
         """Whether the node is known and its kubelet well."""

@@ -44,6 +44,13 @@ class Shape:
             return self._plan_around(wish, self.topology_class)
         return (forecast if self.observed else plan)(self.topology_class, self.free, wish)
 
+    def room(self, wish: GpuRequest) -> int:
+        """Return how many pods with this wish fit one after the other, each planned beside those before it."""
+        shape, pods = self, 0
+        while isinstance(found := shape.plan(wish), Placement) and found.gpus:
+            shape, pods = replace(shape, free=shape.free & ~sum(1 << position for position in found.gpus)), pods + 1
+        return pods
+
     def _plan_around(self, wish: GpuRequest, topology_class: TopologyClass) -> Placement | Rejection:
         """Plan as if any of the free GPUs could be one of the hidden ones: the kubelet may have to give others.
 
@@ -122,12 +129,16 @@ class NodeView:
 
         It keeps exactly the GPUs that it has claimed, as long as they serve; else its own count among the free ones.
         """
-        own = mask_of(self.uuids, (claim.gpu for claim in self.claims_of(uid)))
+        own = self._own(uid)
         if own and not own & ~self.usable:
             kept = self._with_free(own).plan(wish)
             if isinstance(kept, Placement) and len(kept.gpus) == own.bit_count():
                 return kept
-        return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden).plan(wish)
+        return self._beside(own, held_for_others).plan(wish)
+
+    def room_for(self, uid: str, wish: GpuRequest, held_for_others: int = 0) -> int:
+        """Return how many pods like this one, which may have claims here, fit one after the other."""
+        return self._beside(self._own(uid), held_for_others).room(wish)
 
     def without(self, uids: Collection[str]) -> Shape:
         """Return the shape that the node would have if these pods, and all that they hold, were gone."""
@@ -146,6 +157,12 @@ class NodeView:
         if self.shape.hidden:
             return Rejection(Reason.CLOSED, UNKNOWN_GPUS)
         return self._with_free(self.shape.free & gpus).plan(wish)
+
+    def _own(self, uid: str) -> int:
+        return mask_of(self.uuids, (claim.gpu for claim in self.claims_of(uid)))
+
+    def _beside(self, own: int, held_for_others: int) -> Shape:
+        return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden)
 
     def _with_free(self, free: int, hidden: int = 0) -> Shape:
         return replace(self.shape, free=free, hidden=hidden)

@@ -29,6 +29,8 @@ class NodeGpus:
     topology_class: TopologyClass
     digest: str
     """Of the text."""
+    domain: str | None = None
+    """The NVLink domain across nodes, as GPU Feature Discovery's label has it: `CLUSTER.CLIQUE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ class NodePayloads:
 
         def compile_topology(text: str) -> NodeGpus:
             node = decode_topology(text)
-            return NodeGpus(tuple(gpu.uuid for gpu in node.gpus), classes.of(node), digest(text))
+            domain = f"{node.domain.cluster_uuid}.{node.domain.clique_id}" if node.domain else None
+            return NodeGpus(tuple(gpu.uuid for gpu in node.gpus), classes.of(node), digest(text), domain)
 
         return NodePayloads(
             self.topology.reread(annotations.get(keys.TOPOLOGY), compile_topology),

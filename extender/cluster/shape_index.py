@@ -104,6 +104,8 @@ class Order:
         self.verdicts: list[Placement | Rejection] = []
         """By the serial of the bucket."""
         self._wish = wish
+        self._rooms: dict[int, int] = {}
+        """By the serial too, of those that somebody has asked about."""
         self._ranked: list[tuple[float, int, int]] = []
         """Minus the score, GPUs free, serial; rising."""
         self._alike: list[tuple[float, int, list[Bucket]]] = []
@@ -123,6 +125,16 @@ class Order:
                 (minus_score, free, [buckets[serial] for _, _, serial in equals])
                 for (minus_score, free), equals in groupby(self._ranked, key=lambda ranked: ranked[:2])
             ]
+
+    def rooms(self, names: frozenset[str]) -> Iterator[tuple[str, int]]:
+        """Yield those of `names` that fit, each with how many pods of this wish it could take."""
+        for _, _, buckets in self._alike:
+            for bucket in buckets:
+                fitting = names.intersection(bucket.names)
+                if fitting and bucket.serial not in self._rooms:
+                    self._rooms[bucket.serial] = bucket.shape.room(self._wish)
+                for name in fitting:
+                    yield name, self._rooms[bucket.serial]
 
     def best_first(self, names: frozenset[str]) -> Iterator[Key]:
         """Yield those of `names` that fit, best first."""

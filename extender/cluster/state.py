@@ -11,8 +11,10 @@ from collections.abc import Collection, Mapping
 
 from extender.cluster.agents import SILENCE_SECONDS, AgentPods, Hearing
 from extender.cluster.fences import Fences
+from extender.cluster.groups import Groups
 from extender.cluster.holdings import Sightings
 from extender.cluster.holds import Holds
+from extender.cluster.locations import LABELS, Labels
 from extender.cluster.node_cache import KnownNode, NodeCache, Report
 from extender.cluster.node_view import NodeView, derive
 from extender.cluster.offers import Offers
@@ -39,14 +41,16 @@ class ClusterState:
         weights: Weights = Weights(),  # noqa: B008
         agent_namespace: str = "",
         silence_seconds: float = SILENCE_SECONDS,
+        labels: Labels = LABELS,
     ) -> None:
         self.resource = resource
         classes = TopologyClasses(weights)
         self._shapes = ShapeIndex()
         self.values = Values(classes, weights, self._shapes.forget_verdicts)
-        self.nodes = NodeCache(classes, self._node_touched)
+        self.nodes = NodeCache(classes, self._node_touched, labels)
         self.pods = PodCache(resource, self.nodes.is_ready, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
+        self.groups = Groups(self.nodes.locate)
         self.holds = Holds()
         self.offers = Offers()
         self.fences = Fences()
@@ -148,6 +152,7 @@ class ClusterState:
         self._dirty |= nodes
         self._dirty |= self._claimed_on.get(uid, set())
         pod = self.pods.get(uid)
+        self.groups.take(uid, pod)
         if pod is not None:
             self.values.meet(uid, PodKind(pod.gpus) if pod.gpus else None)
         else:

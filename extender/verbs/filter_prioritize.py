@@ -7,6 +7,8 @@ A few rules of kube-scheduler shape the answers (docs/design.md, "the verbs"):
 - Default preemption tries in-tree filters only, and those have passed already on every node that we are asked about: it could
   never cure our refusal, and trips over it. So refusals are "unresolvable", with one exception: on the node that the pod is
   nominated for, "unresolvable" would call the nomination dead while its victims are still leaving.
+- A pod of a group is offered the nodes of the domain that the group fills now, and no others: all that prioritize, or another
+  scorer, can then choose from is right for the group.
 - Holds steer, they never turn a yes into a no: if nothing fits beside them, they do not count.
 """
 
@@ -16,15 +18,13 @@ from itertools import islice
 
 from extender.clock import Instant
 from extender.cluster.holds import Hold
-from extender.cluster.objects import Pod
-from extender.cluster.pods import read_request
 from extender.cluster.state import ClusterState
+from extender.verbs.asked import Asked
 from extender.verbs.ranking import Ranking
 from extender.verbs.scores import levels
 from extender.verbs.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
 from topology.errors import RequestError
 from topology.placement import Placement, Rejection
-from topology.request import GpuRequest
 
 CANDIDATES = 16
 HOLD_SECONDS = 30.0
@@ -44,15 +44,14 @@ def filter_nodes(
         return ExtenderFilterResult([], error=NOT_SYNCED)
     names = args.names
     try:
-        wish = _wish(state, args.pod, now)
+        asked = Asked.read(state, args.pod, now)
     except RequestError as error:
         return ExtenderFilterResult([], None, dict.fromkeys(names, str(error)))
-    if not wish.gpus:
+    if not asked.wish.gpus:
         return args.passing(list(dict.fromkeys(names)))
     uid = args.pod.metadata.uid
     state.holds.release(uid)
-    ranking = _rank_beside_holds(state, uid, wish, frozenset(names), now.monotonic)
-    chosen = _offer(state, uid, ranking, candidates)
+    ranking, chosen = _offer(state, asked, frozenset(names), candidates)
     if not chosen:
         return _refusal(ranking, names, args.pod.status.nominated_node_name)
     if len(chosen) == 1:  # then kube-scheduler does not ask for scores
@@ -67,15 +66,15 @@ def prioritize_nodes(
     if not state.synced:
         return []
     try:
-        wish = _wish(state, args.pod, now)
+        asked = Asked.read(state, args.pod, now)
     except RequestError:
         return []
     uid, names = args.pod.metadata.uid, list(dict.fromkeys(args.names))
     state.offers.forget(uid)
-    if not wish.gpus:
+    if not asked.wish.gpus:
         return []
-    ranking = _rank_beside_holds(state, uid, wish, frozenset(names), now.monotonic)
-    best = next(ranking.best_first(), None)
+    ranking = asked.rank_beside_holds(state, frozenset(names))
+    best = ranking.best
     if best is None:
         return [HostPriority(name, 0) for name in names]
     _hold(state, uid, ranking, best, now.monotonic + hold_seconds)
@@ -86,29 +85,19 @@ def prioritize_nodes(
     return priorities
 
 
-def _wish(state: ClusterState, pod: Pod, now: Instant) -> GpuRequest:
-    age_seconds = now.age_seconds(pod.metadata.creation_timestamp)
-    return read_request(pod, state.resource).at_age(age_seconds)
-
-
-def _rank_beside_holds(state: ClusterState, uid: str, wish: GpuRequest, names: frozenset[str], now: float) -> Ranking:
-    held = state.holds.others(uid, now)
-    ranking = Ranking(state, uid, wish, names, held)
-    if held and next(ranking.best_first(), None) is None:
-        return Ranking(state, uid, wish, names, {})
-    return ranking
-
-
-def _offer(state: ClusterState, uid: str, ranking: Ranking, candidates: int) -> list[str]:
+def _offer(state: ClusterState, asked: Asked, names: frozenset[str], candidates: int) -> tuple[Ranking, list[str]]:
     """Take the best nodes, but not again those that the pod came back from, before it has been offered all others."""
-    if not candidates:
-        return list(ranking.best_first())
-    chosen = list(islice(ranking.best_first(state.offers.refused(uid, state.shapes)), candidates))
-    if not chosen:
+    uid = asked.pod.metadata.uid
+    refused = state.offers.refused(uid, state.shapes) & names if candidates else frozenset()
+    ranking = asked.rank_beside_holds(state, names - refused if refused else names)
+    if refused and ranking.best is None:
         state.offers.forget(uid)
-        chosen = list(islice(ranking.best_first(), candidates))
+        ranking = asked.rank_beside_holds(state, names)
+    if not candidates:
+        return ranking, list(ranking.best_first())
+    chosen = list(islice(ranking.best_first(), candidates))
     state.offers.add(uid, chosen, state.shapes)
-    return chosen
+    return ranking, chosen
 
 
 def _hold(state: ClusterState, uid: str, ranking: Ranking, node: str, until: float) -> None:

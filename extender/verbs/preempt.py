@@ -20,9 +20,10 @@ from extender.clock import Instant
 from extender.cluster.holdings import Holding
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects import Pod
-from extender.cluster.pods import has_ended, read_request
+from extender.cluster.pods import has_ended
 from extender.cluster.quantities import requests
 from extender.cluster.state import ClusterState
+from extender.verbs.asked import Asked
 from extender.verbs.wire import ExtenderPreemptionArgs, ExtenderPreemptionResult, MetaPod, MetaVictims
 from topology.errors import RequestError
 from topology.placement import Placement
@@ -37,17 +38,17 @@ Choice = tuple[Holding, ...]
 def preempt(state: ClusterState, args: ExtenderPreemptionArgs, now: Instant) -> ExtenderPreemptionResult:
     """Return the nodes where evictions help, each with its victims; no node, no preemption."""
     try:
-        request = read_request(args.pod, state.resource)
-        if not request.wish.gpus:
+        asked = Asked.read(state, args.pod, now)
+        if not asked.wish.gpus:
             return ExtenderPreemptionResult(args.candidates)
         need = requests(args.pod)
     except (RequestError, ValueError):
         return ExtenderPreemptionResult({})
-    wish = request.at_age(now.age_seconds(args.pod.metadata.creation_timestamp))
     answer: dict[str, MetaVictims] = {}
+    helpful = asked.may_make_room_on(state, args.candidates)
     for name, offered in args.candidates.items():
-        view = state.views.get(name)
-        if view is not None and (victims := _Node(view, args.pod, wish, need, offered.uids).victims()):
+        view = state.views.get(name) if name in helpful else None
+        if view is not None and (victims := _Node(view, args.pod, asked.wish, need, offered.uids).victims()):
             answer[name] = MetaVictims([MetaPod(uid) for uid in victims], offered.num_pdb_violations)
     return ExtenderPreemptionResult(answer)
 

@@ -6,6 +6,7 @@ Those are the nodes with GPUs that are held for other pods, and the ones where t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from heapq import merge
 from typing import TypeVar
 
@@ -39,15 +40,35 @@ class Ranking:
         names: frozenset[str],
         held_for_others: Mapping[str, int],
     ) -> None:
+        self._uid = uid
+        self._wish = wish
+        self._held_for_others = held_for_others
+        self._views = state.views
         self._shapes = state.shapes
         self._order = self._shapes.order(wish)
         self._names = names
-        views = state.views
+        views = self._views
         special = {name for name in {*held_for_others, *state.claimed_on(uid)} if name in names and name in views}
         self._special = {
             name: (views[name].plan_for(uid, wish, held_for_others.get(name, 0)), views[name].shape.free.bit_count())
             for name in special
         }
+        self._elsewhere: Mapping[str, Rejection] = {}
+
+    def within(self, names: frozenset[str], elsewhere: Rejection) -> Ranking:
+        """Return the same for a pod that may go to some of the nodes only, with the reason for the others."""
+        ranking = copy(self)
+        ranking._names = self._names & names
+        ranking._elsewhere = dict.fromkeys(set(self.best_first()) - names, elsewhere)
+        return ranking
+
+    def rooms(self) -> Iterator[tuple[str, int]]:
+        """Yield the nodes that fit, each with how many pods like this one it could take."""
+        yield from self._order.rooms(self._names.difference(self._special))
+        for name, (verdict, _) in self._special.items():
+            if isinstance(verdict, Placement):
+                held = self._held_for_others.get(name, 0)
+                yield name, max(1, self._views[name].room_for(self._uid, self._wish, held))
 
     def verdict(self, name: str) -> Placement | Rejection:
         """Return the verdict on one node."""
@@ -71,17 +92,25 @@ class Ranking:
             for position, name in enumerate(names):
                 if name in self._special:
                     found[position] = of(self._special[name][0])
+        if self._elsewhere:
+            for position, name in enumerate(names):
+                if name in self._elsewhere:
+                    found[position] = of(self._elsewhere[name])
         return found
 
-    def best_first(self, but: frozenset[str] = frozenset()) -> Iterator[str]:
-        """Yield the names of the nodes that fit, without those in `but`."""
-        plain = self._names.difference(self._special, but) if self._special or but else self._names
-        special = (key for key in self._special_keys() if key[2] not in but)
-        return (name for _, _, name in merge(special, self._order.best_first(plain)))
+    @property
+    def best(self) -> str | None:
+        """The node that is offered first, `None` when none fits."""
+        return next(self.best_first(), None)
+
+    def best_first(self) -> Iterator[str]:
+        """Yield the names of the nodes that fit."""
+        plain = self._names.difference(self._special) if self._special else self._names
+        return (name for _, _, name in merge(self._special_keys(), self._order.best_first(plain)))
 
     def _special_keys(self) -> list[Key]:
         return sorted(
             (-verdict.score, free, name)
             for name, (verdict, free) in self._special.items()
-            if isinstance(verdict, Placement)
+            if isinstance(verdict, Placement) and name in self._names
         )

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict
 
 from extender.clock import Instant
 from extender.cluster.node_view import NodeView
-from extender.cluster.pods import GpuPod, read_placement, read_request
+from extender.cluster.pods import GpuPod, read_placement
 from extender.cluster.standing import Standing
 from extender.cluster.state import ClusterState
-from extender.verbs.ranking import Ranking
+from extender.verbs.asked import Asked
 from topology.bandwidth import Bandwidth
 from topology.errors import RequestError
 from topology.links import Affinity
@@ -142,10 +142,32 @@ class Refusal(_Value):
     example: str
 
 
+class GroupInfo(_Value):
+    """How the pod's group stands, and what it asks for."""
+
+    name: str
+    affinity: str
+    """`rack`, or `required-rack`."""
+    to_come: int
+    """Pods that are still to be placed, this one among them."""
+    nodes: tuple[str, ...]
+    """Where others are, or are on their way to."""
+    domains: tuple[str, ...]
+    """The domains of that level in which these are, as far as they are known."""
+
+    @property
+    def line(self) -> str:
+        """All of it, for people."""
+        begun = f"others on {', '.join(self.nodes)}" if self.nodes else "none placed yet"
+        where = f" in {', '.join(self.domains)}" if self.domains else ""
+        return f"group {self.name} ({self.affinity}): {self.to_come} to come, {begun}{where}"
+
+
 class Explanation(_Value):
     """All that there is to say about one pod."""
 
     pod: PodInfo
+    group: GroupInfo | None = None
     fits: tuple[FittingNode, ...]
     """The best, best first."""
     refusals: tuple[Refusal, ...]
@@ -199,23 +221,37 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
     found = next((pod for pod in state.pods if pod.key == (namespace, name)), None)
     if found is None:
         return None
-    metadata = found.pod.metadata
     try:
-        request = read_request(found.pod, state.resource)
+        asked = Asked.read(state, found.pod, now)
     except RequestError as error:
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=str(error))
     if found.node is not None:
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=None)
-    wish = request.at_age(now.age_seconds(metadata.creation_timestamp))
     names = frozenset(state.views)
-    ranking = Ranking(state, metadata.uid, wish, names, state.holds.others(metadata.uid, now.monotonic))
+    ranking = asked.rank(state, names, state.holds.others(found.uid, now.monotonic))
     verdicts = ranking.verdicts(sorted(names))
     best = islice(ranking.best_first(), SHOWN_FITS)
     return Explanation(
         pod=pod_info(state, found),
+        group=_group(state, asked),
         fits=tuple(_fit(state.views[name], verdicts[name]) for name in best),
         refusals=_refusals(verdicts.items()),
         problem=None,
+    )
+
+
+def _group(state: ClusterState, asked: Asked) -> GroupInfo | None:
+    if asked.group is None:
+        return None
+    wish, progress = asked.group, asked.progress(state)
+    nodes = sorted(progress.placed, key=lambda place: place.node)
+    domains = sorted({name for level, name in (place.domain(wish.level) for place in nodes) if level})
+    return GroupInfo(
+        name=wish.name,
+        affinity=f"required-{wish.level}" if wish.required else wish.level,
+        to_come=progress.rest,
+        nodes=tuple(place.node for place in nodes),
+        domains=tuple(domains),
     )
 
 

@@ -143,6 +143,7 @@ def pod_page(explanation: Explanation) -> str:
         parts += [el("h2", "Placement"), _placements([pod])]
     elif not explanation.problem:
         parts += [
+            *([el("p", explanation.group.line)] if explanation.group else []),
             el("h2", "Where it could go now"),
             _table(
                 ("Node", "#GPUs", "GPUs, in ring order", "Nearness", "#Predicted, GB/s", "#Score"),

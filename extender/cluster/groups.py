@@ -1,0 +1,133 @@
+"""The pods of each group, and how far it has come: from the pods and claims in the cluster, so that every replica sees the same.
+
+Pods on the way count where they will probably be: a claim says so, or a soft hold, which is no more than a good guess. A group
+is known by its namespace and name. One that never becomes whole keeps its room reserved as long as one of its pods is there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from extender.cluster.objects import Pod
+from extender.cluster.pods import GpuPod, has_ended
+from topology.domains import Domain, GroupWish, Level, Location
+from topology.errors import RequestError
+from topology.group import Progress, Vacancy
+from topology.request import GpuRequest, pod_request
+
+Key = tuple[str, str]
+"""Namespace and name."""
+Locate = Callable[[str], Location]
+"""Name of a node → where it stands."""
+PlaceOf = Callable[[str], str | None]
+"""UID of a pod that is not bound → the node that it is on its way to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One pod of a group."""
+
+    pod: GpuPod
+    wish: GroupWish
+
+
+class Groups:
+    """All groups; a pod whose annotations cannot be read belongs to none."""
+
+    def __init__(self, locate: Locate) -> None:
+        self._locate = locate
+        self._members: dict[Key, dict[str, Member]] = {}
+        self._key_of: dict[str, Key] = {}
+        self._touched: set[Key] = set()
+        self._begun: set[Key] = set()
+
+    def take(self, uid: str, pod: GpuPod | None) -> None:
+        """Take note of the newest version of a pod; `None`: it is gone."""
+        before = self._key_of.pop(uid, None)
+        if before is not None:
+            del self._members[before][uid]
+            if not self._members[before]:
+                del self._members[before]
+            self._touched.add(before)
+        wish = read_group(pod.pod) if pod else None
+        if pod is None or wish is None:
+            return
+        key = self._key_of[uid] = (pod.pod.metadata.namespace, wish.name)
+        self._members.setdefault(key, {})[uid] = Member(pod, wish)
+        self._touched.add(key)
+
+    def progress(self, key: Key, size: int | None, place_of: PlaceOf, asking: str = "") -> Progress:
+        """Return how far a group has come; linear in its pods.
+
+        Args:
+            key: The group.
+            size: Of how many pods; `None`: of those that there are.
+            place_of: Says where pods on the way will be.
+            asking: UID of the pod to be placed now, which counts as to be placed whatever else is known of it.
+
+        """
+        nodes: list[str] = []
+        waiting, done = int(bool(asking)), 0
+        for uid, member in self._members.get(key, {}).items():
+            if uid == asking:
+                continue
+            if has_ended(member.pod.pod):
+                done += member.pod.pod.status.phase == "Succeeded"
+            elif node := member.pod.node or place_of(uid):
+                nodes.append(node)
+            else:
+                waiting += 1
+        rest = max(waiting, (size or 0) - len(nodes) - done)
+        return Progress(rest, tuple(map(self._locate, dict.fromkeys(nodes))))
+
+    def reserved(self, key: Key, gpus: int, place_of: PlaceOf, on_the_way: Iterable[str]) -> Counter[Domain]:
+        """Return for how many pods of so many GPUs the other groups still need room in the domains where they have begun.
+
+        Linear in the pods of groups that have begun and are not whole.
+        """
+        reserved: Counter[Domain] = Counter()
+        begun = self._unfinished().union(self._key_of[uid] for uid in on_the_way if uid in self._key_of)
+        for other in begun - {key}:
+            members = self._members[other].values()
+            found = self.progress(other, _size(members), place_of)
+            theirs = max((member.pod.gpus or 0 for member in members), default=0)
+            for domain in {place.domain(level) for place in found.placed for level in Level}:
+                reserved[domain] += -(-found.rest * theirs // gpus)
+        return reserved
+
+    def _unfinished(self) -> set[Key]:
+        """Return the groups that have a bound pod, and others to be placed."""
+        for key in self._touched:
+            found = self.progress(key, _size(self._members.get(key, {}).values()), lambda _: None)
+            (self._begun.add if found.placed and found.rest else self._begun.discard)(key)
+        self._touched.clear()
+        return self._begun
+
+
+def read_group(pod: Pod) -> GroupWish | None:
+    """Return what a pod says of its group, `None` when it has none or cannot be read."""
+    try:
+        return pod_request(pod.metadata.annotations or {}, ()).group
+    except RequestError:
+        return None
+
+
+def vacancies(
+    wish: GpuRequest, rest: int, rooms: Callable[[GpuRequest], Iterable[tuple[str, int]]], locate: Locate
+) -> list[Vacancy]:
+    """Return what there is for the pods of a group: sets of the preferred affinity alone, as long as they are enough.
+
+    `rooms` yields the nodes that fit a wish, each with how many such pods it could take.
+    """
+    found: list[Vacancy] = []
+    for asked in dict.fromkeys((replace(wish, required=wish.required or wish.preferred), wish)):
+        found = [Vacancy(locate(name), pods) for name, pods in rooms(asked)]
+        if sum(vacancy.pods for vacancy in found) >= rest:
+            break
+    return found
+
+
+def _size(members: Iterable[Member]) -> int:
+    return max((member.wish.size or 0 for member in members), default=0)

@@ -1,0 +1,89 @@
+"""What a pod asks of the cluster, put to it: its own wish, and that it be where its group goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from extender.clock import Instant
+from extender.cluster.groups import Key, PlaceOf, vacancies
+from extender.cluster.objects import Pod
+from extender.cluster.pods import read_request
+from extender.cluster.state import ClusterState
+from extender.verbs.ranking import Ranking
+from topology.domains import GroupWish
+from topology.group import Progress, narrow
+from topology.placement import Reason, Rejection
+from topology.request import GpuRequest
+
+ELSEWHERE = Rejection(Reason.GROUP, "not in the domain that the pod's group fills now")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One pod, as of one moment."""
+
+    pod: Pod
+    wish: GpuRequest
+    group: GroupWish | None
+    now: float
+    """Monotonic seconds."""
+
+    @classmethod
+    def read(cls, state: ClusterState, pod: Pod, now: Instant) -> Self:
+        """Read a pod; raises `RequestError`."""
+        age_seconds = now.age_seconds(pod.metadata.creation_timestamp)
+        request = read_request(pod, state.resource)
+        return cls(pod, request.at_age(age_seconds), request.group_at_age(age_seconds), now.monotonic)
+
+    def rank_beside_holds(self, state: ClusterState, names: frozenset[str]) -> Ranking:
+        """Rank these nodes beside what is held for others; where nothing fits beside it, holds do not count."""
+        held = state.holds.others(self.pod.metadata.uid, self.now)
+        ranking = self.rank(state, names, held)
+        return self.rank(state, names, {}) if held and ranking.best is None else ranking
+
+    def rank(self, state: ClusterState, names: frozenset[str], held_for_others: dict[str, int]) -> Ranking:
+        """Rank these nodes; of a group's pod only those count where the group goes."""
+        uid = self.pod.metadata.uid
+
+        def ranking(wish: GpuRequest) -> Ranking:
+            return Ranking(state, uid, wish, names, held_for_others)
+
+        found = ranking(self.wish)
+        if self.group is None or found.best is None:
+            return found
+        progress = self.progress(state)
+        groups, held, locate = state.groups, state.holds.places(self.now), state.nodes.locate
+        reserved = groups.reserved(self._key, self.wish.gpus, self._on_the_way(state), held)
+        there = vacancies(self.wish, progress.rest, lambda wish: ranking(wish).rooms(), locate)
+        answer = narrow(self.group, progress, there, reserved)
+        return found.within(frozenset(), answer) if isinstance(answer, Rejection) else found.within(answer, ELSEWHERE)
+
+    def progress(self, state: ClusterState) -> Progress:
+        """Return how far the pod's group has come, without this pod."""
+        size = self.group.size if self.group else 1
+        return state.groups.progress(self._key, size, self._on_the_way(state), self.pod.metadata.uid)
+
+    def may_make_room_on(self, state: ClusterState, nodes: Iterable[str]) -> frozenset[str]:
+        """Return the nodes on which evictions can help the pod.
+
+        A group that requires a domain needs room where it is. One that has not begun evicts nobody: for one pod alone it would
+        be in vain.
+        """
+        every = frozenset(nodes)
+        if self.group is None or not self.group.required:
+            return every
+        level, progress = self.group.level, self.progress(state)
+        if not progress.placed:
+            return every if progress.rest == 1 else frozenset()
+        used = {place.domain(level) for place in progress.placed}
+        return frozenset(node for node in every if state.nodes.locate(node).domain(level) in used)
+
+    @property
+    def _key(self) -> Key:
+        return self.pod.metadata.namespace, self.group.name if self.group else ""
+
+    def _on_the_way(self, state: ClusterState) -> PlaceOf:
+        held = state.holds.places(self.now)
+        return lambda uid: held.get(uid) or min(state.claimed_on(uid), default=None)
