@@ -2,20 +2,24 @@
 
 A pod meets what it would meet in a cluster: kube-scheduler's own filters (CPU, memory, GPU model) first, then the extender's
 order, whose first node has the only 10, then the plan on that node. The mix of pods to come is learnt from those that came.
+A job of several pods is a group, and says so; leaf switches are its racks. Its pods come one after the other.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 
-from benchmarks.placement.cluster import Allotment, Cluster
+from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
+from extender.cluster.groups import vacancies
 from extender.cluster.node_view import Shape
 from extender.cluster.shape_index import ShapeIndex
 from extender.cluster.values import Values
+from topology.domains import GroupWish, Level, Location
+from topology.group import Progress, narrow
 from topology.links import Affinity
-from topology.placement import Placement, TopologyClass, TopologyClasses
+from topology.placement import Placement, Rejection, TopologyClass, TopologyClasses
 from topology.request import Communication, GpuRequest
 from topology.room import PodKind
 from topology.value import Weights
@@ -56,6 +60,8 @@ class Gputopo(Learning):
         width = len(str(len(cluster.nodes)))
         self._names = [f"{node.index:0{width}}" for node in cluster.nodes]
         self._all = frozenset(self._names)
+        self._locations = {self._names[node.index]: _location(self._names[node.index], node) for node in cluster.nodes}
+        self._siblings: list[Location] = []
         self._shapes = ShapeIndex()
         super().__init__(cluster, weights)
         self._read = len(cluster.journal)
@@ -66,18 +72,35 @@ class Gputopo(Learning):
         """Let the index of nodes ask for all plans anew."""
         self._shapes.forget_verdicts()
 
+    def place(self, job: Job) -> Placed | None:
+        """Place a job, its pods near each other."""
+        self._siblings.clear()
+        return super().place(job)
+
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         self._catch_up()
-        wish = wish_of(pod, job)
-        name = next((key[2] for key in self._shapes.order(wish).best_first(self._open_to(pod))), None)
+        wish, names = wish_of(pod, job), self._open_to(pod)
+        if len(job.pods) > 1:
+            names = self._where_the_group_goes(wish, names, len(job.pods))
+        name = next((key[2] for key in self._shapes.order(wish).best_first(names)), None)
         if name is None:
             return None
+        self._siblings.append(self._locations[name])
         bucket = self._shapes.bucket_of(name)
         assert bucket is not None, "the order names known nodes only"
         verdict = bucket.shape.plan(wish)
         assert isinstance(verdict, Placement), "the order names nodes that fit"
         return Allotment(int(name), verdict.gpus, pod)
+
+    def _where_the_group_goes(self, wish: GpuRequest, names: frozenset[str], size: int) -> frozenset[str]:
+        progress = Progress(size - len(self._siblings), tuple(self._siblings))
+        there = vacancies(
+            wish, progress.rest, lambda asked: self._shapes.order(asked).rooms(names), self._locations.__getitem__
+        )
+        found = narrow(GroupWish("job", size), progress, there, {})
+        assert not isinstance(found, Rejection), "nothing is required"
+        return found
 
     def _open_to(self, pod: Pod) -> frozenset[str]:
         if not (pod.cpu_milli or pod.memory_mib or pod.models):
@@ -92,6 +115,10 @@ class Gputopo(Learning):
 
     def _put(self, index: int) -> None:
         self._shapes.put(self._names[index], Shape(self.classes[index], self.cluster.nodes[index].free))
+
+
+def _location(name: str, node: Node) -> Location:
+    return Location(name, ((Level.RACK, node.server.leaf),) if node.server.leaf else ())
 
 
 def wish_of(pod: Pod, job: Job) -> GpuRequest:

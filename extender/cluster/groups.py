@@ -119,14 +119,18 @@ def vacancies(
 ) -> list[Vacancy]:
     """Return what there is for the pods of a group: sets of the preferred affinity alone, as long as they are enough.
 
+    A near domain does not make up for GPUs that are joined badly. Where no node knows a domain, all that fit are returned.
     `rooms` yields the nodes that fit a wish, each with how many such pods it could take.
     """
-    found: list[Vacancy] = []
-    for asked in dict.fromkeys((replace(wish, required=wish.required or wish.preferred), wish)):
-        found = [Vacancy(locate(name), pods) for name, pods in rooms(asked)]
-        if sum(vacancy.pods for vacancy in found) >= rest:
-            break
-    return found
+
+    def offered(asked: GpuRequest) -> list[Vacancy]:
+        return [Vacancy(locate(name), pods) for name, pods in rooms(asked)]
+
+    every = offered(wish)
+    if wish.required or not wish.preferred or not any(vacancy.location.known for vacancy in every):
+        return every
+    joined = offered(replace(wish, required=wish.preferred))
+    return joined if sum(vacancy.pods for vacancy in joined) >= rest else every
 
 
 def _size(members: Iterable[Member]) -> int:

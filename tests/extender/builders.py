@@ -61,6 +61,7 @@ def node(
     ready: bool = True,
     version: int = 1,
     uid: str = "",
+    labels: Mapping[str, str] | None = None,
     **annotations: str | None,
 ) -> Node:
     """Build a node with a ledger (`claims=None`: without); `held` is GPU → pod name as its agent observes it."""
@@ -80,6 +81,7 @@ def node(
             name=name,
             uid=uid,
             resource_version=str(version),
+            labels=dict(labels or {}),
             annotations={key: text for key, text in written.items() if text is not None},
         ),
         NodeStatus(conditions=[NodeCondition("Ready", str(ready))]),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from extender.cluster.locations import LABELS
@@ -13,7 +11,7 @@ from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.verbs.preempt import preempt
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from extender.web import inspection
-from tests.extender.builders import PAIRS, args, at, claim, cluster, gpus, node, pod, running
+from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology import keys
 from topology.catalog import machine
 from topology.codec import encode_topology
@@ -23,29 +21,15 @@ from topology.model import NvlinkDomain
 RACK_LABEL = "topology.kubernetes.io/rack"
 
 
-def placed_in(rack: str, found: Node) -> Node:
-    """Return the node with the label of its rack."""
-    return relabelled(found, {RACK_LABEL: rack})
-
-
-def relabelled(found: Node, labels: Mapping[str, str]) -> Node:
-    """Return the node with these labels."""
-    metadata = found.metadata
-    return Node(
-        ObjectMeta(
-            name=metadata.name,
-            uid=metadata.uid,
-            resource_version=metadata.resource_version,
-            labels=dict(labels),
-            annotations=metadata.annotations,
-        ),
-        found.status,
-    )
+def in_rack(name: str, machine_name: str = DGX, *, by: str = "", taken: tuple[str, ...] = ()) -> Node:
+    """Build a node of the rack that its name begins with; `by` has claimed all of its GPUs, or those `taken`."""
+    claims = tuple(claim(gpu, by) for gpu in taken or gpus(name, *range(8))) if by else ()
+    return node(name, machine_name, claims=claims, labels={RACK_LABEL: name[0]})
 
 
 def hall(**racks: int) -> list[Node]:
     """Build racks of so many empty nodes, `a1`, `a2` and so on."""
-    return [placed_in(rack, node(f"{rack}{number + 1}")) for rack, count in racks.items() for number in range(count)]
+    return [in_rack(f"{rack}{number + 1}") for rack, count in racks.items() for number in range(count)]
 
 
 def sibling(name: str, *, size: int = 2, affinity: str = "rack", count: int = 8, on: str | None = None) -> Pod:
@@ -54,11 +38,6 @@ def sibling(name: str, *, size: int = 2, affinity: str = "rack", count: int = 8,
     if on is None:
         return pod(name, count, wants=wants)
     return pod(name, count, on=on, placed=gpus(on, *range(count)), phase="Running", terminated=False, wants=wants)
-
-
-def on_node(name: str, uid: str) -> Node:
-    """Build a node of which a pod has claimed all GPUs."""
-    return node(name, claims=tuple(claim(gpu, uid) for gpu in gpus(name, *range(8))))
 
 
 def passing(state: ClusterState, asked: Pod, now: float = 0.0) -> list[str]:
@@ -82,7 +61,7 @@ def test_a_group_is_offered_the_rack_that_it_fits_tightest() -> None:
 
 def test_the_next_pod_goes_where_the_group_has_begun() -> None:
     """A bound sibling decides, though another rack would fit what is left tighter."""
-    nodes = [placed_in("a", on_node("a1", "p1")), *hall(b=1), placed_in("a", node("a2")), placed_in("a", node("a3"))]
+    nodes = [in_rack("a1", by="p1"), *hall(b=1), in_rack("a2"), in_rack("a3")]
     assert passing(cluster(*nodes, sibling("p1", on="a1")), sibling("p2")) == ["a2", "a3"]
 
 
@@ -97,7 +76,7 @@ def test_the_next_pod_follows_one_that_is_not_bound_yet() -> None:
 
 def test_another_extender_follows_the_claim_of_a_bind_under_way() -> None:
     """It has no hold, and reads the ledger."""
-    nodes = [placed_in("b", on_node("b1", "p1")), *hall(a=2), placed_in("b", node("b2")), placed_in("b", node("b3"))]
+    nodes = [in_rack("b1", by="p1"), *hall(a=2), in_rack("b2"), in_rack("b3")]
     assert passing(cluster(*nodes, sibling("p1")), sibling("p2")) == ["b2", "b3"]
 
 
@@ -105,7 +84,7 @@ def test_a_group_that_begins_keeps_out_of_the_way_of_one_that_has_begun() -> Non
     """Rack a has the tighter fit, but the rest of it is needed by others."""
     others = {keys.GROUP: "bert", keys.GROUP_SIZE: "3"}
     first = pod("q1", 8, on="a1", placed=gpus("a1", *range(8)), phase="Running", terminated=False, wants=others)
-    nodes = [placed_in("a", on_node("a1", "q1")), placed_in("a", node("a2")), placed_in("a", node("a3")), *hall(b=3)]
+    nodes = [in_rack("a1", by="q1"), in_rack("a2"), in_rack("a3"), *hall(b=3)]
     assert passing(cluster(*nodes, first), sibling("p1")) == ["b1", "b2", "b3"]
 
 
@@ -117,7 +96,7 @@ def test_pods_of_another_namespace_are_another_group() -> None:
         stranger.spec,
         stranger.status,
     )
-    nodes = [placed_in("a", on_node("a1", "p1")), *hall(b=2), *(placed_in("a", node(f"a{i}")) for i in range(2, 6))]
+    nodes = [in_rack("a1", by="p1"), *hall(b=2), *(in_rack(f"a{i}") for i in range(2, 6))]
     assert passing(cluster(*nodes, stranger), sibling("p2")) == ["b1", "b2"]
 
 
@@ -131,7 +110,7 @@ def test_a_required_rack_that_cannot_hold_the_group_is_refused_with_the_count() 
 
 def test_a_replaced_pod_waits_for_the_rack_of_its_group() -> None:
     """Where the others are, and nowhere else."""
-    nodes = [placed_in("a", on_node("a1", "p1")), *hall(b=2)]
+    nodes = [in_rack("a1", by="p1"), *hall(b=2)]
     state = cluster(*nodes, sibling("p1", affinity="required-rack", on="a1"))
     messages = refusals(state, sibling("p2", affinity="required-rack"))
     assert "not in the rack where the pod's group is" in messages
@@ -147,10 +126,8 @@ def test_a_pod_that_comes_back_is_offered_the_rest_and_then_another_rack() -> No
 def test_a_whole_nvlink_ring_comes_before_a_tighter_rack() -> None:
     """Pairs of rack a are joined by NVLink, those that are left in rack b are not."""
     taken = {name: gpus(name, *range(0, 8, 2), machine_name=PAIRS) for name in ("b1", "b2")}
-    scattered = [
-        placed_in("b", node(name, PAIRS, claims=tuple(claim(gpu, name) for gpu in taken[name]))) for name in taken
-    ]
-    whole = [placed_in("a", node(f"a{number}", PAIRS)) for number in range(4)]
+    scattered = [in_rack(name, PAIRS, by=name, taken=taken[name]) for name in taken]
+    whole = [in_rack(f"a{number}", PAIRS) for number in range(4)]
     state = cluster(*scattered, *whole, *(running(name, name, *taken[name]) for name in taken))
     assert set(passing(state, sibling("p1", count=2))) == {"a0", "a1", "a2", "a3"}
 
@@ -171,7 +148,7 @@ def victims(state: ClusterState, asked: Pod, *names: str) -> list[str]:
 @pytest.mark.parametrize(("affinity", "expected"), [("rack", ["a2", "b1"]), ("required-rack", ["a2"])])
 def test_nobody_is_evicted_where_the_group_cannot_use_it(affinity: str, expected: list[str]) -> None:
     """A required rack counts for preemption too."""
-    nodes = [placed_in(name[0], on_node(name, "p1" if name == "a1" else f"on-{name}")) for name in ("a1", "a2", "b1")]
+    nodes = [in_rack(name, by="p1" if name == "a1" else f"on-{name}") for name in ("a1", "a2", "b1")]
     low = [running(f"on-{name}", name, *gpus(name, *range(8))) for name in ("a2", "b1")]
     state = cluster(*nodes, *low, sibling("p1", affinity=affinity, on="a1"))
     wants = {keys.GROUP: "llama", keys.GROUP_SIZE: "2", keys.GROUP_AFFINITY: affinity}
@@ -180,7 +157,7 @@ def test_nobody_is_evicted_where_the_group_cannot_use_it(affinity: str, expected
 
 def test_people_are_told_how_the_group_stands() -> None:
     """Where it is, how many are to come, and why not elsewhere."""
-    nodes = [placed_in("a", on_node("a1", "p1")), *hall(b=2), placed_in("a", node("a2"))]
+    nodes = [in_rack("a1", by="p1"), *hall(b=2), in_rack("a2")]
     state = cluster(*nodes, sibling("p1", on="a1"), sibling("p2"))
     told = inspection.explain(state, "ml", "p2", at())
     assert told is not None and told.group is not None
@@ -192,9 +169,9 @@ def test_people_are_told_how_the_group_stands() -> None:
 def test_a_member_that_cannot_be_read_or_is_gone_does_not_count() -> None:
     """Else a forgotten pod would bind its namesakes for ever."""
     nodes = [
-        placed_in("a", on_node("a1", "p1")),
+        in_rack("a1", by="p1"),
         *hall(b=2),
-        *(placed_in("a", node(name)) for name in ("a2", "a3", "a4")),
+        *(in_rack(name) for name in ("a2", "a3", "a4")),
     ]
     state = cluster(*nodes, sibling("p1", on="a1"))
     state.pods.deleted(sibling("p1", on="a1"))
@@ -205,9 +182,8 @@ def test_the_agents_word_on_nvlink_goes_before_labels() -> None:
     """NVML knows the fabric; labels of racks are tried in turn."""
     wired = machine("dgx-a100", host="n1")
     topology = type(wired)(wired.gpus, wired.links, wired.nics, NvlinkDomain("c0ffee", 7))
-    written = node("n1", topology=encode_topology(topology))
     labels = {"nvidia.com/gpu.clique": "old.1", "fabric.topograph.run/tier-0": "leaf-3", "unrelated": "x"}
-    state = cluster(relabelled(written, labels), relabelled(node("n2"), labels))
+    state = cluster(node("n1", topology=encode_topology(topology), labels=labels), node("n2", labels=labels))
     known = {name: dict(state.nodes.locate(name).known) for name in ("n1", "n2")}
     assert known["n1"] == {Level.NVLINK_DOMAIN: "c0ffee.7", Level.RACK: "leaf-3"}
     assert known["n2"] == {Level.NVLINK_DOMAIN: "old.1", Level.RACK: "leaf-3"}

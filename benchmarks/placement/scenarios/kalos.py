@@ -3,7 +3,7 @@
 Acme's trace (NSDI'24) as published in a converted form: `kalos*.csv` with submit_time_s, duration_s, node_num, gpu_num. The
 cluster is shrunk so that gangs meet: on its real 302 hosts they hardly do. Gangs larger than the cluster are left out and
 counted. Run times are the trace's; leaf switches cost nothing, they are counted. A gang that does not fit waits, and others
-may pass it. Names say nothing of racks, so only a policy that knows racks keeps gangs together.
+may pass it. Names say nothing of racks, so only policies that know racks keep gangs together: HiveD and the product.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Kalos:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """HiveD, which knows gangs, and others that place them pod by pod."""
+        """HiveD and the product, which know gangs, and others that place them pod by pod."""
         return ("hived", "stock-least", "stock-most", "topo-aware", "vgpu-manager", "best-fit", "random", "gputopo")
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:

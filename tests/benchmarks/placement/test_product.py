@@ -6,14 +6,15 @@ from random import Random
 
 import pytest
 
-from benchmarks.placement.cluster import Allotment
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.cluster import Allotment, Cluster, Server
+from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import UnknownPolicy, check_policy, policy_for_pods
 from benchmarks.placement.product import Gputopo
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.benchmarks.placement.builders import cluster_of, job
 from tests.extender.builders import args, at, gpus, node, pod, running
 from tests.extender.builders import cluster as cluster_state
+from topology import keys
 from topology.catalog import machine
 from topology.demand import PRIOR_PODS
 from topology.links import Affinity
@@ -57,6 +58,33 @@ def test_the_node_is_the_extenders_answer(seed: int) -> None:
     scores = {found.host: found.score for found in prioritize_nodes(state, args(asked.pod, *passed), at())}
     assert simulated is not None
     assert [host for host, score in scores.items() if score == 10] == [f"n{simulated[0].node}"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_gang_goes_where_the_extender_puts_it_pod_by_pod(seed: int) -> None:
+    """Three racks of three machines, some in use: the same nodes in the same order."""
+    random = Random(seed)
+    racks = {f"n{index}": "abc"[index % 3] for index in range(9)}
+    busy = random.sample(sorted(racks), random.randint(0, 4))
+    cluster = Cluster([Server(name, machine("dgx-a100"), leaf=rack) for name, rack in racks.items()])
+    for name in busy:
+        cluster.take(Allotment(int(name[1:]), tuple(range(8)), Pod(8)))
+    size = random.randint(2, 9 - len(busy))
+    simulated = Gputopo(cluster).place(Job(0, 0.0, 1.0, (Pod(8),) * size))
+
+    nodes = [node(name, labels={"topology.kubernetes.io/rack": rack}) for name, rack in racks.items()]
+    state = cluster_state(*nodes, *(running(f"on-{name}", name, *gpus(name, *range(8))) for name in busy))
+    wants = {keys.GROUP: "gang", keys.GROUP_SIZE: str(size)}
+    found = []
+    for number in range(size):
+        asked = args(pod(f"p{number}", 8, wants=wants), *racks)
+        passed = filter_nodes(state, asked, at()).node_names or []
+        best = next(each.host for each in prioritize_nodes(state, args(asked.pod, *passed), at()) if each.score == 10)
+        placed = gpus(best, *range(8))
+        state.pods.changed(pod(f"p{number}", 8, on=best, placed=placed, phase="Running", terminated=False, wants=wants))
+        found.append(best)
+    assert simulated is not None
+    assert found == [f"n{allotment.node}" for allotment in simulated]
 
 
 def test_jobs_that_waited_while_others_came_are_learnt_from_once_each() -> None:

@@ -85,12 +85,13 @@ def test_philly_replays_a_folder_of_its_form(tmp_path: Path) -> None:
     assert 0 < values(rows, "bandwidth_ratio_mean") <= 1
 
 
-def test_hived_keeps_gangs_under_one_leaf_where_names_tell_nothing(tmp_path: Path) -> None:
-    """Ten gangs of eight hosts, one at a time: HiveD finds them one leaf each; going by names does not."""
+def test_who_knows_racks_keeps_gangs_under_one_leaf(tmp_path: Path) -> None:
+    """Ten gangs of eight hosts, one at a time: HiveD and the product find them one leaf each; going by names does not."""
     lines = "".join(f"{100 * number},50,8,64\n" for number in range(10))
     (tmp_path / "kalos_x.csv").write_text("submit_time_s,duration_s,node_num,gpu_num\n" + lines)
     scenario = Kalos(tmp_path)
-    assert values(scenario.run("hosts-64", "hived", 42), "domain_fit_ratio") == 1.0
+    for policy in ("hived", "gputopo"):
+        assert values(scenario.run("hosts-64", policy, 42), "domain_fit_ratio") == 1.0
     assert values(scenario.run("hosts-64", "best-fit", 42), "domain_fit_ratio") < 0.5
 
 
