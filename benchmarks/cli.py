@@ -19,6 +19,7 @@ import typer
 from benchmarks.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
 from benchmarks.worth import describe_value, explain_value
+from topology import keys
 from topology.catalog import MACHINES
 from topology.codec import encode_topology
 from topology.links import Affinity
@@ -251,6 +252,24 @@ def placement(
     except (BadExperiment, BadTrace, UnknownPolicy) as wrong:
         _fail(str(wrong))
     _report(output, {"rows": [asdict(row) for row in rows], "machine": describe_machine()}, summary(rows))
+
+
+@app.command()
+def snapshot(
+    folder: Annotated[Path, typer.Argument(help="where the trace goes")],
+    nodes: Annotated[Path, typer.Option("--nodes", help="what `kubectl get nodes -o json` printed")],
+    pods: Annotated[Path, typer.Option("--pods", help="what `kubectl get pods -A -o json` printed")],
+    resource: Annotated[str, typer.Option("--resource", help="the resource that pods ask for")] = keys.GPU_RESOURCE,
+) -> None:
+    """Turn a cluster as it is now into a folder that `placement --trace` takes."""
+    from benchmarks.placement.traces.files import BadTrace
+    from benchmarks.placement.traces.snapshot import write_snapshot
+
+    try:
+        found_nodes, found_pods = write_snapshot(nodes, pods, folder, resource)
+    except BadTrace as wrong:
+        _fail(str(wrong))
+    typer.echo(f"{found_nodes} nodes with GPUs, {found_pods} pods that ask for them: {folder}")
 
 
 @app.command()

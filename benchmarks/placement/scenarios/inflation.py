@@ -3,7 +3,8 @@
 As published (ATC'23, hkust-adsl/kubernetes-scheduler-simulator): the trace's pods are shuffled, then pods drawn from it are
 added up to the target; a pod that does not fit is gone; nodes get names in random order. Metrics are means over the
 arrivals at which the GPUs asked for round to x percent of the cluster's: `allocation_pct` and `fragmentation_pct` of all
-GPUs, and `fragmentation_ratio_pct` of the idle ones, by FGD's own measure of fragmentation.
+GPUs, and `fragmentation_ratio_pct` of the idle ones, by FGD's own measure of fragmentation. Where the trace tells how nodes are
+wired, `bandwidth_ratio_mean` is the predicted bandwidth of pods of several GPUs over that of the best set there is.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from benchmarks.placement.columns import Columns
 from benchmarks.placement.fragmentation import Fragmentation, typical_pods
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.policy import Policy
-from benchmarks.placement.rows import Row, mean
+from benchmarks.placement.policy import Placed, Policy
+from benchmarks.placement.rows import Row, mean, rows
+from benchmarks.placement.speed import SpeedModel
 from benchmarks.placement.traces.openb import OpenbTrace
 from topology.request import Communication
 
@@ -57,8 +59,10 @@ class Inflation:
         random.shuffle(servers)
         cluster = Cluster(servers)
         chosen = policy_for_pods(policy, pods)(cluster, random)
-        measured = _measured(cluster, chosen, arrivals, _Meter(cluster, pods))
-        return [Row(workload, policy, seed, metric, float(x), value) for x, metric, value in measured]
+        wires = _Wires(cluster)
+        measured = _measured(cluster, chosen, arrivals, _Meter(cluster, pods), wires)
+        along = [Row(workload, policy, seed, metric, float(x), value) for x, metric, value in measured]
+        return along + rows(workload, policy, seed, {"bandwidth_ratio_mean": mean(wires.ratios)})
 
 
 def inflated(pods: Sequence[Pod], gpus: int, random: Random) -> list[Pod]:
@@ -104,14 +108,34 @@ class _Meter:
         )
 
 
-def _measured(cluster: Cluster, policy: Policy, arrivals: Iterable[Pod], meter: _Meter) -> list[tuple[int, str, float]]:
+class _Wires:
+    """How good the sets of pods with several GPUs are; of nodes whose wires nobody knows there is nothing to say."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        known = any(node.server.topology.links for node in cluster.nodes)
+        self.communication = Communication.HEAVY if known else Communication.NONE
+        self.ratios: list[float] = []
+        self._speed = SpeedModel(cluster) if known else None
+
+    def saw(self, job: Job, placed: Placed) -> None:
+        """Take note of where a job went."""
+        if self._speed is not None and job.gpus > 1:
+            self.ratios.append(self._speed.bandwidth(placed) / self._speed.best_bandwidth(job))
+
+
+def _measured(
+    cluster: Cluster, policy: Policy, arrivals: Iterable[Pod], meter: _Meter, wires: _Wires
+) -> list[tuple[int, str, float]]:
     asked = 0
     readings: dict[int, list[tuple[float, float, float]]] = {x: [] for x in XS}
     for number, pod in enumerate(arrivals):
         asked += pod.gpus * pod.gpu_milli
-        job = Job(number, float(number), float("inf"), (pod,), communication=Communication.NONE)
-        for allotment in policy.place(job) or ():
-            cluster.take(allotment)
+        job = Job(number, float(number), float("inf"), (pod,), communication=wires.communication)
+        placed = policy.place(job)
+        if placed is not None:
+            wires.saw(job, placed)
+            for allotment in placed:
+                cluster.take(allotment)
         x = round(asked / cluster.gpus / 10)
         if x in readings:
             readings[x].append(meter.read())

@@ -1,18 +1,21 @@
 """Alibaba's trace of a cluster with shared GPUs (cluster-trace-gpu-v2023, "openb"), in the columns of FGD's artefact.
 
 `*node_list*.csv`: sn, cpu_milli, memory_mib, gpu, model. `*pod_list_NAME.csv`, one for each workload: name, cpu_milli,
-memory_mib, num_gpu, gpu_milli, gpu_spec (may be missing). The trace says nothing of links, so neither do the nodes.
+memory_mib, num_gpu, gpu_milli, gpu_spec (may be missing). That trace says nothing of links, so neither do its nodes; another
+may have a column `topology`, with a machine of the catalogue or a file in the folder in any form that `gputopo-bench show` reads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from benchmarks.placement.cluster import Server
 from benchmarks.placement.jobs import WHOLE_GPU_MILLI, Pod
 from benchmarks.placement.traces.files import BadTrace, read_rows, tables
+from benchmarks.sources import UnreadableSource, load_topology
+from topology.catalog import MACHINES
 from topology.model import MAX_GPUS, Gpu, NodeTopology
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -39,7 +42,7 @@ class OpenbTrace:
         names = [name for name in lists if "node_list" in name]
         if len(names) != 1:
             raise BadTrace(f"{self.folder} holds {len(names)} files *node_list*.csv, one is needed")
-        read = read_rows(lists[names[0]], NODE_COLUMNS, _server)
+        read = read_rows(lists[names[0]], NODE_COLUMNS, partial(_server, self.folder))
         return tuple(server for server in read if len(server.topology))
 
     def pods(self, workload: str) -> tuple[Pod, ...]:
@@ -55,13 +58,15 @@ def _pod_lists(folder: Path) -> dict[str, Path]:
     return {name.rpartition("pod_list_")[2]: path for name, path in found.items() if "pod_list_" in name}
 
 
-def _server(row: dict[str, str]) -> Server:
+def _server(folder: Path, row: dict[str, str]) -> Server:
     gpus = int(row["gpu"])
     if not 0 <= gpus <= MAX_GPUS:
         raise ValueError(f"{gpus} GPUs on a node")
-    return Server(
-        row["sn"], _unlinked(gpus, row["model"]), _amount(row["cpu_milli"]), _amount(row["memory_mib"]), row["model"]
-    )
+    wires = row.get("topology")
+    topology = _wired(folder, wires) if wires else _unlinked(gpus, row["model"])
+    if len(topology) != gpus:
+        raise ValueError(f"{gpus} GPUs on a node, and {len(topology)} in its topology {wires}")
+    return Server(row["sn"], topology, _amount(row["cpu_milli"]), _amount(row["memory_mib"]), row["model"])
 
 
 def _pod(row: dict[str, str]) -> Pod:
@@ -81,6 +86,15 @@ def _amount(text: str) -> int:
     if amount < 0:
         raise ValueError(f"a negative amount {text}")
     return amount
+
+
+@cache
+def _wired(folder: Path, source: str) -> NodeTopology:
+    """Return a node of the catalogue, or of a file in the folder."""
+    try:
+        return load_topology(source if source in MACHINES else str(folder / source))
+    except UnreadableSource as unreadable:
+        raise ValueError(str(unreadable)) from unreadable
 
 
 @cache

@@ -1,0 +1,155 @@
+"""A cluster as it is now, as a trace: what `kubectl get nodes,pods -o json` says becomes a folder in the form of openb.
+
+Nodes with GPUs are kept, less the CPU and memory that pods without GPUs hold there, and with the wires that their agents
+published. Pods that ask for whole GPUs are kept, waiting or running. Their names stay; nothing else of them is written.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from benchmarks.placement.traces.files import BadTrace
+from extender.cluster.objects import Node, ObjectMeta, Pod, PodSpec, PodStatus
+from extender.cluster.pods import has_ended
+from extender.cluster.quantities import quantity, requests
+from topology import keys
+from topology.codec import decode_topology, encode_topology
+from topology.errors import PayloadError
+from topology.model import NodeTopology
+from topology.placement import TopologyClasses
+
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+"""NVIDIA's feature discovery names the GPUs of a node by it, and pods select by it."""
+NODE_LIST, POD_LIST = "node_list.csv", "pod_list_now.csv"
+_MIB = 2**20
+
+T = TypeVar("T")
+
+
+class _Spec(PodSpec, frozen=True, rename="camel"):
+    node_selector: dict[str, str] | None = None
+
+
+class _Pod(Pod, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _Spec = _Spec()
+    status: PodStatus = PodStatus()
+
+
+class _Nodes(msgspec.Struct, frozen=True):
+    items: list[Node]
+
+
+class _Pods(msgspec.Struct, frozen=True):
+    items: list[_Pod]
+
+
+def write_snapshot(nodes: Path, pods: Path, folder: Path, resource: str = keys.GPU_RESOURCE) -> tuple[int, int]:
+    """Write the folder and return how many nodes and pods it holds; raises `BadTrace`."""
+    all_pods = [pod for pod in _read(pods, _Pods).items if not has_ended(pod)]
+    gpu_nodes = [node for node in _read(nodes, _Nodes).items if _amount(node, resource)]
+    folder.mkdir(parents=True, exist_ok=True)
+    models = {node.metadata.name: _model(node) for node in gpu_nodes}
+    beside = [pod for pod in all_pods if not _asked(pod).get(resource)]
+    machines = _write_machines(folder, gpu_nodes)
+    _write(folder / NODE_LIST, ("sn", "cpu_milli", "memory_mib", "gpu", "model", "topology"), [
+        (node.metadata.name, *_left(node, beside), _amount(node, resource), models[node.metadata.name],
+         machines.get(node.metadata.name, ""))
+        for node in gpu_nodes
+    ])  # fmt: skip
+    found = [
+        (pod.metadata.name, *_cpu_and_memory([pod]), gpus, 1000, "|".join(_welcome(pod, sorted({*models.values()}))))
+        for pod in all_pods
+        if (gpus := int(_asked(pod).get(resource, 0)))
+    ]
+    _write(folder / POD_LIST, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"), found)
+    return len(gpu_nodes), len(found)
+
+
+def _read(path: Path, form: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=form)
+    except OSError as failed:
+        raise BadTrace(f"{path}: {failed.strerror}") from failed
+    except msgspec.DecodeError as broken:
+        raise BadTrace(f"{path}: {broken}; kubectl get … -o json writes what is needed") from broken
+
+
+def _write(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([head, *rows])
+
+
+def _write_machines(folder: Path, nodes: Sequence[Node]) -> dict[str, str]:
+    """Write each kind of machine that an agent has published once, and return node → its file."""
+    classes, files, found = TopologyClasses(), dict[NodeTopology, str](), dict[str, str]()
+    for node in nodes:
+        text = (node.metadata.annotations or {}).get(keys.TOPOLOGY)
+        if text is None:
+            continue
+        try:
+            machine = classes.of(decode_topology(text)).node
+        except PayloadError as broken:
+            raise BadTrace(f"node {node.metadata.name}: {keys.TOPOLOGY}: {broken.path}: {broken.reason}") from broken
+        if machine not in files:
+            files[machine] = f"machine-{len(files) + 1}.json"
+            (folder / files[machine]).write_text(encode_topology(machine), encoding="utf-8")
+        found[node.metadata.name] = files[machine]
+    return found
+
+
+def _model(node: Node) -> str:
+    return (node.metadata.labels or {}).get(PRODUCT_LABEL, "")
+
+
+def _amount(node: Node, resource: str) -> int:
+    try:
+        return int(quantity((node.status.allocatable or {}).get(resource, "0")))
+    except ValueError as wrong:
+        raise BadTrace(f"node {node.metadata.name}: {resource}: {wrong}") from wrong
+
+
+def _left(node: Node, beside: Sequence[Pod]) -> tuple[int, int]:
+    """Return milli CPU and MiB that pods with GPUs may have together."""
+    allocatable = node.status.allocatable or {}
+    try:
+        cpu, memory = (quantity(allocatable.get(resource, "0")) for resource in ("cpu", "memory"))
+    except ValueError as wrong:
+        raise BadTrace(f"node {node.metadata.name}: allocatable: {wrong}") from wrong
+    cpu_milli, memory_mib = _cpu_and_memory([pod for pod in beside if pod.spec.node_name == node.metadata.name])
+    return max(0, int(1000 * cpu) - cpu_milli), max(0, int(memory / _MIB) - memory_mib)
+
+
+def _cpu_and_memory(pods: Sequence[Pod]) -> tuple[int, int]:
+    asked = [_asked(pod) for pod in pods]
+    cpu, memory = (
+        sum((each.get(resource, Fraction()) for each in asked), Fraction()) for resource in ("cpu", "memory")
+    )
+    return ceil(1000 * cpu), ceil(memory / _MIB)
+
+
+def _asked(pod: Pod) -> Mapping[str, Fraction]:
+    try:
+        return {resource: Fraction(amount) for resource, amount in requests(pod).items()}
+    except ValueError as wrong:
+        raise BadTrace(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {wrong}") from wrong
+
+
+def _welcome(pod: _Pod, models: Sequence[str]) -> list[str]:
+    """Return the models that will do; none: any. Patterns are written out, as far as there are such nodes."""
+    selected = (pod.spec.node_selector or {}).get(PRODUCT_LABEL)
+    if selected is not None:
+        return [selected]
+    patterns = (pod.metadata.annotations or {}).get(keys.GPU_MODEL)
+    if patterns is None:
+        return []
+    globs = [glob.strip().lower() for glob in patterns.split(",")]
+    return [model for model in models if any(fnmatchcase(model.lower(), glob) for glob in globs)] or [patterns]

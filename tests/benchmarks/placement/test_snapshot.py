@@ -1,0 +1,105 @@
+"""A cluster as kubectl shows it, as a trace of its own: what is kept, and what is said of lists that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.placement.jobs import Pod
+from benchmarks.placement.registry import SCENARIOS
+from benchmarks.placement.traces.files import BadTrace
+from benchmarks.placement.traces.openb import OpenbTrace
+from benchmarks.placement.traces.snapshot import write_snapshot
+from topology import keys
+from topology.catalog import machine
+from topology.codec import encode_topology
+
+PRODUCT = {"nvidia.com/gpu.product": "Tesla-V100"}
+
+
+def node(name: str, gpus: int, annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return what kubectl shows of a node with 96 cores and 512 GiB."""
+    return {
+        "metadata": {"name": name, "labels": PRODUCT if gpus else {}, "annotations": annotations or {}},
+        "status": {"allocatable": {"cpu": "96", "memory": "512Gi", keys.GPU_RESOURCE: str(gpus)}},
+    }
+
+
+def pod(name: str, gpus: int, node_name: str = "", phase: str = "Running", **annotations: str) -> dict[str, Any]:
+    """Return what kubectl shows of a pod with 8 cores and 64 GiB."""
+    asked = {"cpu": "8", "memory": "64Gi"} | ({keys.GPU_RESOURCE: str(gpus)} if gpus else {})
+    return {
+        "metadata": {"name": name, "namespace": "ml", "annotations": annotations},
+        "spec": {"nodeName": node_name, "containers": [{"name": "main", "resources": {"requests": asked}}]},
+        "status": {"phase": phase},
+    }
+
+
+def snapshot(folder: Path, nodes: list[Any], pods: list[Any]) -> OpenbTrace:
+    """Write both lists as kubectl does, and the folder."""
+    for name, items in (("nodes", nodes), ("pods", pods)):
+        (folder / f"{name}.json").write_text(json.dumps({"kind": "List", "items": items}))
+    write_snapshot(folder / "nodes.json", folder / "pods.json", folder / "trace")
+    return OpenbTrace(folder / "trace")
+
+
+def test_nodes_with_gpus_are_kept_less_what_other_pods_hold(tmp_path: Path) -> None:
+    """A daemon without GPUs takes its CPU and memory from the pods to be placed."""
+    found = snapshot(tmp_path, [node("a", 8), node("b", 0)], [pod("daemon", 0, "a"), pod("elsewhere", 0, "b")])
+    assert [(s.name, len(s.topology), s.cpu_milli, s.memory_mib, s.model) for s in found.servers()] == [
+        ("a", 8, 88_000, 448 * 1024, "Tesla-V100")
+    ]
+
+
+def test_pods_are_kept_waiting_or_running(tmp_path: Path) -> None:
+    """Those that have ended hold nothing; patterns of models are written out."""
+    here = pod("mine", 2, "a", **{keys.GPU_MODEL: "*v100*"})
+    found = snapshot(
+        tmp_path, [node("a", 8)], [here, pod("waits", 1, phase="Pending"), pod("over", 4, "a", "Succeeded")]
+    )
+    assert found.pods("now") == (
+        Pod(2, cpu_milli=8000, memory_mib=65_536, models=("Tesla-V100",)),
+        Pod(1, cpu_milli=8000, memory_mib=65_536),
+    )
+
+
+def test_wires_are_those_that_the_agents_published(tmp_path: Path) -> None:
+    """Machines of one kind share a file."""
+    wires = {keys.TOPOLOGY: encode_topology(machine("dgx-1v"))}
+    found = snapshot(tmp_path, [node("a", 8, wires), node("b", 8, wires), node("c", 8)], [])
+    a, b, c = found.servers()
+    assert a.topology is b.topology
+    assert a.topology.nvlinks(0, 3) == machine("dgx-1v").nvlinks(0, 3) == 2
+    assert not c.topology.links
+
+
+def test_a_snapshot_is_a_trace_with_bandwidth(tmp_path: Path) -> None:
+    """The experiment of the traces runs on it; the product finds faster sets than a policy that sees no wires."""
+    wires = {keys.TOPOLOGY: encode_topology(machine("dgx-1v"))}
+    sizes = (1, 1, 2, 2, 4)
+    snapshot(tmp_path, [node(f"n{i}", 8, wires) for i in range(4)], [pod(f"p{i}", n) for i, n in enumerate(sizes)])
+    scenario = SCENARIOS["inflation"](tmp_path / "trace")
+    ratio = {
+        policy: next(row.value for row in scenario.run("now", policy, 1) if row.metric == "bandwidth_ratio_mean")
+        for policy in ("random", "gputopo")
+    }
+    assert ratio["random"] < ratio["gputopo"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "nodes.json: .*truncated"),
+        ("[]", "nodes.json: .*object"),
+        (json.dumps({"items": [node("a", -1)]}), "node a: nv"),
+    ],
+)
+def test_names_file_and_reason(tmp_path: Path, text: str, reason: str) -> None:
+    """What kubectl never prints is not guessed at."""
+    (tmp_path / "nodes.json").write_text(text)
+    (tmp_path / "pods.json").write_text('{"items": []}')
+    with pytest.raises(BadTrace, match=reason):
+        write_snapshot(tmp_path / "nodes.json", tmp_path / "pods.json", tmp_path / "trace")
