@@ -104,6 +104,7 @@ def _serve(settings: AgentConfiguration) -> None:
     from agent.kubelet.side import KubeletSide
     from agent.loop import turn
     from agent.metrics import Metrics
+    from agent.node_watch import NodeWatch
     from agent.probes import Probes
     from agent.publish import Publication
     from agent.service import Agent
@@ -126,12 +127,15 @@ def _serve(settings: AgentConfiguration) -> None:
     checks = {"/livez": lambda: agent.is_turning(settings.discovery.interval), "/readyz": lambda: agent.is_ready}
     probes = Probes(settings.health.host, settings.health.port, checks, metrics.text)
     structlog.get_logger().info("started", node=settings.node_name, mode=settings.mode, probes=probes.port)
+    watch = NodeWatch(node.follow, agent.heard, news.changed, random.random)
     kubelet.start()
+    watch.start()
     try:
         turn(agent, news, settings.discovery.interval)
     except NvmlUnavailable as error:
         _end(1, str(error))
     finally:
+        watch.close()
         kubelet.close()
         probes.close()
 

@@ -7,22 +7,29 @@ keeps the agent small.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import quote
 
 import urllib3
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.configuration import Configuration
 from kubernetes.client.exceptions import ApiException
+from kubernetes.client.rest import RESTResponse
 from kubernetes.config import load_incluster_config, load_kube_config
 from kubernetes.config.config_exception import ConfigException
 
 from agent.errors import ApiError
+from agent.node_watch import NodeVersion
 from topology import keys
 
 FIELD_MANAGER: Final = "gputopo-agent"
 _ANNOTATIONS: Final = "/metadata/annotations"
+_WATCH_SECONDS: Final = 300
+_SILENCE_SECONDS: Final = 90.0
+"""A watch that says nothing for longer is dead: the API server sends a bookmark every minute or so."""
+_NEWS: Final = frozenset({"ADDED", "MODIFIED"})
 
 
 class NodePort(Protocol):
@@ -73,24 +80,57 @@ class KubernetesNode:
         self._known = self._call("PATCH", changes(self._known, annotations))
         return self._known
 
+    def follow(self, seconds: int = _WATCH_SECONDS) -> Iterator[NodeVersion]:
+        """Yield the node as it is and whenever it changes, for so long; raises `ApiError`."""
+        query = {
+            "watch": "true",
+            "fieldSelector": f"metadata.name={self._name}",
+            "resourceVersion": "0",  # from the server's cache: each watch begins with what that has
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(seconds),
+        }
+        try:
+            stream = self._send("GET", "/api/v1/nodes", list(query.items()), read_seconds=_SILENCE_SECONDS).response
+            try:
+                yield from (_version(event["object"]) for event in map(_event, stream) if event.get("type") in _NEWS)
+            finally:
+                stream.close()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiError(0, _first_line(error)) from error
+
     def _call(self, method: str, body: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+        query = [("fieldManager", FIELD_MANAGER)] if body else []
+        try:
+            response = self._send(method, f"/api/v1/nodes/{quote(self._name, safe='')}", query, body)
+            return _annotations(_document(response.read()))  # type: ignore[no-untyped-call]
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiError(0, _first_line(error)) from error
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        body: Sequence[Mapping[str, Any]] = (),
+        *,
+        read_seconds: float | None = None,
+    ) -> RESTResponse:
         request = self._client.param_serialize(
             method,
-            "/api/v1/nodes/{name}",
-            path_params={"name": self._name},
-            query_params=[("fieldManager", FIELD_MANAGER)] if body else [],
+            path,
+            query_params=query,
             header_params={"Accept": "application/json", "Content-Type": "application/json-patch+json"},
             body=list(body) or None,
             auth_settings=["BearerToken"],
         )
+        timeout = self._timeout_seconds, read_seconds or self._timeout_seconds
         try:
-            response = self._client.call_api(*request, _request_timeout=self._timeout_seconds)
-            payload: bytes = response.read()  # type: ignore[no-untyped-call]
-        except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
-            raise ApiError(getattr(error, "status", None) or 0, _first_line(error)) from error
+            response = self._client.call_api(*request, _request_timeout=timeout)
+        except ApiException as error:
+            raise ApiError(error.status or 0, _first_line(error)) from error
         if not 200 <= response.status <= 299:
-            raise ApiError(response.status, _reason(payload))
-        return _annotations(payload)
+            raise ApiError(response.status, _reason(response.read()))  # type: ignore[no-untyped-call]
+        return response
 
 
 def changes(known: Mapping[str, str], annotations: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -114,10 +154,32 @@ def pointer(key: str) -> str:
     return f"{_ANNOTATIONS}/{key.replace('~', '~0').replace('/', '~1')}"
 
 
-def _annotations(payload: bytes) -> Mapping[str, str]:
+def _document(payload: bytes) -> Any:
     try:
-        annotations = json.loads(payload)["metadata"].get("annotations") or {}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return json.loads(payload)
+    except ValueError as error:
+        raise ApiError(200, "the answer is no JSON") from error
+
+
+def _event(line: bytes) -> Mapping[str, Any]:
+    """Return an event of a watch."""
+    event = _document(line)
+    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+        raise ApiError(200, "the line is no event of a watch")
+    if event.get("type") == "ERROR":
+        raise ApiError(event["object"].get("code") or 0, str(event["object"].get("message")))
+    return event
+
+
+def _version(node: Mapping[str, Any]) -> NodeVersion:
+    look = _annotations(node).get(keys.LOOK, "")
+    return NodeVersion(str(node["metadata"].get("resourceVersion")), look)
+
+
+def _annotations(node: Any) -> Mapping[str, str]:
+    try:
+        annotations = node["metadata"].get("annotations") or {}
+    except (KeyError, TypeError, AttributeError) as error:
         raise ApiError(200, "the answer is no Node") from error
     return {key: value for key, value in annotations.items() if isinstance(value, str)}
 

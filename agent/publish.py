@@ -6,7 +6,8 @@ somebody else did to our annotations is put right by the next write. A payload b
 the old one stands, and the status says so.
 
 What containers hold is written with every status, and names its generation, as long as the kubelet can be asked. Whoever writes
-looks anew before each write, so readers may take a generation for a look that began after the write before had ended.
+looks anew before each write, so readers may take a generation for a look that began after the write before had ended, and the
+node's version that is named with it for one that stood before the look began. That is how the extender is answered when it asks.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.discovery import NOTHING, Report
+from agent.node_watch import NodeVersion
 from agent.sight import Sight
 from topology import keys
 from topology.codec import decode_status, decode_topology, digest, encode_status, encode_topology
@@ -91,8 +93,18 @@ class Publication:
             return Report(topology, NOTHING.status)
         return Report(topology, status)
 
-    def patch(self, report: Report, now: float, sight: Sight | None = None) -> Patch | None:
-        """Return what has to be written now, or `None`; `sight` is what is seen of the kubelet, if anybody looks."""
+    def patch(
+        self, report: Report, now: float, sight: Sight | None = None, heard: NodeVersion | None = None
+    ) -> Patch | None:
+        """Return what has to be written now, or `None`.
+
+        Args:
+            report: What the node is.
+            now: Monotonic seconds.
+            sight: What is seen of the kubelet, if anybody looks.
+            heard: The newest version of the node that was heard of before the look began, if any was.
+
+        """
         if self._published is None or not self.is_known or not self.may_ask(now):
             return None
         changed: dict[str, str] = {}
@@ -104,23 +116,23 @@ class Publication:
         except PayloadError as error:
             status, refused = replace(status, reasons=(*status.reasons, TOO_LARGE)), error
         changed = {key: text for key, text in changed.items() if self._published.get(key) != text}
-        before = self._status_before()
-        stands = before and replace(before, generation=0) == _canonical(status) and self._shows(observed)
-        if not changed and stands and now < self._refresh_at:
+        before, shown = self._status_before(), self._observed_before()
+        stands = before and replace(before, generation=0) == _canonical(status) and _says(shown, observed)
+        asked = heard and observed and heard.asks(shown.node_version if shown else "")
+        if not changed and stands and not asked and now < self._refresh_at:
             return None
         generation = before.generation + 1 if before else 1
         changed[keys.STATUS] = _encoded(replace(status, generation=generation))
         if observed:
-            changed[keys.OBSERVED] = encode_observed(replace(observed, generation=generation))
+            version = heard.resource_version if heard else ""
+            changed[keys.OBSERVED] = encode_observed(replace(observed, generation=generation, node_version=version))
         return Patch(changed, refused)
 
-    def _shows(self, observed: Observed | None) -> bool:
-        """Whether this is what the node says already; without a look there is nothing new to say."""
+    def _observed_before(self) -> Observed | None:
         try:
-            shown = decode_observed((self._published or {}).get(keys.OBSERVED, ""))
+            return decode_observed((self._published or {}).get(keys.OBSERVED, ""))
         except PayloadError:
-            return observed is None
-        return observed is None or replace(shown, generation=0) == observed
+            return None
 
     def _status_before(self) -> NodeStatus | None:
         try:
@@ -135,6 +147,11 @@ def _observed(report: Report, sight: Sight | None) -> Observed | None:
         return None
     strangers = {uuid: count for uuid, count in report.computing.items() if uuid not in sight.held}
     return Observed(sight.held, strangers=strangers)
+
+
+def _says(shown: Observed | None, observed: Observed | None) -> bool:
+    """Whether the node says already what was observed; without a look there is nothing new to say."""
+    return observed is None or (shown is not None and replace(shown, generation=0, node_version="") == observed)
 
 
 def _canonical(status: NodeStatus) -> NodeStatus:

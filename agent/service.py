@@ -13,6 +13,7 @@ from agent.faults import blackout_status
 from agent.host import Host
 from agent.kube import NodePort
 from agent.metrics import Metrics
+from agent.node_watch import NodeVersion
 from agent.publish import Patch, Publication
 from agent.sight import KubeletPort
 
@@ -47,6 +48,7 @@ class Agent:
         self._kubelet = kubelet
         self._before = NOTHING
         self._report: Report | None = None
+        self._heard: NodeVersion | None = None
         self._turned_at = clock()
 
     @property
@@ -74,11 +76,16 @@ class Agent:
     def publish(self) -> None:
         """Write what has to be written, with what the last look at the node gave and a new one at the kubelet."""
         report, sight = self._report, self._kubelet.sight if self._kubelet else None
-        if report is None or not self._publication.patch(report, self._clock(), sight):
+        heard = self._heard  # what is heard of during the look is not what the look answers
+        if report is None or not self._publication.patch(report, self._clock(), sight, heard):
             return
         sight = self._kubelet.look() if self._kubelet else None
-        if patch := self._publication.patch(report, self._clock(), sight):
+        if patch := self._publication.patch(report, self._clock(), sight, heard):
             self._write(patch)
+
+    def heard(self, version: NodeVersion) -> None:
+        """Take in a version of the node; from one thread, which may be another one."""
+        self._heard = version
 
     def pause_seconds(self, longest: float) -> float:
         """Return how long there is nothing to do unless something happens, at most `longest`."""

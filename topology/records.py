@@ -101,6 +101,8 @@ class Observed:
     """
     strangers: Mapping[str, int] = field(default_factory=dict)
     """GPU UUID → compute processes on a GPU that no container holds."""
+    node_version: str = ""
+    """resourceVersion of the node that the agent had heard of before the look began; empty when that is not told."""
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
@@ -148,6 +150,16 @@ class _Observed(Schema):
     strangers: Annotated[dict[Uuid, Annotated[int, Field(ge=1, le=2**20)]], Field(max_length=MAX_GPUS)] = Field(
         default_factory=dict
     )
+    node_version: Annotated[str, StringConstraints(pattern=r"^[0-9]{0,20}$")] = ""
+
+
+def is_later(version: str, than: str) -> bool:
+    """Whether a resourceVersion is of a later write than another; never where either is no decimal number.
+
+    >>> is_later("10", "9"), is_later("9", "9"), is_later("x", "9")
+    (True, False, False)
+    """
+    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
 def encode_ledger(ledger: Ledger) -> str:
@@ -216,6 +228,8 @@ def encode_observed(observed: Observed) -> str:
         payload["generation"] = observed.generation
     if observed.strangers:
         payload["strangers"] = dict(sorted(observed.strangers.items()))
+    if observed.node_version:
+        payload["node_version"] = observed.node_version
     return write(_Observed, payload)
 
 
@@ -223,4 +237,4 @@ def decode_observed(text: str | bytes) -> Observed:
     """Return the observation; raises `PayloadError`."""
     payload = read(_Observed, text)
     gpus = {uuid: Holder(**holder.model_dump()) for uuid, holder in sorted(payload.gpus.items())}
-    return Observed(gpus, payload.generation, dict(sorted(payload.strangers.items())))
+    return Observed(gpus, payload.generation, dict(sorted(payload.strangers.items())), payload.node_version)

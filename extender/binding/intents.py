@@ -91,7 +91,20 @@ class WritePlacement:
     placement: str
 
 
-Intent = GetPod | GetNode | SwapLedger | BindPod | FencePod | WritePlacement
+@dataclass(frozen=True, slots=True)
+class AskForLook:
+    """Have a node's agent report what containers hold, from a look that begins later than a version of the node.
+
+    A merge patch of one annotation with the node's UID; two that cross do no harm, as who is not answered asks again.
+    Replies `Done(Node)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
+    """
+
+    node: str
+    node_uid: str
+    node_version: str
+
+
+Intent = GetPod | GetNode | SwapLedger | BindPod | FencePod | WritePlacement | AskForLook
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ and, being a change of the Node, wakes the pods that kube-scheduler has put asid
 An unbound pod's claim that nobody has renewed for a while is an orphan of a bind that died. It is fenced first, and then dropped
 from the ledger *as it was read before the fence*: if somebody renews it in between, the write fails and the claim survives.
 
+What only the node's agent can tell, it is asked: with the version of the node that was read when the pod was already known to be
+gone. A report that names a later one rests on a later look.
+
 The same generator form as `bind`: kill it anywhere, run it twice, run it beside another one.
 """
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extender.binding.intents import Done, GetNode, GetPod, Gone, Step, fence
+from extender.binding.intents import AskForLook, Done, GetNode, GetPod, Gone, Step, fence
 from extender.binding.ledger import swap_ledger
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects import Node, Pod
@@ -40,7 +43,7 @@ class Task:
     unseen: frozenset[tuple[str, str, str]] = frozenset()
     """UID, namespace and name of claims' pods that are not in the cache."""
     gone: frozenset[str] = frozenset()
-    """UIDs of pods that are gone; the node's next report decides, counted from a live look at the node."""
+    """UIDs of pods that are gone; the node's agent is asked, after a live look at the node."""
 
 
 class Attention:
@@ -50,7 +53,7 @@ class Attention:
     """
 
     def __init__(self, *, orphan_seconds: float = ORPHAN_SECONDS, unseen_seconds: float = UNSEEN_SECONDS) -> None:
-        self._patience = {Standing.PENDING: orphan_seconds, Standing.UNSEEN: unseen_seconds}
+        self._patience = {Standing.PENDING: orphan_seconds, Standing.UNSEEN: unseen_seconds, Standing.GONE: 0.0}
         self._since: dict[tuple[str, Claim, Standing], float] = {}
 
     def due(self, state: ClusterState, now: float) -> list[Task]:
@@ -62,7 +65,7 @@ class Attention:
     def _task(
         self, state: ClusterState, view: NodeView, before: dict[tuple[str, Claim, Standing], float], now: float
     ) -> Task:
-        ripe: dict[Standing, list[Claim]] = {Standing.PENDING: [], Standing.UNSEEN: []}
+        ripe: dict[Standing, list[Claim]] = {standing: [] for standing in self._patience}
         for claim, standing in view.claims:
             if standing in self._patience:
                 key = (view.name, claim, standing)
@@ -70,13 +73,13 @@ class Attention:
                 if now - self._since[key] >= self._patience[standing]:
                     self._since[key] = now - self._patience[standing] + RETRY_SECONDS
                     ripe[standing].append(claim)
-        gone = {claim.uid for claim, standing in view.claims if standing is Standing.GONE}
+        gone = {claim.uid for claim in ripe[Standing.GONE]}
         return Task(
             view.name,
             dead=any(standing is Standing.FREE for _, standing in view.claims),
             orphans=frozenset(claim.uid for claim in ripe[Standing.PENDING]),
             unseen=frozenset((claim.uid, claim.namespace, claim.name) for claim in ripe[Standing.UNSEEN]),
-            gone=frozenset(uid for uid in gone if not state.has_baseline(view.name, uid)),
+            gone=frozenset(uid for uid in gone if not state.is_asked(view.name, uid)),
         )
 
 
@@ -86,6 +89,8 @@ def release(state: ClusterState, task: Task) -> Step[tuple[Claim, ...]]:
     if view is None or view.payloads.ledger.problem is not None or view.is_broken:
         return ()
     yield from _find(state, task)
+    if task.gone:
+        yield from _ask(state, task)
     fenced = yield from _fence_orphans(state, task)
     dropped = tuple(claim for claim, standing in view.claims if standing is Standing.FREE or claim.uid in fenced)
     if not dropped:
@@ -98,7 +103,7 @@ def release(state: ClusterState, task: Task) -> Step[tuple[Claim, ...]]:
 
 
 def _find(state: ClusterState, task: Task) -> Step[None]:
-    """Look live for pods that are not in the cache, and at the node after some are known to be gone."""
+    """Look live for pods that are not in the cache."""
     for uid, namespace, name in sorted(task.unseen):
         reply = yield GetPod(namespace, name)
         match reply:
@@ -106,12 +111,21 @@ def _find(state: ClusterState, task: Task) -> Step[None]:
                 state.pods.learn_gone(uid)
             case Gone():
                 state.pods.learn_gone(uid)
-    if task.gone:
-        reply = yield GetNode(task.node)
-        if isinstance(reply, Done) and isinstance(reply.value, Node):
-            state.nodes.learn(reply.value)
-            for uid in sorted(task.gone):
-                state.set_baseline(task.node, uid)
+
+
+def _ask(state: ClusterState, task: Task) -> Step[None]:
+    """Look live at the node of pods that are gone, and have its agent look later than that."""
+    reply = yield GetNode(task.node)
+    if not (isinstance(reply, Done) and isinstance(reply.value, Node)):
+        return
+    state.nodes.learn(reply.value)
+    for uid in sorted(task.gone):
+        if not state.has_baseline(task.node, uid):
+            state.set_baseline(task.node, uid)
+    metadata = reply.value.metadata
+    reply = yield AskForLook(task.node, metadata.uid, metadata.resource_version)
+    if isinstance(reply, Done) and isinstance(reply.value, Node):
+        state.nodes.learn(reply.value)
 
 
 def _fence_orphans(state: ClusterState, task: Task) -> Step[frozenset[str]]:

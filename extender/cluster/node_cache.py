@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.cluster.locations import LABELS, Labels, locate
 from extender.cluster.objects import Node
@@ -22,6 +22,8 @@ class Report:
     """What containers hold; `None` from an agent that does not look."""
     writes: int
     """The agent's own count of its writes."""
+    node_version: str = field(default="", compare=False)
+    """resourceVersion of the node that it was read from."""
 
     def shows(self, claim: Claim) -> bool:
         """Whether it says that the claim's pod holds the GPU."""
@@ -48,8 +50,8 @@ class KnownNode:
         """The agent's newest report."""
         status, observed = self.payloads.status.value, self.payloads.observed.value
         if observed and observed.generation:  # the look counts, not a write for which the agent could not look
-            return Report(observed, observed.generation)
-        return Report(observed, status.generation if status else 0)
+            return Report(observed, observed.generation, self.node.metadata.resource_version)
+        return Report(observed, status.generation if status else 0, self.node.metadata.resource_version)
 
 
 class NodeCache:

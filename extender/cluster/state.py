@@ -26,7 +26,7 @@ from extender.cluster.standing import Standing, standing_of_grave, standing_of_p
 from extender.cluster.values import Values
 from topology import keys
 from topology.placement import TopologyClasses
-from topology.records import Claim
+from topology.records import Claim, is_later
 from topology.room import PodKind
 from topology.value import Weights
 
@@ -145,6 +145,14 @@ class ClusterState:
         known, baseline = self.nodes.get(node), self._baselines.get((node, uid))
         return known is not None and baseline is not None and known.report.writes >= baseline.writes
 
+    def is_asked(self, node: str, uid: str) -> bool:
+        """Whether the node's agent is asked for a look that is later than the baseline of a pod that is gone."""
+        known, baseline = self.nodes.get(node), self._baselines.get((node, uid))
+        if known is None or baseline is None or not self.has_baseline(node, uid):
+            return False
+        asked = (known.node.metadata.annotations or {}).get(keys.LOOK, "")
+        return asked == baseline.node_version or is_later(asked, baseline.node_version)
+
     def _node_touched(self, name: str) -> None:
         self._dirty.add(name)
 
@@ -236,8 +244,9 @@ class ClusterState:
         """Whether the agent has looked since the baseline, and the GPU was not held.
 
         The next report may have been under way when the baseline was read, from a look before the pod even started. So it
-        has to show the end of what the baseline shows; else it takes one more, as an agent sends one after the other. An
-        agent that does not observe containers shows nothing; then its next write is all that will ever be told.
+        has to show the end of what the baseline shows, or to name a later version of the node than the baseline's; else it
+        takes one more, as an agent sends one after the other. An agent that does not observe containers shows nothing;
+        then its next write is all that will ever be told.
         """
         baseline = self._baselines.get((known.node.metadata.name, claim.uid))
         if baseline is None or baseline == known.report:
@@ -247,4 +256,6 @@ class ClusterState:
             return known.report.writes > baseline.writes
         if claim.gpu in observed.gpus:
             return False
-        return baseline.shows(claim) or known.report.writes > baseline.writes + 1
+        if is_later(observed.node_version, baseline.node_version) or baseline.shows(claim):
+            return True
+        return known.report.writes > baseline.writes + 1

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.binding.intents import (
+    AskForLook,
     BindPod,
     Conflict,
     Done,
@@ -72,6 +73,10 @@ def to_request(intent: Intent) -> Request:
             return _annotate_pod(intent, {keys.FENCE: intent.mark})
         case WritePlacement():
             return _annotate_pod(intent, {keys.PLACEMENT: intent.placement})
+        case AskForLook():
+            metadata = {"uid": intent.node_uid, "annotations": {keys.LOOK: intent.node_version}}
+            path = _managed(_node_path(intent.node))
+            return Request("PATCH", path, _encode({"metadata": metadata}), _MERGE_PATCH)
 
 
 def to_reply(intent: Intent, status: int, body: bytes) -> Reply:
@@ -150,7 +155,7 @@ def _done(intent: Intent, body: bytes) -> Reply:
         match intent:
             case GetPod() | FencePod() | WritePlacement():
                 return Done(_decode_pod(body))
-            case GetNode() | SwapLedger():
+            case GetNode() | SwapLedger() | AskForLook():
                 return Done(_decode_node(body))
             case BindPod():
                 return Done(None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.discovery import Report
 from agent.errors import ApiError
-from agent.facts import Gap, GpuFacts, Missing
+from agent.facts import Gap, GpuFacts, Known, Missing, NvmlFacts
 from topology.links import PciePath
 from topology.model import Gpu, Link, NodeTopology
 from topology.status import GpuStatus, NodeStatus
@@ -19,6 +19,11 @@ UNSUPPORTED = Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")
 def gpu_facts(**known: Any) -> GpuFacts:
     """Return a GPU of which NVML says nothing but this."""
     return GpuFacts(**({fact.name: UNSUPPORTED for fact in fields(GpuFacts)} | known))
+
+
+def machine_of(*uuids: str) -> NvmlFacts:
+    """Return a machine of unwired GPUs."""
+    return NvmlFacts(UNSUPPORTED, UNSUPPORTED, tuple(Known(gpu_facts(uuid=Known(uuid))) for uuid in uuids), {})
 
 
 def report(*, gpus: int = 2, healthy: bool = True, memory_used_gib: int = 0, reason: str | None = None) -> Report:

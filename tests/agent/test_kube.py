@@ -13,14 +13,16 @@ import pytest
 
 from agent.errors import ApiError
 from agent.kube import KubernetesNode
+from agent.node_watch import NodeVersion
 
 
 class Server:
-    """An API server that gives one answer and remembers what it was asked."""
+    """An API server that gives one answer, and one to those that watch, and remembers what it was asked."""
 
     def __init__(self) -> None:
         self.status = 200
         self.body: Any = {"metadata": {"annotations": {"a": "b"}}}
+        self.stream = b""
         self.requests: list[tuple[str, str, dict[str, str], Any]] = []
         server = self
 
@@ -38,7 +40,8 @@ class Server:
                 sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 server.requests.append((self.command, self.path, headers, json.loads(sent) if sent else None))
-                reply = json.dumps(server.body).encode()
+                watches = "watch=true" in self.path and server.status == 200
+                reply = server.stream if watches else json.dumps(server.body).encode()
                 self.send_response(server.status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(reply)))
@@ -124,6 +127,46 @@ def test_read_is_one_get(server: Server, node: KubernetesNode) -> None:
     server.body = {"metadata": {}}
     assert node.read() == {}
     assert server.requests[0][:2] == ("GET", "/api/v1/nodes/node-1")
+
+
+def event(kind: str, version: str, **annotations: str) -> bytes:
+    """Return one line of a watch."""
+    node = {"metadata": {"resourceVersion": version, "annotations": annotations}}
+    return json.dumps({"type": kind, "object": node}).encode() + b"\n"
+
+
+def test_following_the_node_tells_each_version_and_what_is_asked(server: Server, node: KubernetesNode) -> None:
+    """One watch of our own node, from the server's cache on; bookmarks only show that it lives."""
+    asked = {"alloc.gputopo.dev/look": "8"}
+    server.stream = event("ADDED", "8") + event("BOOKMARK", "9") + event("MODIFIED", "10", **asked)
+    assert list(node.follow()) == [NodeVersion("8"), NodeVersion("10", look="8")]
+    method, path, *_ = server.requests[0]
+    assert (method, path.partition("?")[0]) == ("GET", "/api/v1/nodes")
+    assert {"watch=true", "fieldSelector=metadata.name%3Dnode-1", "resourceVersion=0"} < set(path[14:].split("&"))
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b'{"type":"ERROR","object":{"code":410,"message":"gone"}}', 410),
+        (b"half a li", 200),
+        (b"[]", 200),
+        (b'{"type":"ADDED","object":{}}', 200),
+    ],
+)
+def test_watch_that_makes_no_sense_is_an_error(line: bytes, status: int, server: Server, node: KubernetesNode) -> None:
+    """Whoever follows begins anew, after a pause."""
+    server.stream = event("ADDED", "8") + line
+    with pytest.raises(ApiError) as caught:
+        list(node.follow())
+    assert caught.value.status == status
+
+
+def test_watch_that_is_forbidden_says_so(server: Server, node: KubernetesNode) -> None:
+    """The agent of a new version with the role of an old one works on, and is asked in vain."""
+    server.status, server.body = 403, {"kind": "Status", "message": "because"}
+    with pytest.raises(ApiError, match="because"):
+        next(node.follow())
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 422, 429, 500, 503])

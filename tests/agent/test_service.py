@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,20 +12,16 @@ from agent.errors import ApiError, NvmlUnavailable
 from agent.facts import Known, NvmlFacts
 from agent.host import Host
 from agent.metrics import Metrics
+from agent.node_watch import NodeVersion
 from agent.publish import Publication
 from agent.service import Agent
 from agent.sight import Sight
-from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts
+from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts, machine_of
 from tests.agent.conftest import Read
 from topology import keys
 from topology.codec import decode_status, decode_topology
 from topology.records import Holder, decode_observed
 from topology.status import DevicePluginStatus, Mode
-
-
-def facts(*uuids: str) -> NvmlFacts:
-    """Return a machine of unwired GPUs."""
-    return NvmlFacts(UNSUPPORTED, UNSUPPORTED, tuple(Known(gpu_facts(uuid=Known(uuid))) for uuid in uuids), {})
 
 
 class Life:
@@ -58,7 +54,7 @@ class Life:
 def test_ten_minutes_of_nothing_new() -> None:
     """One read, the first write, and two refreshes."""
     node = FakeNode()
-    Life(node, facts("GPU-1")).turns(21)
+    Life(node, machine_of("GPU-1")).turns(21)
     assert (node.reads, len(node.writes)) == (1, 3)
     assert [sorted(write) for write in node.writes[1:]] == [[keys.STATUS]] * 2
 
@@ -94,7 +90,7 @@ def test_gpu_lost_while_no_agent_ran_is_remembered_from_the_node(read: Read) -> 
 def test_driver_that_goes_and_comes_back() -> None:
     """In between the GPUs are there and unhealthy."""
     node = FakeNode()
-    life = Life(node, facts("GPU-1"), NvmlUnavailable("DRIVER_NOT_LOADED", "gone"), facts("GPU-1"))
+    life = Life(node, machine_of("GPU-1"), NvmlUnavailable("DRIVER_NOT_LOADED", "gone"), machine_of("GPU-1"))
     life.turns(2)
     assert decode_status(node.annotations[keys.STATUS]).gpus[0].reasons == ("nvml unavailable: DRIVER_NOT_LOADED",)
     life.turns(1)
@@ -106,7 +102,10 @@ def test_node_without_a_driver_is_left_alone() -> None:
     """A node that never had GPUs gets no annotations that say so; the agent waits for a driver."""
     node = FakeNode()
     life = Life(
-        node, NvmlUnavailable("LIBRARY_NOT_FOUND", "none"), NvmlUnavailable("LIBRARY_NOT_FOUND", "none"), facts("GPU-1")
+        node,
+        NvmlUnavailable("LIBRARY_NOT_FOUND", "none"),
+        NvmlUnavailable("LIBRARY_NOT_FOUND", "none"),
+        machine_of("GPU-1"),
     )
     life.turns(2)
     assert node.writes == []
@@ -116,7 +115,7 @@ def test_node_without_a_driver_is_left_alone() -> None:
 
 def test_stale_library_ends_the_process() -> None:
     """Only a new process loads the library that fits the new driver."""
-    life = Life(FakeNode(), facts("GPU-1"), NvmlUnavailable("LIB_RM_VERSION_MISMATCH", "updated"))
+    life = Life(FakeNode(), machine_of("GPU-1"), NvmlUnavailable("LIB_RM_VERSION_MISMATCH", "updated"))
     life.turns(1)
     with pytest.raises(NvmlUnavailable):
         life.turns(1)
@@ -126,7 +125,7 @@ def test_api_server_that_is_away_stops_nothing() -> None:
     """The agent keeps looking, asks again with growing pauses, and writes what is true then."""
     node = FakeNode()
     node.failure = ApiError(0, "nobody there")
-    life = Life(node, facts("GPU-1"), facts("GPU-1", "GPU-2"))
+    life = Life(node, machine_of("GPU-1"), machine_of("GPU-1", "GPU-2"))
     life.turns(10)
     assert node.reads < 10
     assert node.writes == []
@@ -139,7 +138,7 @@ def test_api_server_that_is_away_stops_nothing() -> None:
 def test_refused_write_is_tried_again() -> None:
     """A conflict, a policy, an overload: not lost."""
     node = FakeNode()
-    life = Life(node, facts("GPU-1"))
+    life = Life(node, machine_of("GPU-1"))
     life.turns(1)
     node.failure = ApiError(403, "forbidden")
     life.turns(12)
@@ -151,7 +150,7 @@ def test_refused_write_is_tried_again() -> None:
 
 def test_a_call_that_hangs_in_a_dead_driver_shows() -> None:
     """The liveness probe fails after a few intervals without a turn."""
-    life = Life(FakeNode(), facts("GPU-1"))
+    life = Life(FakeNode(), machine_of("GPU-1"))
     life.turns(1)
     assert life.agent.is_turning(30.0)
     life.now += 300.0
@@ -161,7 +160,7 @@ def test_a_call_that_hangs_in_a_dead_driver_shows() -> None:
 def test_no_gpu_is_published_as_no_gpu() -> None:
     """A driver that works and finds none is an answer, not a failure."""
     node = FakeNode()
-    Life(node, facts()).turns(1)
+    Life(node, machine_of()).turns(1)
     assert decode_topology(node.annotations[keys.TOPOLOGY]).gpus == ()
 
 
@@ -181,9 +180,11 @@ class Kubelet:
     def __init__(self) -> None:
         self.sight = Sight(DevicePluginStatus(Mode.OBSERVE, ready=True), {})
         self.looks = 0
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def look(self) -> Sight:
         self.looks += 1
+        self.meanwhile()
         return Sight(self.sight.plugin, {"GPU-1": Holder("ml", f"pod-{self.looks}", "main")})
 
     def offer(self, report: Report) -> None:
@@ -195,7 +196,24 @@ def test_every_write_has_a_look_of_its_own() -> None:
     node, kubelet = FakeNode(), Kubelet()
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
-    agent = Agent(lambda: facts("GPU-1"), Host(nowhere, nowhere), node, publication, Metrics("x"), lambda: 0.0, kubelet)
+    agent = Agent(
+        lambda: machine_of("GPU-1"), Host(nowhere, nowhere), node, publication, Metrics("x"), lambda: 0.0, kubelet
+    )
     agent.turn()
     agent.turn()
     assert [decode_observed(write[keys.OBSERVED]).gpus["GPU-1"].name for write in node.writes] == ["pod-1", "pod-2"]
+
+
+def test_what_is_heard_of_during_a_look_is_not_what_the_look_answers() -> None:
+    """The container may have started in between."""
+    node, kubelet = FakeNode(), Kubelet()
+    nowhere = Path("/nonexistent")
+    publication = Publication(lambda: 0.5, 300.0)
+    agent = Agent(
+        lambda: machine_of("GPU-1"), Host(nowhere, nowhere), node, publication, Metrics("x"), lambda: 0.0, kubelet
+    )
+    agent.heard(NodeVersion("7"))
+    kubelet.meanwhile = lambda: agent.heard(NodeVersion("9", look="8"))
+    agent.turn()
+    agent.publish()
+    assert [decode_observed(write[keys.OBSERVED]).node_version for write in node.writes] == ["7", "9"]

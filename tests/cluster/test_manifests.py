@@ -108,7 +108,7 @@ def test_agent_writes_its_annotations_and_sees_no_pod(installed: ControlPlane) -
             agent.list(PODS)
         review = agent.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": "default"}})
     rules = [rule for rule in review["status"]["resourceRules"] if rule["apiGroups"] == [""]]
-    assert [(rule["verbs"], rule["resources"]) for rule in rules] == [(["get", "patch"], ["nodes"])]
+    assert [(rule["verbs"], rule["resources"]) for rule in rules] == [(["get", "patch", "watch"], ["nodes"])]
 
 
 @pytest.mark.parametrize(

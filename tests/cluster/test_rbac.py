@@ -90,6 +90,7 @@ EXTENDERS: Mapping[Right, Callable[[KubeApi], Awaitable[bool]]] = {
 AGENTS: Mapping[Right, Callable[[KubernetesNode], object]] = {
     ("get", "nodes"): KubernetesNode.read,
     ("patch", "nodes"): lambda own: own.write({}),
+    ("watch", "nodes"): lambda own: next(own.follow(1), None),
 }
 
 

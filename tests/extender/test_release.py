@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.double.resources import NODES, PODS
-from extender.binding.intents import BindPod, Conflict, FencePod, Intent, NoAnswer, Reply, SwapLedger
+from extender.binding.intents import AskForLook, BindPod, Conflict, FencePod, Intent, NoAnswer, Reply, SwapLedger
 from extender.binding.outcome import Bound
 from extender.binding.release import Attention, Task, release
 from tests.extender.world import (
@@ -42,6 +42,14 @@ def orphaned() -> tuple[World, Replica]:
 def observe(world: World, held: dict[str, str]) -> None:
     """Let the node's agent report who holds what."""
     observed = Observed({gpu: Holder("default", name, "main") for gpu, name in held.items()})
+    world.annotate_node("n1", observed=encode_observed(observed))
+
+
+def answer(world: World, later: int, held: dict[str, str] | None = None) -> None:
+    """Let the node's agent report from a look that knew the version that is asked about, or so many later ones."""
+    asked = world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.LOOK]
+    gpus = {gpu: Holder("default", name, "main") for gpu, name in (held or {}).items()}
+    observed = Observed(gpus, node_version=str(int(asked) + later))
     world.annotate_node("n1", observed=encode_observed(observed))
 
 
@@ -133,6 +141,47 @@ class TestProof:
         replica.reconcile()
         assert world.claims() == {}
 
+    def test_a_look_that_is_later_than_the_question_is_proof_enough(self) -> None:
+        """One report, which names a version of the node that was written when the pod was known to be gone."""
+        world, replica = bound("p")
+        world.delete("p", grace_period_seconds=0)
+        replica.reconcile(rounds=1)
+        answer(world, 0)
+        replica.reconcile()
+        assert len(world.claims()) == 2
+        answer(world, 1)
+        replica.reconcile()
+        assert world.claims() == {}
+
+    def test_a_look_that_still_shows_the_pod_is_an_answer_too(self) -> None:
+        """Its GPUs are free once a report, be it the next one, shows them free."""
+        world, replica = bound("p")
+        held = dict.fromkeys(world.claims(), "p")
+        world.delete("p", grace_period_seconds=0)
+        replica.reconcile(rounds=1)
+        answer(world, 1, held)
+        replica.reconcile()
+        assert len(world.claims()) == 2
+        answer(world, 2)
+        replica.reconcile()
+        assert world.claims() == {}
+
+    def test_an_agent_is_asked_until_the_question_stands_on_its_node(self) -> None:
+        """A request that is lost is sent again after some seconds, one that arrived is not."""
+        world, replica = bound("p")
+        world.delete("p", grace_period_seconds=0)
+        for task in due(replica):
+            drive(release(replica.state, task), lose_request(world, AskForLook))
+        replica.seconds += 1.0
+        assert due(replica) == []
+        replica.seconds += 5.0
+        for task in due(replica):
+            drive(release(replica.state, task), world.execute)
+        assert isinstance(world.intents[-1], AskForLook)
+        world.intents.clear()
+        replica.reconcile()
+        assert world.intents == []
+
     def test_an_agent_that_counts_anew_is_waited_for_anew(self) -> None:
         """Its numbers say nothing beside those of the one before."""
         world, replica = bound("p")
@@ -173,7 +222,7 @@ class TestProof:
         replica = Replica(world)
         world.intents.clear()
         replica.reconcile()
-        assert [type(intent).__name__ for intent in world.intents] == ["GetPod", "GetNode"]
+        assert [type(intent).__name__ for intent in world.intents] == ["GetPod", "GetNode", "AskForLook"]
         assert len(world.claims()) == 2
         reports(world, replica, 1, 2)
         assert world.claims() == {}

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.binding.intents import (
+    AskForLook,
     BindPod,
     Conflict,
     Done,
@@ -28,8 +29,9 @@ from extender.kubernetes.rest import to_reply, to_request
 SWAP = SwapLedger("n1", "uid-n1", "d1", "old", "new", "7", "s1")
 CREATE = SwapLedger("n1", "uid-n1", "d1", None, "new", "7")
 BIND = BindPod("ml", "p1", "uid-p1", "8", "n1", {"alloc.gputopo.dev/placement": "{}"})
+ASK = AskForLook("n1", "uid-n1", "7")
 FENCE = FencePod("ml", "p1", "uid-p1", "8", "mark")
-INTENTS: list[Intent] = [GetPod("ml", "p1"), GetNode("n1"), SWAP, CREATE, BIND, FENCE]
+INTENTS: list[Intent] = [GetPod("ml", "p1"), GetNode("n1"), SWAP, CREATE, BIND, FENCE, ASK]
 
 
 def test_swapping_a_ledger_tests_all_it_rests_on() -> None:
@@ -50,6 +52,19 @@ def test_a_ledger_without_a_digest_tests_the_rest() -> None:
     """A release does not depend on the topology."""
     patch = json.loads(to_request(SwapLedger("n1", "u", None, "old", "new", "7")).body or b"")
     assert [step["path"].rpartition("/")[2] for step in patch] == ["uid", *["alloc.gputopo.dev~1ledger"] * 2]
+
+
+def test_an_agent_is_asked_on_its_own_node() -> None:
+    """Not on another one that was made under its name."""
+    request = to_request(ASK)
+    assert (request.path, request.content_type) == (
+        "/api/v1/nodes/n1?fieldManager=gputopo-extender",
+        "application/merge-patch+json",
+    )
+    assert json.loads(request.body or b"")["metadata"] == {
+        "uid": "uid-n1",
+        "annotations": {"alloc.gputopo.dev/look": "7"},
+    }
 
 
 def test_the_first_ledger_rests_on_the_version_that_was_read() -> None:

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from threading import Thread
 
 import pytest
 
-from agent.config import AgentConfiguration, load
-from agent.facts import Known, NvmlFacts
-from agent.host import Host
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
-from agent.kubelet.side import KubeletSide
-from agent.loop import turn
-from agent.metrics import Metrics
-from agent.news import News
-from agent.publish import Publication
-from agent.service import Agent
-from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts
+from tests.agent.builders import FakeNode, machine_of
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Phase, gpu_pod
+from tests.kubelet.whole_agent import running, settings
 from topology import keys
 from topology.codec import decode_status
 from topology.records import Claim, Ledger, decode_observed, encode_ledger
 from topology.status import Mode
 
 GPUS = [f"GPU-{index}" for index in range(4)]
-FACTS = NvmlFacts(UNSUPPORTED, UNSUPPORTED, tuple(Known(gpu_facts(uuid=Known(gpu))) for gpu in GPUS), {})
+FACTS = machine_of(*GPUS)
 
 
 class Wilful:
@@ -47,37 +36,6 @@ class Wilful:
 
     async def pre_start(self, devices: list[str]) -> None:
         pass
-
-
-def settings(folder: Path, kubelet: KubeletDouble, mode: str) -> AgentConfiguration:
-    """Return the configuration of an agent beside this kubelet."""
-    flags = {
-        "mode": mode,
-        "kubelet.devicePlugins": str(kubelet.plugins),
-        "kubelet.podResources": str(kubelet.pod_resources / "kubelet.sock"),
-        "enforce.state": str(folder / "state"),
-        "kubelet.interval": "200ms",
-    }
-    return load(None, {}, flags)
-
-
-@contextmanager
-def running(configuration: AgentConfiguration, node: FakeNode) -> Iterator[Agent]:
-    """Run an agent as its command does, but for NVML and the API server."""
-    news, metrics = News(), Metrics("test")
-    side = KubeletSide(configuration, node.read, metrics, news.changed)
-    nowhere = Path("/nonexistent")
-    publication = Publication(lambda: 0.5, 300.0)
-    agent = Agent(lambda: FACTS, Host(nowhere, nowhere), node, publication, metrics, time.monotonic, side)
-    side.start()
-    thread = Thread(target=turn, args=(agent, news, 30.0))
-    thread.start()
-    try:
-        yield agent
-    finally:
-        news.stop()
-        thread.join()
-        side.close()
 
 
 def held(node: FakeNode) -> dict[str, str]:
@@ -99,7 +57,7 @@ async def test_what_another_plugin_did_is_seen_and_so_is_its_end(tmp_path: Path,
     node = FakeNode()
     kubelet.devices.listed(dict.fromkeys(GPUS, True))
     kubelet.devices.endpoint = Wilful()
-    with running(settings(tmp_path, kubelet, "observe"), node):
+    with running(settings(tmp_path, kubelet, "observe"), node, FACTS):
         pod = gpu_pod("p", 2)
         await kubelet.run(pod)
         await until(lambda: held(node) == dict.fromkeys(kubelet.holders(), "p") != {}, timeout_seconds=5)
@@ -121,7 +79,7 @@ async def test_enforcing_agent_says_when_pods_may_be_bound(tmp_path: Path, kubel
         and (plugin := decode_status(node.annotations[keys.STATUS]).device_plugin)
         and plugin.ready
     )
-    with running(settings(tmp_path, kubelet, "enforce"), node):
+    with running(settings(tmp_path, kubelet, "enforce"), node, FACTS):
         await until(ready)
         pod = gpu_pod("p", 2)
         await kubelet.run(pod)

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, Intent, SwapLedger, WritePlacement
+from extender.binding.intents import AskForLook, BindPod, FencePod, GetNode, GetPod, Intent, SwapLedger, WritePlacement
 from extender.kubernetes.events import PodName, unsatisfied
 from extender.kubernetes.events import to_request as event_request
 from extender.kubernetes.rest import Request, to_request
@@ -17,6 +17,7 @@ INTENTS: list[Intent] = [
     GetPod("team", "p"),
     GetNode("n"),
     SwapLedger("n", "uid", "digest", "old", "new", "7"),
+    AskForLook("n", "uid", "7"),
     BindPod("team", "p", "uid", "7", "n", {}),
     FencePod("team", "p", "uid", "7", "mark"),
     WritePlacement("team", "p", "uid", "7", "{}"),
@@ -73,7 +74,7 @@ def test_extender_may_do_what_its_code_asks_for_and_no_more() -> None:
 
 def test_agent_may_read_and_patch_nodes_and_nothing_else() -> None:
     """A stolen token of the agent shows no pod and no secret."""
-    assert rights(named("ClusterRole", "gputopo-agent")) == {("get", "nodes"), ("patch", "nodes")}
+    assert rights(named("ClusterRole", "gputopo-agent")) == {("get", "nodes"), ("patch", "nodes"), ("watch", "nodes")}
 
 
 def test_no_rule_has_a_wildcard() -> None:

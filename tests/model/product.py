@@ -12,6 +12,7 @@ from functools import partial
 
 from benchmarks.double.resources import NODES, Object
 from extender.binding.intents import (
+    AskForLook,
     BindPod,
     Done,
     FencePod,
@@ -103,6 +104,8 @@ class Product:
         """Requests on their way that nobody waits for, and whether they are strays."""
         self._sickness = sickness
         self._reports = 0
+        self._asked = 0
+        """How often an agent was asked for a look, which the model has whenever it likes."""
 
     def course(self) -> Iterator[Step]:
         """Yield all that goes well and goes on, first what is under way; it comes to an end."""
@@ -132,8 +135,8 @@ class Product:
 
     @property
     def writes(self) -> int:
-        """How much has been written so far."""
-        return self.world.store.resource_version
+        """How much that the model knows of has been written so far."""
+        return self.world.store.resource_version - self._asked
 
     @property
     def ledger(self) -> str:
@@ -204,8 +207,7 @@ class Product:
         if part.seen is not None:
             self._go_on(part, Done(part.seen))
             return
-        reply = self.world.execute(part.intent)
-        self._notice()
+        reply = self._execute(part.intent)
         is_first_look = part.number < self.binders and isinstance(part.intent, GetPod) and not part.checks
         if (
             is_first_look
@@ -260,10 +262,17 @@ class Product:
             if part.heard < self.world.store.resource_version:
                 yield Step(f"{name} hears in between", part.hear)
 
+    def _execute(self, intent: Intent) -> Reply:
+        before = self.world.store.resource_version
+        reply = self.world.execute(intent)
+        if isinstance(intent, AskForLook):
+            self._asked += self.world.store.resource_version - before
+        self._notice()
+        return reply
+
     def _lose_answer(self, part: Part) -> None:
         assert part.intent is not None
-        self.world.execute(part.intent)
-        self._notice()
+        self._execute(part.intent)
         self._go_on(part, NoAnswer("lost"))
 
     def _hold_up(self, part: Part, *, kill: bool) -> None:

@@ -21,6 +21,8 @@ class Kind(StrEnum):
     GET = "get"
     LEDGER = "ledger"
     """The compare-and-swap of a node's ledger."""
+    ASK = "ask"
+    """The question to a node's agent for a look."""
     BINDING = "binding"
     FENCE = "fence"
     RECORD = "record"
@@ -31,7 +33,7 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
-PROTOCOL_WRITES = frozenset({Kind.LEDGER, Kind.BINDING, Kind.FENCE, Kind.RECORD})
+PROTOCOL_WRITES = frozenset({Kind.LEDGER, Kind.ASK, Kind.BINDING, Kind.FENCE, Kind.RECORD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Call:
             case "GET":
                 return Kind.LIST if name in ("nodes", "pods") else Kind.GET
             case "PATCH" if collection == "nodes":
-                return Kind.LEDGER
+                return Kind.ASK if keys.LOOK.encode() in self.body else Kind.LEDGER
             case "PATCH" if name == "status":
                 return Kind.RECORD if keys.PLACEMENT.encode() in self.body else Kind.FENCE
             case "POST" if name == "binding":
@@ -93,6 +95,8 @@ def foreign_writes(call: Call) -> Iterator[str]:
             allowed = {pointer(keys.LEDGER)}
         case Kind.LEDGER:
             paths, allowed = list(_leaves(call.document)), _only(keys.LEDGER)
+        case Kind.ASK:
+            paths, allowed = list(_leaves(call.document)), _only(keys.LOOK)
         case Kind.FENCE:
             paths, allowed = list(_leaves(call.document)), _only(keys.FENCE)
         case Kind.RECORD:

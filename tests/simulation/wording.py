@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.double.resources import NODES, PODS, Object
 from benchmarks.double.store import Change
 from extender.binding.intents import (
+    AskForLook,
     BindPod,
     Conflict,
     Done,
@@ -45,6 +46,8 @@ def intent_words(intent: Intent) -> str:
             return f"look at {name}"
         case GetNode(name):
             return f"look at {name}"
+        case AskForLook():
+            return f"ask the agent of {intent.node} ({intent.node_uid}) for a look after @{intent.node_version}"
         case SwapLedger():
             how = "create" if intent.expected is None else "swap"
             return f"{how} ledger of {intent.node} ({intent.node_uid}): {ledger_words(intent.ledger)}"

@@ -48,7 +48,7 @@ def _mapping(value: Any) -> Object:
 
 _OPENED = ("metadata", "metadata.annotations", "spec", "status")
 _EXTENDERS = {
-    NODES.plural: (f"metadata.annotations.{keys.LEDGER}",),
+    NODES.plural: (f"metadata.annotations.{keys.LEDGER}", f"metadata.annotations.{keys.LOOK}"),
     PODS.plural: (
         f"metadata.annotations.{keys.PLACEMENT}",
         f"metadata.annotations.{keys.FENCE}",

@@ -9,6 +9,7 @@ import msgspec
 
 from agent.discovery import Report
 from agent.kube import changes
+from agent.node_watch import NodeVersion
 from agent.publish import Publication
 from agent.sight import Sight
 from benchmarks.double.api import Request
@@ -18,11 +19,14 @@ from tests.simulation.trace import Trace
 from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.server import Server
 from tests.simulation.world.wire import Answer, Wire
+from topology import keys
 from topology.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 REFRESH_SECONDS = 20.0
 """The product's 300 s would outlast the run, and with it every wait for a later report."""
 _PATIENCE_SECONDS = 4.0
+_HEARS = 0.3
+"""How likely an agent has news of its node between two turns."""
 _DEVICE_PLUGIN = DevicePluginStatus(Mode.ENFORCE, ready=True)
 _JSON_PATCH = "application/json-patch+json"
 
@@ -44,6 +48,7 @@ class Agent:
     def restart(self) -> None:
         """Forget what was published."""
         self._known: dict[str, str] = {}
+        self._heard: NodeVersion | None = None
         self._publication = Publication(random=self._random.random, refresh_seconds=REFRESH_SECONDS)
 
     async def run(self) -> None:
@@ -57,9 +62,24 @@ class Agent:
         """Do as the product's `Agent.turn` does: learn what the node says, look, compare, write."""
         if not self._publication.is_known:
             await self._exchange(Request("GET", self._path, {}, "application/json", b""))
-        elif patch := self._publication.patch(self._report(), self._now(), self._sight()):
+            return
+        if self._random.random() < _HEARS:
+            await self._hear()
+        if patch := self._publication.patch(self._report(), self._now(), self._sight(), self._heard):
             body = msgspec.json.encode(changes(self._known, patch.annotations))
             await self._exchange(Request("PATCH", self._path, {}, _JSON_PATCH, body))
+
+    async def _hear(self) -> None:
+        """Hear what the product's watch of its node would tell, now or late."""
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                answer = await self._wire.call(Request("GET", self._path, {}, "application/json", b""))
+        except (ConnectionResetError, TimeoutError):
+            return
+        if answer.status == 200:
+            metadata = msgspec.json.decode(answer.body)["metadata"]
+            look = (metadata.get("annotations") or {}).get(keys.LOOK, "")
+            self._heard = NodeVersion(metadata["resourceVersion"], look)
 
     def _report(self) -> Report:
         gpus = tuple(GpuStatus(gpu, healthy=gpu not in self._hardware.sick) for gpu in self._hardware.gpus)
