@@ -20,6 +20,7 @@ import typer
 
 from extender.clock import Instant
 from extender.cluster.objects import Node, Pod
+from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import BrokenStream, Expired, Unavailable, decoder, list_objects
@@ -120,13 +121,14 @@ def _load(kubeconfig: Path | None, context: str | None, resource: str) -> Cluste
 
 async def _read(file: Path, context: str | None, resource: str) -> ClusterState:
     state = ClusterState(resource=resource)
+    pods = PodFeed(state)
     async with KubeApi.from_kubeconfig(file, context) as api:
         (found_nodes, _), (found_pods, _) = await asyncio.gather(
             list_objects(api.resource("/api/v1/nodes"), decoder(Node)),
-            list_objects(api.resource("/api/v1/pods"), decoder(Pod)),
+            list_objects(api.resource("/api/v1/pods"), decoder(Pod), pods.keep),
         )
     state.nodes.replaced(found_nodes)
-    state.pods.replaced(found_pods)
+    pods.replaced(found_pods)
     return state
 
 

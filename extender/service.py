@@ -22,8 +22,8 @@ from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
 from extender.binding.release import Attention
 from extender.clock import Clock, Instant
-from extender.cluster.agents import PodSinks
 from extender.cluster.objects import Node, Pod
+from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
 from extender.dra import DeviceClasses
@@ -219,7 +219,7 @@ class Extender:
         return f"DeviceClass {name} hands out {resource} by DRA: gputopo stands aside" if name else None
 
     def _watches(self) -> tuple[Reflector[Node], Reflector[Pod]]:
-        watch = self.config.watch
+        watch, pods = self.config.watch, PodFeed(self.state)
         timing = Timing(watch.silence, watch.backoff, watch.max_backoff, watch.max_line)
         resource = partial(
             self._api.resource, page_size=watch.page_size, stream_seconds=watch.stream, max_page_bytes=watch.max_page
@@ -230,21 +230,11 @@ class Extender:
                 "pods",
                 resource("/api/v1/pods"),
                 Pod,
-                PodSinks(self.state.pods, self.state.agents),
-                keep=self._is_of_interest,
+                pods,
+                keep=pods.keep,
                 timing=timing,
                 random=self._random,
             ),
-        )
-
-    def _is_of_interest(self, pod: Pod) -> bool:
-        """Whether the state needs the pod at all; most of a cluster's pods end here."""
-        if self.state.agents.is_one(pod):
-            return True
-        resource = self.config.scheduling.resource
-        return any(
-            resource in (container.resources.limits or ()) or resource in (container.resources.requests or ())
-            for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
         )
 
     async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:

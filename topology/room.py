@@ -49,6 +49,11 @@ class Room:
     """By position; 1000 is a wholly free GPU, a sick one has 0."""
     cpu_milli: int
 
+    @classmethod
+    def of_whole(cls, gpus: int, free: int, cpu_milli: int) -> Room:
+        """Return the room of a node whose GPUs are free, by mask, or taken as a whole."""
+        return cls(tuple(WHOLE_GPU_MILLI * (free >> position & 1) for position in range(gpus)), cpu_milli)
+
     @property
     def free(self) -> int:
         """The wholly free GPUs, as a mask over positions."""

@@ -36,8 +36,13 @@ def plan_in_room(
     verdict = plan(topology_class, room.free, request)
     if isinstance(verdict, Rejection):
         return verdict
+    return less_room(verdict, topology_class.weights.foresight, room, kind, appetite)
+
+
+def less_room(verdict: Placement, foresight: float, room: Room, kind: PodKind, appetite: Appetite) -> Placement:
+    """Return the placement with what the pods to come lose of the room counted in its score."""
     lost = appetite.value(room) - appetite.value(room.without(kind, verdict.gpus))
-    return replace(verdict, score=verdict.score - topology_class.weights.foresight * GPU_OF_ROOM * lost)
+    return replace(verdict, score=verdict.score - foresight * GPU_OF_ROOM * lost)
 
 
 def _shared(topology_class: TopologyClass, room: Room, kind: PodKind, appetite: Appetite) -> Placement | Rejection:

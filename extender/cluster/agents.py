@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.cluster.objects import Pod
-from extender.cluster.pod_cache import PodCache
 from extender.cluster.versions import is_older
 
 SILENCE_SECONDS = 750.0
@@ -66,29 +65,6 @@ class AgentPods:
         """Whether an agent on the node is ready; `None`: there is none, as far as its pods tell."""
         pods = self._on.get(node)
         return any(pods.values()) if pods else None
-
-
-class PodSinks:
-    """Tells the agents' pods, and those that ask for GPUs, to whom they concern; each passes over the others."""
-
-    def __init__(self, pods: PodCache, agents: AgentPods) -> None:
-        self._pods = pods
-        self._agents = agents
-
-    def replaced(self, objects: Sequence[Pod]) -> None:
-        """Take these for all pods that exist."""
-        self._agents.replaced(objects)
-        self._pods.replaced(objects)
-
-    def changed(self, item: Pod) -> None:
-        """Take this for the newest version of a pod."""
-        self._agents.changed(item)
-        self._pods.changed(item)
-
-    def deleted(self, item: Pod) -> None:
-        """Take this for the last version of a pod that is gone."""
-        self._agents.deleted(item)
-        self._pods.deleted(item)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,12 @@ from topology.forecast import forecast
 from topology.placement import Placement, Reason, Rejection, TopologyClass, plan
 from topology.records import Claim, Holder
 from topology.request import GpuRequest
+from topology.room import Appetite, PodKind, Room
+from topology.sharing import less_room
 from topology.status import Mode
+
+CPU_STEP_MILLI = 4000
+"""Finer differences do not make another shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class Shape:
     """How many of the free GPUs are held by pods that bypassed us; which ones is not known yet."""
     observed: bool = False
     """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
+    cpu_milli: int | None = None
+    """CPU that nobody has asked for, in whole steps; `None` where that is not known."""
 
     def plan(self, wish: GpuRequest) -> Placement | Rejection:
         """Return the best placement on the free GPUs, or why there is none; memoised by the class."""
@@ -50,6 +57,14 @@ class Shape:
         while isinstance(found := shape.plan(wish), Placement) and found.gpus:
             shape, pods = replace(shape, free=shape.free & ~sum(1 << position for position in found.gpus)), pods + 1
         return pods
+
+    def weigh(self, verdict: Placement | Rejection, kind: PodKind, appetite: Appetite | None) -> Placement | Rejection:
+        """Return the verdict with the CPU counted that would be left to the other GPUs."""
+        if appetite is None or self.cpu_milli is None or self.topology_class is None or isinstance(verdict, Rejection):
+            return verdict
+        taken = sum(1 << position for position in verdict.gpus)
+        room = Room.of_whole(len(self.topology_class.node), self.free | taken, self.cpu_milli)
+        return less_room(verdict, self.topology_class.weights.foresight, room, kind, appetite)
 
     def _plan_around(self, wish: GpuRequest, topology_class: TopologyClass) -> Placement | Rejection:
         """Plan as if any of the free GPUs could be one of the hidden ones: the kubelet may have to give others.
@@ -215,7 +230,14 @@ def derive(
     shape = Shape(gpus.topology_class if gpus else None, 0, closed)
     if not closed:
         hidden = sum(held.hidden or 0 for held in holdings)
-        shape = replace(shape, free=usable & ~claimed, hidden=hidden, observed=_is_observed(payloads))
+        cpu_milli = surroundings.free_cpu_milli
+        shape = replace(
+            shape,
+            free=usable & ~claimed,
+            hidden=hidden,
+            observed=_is_observed(payloads),
+            cpu_milli=None if cpu_milli is None else cpu_milli - cpu_milli % CPU_STEP_MILLI,
+        )
     return NodeView(
         node=node,
         payloads=payloads,

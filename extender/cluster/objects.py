@@ -41,6 +41,10 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     priority: int | None = None
     containers: list[Container] = []
     init_containers: list[Container] | None = None
+    resources: ResourceRequirements = ResourceRequirements()
+    """What is asked for the pod as a whole; for the resources that it names, containers do not count."""
+    overhead: dict[str, str | int] | None = None
+    """What its runtime takes beside the containers."""
 
 
 class ContainerState(msgspec.Struct, frozen=True):

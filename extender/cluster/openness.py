@@ -32,6 +32,8 @@ class Surroundings:
     """Its agent has not written for too long, as this process has seen it."""
     agent_is_ready: bool | None = None
     """What the agent's pod says; `None`: there is no such pod."""
+    free_cpu_milli: int | None = None
+    """CPU that no pod there has asked for; `None`: nobody knows."""
 
 
 def why_closed(

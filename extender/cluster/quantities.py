@@ -6,8 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
+from math import ceil
 
-from extender.cluster.objects import Container, Pod
+from extender.cluster.objects import Pod, ResourceRequirements
 
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,9})?)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,2}))?")
 _POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -16,6 +18,7 @@ _SCALE |= {suffix: Fraction(10) ** power for suffix, power in _POWERS.items()}
 _SCALE |= {f"{suffix}i": Fraction(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
 
 
+@lru_cache(4096)
 def quantity(text: str | int) -> Fraction:
     """Return a Kubernetes quantity; raises `ValueError` for one that nobody can read.
 
@@ -31,18 +34,29 @@ def quantity(text: str | int) -> Fraction:
 
 def requests(pod: Pod) -> Counter[str]:
     """Return resource → what the pod takes of it from its node, as kube-scheduler counts; raises `ValueError`."""
-    running: Counter[str] = Counter()
-    for container in pod.spec.containers:
-        running.update(_requests(container))
-    most: Counter[str] = Counter()
+    sidecars: Counter[str] = Counter()
+    starting: Counter[str] = Counter()
     for container in pod.spec.init_containers or ():
         if container.restart_policy == "Always":
-            running.update(_requests(container))
+            sidecars.update(_requests(container.resources))
         else:
-            most |= Counter(_requests(container))
-    return running | most
+            starting |= sidecars + Counter(_requests(container.resources))
+    running = sidecars
+    for container in pod.spec.containers:
+        running.update(_requests(container.resources))
+    asked = Counter({**(running | starting), **_requests(pod.spec.resources)})
+    asked.update(_requests(ResourceRequirements(requests=pod.spec.overhead)))
+    return asked
 
 
-def _requests(container: Container) -> Mapping[str, Fraction]:
-    asked = {**(container.resources.limits or {}), **(container.resources.requests or {})}
+def cpu_milli(pod: Pod) -> int:
+    """Return what the pod takes of its node's CPU; 0 where nobody can read it, which is for the API server to refuse."""
+    try:
+        return ceil(1000 * requests(pod)["cpu"])
+    except ValueError:
+        return 0
+
+
+def _requests(resources: ResourceRequirements) -> Mapping[str, Fraction]:
+    asked = {**(resources.limits or {}), **(resources.requests or {})}
     return {resource: quantity(text) for resource, text in asked.items()}

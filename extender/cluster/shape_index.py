@@ -11,6 +11,7 @@ from itertools import groupby
 from extender.cluster.node_view import Shape
 from topology.placement import Placement, Rejection
 from topology.request import GpuRequest
+from topology.room import Appetite, PodKind
 
 Key = tuple[float, int, str]
 """Of a node that fits, best first: minus the score; how many GPUs are free, so that emptier nodes stay whole; the name."""
@@ -38,7 +39,8 @@ class ShapeIndex:
         self._buckets: dict[Shape, Bucket] = {}
         self._serials: list[Bucket] = []
         self._bucket_of: dict[str, Bucket] = {}
-        self._orders: OrderedDict[GpuRequest, Order] = OrderedDict()
+        self._orders: OrderedDict[tuple[GpuRequest, int], Order] = OrderedDict()
+        self._appetite: Appetite | None = None
 
     def put(self, name: str, shape: Shape | None) -> None:
         """File a node under its shape; `None` takes it out."""
@@ -55,19 +57,21 @@ class ShapeIndex:
             self._bucket_of[name] = bucket
             insort(bucket.names, name)
 
-    def order(self, wish: GpuRequest) -> Order:
-        """Return how the shapes suit a wish."""
-        order = self._orders.get(wish)
+    def order(self, wish: GpuRequest, cpu_milli: int = 0) -> Order:
+        """Return how the shapes suit a pod with that wish that takes so much CPU."""
+        key = wish, cpu_milli
+        order = self._orders.get(key)
         if order is None:
-            order = self._orders[wish] = Order(wish)
+            order = self._orders[key] = Order(wish, cpu_milli, self._appetite)
             if len(self._orders) > WISHES:
                 self._orders.popitem(last=False)
-        self._orders.move_to_end(wish)
+        self._orders.move_to_end(key)
         order.catch_up(self._serials)
         return order
 
-    def forget_verdicts(self) -> None:
-        """Ask for the plans of the nodes there are anew; for when they would come out differently."""
+    def forget_verdicts(self, appetite: Appetite | None = None) -> None:
+        """Ask for the plans of the nodes there are anew, for when they would come out differently, or `appetite` has changed."""
+        self._appetite = appetite
         self._compact()
 
     def bucket_of(self, name: str) -> Bucket | None:
@@ -100,12 +104,14 @@ class ShapeIndex:
 class Order:
     """The verdicts of one wish on all shapes, and those that fit from best to worst."""
 
-    def __init__(self, wish: GpuRequest) -> None:
+    def __init__(self, wish: GpuRequest, cpu_milli: int, appetite: Appetite | None) -> None:
         self.verdicts: list[Placement | Rejection] = []
         """By the serial of the bucket."""
         self._wish = wish
         self._rooms: dict[int, int] = {}
         """By the serial too, of those that somebody has asked about."""
+        self._kind = PodKind(wish.gpus, cpu_milli=cpu_milli)
+        self._appetite = appetite
         self._ranked: list[tuple[float, int, int]] = []
         """Minus the score, GPUs free, serial; rising."""
         self._alike: list[tuple[float, int, list[Bucket]]] = []
@@ -115,7 +121,7 @@ class Order:
         """Take in the shapes that are new since the last call."""
         new = []
         for bucket in buckets[len(self.verdicts) :]:
-            verdict = bucket.shape.plan(self._wish)
+            verdict = self.judge(bucket.shape, bucket.shape.plan(self._wish))
             self.verdicts.append(verdict)
             if isinstance(verdict, Placement):
                 new.append((-verdict.score, bucket.shape.free.bit_count(), bucket.serial))
@@ -135,6 +141,10 @@ class Order:
                     self._rooms[bucket.serial] = bucket.shape.room(self._wish)
                 for name in fitting:
                     yield name, self._rooms[bucket.serial]
+
+    def judge(self, shape: Shape, verdict: Placement | Rejection) -> Placement | Rejection:
+        """Return the verdict on a node of this shape with all that counts beside its GPUs."""
+        return shape.weigh(verdict, self._kind, self._appetite)
 
     def best_first(self, names: frozenset[str]) -> Iterator[Key]:
         """Yield those of `names` that fit, best first."""

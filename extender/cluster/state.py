@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from extender.cluster.agents import SILENCE_SECONDS, AgentPods, Hearing
+from extender.cluster.cpu import CpuInUse
 from extender.cluster.fences import Fences
 from extender.cluster.groups import Groups
 from extender.cluster.holdings import Sightings
@@ -17,17 +18,19 @@ from extender.cluster.holds import Holds
 from extender.cluster.locations import LABELS, Labels
 from extender.cluster.node_cache import KnownNode, NodeCache, Report
 from extender.cluster.node_view import NodeView, derive
+from extender.cluster.objects import Node
 from extender.cluster.offers import Offers
 from extender.cluster.openness import Surroundings
 from extender.cluster.pod_cache import PodCache
 from extender.cluster.publishers import Publishers
+from extender.cluster.quantities import cpu_milli
 from extender.cluster.shape_index import ShapeIndex
 from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
 from extender.cluster.values import Values
 from topology import keys
 from topology.placement import TopologyClasses
 from topology.records import Claim, is_later
-from topology.room import PodKind
+from topology.room import Appetite, PodKind
 from topology.value import Weights
 
 
@@ -46,10 +49,11 @@ class ClusterState:
         self.resource = resource
         classes = TopologyClasses(weights)
         self._shapes = ShapeIndex()
-        self.values = Values(classes, weights, self._shapes.forget_verdicts)
+        self.values = Values(classes, weights, self._revalued)
         self.nodes = NodeCache(classes, self._node_touched, labels)
         self.pods = PodCache(resource, self.nodes.is_ready, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
+        self.cpu = CpuInUse(self._node_touched)
         self.groups = Groups(self.nodes.locate)
         self.holds = Holds()
         self.offers = Offers()
@@ -153,6 +157,9 @@ class ClusterState:
         asked = (known.node.metadata.annotations or {}).get(keys.LOOK, "")
         return asked == baseline.node_version or is_later(asked, baseline.node_version)
 
+    def _revalued(self) -> None:
+        self._shapes.forget_verdicts(Appetite(self.values.typical) if self.values.typical else None)
+
     def _node_touched(self, name: str) -> None:
         self._dirty.add(name)
 
@@ -162,7 +169,7 @@ class ClusterState:
         pod = self.pods.get(uid)
         self.groups.take(uid, pod)
         if pod is not None:
-            self.values.meet(uid, PodKind(pod.gpus) if pod.gpus else None)
+            self.values.meet(uid, PodKind(pod.gpus, cpu_milli=cpu_milli(pod.pod)) if pod.gpus else None)
         else:
             self.values.forget(uid)
             self.holds.release(uid)
@@ -190,7 +197,7 @@ class ClusterState:
             standing=lambda claim: self._standing(claim, known),
             is_stale=lambda holder: self.pods.is_stale(holder, name),
             is_about=lambda pod, gpus: self._sightings.is_about(pod.uid, gpus, looks) or self.pods.is_alone(pod),
-            surroundings=self._surroundings(name),
+            surroundings=self._surroundings(known.node),
         )
         self._views[name] = view
         self._shapes.put(name, view.shape)
@@ -211,11 +218,13 @@ class ClusterState:
         known = self.nodes.get(name)
         return (known.node.metadata.creation_timestamp or "" if known else "", name)
 
-    def _surroundings(self, name: str) -> Surroundings:
+    def _surroundings(self, node: Node) -> Surroundings:
+        name = node.metadata.name
         return Surroundings(
             is_twin=self._publishers.is_twin(name),
             agent_is_silent=self._hearing.is_silent(name),
             agent_is_ready=self.agents.is_ready(name),
+            free_cpu_milli=self.cpu.free_milli(node),
         )
 
     def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:

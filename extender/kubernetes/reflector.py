@@ -127,7 +127,7 @@ class Reflector(Generic[Object]):
         source: Where the objects are.
         kind: What they are.
         sink: Who keeps them.
-        keep: Which of them the sink hears of; the others cost no memory.
+        keep: What of each the sink hears of; `None`: nothing. What is left out costs no memory.
         timing: Limits and delays.
         random: Spreads the delays of several replicas.
 
@@ -140,7 +140,7 @@ class Reflector(Generic[Object]):
         kind: type[Object],
         sink: Sink[Object],
         *,
-        keep: Callable[[Object], bool] = lambda _: True,
+        keep: Callable[[Object], Object | None] = lambda item: item,
         timing: Timing = Timing(),
         random: Random | None = None,
     ) -> None:
@@ -156,7 +156,7 @@ class Reflector(Generic[Object]):
         self._source = source
         self._decode: Callable[[bytes], Object] = decoder(kind)
         self._sink: Sink[Object] = sink
-        self._keep: Callable[[Object], bool] = keep
+        self._keep: Callable[[Object], Object | None] = keep
         self._timing = timing
         self._random = random or Random()  # noqa: S311 - no secret
         self._version: str | None = None
@@ -224,8 +224,8 @@ class Reflector(Generic[Object]):
             raise BrokenStream(f"unreadable line: {error}") from error
         if not item.metadata.resource_version:
             raise BrokenStream(f"{event.type} without a version")
-        if not isinstance(item, _Bookmark) and self._keep(item):
-            (self._sink.deleted if event.type == "DELETED" else self._sink.changed)(item)
+        if not isinstance(item, _Bookmark) and (kept := self._keep(item)) is not None:
+            (self._sink.deleted if event.type == "DELETED" else self._sink.changed)(kept)
         self._version = item.metadata.resource_version
         self._events += 1
 
@@ -248,9 +248,9 @@ def decoder(kind: type[Object]) -> Callable[[bytes], Object]:
 
 
 async def list_objects(
-    source: Source, decode: Callable[[bytes], Object], keep: Callable[[Object], bool] = lambda _: True
+    source: Source, decode: Callable[[bytes], Object], keep: Callable[[Object], Object | None] = lambda item: item
 ) -> tuple[list[Object], str]:
-    """Read all pages, and return the objects to keep with the version to watch from.
+    """Read all pages, and return what is to be kept of the objects with the version to watch from.
 
     Raises `Expired`, `Unavailable`, or `BrokenStream` for a page that cannot be read.
     """
@@ -259,7 +259,7 @@ async def list_objects(
     while True:
         try:
             page = _decode_page(await source.list_page(continuation))
-            kept += filter(keep, map(decode, page.items or ()))
+            kept += [item for item in map(keep, map(decode, page.items or ())) if item is not None]
         except _UNREADABLE as error:
             raise BrokenStream(f"unreadable page: {error}") from error
         version = version or page.metadata.resource_version

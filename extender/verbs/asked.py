@@ -10,6 +10,7 @@ from extender.clock import Instant
 from extender.cluster.groups import Key, PlaceOf, vacancies
 from extender.cluster.objects import Pod
 from extender.cluster.pods import read_request
+from extender.cluster.quantities import cpu_milli
 from extender.cluster.state import ClusterState
 from extender.verbs.ranking import Ranking
 from topology.domains import GroupWish
@@ -26,6 +27,7 @@ class Asked:
 
     pod: Pod
     wish: GpuRequest
+    cpu_milli: int
     group: GroupWish | None
     now: float
     """Monotonic seconds."""
@@ -35,7 +37,8 @@ class Asked:
         """Read a pod; raises `RequestError`."""
         age_seconds = now.age_seconds(pod.metadata.creation_timestamp)
         request = read_request(pod, state.resource)
-        return cls(pod, request.at_age(age_seconds), request.group_at_age(age_seconds), now.monotonic)
+        wish, group = request.at_age(age_seconds), request.group_at_age(age_seconds)
+        return cls(pod, wish, cpu_milli(pod), group, now.monotonic)
 
     def rank_beside_holds(self, state: ClusterState, names: frozenset[str]) -> Ranking:
         """Rank these nodes beside what is held for others; where nothing fits beside it, holds do not count."""
@@ -48,7 +51,7 @@ class Asked:
         uid = self.pod.metadata.uid
 
         def ranking(wish: GpuRequest) -> Ranking:
-            return Ranking(state, uid, wish, names, held_for_others)
+            return Ranking(state, uid, wish, self.cpu_milli, names, held_for_others)
 
         found = ranking(self.wish)
         if self.group is None or found.best is None:

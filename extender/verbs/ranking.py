@@ -27,6 +27,7 @@ class Ranking:
         state: The cluster.
         uid: The pod.
         wish: What it asks for.
+        cpu_milli: What it takes of a node's CPU.
         names: The nodes.
         held_for_others: Node → GPUs that are to be left to other pods.
 
@@ -37,6 +38,7 @@ class Ranking:
         state: ClusterState,
         uid: str,
         wish: GpuRequest,
+        cpu_milli: int,
         names: frozenset[str],
         held_for_others: Mapping[str, int],
     ) -> None:
@@ -45,12 +47,15 @@ class Ranking:
         self._held_for_others = held_for_others
         self._views = state.views
         self._shapes = state.shapes
-        self._order = self._shapes.order(wish)
+        self._order = self._shapes.order(wish, cpu_milli)
         self._names = names
         views = self._views
         special = {name for name in {*held_for_others, *state.claimed_on(uid)} if name in names and name in views}
         self._special = {
-            name: (views[name].plan_for(uid, wish, held_for_others.get(name, 0)), views[name].shape.free.bit_count())
+            name: (
+                self._order.judge(views[name].shape, views[name].plan_for(uid, wish, held_for_others.get(name, 0))),
+                views[name].shape.free.bit_count(),
+            )
             for name in special
         }
         self._elsewhere: Mapping[str, Rejection] = {}

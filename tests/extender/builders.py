@@ -18,6 +18,7 @@ from extender.cluster.objects import (
     PodStatus,
     ResourceRequirements,
 )
+from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.verbs.wire import ExtenderArgs
 from topology import keys, status
@@ -62,6 +63,7 @@ def node(
     version: int = 1,
     uid: str = "",
     labels: Mapping[str, str] | None = None,
+    cpu: str = "",
     **annotations: str | None,
 ) -> Node:
     """Build a node with a ledger (`claims=None`: without); `held` is GPU → pod name as its agent observes it."""
@@ -84,7 +86,7 @@ def node(
             labels=dict(labels or {}),
             annotations={key: text for key, text in written.items() if text is not None},
         ),
-        NodeStatus(conditions=[NodeCondition("Ready", str(ready))]),
+        NodeStatus({"cpu": cpu} if cpu else None, [NodeCondition("Ready", str(ready))]),
     )
 
 
@@ -139,7 +141,7 @@ def cluster(*objects: Node | Pod) -> ClusterState:
     """Return a state that has listed these objects and nothing else."""
     state = ClusterState()
     state.nodes.replaced([item for item in objects if isinstance(item, Node)])
-    state.pods.replaced([item for item in objects if isinstance(item, Pod)])
+    PodFeed(state).replaced([item for item in objects if isinstance(item, Pod)])
     return state
 
 

@@ -95,7 +95,7 @@ async def follow(
     pages: Sequence[bytes | Exception],
     streams: Sequence[list[Step]] = (),
     seconds: float = 30.0,
-    keep: Callable[[Node], bool] = lambda _: True,
+    keep: Callable[[Node], Node | None] = lambda item: item,
 ) -> tuple[Mirror, Script, Reflector[Node]]:
     """Run a reflector over a script for some virtual seconds."""
     mirror, script = Mirror(), Script(deque(pages), deque(streams))
@@ -268,7 +268,7 @@ async def test_what_is_not_kept_is_not_heard_of() -> None:
     """Objects that nobody needs still move the version."""
     stream: list[Step] = [line("ADDED", node("c", 8)) + line("DELETED", node("b", 9))]
     mirror, script, _ = await follow(
-        [page(7, node("a", 3), node("b", 4))], [stream], keep=lambda item: item.metadata.name == "a"
+        [page(7, node("a", 3), node("b", 4))], [stream], keep=lambda item: item if item.metadata.name == "a" else None
     )
     assert mirror.nodes == {"a": "3"}
     assert script.asked()[-1] == ("watch", "9")

@@ -1,0 +1,43 @@
+"""Who hears what of the cluster's pods: agents', those that ask for GPUs, and of all others what they take of a node's CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from extender.cluster.cpu import cpu_only
+from extender.cluster.objects import Pod
+from extender.cluster.state import ClusterState
+
+
+class PodFeed:
+    """One way in for a list and its events; everybody passes over what is not for them."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._resource = state.resource
+        self._agents = state.agents
+        self._hearers = (state.cpu, state.agents, state.pods)
+
+    def keep(self, pod: Pod) -> Pod | None:
+        """Return what has to be kept of a pod until it is told; of most of a cluster's pods that is next to nothing."""
+        if self._agents.is_one(pod) or any(
+            self._resource in (container.resources.limits or ())
+            or self._resource in (container.resources.requests or ())
+            for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
+        ):
+            return pod
+        return cpu_only(pod)
+
+    def replaced(self, objects: Sequence[Pod]) -> None:
+        """Take these for all pods that exist."""
+        for hearer in self._hearers:
+            hearer.replaced(objects)
+
+    def changed(self, item: Pod) -> None:
+        """Take this for the newest version of a pod."""
+        for hearer in self._hearers:
+            hearer.changed(item)
+
+    def deleted(self, item: Pod) -> None:
+        """Take this for the last version of a pod that is gone."""
+        for hearer in self._hearers:
+            hearer.deleted(item)
