@@ -11,7 +11,7 @@ class TimedOut(AssertionError):
     """What was waited for did not come true in time."""
 
 
-def eventually(claim: Callable[[], Found], within_seconds: float = 15.0, every_seconds: float = 0.05) -> Found:
+def eventually(claim: Callable[[], Found], within_seconds: float = 60.0, every_seconds: float = 0.05) -> Found:
     """Return the first truthy answer of `claim`, asking again and again.
 
     Raises:

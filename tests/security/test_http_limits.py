@@ -155,7 +155,7 @@ async def test_h4_unfinished_bodies_share_one_bound(tmp_path: Path) -> None:
     async with target(tmp_path, NODE, settings={"limits": {"receive": "3s"}}) as attacked:
         before = attacked.memory_bytes()
         times = await asyncio.gather(*(trickle(attacked.address, begun) for _ in range(100)))
-        assert max(times) <= 5.0
+        assert max(times) <= 10.0
         assert attacked.peak_memory_bytes() - before <= 200 * MIB
         answers = await crowd(attacked.address, "/v1/extender/filter", filter_body([NODE.name]), 1)
         assert [status for status, _ in answers] == [200]
