@@ -38,12 +38,12 @@ def test_four_pods_of_a_group_land_in_the_rack_that_is_just_large_enough(gpu_clu
 
 
 def test_two_groups_at_once_do_not_mix(gpu_cluster: GpuCluster) -> None:
-    """Their pods come in turn; each group is in a rack of its own, although both fit the first one tightest."""
+    """Whoever comes first takes the rack of three; what is left of it would fit the other group, and is not for it."""
     nodes = racks(a=4, b=3)
     gpu_cluster.join(*nodes)
-    names = {group: [f"{group}-{number}" for number in range(3)] for group in ("llama", "bert")}
-    for pair in zip(*names.values(), strict=True):
-        gpu_cluster.submit(*(wants(name, 8, f"group: {name[:-2]}", "group-size: 3") for name in pair))
+    names = {"llama": ["llama-0", "llama-1", "llama-2"], "bert": ["bert-0", "bert-1"]}
+    ask = [(pod, f"group: {group}", f"group-size: {len(pods)}") for group, pods in names.items() for pod in pods]
+    gpu_cluster.submit(*(wants(pod, 8, *said) for pod, *said in sorted(ask, key=lambda each: each[0][-1])))
     found = [eventually(partial(racks_of, gpu_cluster, nodes, *pods), 60) for pods in names.values()]
     assert sorted(map(sorted, found)) == [["a"], ["b"]]
 

@@ -141,11 +141,10 @@ def test_a_required_rack_is_for_life() -> None:
 
 
 def test_a_group_leaves_room_for_one_that_has_begun() -> None:
-    """Pods of two groups in turn do not mix, though the first rack would fit either of them tighter."""
+    """Pods of two groups in turn do not mix, though what is left of the first rack fits the second group tightest."""
     hall = Hall(racks(4, 5))
-    for _ in range(4):
-        hall.come("a", 4, RACK)
-        hall.come("b", 4, RACK)
+    for group in "ababaab":
+        hall.come(group, {"a": 4, "b": 3}[group], RACK)
     assert (used(hall.placed["a"]), used(hall.placed["b"])) == ({"r0"}, {"r1"})
 
 
