@@ -1,7 +1,8 @@
 """The pods of each group, and how far it has come: from the pods and claims in the cluster, so that every replica sees the same.
 
 Pods on the way count where they will probably be: a claim says so, or a soft hold, which is no more than a good guess. A group
-is known by its namespace and name. One that never becomes whole keeps its room reserved as long as one of its pods is there.
+is known by its namespace and name. Its size is believed for itself; towards others it counts for a while only, then the pods
+that there are: a number is quickly written.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from topology.domains import Domain, GroupWish, Level, Location
 from topology.errors import RequestError
 from topology.group import Progress, Vacancy
 from topology.request import GpuRequest, pod_request
+
+GRACE_SECONDS = 60.0
+"""How long after its newest pod a group keeps room for pods that do not exist yet; controllers make them in batches."""
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -82,16 +86,28 @@ class Groups:
         rest = max(waiting, (size or 0) - len(nodes) - done)
         return Progress(rest, tuple(map(self._locate, dict.fromkeys(nodes))))
 
-    def reserved(self, key: Key, gpus: int, place_of: PlaceOf, on_the_way: Iterable[str]) -> Counter[Domain]:
+    def reserved(
+        self, key: Key, gpus: int, place_of: PlaceOf, on_the_way: Iterable[str], age_of: Callable[[str | None], float]
+    ) -> Counter[Domain]:
         """Return for how many pods of so many GPUs the other groups still need room in the domains where they have begun.
 
         Linear in the pods of groups that have begun and are not whole.
+
+        Args:
+            key: The group that asks.
+            gpus: What each of its pods takes.
+            place_of: Says where pods on the way will be.
+            on_the_way: UIDs of such pods.
+            age_of: Creation timestamp → seconds.
+
         """
         reserved: Counter[Domain] = Counter()
         begun = self._unfinished().union(self._key_of[uid] for uid in on_the_way if uid in self._key_of)
         for other in begun - {key}:
             members = self._members[other].values()
-            found = self.progress(other, _size(members), place_of)
+            newest = max(member.pod.pod.metadata.creation_timestamp or "" for member in members)
+            is_young = age_of(newest) < GRACE_SECONDS
+            found = self.progress(other, _size(members) if is_young else None, place_of)
             theirs = max((member.pod.gpus or 0 for member in members), default=0)
             for domain in {place.domain(level) for place in found.placed for level in Level}:
                 reserved[domain] += -(-found.rest * theirs // gpus)

@@ -29,8 +29,7 @@ class Asked:
     wish: GpuRequest
     cpu_milli: int
     group: GroupWish | None
-    now: float
-    """Monotonic seconds."""
+    now: Instant
 
     @classmethod
     def read(cls, state: ClusterState, pod: Pod, now: Instant) -> Self:
@@ -38,11 +37,11 @@ class Asked:
         age_seconds = now.age_seconds(pod.metadata.creation_timestamp)
         request = read_request(pod, state.resource)
         wish, group = request.at_age(age_seconds), request.group_at_age(age_seconds)
-        return cls(pod, wish, cpu_milli(pod), group, now.monotonic)
+        return cls(pod, wish, cpu_milli(pod), group, now)
 
     def rank_beside_holds(self, state: ClusterState, names: frozenset[str]) -> Ranking:
         """Rank these nodes beside what is held for others; where nothing fits beside it, holds do not count."""
-        held = state.holds.others(self.pod.metadata.uid, self.now)
+        held = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
         ranking = self.rank(state, names, held)
         return self.rank(state, names, {}) if held and ranking.best is None else ranking
 
@@ -57,8 +56,8 @@ class Asked:
         if self.group is None or found.best is None:
             return found
         progress = self.progress(state)
-        groups, held, locate = state.groups, state.holds.places(self.now), state.nodes.locate
-        reserved = groups.reserved(self._key, self.wish.gpus, self._on_the_way(state), held)
+        groups, held, locate = state.groups, state.holds.places(self.now.monotonic), state.nodes.locate
+        reserved = groups.reserved(self._key, self.wish.gpus, self._on_the_way(state), held, self.now.age_seconds)
         there = vacancies(self.wish, progress.rest, lambda wish: ranking(wish).rooms(), locate)
         answer = narrow(self.group, progress, there, reserved)
         return found.within(frozenset(), answer) if isinstance(answer, Rejection) else found.within(answer, ELSEWHERE)
@@ -88,5 +87,5 @@ class Asked:
         return self.pod.metadata.namespace, self.group.name if self.group else ""
 
     def _on_the_way(self, state: ClusterState) -> PlaceOf:
-        held = state.holds.places(self.now)
+        held = state.holds.places(self.now.monotonic)
         return lambda uid: held.get(uid) or min(state.claimed_on(uid), default=None)

@@ -32,6 +32,12 @@ def hall(**racks: int) -> list[Node]:
     return [in_rack(f"{rack}{number + 1}") for rack, count in racks.items() for number in range(count)]
 
 
+def stranger(size: int) -> Pod:
+    """Build the first pod of another group, which runs on a1."""
+    wants = {keys.GROUP: "bert", keys.GROUP_SIZE: str(size)}
+    return pod("q1", 8, on="a1", placed=gpus("a1", *range(8)), phase="Running", terminated=False, wants=wants)
+
+
 def sibling(name: str, *, size: int = 2, affinity: str = "rack", count: int = 8, on: str | None = None) -> Pod:
     """Build a pod of the group `llama`, which runs on a whole node or waits for one."""
     wants = {keys.GROUP: "llama", keys.GROUP_SIZE: str(size), keys.GROUP_AFFINITY: affinity}
@@ -82,10 +88,16 @@ def test_another_extender_follows_the_claim_of_a_bind_under_way() -> None:
 
 def test_a_group_that_begins_keeps_out_of_the_way_of_one_that_has_begun() -> None:
     """Rack a has the tighter fit, but the rest of it is needed by others."""
-    others = {keys.GROUP: "bert", keys.GROUP_SIZE: "3"}
-    first = pod("q1", 8, on="a1", placed=gpus("a1", *range(8)), phase="Running", terminated=False, wants=others)
-    nodes = [in_rack("a1", by="q1"), in_rack("a2"), in_rack("a3"), *hall(b=3)]
-    assert passing(cluster(*nodes, first), sibling("p1")) == ["b1", "b2", "b3"]
+    state = cluster(in_rack("a1", by="q1"), *hall(b=3), in_rack("a2"), in_rack("a3"), stranger(size=3))
+    assert passing(state, sibling("p1")) == ["b1", "b2", "b3"]
+
+
+def test_a_size_alone_keeps_no_room_for_long() -> None:
+    """A minute after the newest pod of a group only those that exist count: anybody can write a large number."""
+    state = cluster(in_rack("a1", by="q1"), *hall(b=3), in_rack("a2"), in_rack("a3"), stranger(size=1_000_000))
+    asked = sibling("p1", affinity="required-rack")
+    assert passing(state, asked, now=59.0) == ["b1", "b2", "b3"]
+    assert passing(state, asked, now=60.0) == ["a2", "a3"]
 
 
 def test_pods_of_another_namespace_are_another_group() -> None:
