@@ -101,6 +101,7 @@ class _Run:
                 _, _, started = heappop(self._running)
                 for allotment in started.placed:
                     self._cluster.give_back(allotment)
+                self._policy.ended(started.job)
                 yield Finished(now, started)
             if self._waiting:
                 yield from self._serve(now)

@@ -21,6 +21,10 @@ class Policy(Protocol):
         """Return one allotment for each pod, or `None` when the job has to wait."""
         ...
 
+    def ended(self, job: Job) -> None:
+        """Take note that a job is gone; its GPUs are free by now."""
+        ...
+
 
 PolicyFactory = Callable[[Cluster, Random], Policy]
 
@@ -30,6 +34,10 @@ class PodByPod(ABC):
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+
+    def ended(self, job: Job) -> None:
+        """Take note that a job is gone; most policies learn nothing from it."""
+        return
 
     @abstractmethod
     def choose(self, pod: Pod, job: Job) -> Allotment | None:

@@ -43,10 +43,21 @@ class Learning(PodByPod):
 
     def place(self, job: Job) -> Placed | None:
         """Place a job; one that had to wait is not news when it is tried again."""
-        for number, pod in enumerate(job.pods):
-            self.values.meet(f"{job.number}/{number}", kind_of(pod))
+        self._meet(job, running=False)
         self._appraise()
-        return super().place(job)
+        placed = super().place(job)
+        if placed is not None:
+            self._meet(job, running=True)
+        return placed
+
+    def ended(self, job: Job) -> None:
+        """Take note that a job is gone."""
+        for number in range(len(job.pods)):
+            self.values.forget(_uid(job, number))
+
+    def _meet(self, job: Job, *, running: bool) -> None:
+        for number, pod in enumerate(job.pods):
+            self.values.meet(_uid(job, number), kind_of(pod), running=running)
 
     def _appraise(self) -> None:
         for _ in self.values.appraise():
@@ -119,6 +130,10 @@ class Gputopo(Learning):
 
 def _location(name: str, node: Node) -> Location:
     return Location(name, ((Level.RACK, node.server.leaf),) if node.server.leaf else ())
+
+
+def _uid(job: Job, number: int) -> str:
+    return f"{job.number}/{number}"
 
 
 def wish_of(pod: Pod, job: Job) -> GpuRequest:

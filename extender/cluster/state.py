@@ -169,7 +169,8 @@ class ClusterState:
         pod = self.pods.get(uid)
         self.groups.take(uid, pod)
         if pod is not None:
-            self.values.meet(uid, PodKind(pod.gpus, cpu_milli=cpu_milli(pod.pod)) if pod.gpus else None)
+            kind = PodKind(pod.gpus, cpu_milli=cpu_milli(pod.pod)) if pod.gpus else None
+            self.values.meet(uid, kind, running=pod.node is not None and not pod.stopped)
         else:
             self.values.forget(uid)
             self.holds.release(uid)

@@ -24,7 +24,8 @@ class Values:
         self._weights = weights
         self._changed = changed
         self._demand = Demand(weights.demand)
-        self._met: set[str] = set()
+        self._met: dict[str, PodKind] = {}
+        self._running: set[str] = set()
         self.typical: tuple[tuple[PodKind, float], ...] = ()
         """The kinds that most pods are of, and their share of these, as of the last look."""
 
@@ -33,15 +34,29 @@ class Values:
         """The share of pods by GPUs asked for that values are, or will next be, computed for."""
         return self._weights.demand
 
-    def meet(self, uid: str, kind: PodKind | None) -> None:
-        """Take note of a pod, once; `kind` is `None` when nobody can read what it asks for."""
-        if kind is not None and uid not in self._met:
-            self._met.add(uid)
+    def meet(self, uid: str, kind: PodKind | None, *, running: bool) -> None:
+        """Take note of a pod, and of whether it holds its GPUs; `kind` is `None` when nobody can read what it asks for."""
+        if kind is None:
+            return
+        if uid not in self._met:
+            self._met[uid] = kind
             self._demand.saw(kind)
+        if running and uid not in self._running:
+            self._running.add(uid)
+            self._demand.started(kind)
+        elif not running:
+            self._end(uid, kind)
 
     def forget(self, uid: str) -> None:
-        """Remember a pod that is gone only by what it asked for."""
-        self._met.discard(uid)
+        """Remember a pod that is gone only by what it asked for, and how long it ran."""
+        kind = self._met.pop(uid, None)
+        if kind is not None:
+            self._end(uid, kind)
+
+    def _end(self, uid: str, kind: PodKind) -> None:
+        if uid in self._running:
+            self._running.remove(uid)
+            self._demand.ended(kind)
 
     def appraise(self) -> Generator[None]:
         """Compute what is missing or out of date, step by step; nothing to do takes no step."""

@@ -62,7 +62,7 @@ def test_typical_pods_are_handed_on_with_a_word() -> None:
     told: list[tuple[tuple[PodKind, float], ...]] = []
     values = Values(TopologyClasses(), Weights(), lambda: told.append(values.typical))
     for number in range(int(PRIOR_PODS) * 2):
-        values.meet(f"uid-{number}", PodKind(1, 500, 4000))
+        values.meet(f"uid-{number}", PodKind(1, 500, 4000), running=False)
     appraise(values)
     assert told[0] == ((PodKind(1, 500, 4000), 1.0),)
 
@@ -73,6 +73,18 @@ def test_a_few_pods_teach_nothing() -> None:
     before = state.values.demand
     appraise(state.values)
     assert state.values.demand == before
+
+
+def test_pods_that_hold_their_gpus_for_long_count_for_more() -> None:
+    """Those that are gone, and those that have stopped, hold them no longer."""
+    values = Values(TopologyClasses(), Weights(demand=((1, 0.5), (8, 0.5))), lambda: None)
+    for number in range(200):
+        for size in (1, 8):
+            values.meet(f"{size}/{number}", PodKind(size), running=True)
+        values.meet(f"1/{number}", PodKind(1), running=False)
+        values.forget(f"8/{number - 9}")
+    appraise(values)
+    assert dict(values.demand)[8] > 0.85
 
 
 def test_what_gone_pods_asked_for_is_remembered() -> None:

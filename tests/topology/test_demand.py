@@ -54,6 +54,25 @@ def test_a_look_is_due_when_half_as_many_pods_again_have_come() -> None:
     assert demand.is_news()
 
 
+def test_pods_that_run_longer_count_for_more() -> None:
+    """As many of eight GPUs come as of one and stay ten times as long: ten to one, less what few runs leave in doubt."""
+    demand, single, eight = Demand(PRIOR), PodKind(1), PodKind(8)
+    for number in range(400):
+        for kind in (single, eight):
+            demand.saw(kind)
+            demand.started(kind)
+        demand.ended(single)
+        if number >= 9:
+            demand.ended(eight)
+    sizes = dict(demand.look()[0])
+    assert 9 < sizes[8] / sizes[1] < 20
+
+
+def test_how_long_pods_run_is_unknown_until_some_have() -> None:
+    """Then only how often they come counts."""
+    assert dict(seen(*[1] * 100, *[8] * 100).look()[0]) == {1: 0.5, 8: 0.5}
+
+
 def test_old_pods_fade() -> None:
     """A cluster that turns from training to inference is believed after a while."""
     demand = seen(*[8] * REMEMBERED_PODS)

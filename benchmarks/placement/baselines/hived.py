@@ -42,6 +42,9 @@ class Hived:
                 return placed
         return None
 
+    def ended(self, job: Job) -> None:
+        """Cells are read off the cluster."""
+
     def _walk(self, chain: list[Node], job: Job) -> Placed | None:
         nodes = iter(sorted(chain, key=lambda node: node.free.bit_count() - len(node.gpu_milli)))
         node = next(nodes, None)
