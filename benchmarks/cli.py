@@ -277,17 +277,24 @@ def report(
     folder: Annotated[Path, typer.Option("--folder", help="where the page goes")] = Path("reports/placement"),
     scenarios: Annotated[str | None, typer.Option("--scenarios", help="some of them, with commas between")] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="instead of what each scenario needs")] = None,
+    rows: Annotated[
+        Path | None, typer.Option("--rows", help="do not run: take the rows.json of an earlier run")
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="processes")] = os.cpu_count() or 1,
     output: Annotated[ReportFormat, typer.Option("--output", "-o")] = ReportFormat.TEXT,
 ) -> None:
     """Run the placement experiments and write a page with tables, figures and the raw figures beside it."""
     from benchmarks.placement.registry import SCENARIOS
-    from benchmarks.placement.report.command import write_report
+    from benchmarks.placement.report.command import BadRows, measure, read_measured, write_page
 
     unknown = [name for name in _words(scenarios) if name not in SCENARIOS]
     if unknown:
         _fail(f"no scenario is called {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
-    document = write_report(folder, _words(scenarios), seeds, jobs, describe_machine())
+    try:
+        document = read_measured(rows) if rows else measure(_words(scenarios), seeds, jobs, describe_machine())
+    except BadRows as wrong:
+        _fail(str(wrong))
+    write_page(folder, document)
     _report(output, document, f"{folder / 'report.html'}")
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from benchmarks.placement.command import FIRST_SEED
 from benchmarks.placement.fidelity import published
 from benchmarks.placement.registry import SCENARIOS
 from benchmarks.placement.report.figures import section_figure
+from benchmarks.placement.report.glance import figures
 from benchmarks.placement.report.page import Figure, Part, to_html, to_markdown
 from benchmarks.placement.report.sections import SECTIONS, Section
 from benchmarks.placement.report.tables import fidelity_table, table, workload_table
@@ -21,6 +23,8 @@ from benchmarks.placement.rows import Row
 from benchmarks.placement.runner import Cell, run_cells
 from benchmarks.placement.traces.files import BadTrace, trace_folder
 
+_ROW = tuple(field.name for field in fields(Row))
+
 TITLE = "gputopo beside its peers"
 _HOW_TO_READ = (
     "Means over seeds; ± is half a 95 % interval. All policies of a table met the same jobs, so the last column compares seed "
@@ -28,33 +32,68 @@ _HOW_TO_READ = (
 )
 
 
-def write_report(
-    folder: Path, scenarios: Sequence[str], seeds: int | None, jobs: int, machine: dict[str, Any]
-) -> dict[str, Any]:
-    """Run, write `report.html`, `report.md`, its figures and `rows.json` into the folder, and return the document of the last."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows: dict[str, list[Row]] = {}
+class BadRows(Exception):
+    """A file that no report has written; the text names it and the reason."""
+
+
+def measure(scenarios: Sequence[str], seeds: int | None, jobs: int, machine: dict[str, Any]) -> dict[str, Any]:
+    """Run the scenarios, all unless some are named, and return the document that `write_page` takes."""
+    rows: list[dict[str, Any]] = []
     missing: dict[str, str] = {}
+    cpu_seconds: dict[str, float] = {}
     for section in SECTIONS:
         if section.scenario in (scenarios or [found.scenario for found in SECTIONS]):
             sys.stderr.write(f"{section.scenario}\n")
+            before = _cpu_seconds()
             try:
-                rows[section.scenario] = run_cells(_cells(section, seeds), jobs)
+                found = run_cells(_cells(section, seeds), jobs)
             except BadTrace as absent:
                 missing[section.scenario] = str(absent)
-    document = {
-        "rows": [{"scenario": scenario, **asdict(row)} for scenario, found in rows.items() for row in found],
-        "missing": missing,
-        "machine": machine,
-    }
+                continue
+            rows += [{"scenario": section.scenario, **asdict(row)} for row in found]
+            cpu_seconds[section.scenario] = round(_cpu_seconds() - before, 1)
+    return {"rows": rows, "missing": missing, "cpu_seconds": cpu_seconds, "machine": machine}
+
+
+def read_measured(path: Path) -> dict[str, Any]:
+    """Return the document of an earlier run; raises `BadRows`."""
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        _by_scenario(document)
+    except OSError as failed:
+        raise BadRows(f"{path}: {failed.strerror}") from failed
+    except (ValueError, TypeError, KeyError) as broken:
+        raise BadRows(f"{path}: not what the report writes: {broken!r}") from broken
+    return document
+
+
+def write_page(folder: Path, document: dict[str, Any]) -> None:
+    """Write `report.html`, `report.md`, their figures, the picture for the README and `rows.json` into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "rows.json").write_text(json.dumps(document), encoding="utf-8")
-    parts = _parts(rows, missing, machine)
+    rows = _by_scenario(document)
+    parts = _parts(rows, document)
     for part in parts:
         if isinstance(part, Figure):
             (folder / f"{part.name}.svg").write_text(part.svg, encoding="utf-8")
     (folder / "report.md").write_text(to_markdown(parts), encoding="utf-8")
     (folder / "report.html").write_text(to_html(TITLE, parts), encoding="utf-8")
-    return document
+    glance = figures(Values(rows.get("link-graph", [])))
+    if glance is not None:
+        (folder / "peers.json").write_text(json.dumps(glance, indent=1) + "\n", encoding="utf-8")
+
+
+def _by_scenario(document: dict[str, Any]) -> dict[str, list[Row]]:
+    rows: dict[str, list[Row]] = {}
+    for each in document["rows"]:
+        rows.setdefault(each["scenario"], []).append(Row(**{name: each[name] for name in _ROW}))
+    return rows
+
+
+def _cpu_seconds() -> float:
+    """Return what this process and those that it has waited for have used."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def _cells(section: Section, seeds: int | None) -> list[Cell]:
@@ -67,7 +106,7 @@ def _cells(section: Section, seeds: int | None) -> list[Cell]:
     ]
 
 
-def _parts(rows: dict[str, list[Row]], missing: dict[str, str], machine: dict[str, Any]) -> list[Part]:
+def _parts(rows: dict[str, list[Row]], document: dict[str, Any]) -> list[Part]:
     parts: list[Part] = [
         f"# {TITLE}",
         _HOW_TO_READ,
@@ -75,9 +114,11 @@ def _parts(rows: dict[str, list[Row]], missing: dict[str, str], machine: dict[st
     for section in SECTIONS:
         if section.scenario in rows:
             parts += _section(section, Values(rows[section.scenario]))
-        elif section.scenario in missing:
-            parts += [f"## {section.title}", f"Not run: {missing[section.scenario]}"]
-    parts += ["## Measured with", table(["what", "value"], [[name, str(value)] for name, value in machine.items()])]
+        elif section.scenario in document["missing"]:
+            parts += [f"## {section.title}", f"Not run: {document['missing'][section.scenario]}"]
+    used = {f"CPU seconds, {name}": seconds for name, seconds in document["cpu_seconds"].items()}
+    facts = [[name, str(value)] for name, value in (document["machine"] | used).items()]
+    parts += ["## Measured with", table(["what", "value"], facts)]
     return parts
 
 

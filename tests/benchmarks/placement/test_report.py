@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from math import inf
 from pathlib import Path
 
 import pytest
 
-from benchmarks.placement.report.command import write_report
+from benchmarks.placement.report.command import BadRows, measure, read_measured, write_page
 from benchmarks.placement.report.figures import section_figure
+from benchmarks.placement.report.glance import BARS, POLICIES, WORKLOAD, draw, figures
 from benchmarks.placement.report.intervals import Interval, interval, paired
 from benchmarks.placement.report.page import Figure, to_html, to_markdown
 from benchmarks.placement.report.sections import SECTIONS, Column, Section
@@ -96,8 +98,42 @@ def test_every_metric_of_the_report_has_one_title_a_section() -> None:
 def test_writes_a_page_with_the_raw_figures_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the traces their sections say so, and nothing is made up."""
     monkeypatch.setenv("GPUTOPO_SHARED", str(tmp_path))
-    document = write_report(tmp_path / "out", ["kalos", "pollux"], 1, 1, {"python": "3"})
+    document = measure(["kalos", "pollux"], 1, 1, {"python": "3"})
+    write_page(tmp_path / "out", document)
     assert document["rows"] == []
     assert set(document["missing"]) == {"kalos", "pollux"}
     assert "Not run:" in (tmp_path / "out" / "report.md").read_text()
     assert json.loads((tmp_path / "out" / "rows.json").read_text())["machine"] == {"python": "3"}
+
+
+def test_the_page_of_an_earlier_run_is_the_same(tmp_path: Path) -> None:
+    """Rows that were measured once can be drawn again."""
+    rows = [{"scenario": "pollux", **asdict(row)} for row in ROWS]
+    write_page(tmp_path / "a", {"rows": rows, "missing": {}, "cpu_seconds": {"pollux": 1.5}, "machine": {}})
+    write_page(tmp_path / "b", read_measured(tmp_path / "a" / "rows.json"))
+    first, second = ((tmp_path / name / "report.html").read_text() for name in "ab")
+    assert first == second
+    assert "CPU seconds, pollux" in first
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"rows": [{}]}'])
+def test_what_no_report_has_written_is_refused(tmp_path: Path, text: str) -> None:
+    """By the name of the file."""
+    (tmp_path / "rows.json").write_text(text)
+    with pytest.raises(BadRows, match=r"rows\.json"):
+        read_measured(tmp_path / "rows.json")
+
+
+def test_the_picture_at_a_glance_is_what_the_rows_say() -> None:
+    """One bar for each policy and metric; without all of them there is none."""
+    rows = [
+        Row(WORKLOAD, policy, seed, metric, None, 0.5 + seed / 10)
+        for policy in POLICIES
+        for metric in BARS
+        for seed in (1, 2)
+    ]
+    kept = figures(Values(rows))
+    assert kept is not None
+    assert kept["policies"]["hived"] == [0.65, 0.65]
+    assert draw(kept).count("65.0 %") == 2 * len(POLICIES)
+    assert figures(Values(rows[2:])) is None
