@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.manifests.helm import MANIFESTS
+from topology.domains import GroupWish, Level
 from topology.links import Affinity
 from topology.request import Communication, GpuRequest, NicAffinity, PodRequest, parse_pod
 
@@ -30,6 +31,7 @@ WISHES = {
     "ecc-on": replace(ONE, ecc=True),
     "nic-required": replace(MANY, gpus=2, required=Affinity.NVLINK, nic=NicAffinity.REQUIRED),
     "several-containers": replace(MANY, required=Affinity.NVLINK),
+    "group": ONE,
 }
 
 
@@ -51,6 +53,11 @@ def test_every_example_is_in_the_table() -> None:
 def test_example_asks_for_what_it_says(name: str) -> None:
     """The request parser reads exactly that wish out of the file."""
     assert request(name).wish == WISHES[name]
+
+
+def test_grouped_example_is_one_of_four_that_want_one_rack() -> None:
+    """The level is a wish."""
+    assert request("group").group == GroupWish("llama", 4, Level.RACK)
 
 
 def test_relaxing_example_takes_any_eight_after_ten_minutes() -> None:
