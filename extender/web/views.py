@@ -6,7 +6,7 @@ They are served on the verbs' port, which is not for everybody; see `listen` in 
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
@@ -38,6 +38,12 @@ class PodList(BaseModel):
     pods: list[PodInfo]
 
 
+class Complaint(BaseModel):
+    """Why there is no answer."""
+
+    detail: str
+
+
 def _extender(request: Request) -> Extender:
     extender: Extender = request.app.state.extender
     if not extender.state.synced:
@@ -46,10 +52,13 @@ def _extender(request: Request) -> Extender:
 
 
 Serving = Annotated[Extender, Depends(_extender)]
+_NOT_YET: Final[dict[int | str, dict[str, Any]]] = {503: {"model": Complaint, "description": "Nothing is known yet"}}
+_OR_NOTHING: Final[dict[int | str, dict[str, Any]]] = {**_NOT_YET, 404: {"model": Complaint}}
+_DRAWING: Final[dict[int | str, dict[str, Any]]] = {**_OR_NOTHING, 200: {"content": {"image/svg+xml": {}}}}
 router = APIRouter()
 
 
-@router.get("/v1/inspect/nodes", tags=["inspect"])
+@router.get("/v1/inspect/nodes", tags=["inspect"], responses=_NOT_YET)
 async def list_nodes(
     extender: Serving, q: str = "", after: str = "", limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> NodePage:
@@ -58,13 +67,13 @@ async def list_nodes(
     return NodePage(nodes=tuple(inspection.nodes(extender.state, names, now())), next=following)
 
 
-@router.get("/v1/inspect/nodes/{name}", tags=["inspect"])
+@router.get("/v1/inspect/nodes/{name}", tags=["inspect"], responses=_OR_NOTHING)
 async def read_node(extender: Serving, name: str) -> NodeDetail:
     """Show one node: GPUs, matrix, and the best sets among the free ones."""
     return _found(inspection.node(extender.state, name, now()), "no such node")
 
 
-@router.get("/v1/inspect/nodes/{name}/topology.svg", tags=["inspect"], response_class=Response)
+@router.get("/v1/inspect/nodes/{name}/topology.svg", tags=["inspect"], response_class=Response, responses=_DRAWING)
 async def draw_node(extender: Serving, name: str) -> Response:
     """Draw one node; GPUs in use are grey."""
     view = extender.state.views.get(name)
@@ -74,13 +83,13 @@ async def draw_node(extender: Serving, name: str) -> Response:
     return Response(render_svg(view.shape.topology_class.node, free), media_type="image/svg+xml")
 
 
-@router.get("/v1/inspect/pods", tags=["inspect"])
+@router.get("/v1/inspect/pods", tags=["inspect"], responses=_NOT_YET)
 async def list_pods(extender: Serving) -> PodList:
     """List the pods that ask for GPUs, and which ones they have."""
     return PodList(pods=[inspection.pod_info(extender.state, pod) for pod in inspection.pods(extender.state)])
 
 
-@router.get("/v1/inspect/pods/{namespace}/{name}", tags=["inspect"])
+@router.get("/v1/inspect/pods/{namespace}/{name}", tags=["inspect"], responses=_OR_NOTHING)
 async def explain_pod(extender: Serving, namespace: str, name: str) -> Explanation:
     """Say where a pod could go now, and why not elsewhere."""
     return _found(inspection.explain(extender.state, namespace, name, now()), "no such pod, or it asks for no GPU")
