@@ -105,9 +105,12 @@ def _serve(settings: AgentConfiguration) -> None:
     from agent.loop import turn
     from agent.metrics import Metrics
     from agent.node_watch import NodeWatch
+    from agent.nvml_events import follow_xids
     from agent.probes import Probes
     from agent.publish import Publication
     from agent.service import Agent
+    from agent.xid_watch import XidWatch
+    from agent.xids import Xids
 
     if settings.node_name is None:
         _end(2, "which node is this? give --node-name, NODE_NAME or nodeName in the configuration")
@@ -123,18 +126,23 @@ def _serve(settings: AgentConfiguration) -> None:
     metrics = Metrics(version("gputopo"))
     publication = Publication(random.random, settings.publish.refresh_interval)
     kubelet = KubeletSide(settings, node.read, metrics, news.changed)
-    agent = Agent(read_nvml, _host(settings), node, publication, metrics, time.monotonic, kubelet)
+    xids = Xids(time.monotonic, settings.discovery.xid_recovery)
+    agent = Agent(read_nvml, _host(settings), node, publication, metrics, time.monotonic, kubelet, xids)
     checks = {"/livez": lambda: agent.is_turning(settings.discovery.interval), "/readyz": lambda: agent.is_ready}
     probes = Probes(settings.health.host, settings.health.port, checks, metrics.text)
     structlog.get_logger().info("started", node=settings.node_name, mode=settings.mode, probes=probes.port)
     watch = NodeWatch(node.follow, agent.heard, news.changed, random.random)
+    errors = XidWatch(follow_xids, xids, news.look)
     kubelet.start()
     watch.start()
+    if settings.discovery.xids:
+        errors.start()
     try:
         turn(agent, news, settings.discovery.interval)
     except NvmlUnavailable as error:
         _end(1, str(error))
     finally:
+        errors.close()
         watch.close()
         kubelet.close()
         probes.close()

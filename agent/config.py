@@ -52,6 +52,10 @@ class Discovery(_Section):
     interval: Duration = 30.0
     sys_root: Path = Path("/sys")
     cpuinfo: Path = Path("/proc/cpuinfo")
+    xids: bool = True
+    """Whether critical errors of the driver are listened to, which keeps NVML open: its driver cannot be unloaded meanwhile."""
+    xid_recovery: Duration = 300.0
+    """A GPU is fit for new pods again when it has had no critical error for so long."""
 
 
 class Publish(_Section):

@@ -1,4 +1,4 @@
-"""The agent's loop: one look at the node per interval, and a publication whenever there is news of the kubelet in between."""
+"""The agent's loop: one look at the node per interval, sooner where news asks for it, and a publication with any other news."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ import time
 from agent.news import News
 from agent.service import Agent
 
+_SOONEST_SECONDS = 1.0
+"""Between two looks: a GPU that is going has much to say."""
+
 
 def turn(agent: Agent, news: News, interval_seconds: float) -> None:
     """Turn until there is news that the agent shall end; raises what `Agent.turn` raises."""
     while not news.stopped:
+        news.look_wanted = False
         agent.turn()
-        turn_at = time.monotonic() + interval_seconds
-        while not news.stopped and (left := turn_at - time.monotonic()) > 0:
+        turned = time.monotonic()
+        while not news.stopped and (left := turned + _pause(news, interval_seconds) - time.monotonic()) > 0:
             pause = agent.pause_seconds(left)
             if news.wait(pause) or pause < left:
                 agent.publish()
+
+
+def _pause(news: News, interval_seconds: float) -> float:
+    return min(_SOONEST_SECONDS, interval_seconds) if news.look_wanted else interval_seconds

@@ -11,9 +11,16 @@ class News:
     def __init__(self) -> None:
         self._wake = Event()
         self.stopped = False
+        self.look_wanted = False
+        """The next look at the node is to come soon; who looks puts it back."""
 
     def changed(self) -> None:
         """Have the loop publish."""
+        self._wake.set()
+
+    def look(self) -> None:
+        """Have the loop look at the node."""
+        self.look_wanted = True
         self._wake.set()
 
     def stop(self) -> None:

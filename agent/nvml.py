@@ -1,4 +1,4 @@
-"""Read the facts through `nvidia-ml-py`; the only module that imports `pynvml`.
+"""Read the facts through `nvidia-ml-py`; beside `nvml_events` the only module that imports `pynvml`.
 
 It turns NVML's numbers, structs and exceptions into our values and knows the binding's traps; it decides nothing.
 """
@@ -85,24 +85,24 @@ def read_nvml() -> NvmlFacts:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise _unavailable(error) from error
+        raise unavailable(error) from error
     try:
         return _read()
     finally:
-        _ask(pynvml.nvmlShutdown)
+        ask(pynvml.nvmlShutdown)
 
 
 def _read() -> NvmlFacts:
     try:
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
-        raise _unavailable(error) from error
-    handles = [_ask(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
+        raise unavailable(error) from error
+    handles = [ask(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
     known = [(index, handle.value) for index, handle in enumerate(handles) if isinstance(handle, Known)]
     return NvmlFacts(
-        driver_version=_readable(_ask(pynvml.nvmlSystemGetDriverVersion)),
+        driver_version=_readable(ask(pynvml.nvmlSystemGetDriverVersion)),
         cuda_version=_mapped(
-            _ask(pynvml.nvmlSystemGetCudaDriverVersion_v2), lambda version: f"{version // 1000}.{version % 1000 // 10}"
+            ask(pynvml.nvmlSystemGetCudaDriverVersion_v2), lambda version: f"{version // 1000}.{version % 1000 // 10}"
         ),
         gpus=tuple(_mapped(handle, _gpu) for handle in handles),
         pairs={(a, b): _pair(first, second) for (a, first), (b, second) in combinations(known, 2)},
@@ -111,25 +111,23 @@ def _read() -> NvmlFacts:
 
 def _gpu(handle: Any) -> GpuFacts:
     return GpuFacts(
-        uuid=_readable(_ask(pynvml.nvmlDeviceGetUUID, handle), _UUID),
-        model=_readable(_ask(pynvml.nvmlDeviceGetName, handle)),
-        pci=_pci(_ask(pynvml.nvmlDeviceGetPciInfo_v3, handle)),
+        uuid=_readable(ask(pynvml.nvmlDeviceGetUUID, handle), _UUID),
+        model=_readable(ask(pynvml.nvmlDeviceGetName, handle)),
+        pci=_pci(ask(pynvml.nvmlDeviceGetPciInfo_v3, handle)),
         memory=_memory(handle),
-        compute_capability=_ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
-        pcie_generation=_within(_ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle), 1, 15),
-        pcie_width=_within(_ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle), 1, 64),
-        mig_enabled=_current(_ask(pynvml.nvmlDeviceGetMigMode, handle), pynvml.NVML_DEVICE_MIG_ENABLE),
-        ecc_enabled=_current(_ask(pynvml.nvmlDeviceGetEccMode, handle), pynvml.NVML_FEATURE_ENABLED),
-        numa_nodes=_bits(
-            _ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, _NUMA_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
-        ),
-        cpus=_bits(_ask(pynvml.nvmlDeviceGetCpuAffinity, handle, _CPU_WORDS)),
-        memory_numa_node=_within(_ask(pynvml.nvmlDeviceGetNumaNodeId, handle), 0, _MAX_NUMA_NODE),
+        compute_capability=ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
+        pcie_generation=_within(ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle), 1, 15),
+        pcie_width=_within(ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle), 1, 64),
+        mig_enabled=_current(ask(pynvml.nvmlDeviceGetMigMode, handle), pynvml.NVML_DEVICE_MIG_ENABLE),
+        ecc_enabled=_current(ask(pynvml.nvmlDeviceGetEccMode, handle), pynvml.NVML_FEATURE_ENABLED),
+        numa_nodes=_bits(ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, _NUMA_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)),
+        cpus=_bits(ask(pynvml.nvmlDeviceGetCpuAffinity, handle, _CPU_WORDS)),
+        memory_numa_node=_within(ask(pynvml.nvmlDeviceGetNumaNodeId, handle), 0, _MAX_NUMA_NODE),
         remapped_rows=_mapped(
-            _ask(pynvml.nvmlDeviceGetRemappedRows, handle), lambda rows: RemappedRows(bool(rows[2]), bool(rows[3]))
+            ask(pynvml.nvmlDeviceGetRemappedRows, handle), lambda rows: RemappedRows(bool(rows[2]), bool(rows[3]))
         ),
-        page_retirement_pending=_mapped(_ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle), bool),
-        processes=_mapped(_ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle), len),
+        page_retirement_pending=_mapped(ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle), bool),
+        processes=_mapped(ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle), len),
         fabric=_fabric(handle),
         nvlinks=_nvlinks(handle),
     )
@@ -137,16 +135,16 @@ def _gpu(handle: Any) -> GpuFacts:
 
 def _pair(first: Any, second: Any) -> PairFacts:
     def p2p(index: int) -> Answer[P2pStatus]:
-        return _looked_up(_ask(pynvml.nvmlDeviceGetP2PStatus, first, second, index), _P2P_STATUSES)
+        return _looked_up(ask(pynvml.nvmlDeviceGetP2PStatus, first, second, index), _P2P_STATUSES)
 
-    path = _ask(pynvml.nvmlDeviceGetTopologyCommonAncestor, first, second)
+    path = ask(pynvml.nvmlDeviceGetTopologyCommonAncestor, first, second)
     return PairFacts(_looked_up(path, _PATHS), p2p(_P2P_READ), p2p(_P2P_WRITE), p2p(_P2P_NVLINK))
 
 
 def _memory(handle: Any) -> Answer[Memory]:
-    answer = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    answer = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
     if isinstance(answer, Missing) and answer.gap is Gap.UNSUPPORTED:  # version 2 came with driver 510
-        answer = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        answer = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     if isinstance(answer, Known) and not 0 < answer.value.total <= _MAX_MEMORY_BYTES:
         return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
     return _mapped(answer, lambda memory: Memory(memory.total, min(memory.used, memory.total)))
@@ -160,7 +158,7 @@ def _fabric(handle: Any) -> Answer[Fabric]:
         (pynvml.c_nvmlGpuFabricInfo_t, pynvml.nvmlDeviceGetGpuFabricInfo),
     ):
         info = layout()
-        answer = _ask(function, handle, pynvml.byref(info))
+        answer = ask(function, handle, pynvml.byref(info))
         if isinstance(answer, Known):
             return _fabric_of(info)
         if answer.code not in {"FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH"}:
@@ -187,7 +185,7 @@ def _nvlinks(handle: Any) -> Answer[tuple[NvLink, ...]]:
     links = []
     states = _nvlink_states(handle)
     for number in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        active = states.get(number) or _mapped(_ask(pynvml.nvmlDeviceGetNvLinkState, handle, number), bool)
+        active = states.get(number) or _mapped(ask(pynvml.nvmlDeviceGetNvLinkState, handle, number), bool)
         if isinstance(active, Missing):
             if active.code == "INVALID_ARGUMENT":
                 break  # documented: past the last link
@@ -202,7 +200,7 @@ def _nvlinks(handle: Any) -> Answer[tuple[NvLink, ...]]:
 def _nvlink_states(handle: Any) -> Mapping[int, Known[bool]]:
     """Ask for all states at once, through the field that Hopper and later answer; a link left out has to be asked alone."""
     field = pynvml.NVML_FI_DEV_NVLINK_GET_STATE
-    answer = _ask(
+    answer = ask(
         pynvml.nvmlDeviceGetFieldValues, handle, [(field, number) for number in range(pynvml.NVML_NVLINK_MAX_LINKS)]
     )
     return {
@@ -215,17 +213,19 @@ def _nvlink_states(handle: Any) -> Mapping[int, Known[bool]]:
 def _nvlink(handle: Any, number: int, active: Answer[bool]) -> NvLink:
     if active != Known(True):
         return NvLink(number, active, Known(FarEnd.UNKNOWN), None)
-    far_end = _looked_up(_ask(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number), _FAR_ENDS)
-    remote = _pci(_ask(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number))
+    far_end = _looked_up(ask(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number), _FAR_ENDS)
+    remote = _pci(ask(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number))
     return NvLink(number, active, far_end, remote.value if isinstance(remote, Known) else None)
 
 
-def _unavailable(error: Any) -> NvmlUnavailable:
+def unavailable(error: Any) -> NvmlUnavailable:
+    """Return NVML's error as ours."""
     code = _CODES.get(error.value, str(error.value))
     return NvmlUnavailable(code, _UNAVAILABLE.get(code, "NVML does not work"))
 
 
-def _ask(function: Callable[..., Any], *arguments: object) -> Answer[Any]:
+def ask(function: Callable[..., Any], *arguments: object) -> Answer[Any]:
+    """Call NVML; a failure is an answer, too."""
     try:
         return Known(function(*arguments))
     except pynvml.NVMLError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 
@@ -16,6 +17,7 @@ from agent.metrics import Metrics
 from agent.node_watch import NodeVersion
 from agent.publish import Patch, Publication
 from agent.sight import KubeletPort
+from agent.xids import Xids
 
 log = structlog.get_logger()
 
@@ -38,6 +40,7 @@ class Agent:
         metrics: Metrics,
         clock: Callable[[], float],
         kubelet: KubeletPort | None = None,
+        xids: Xids | None = None,
     ) -> None:
         self._read_nvml = read_nvml
         self._host = host
@@ -46,6 +49,7 @@ class Agent:
         self._metrics = metrics
         self._clock = clock
         self._kubelet = kubelet
+        self._xids = xids
         self._before = NOTHING
         self._report: Report | None = None
         self._heard: NodeVersion | None = None
@@ -55,6 +59,11 @@ class Agent:
     def is_ready(self) -> bool:
         """Whether the API has said what it holds."""
         return self._publication.is_known
+
+    @property
+    def hears_errors(self) -> bool:
+        """Whether critical errors of GPUs are listened to."""
+        return bool(self._xids and self._xids.coverage)
 
     def is_turning(self, interval_seconds: float) -> bool:
         """Whether the loop still turns: a call into a dead driver can hang for ever."""
@@ -66,6 +75,8 @@ class Agent:
         started = self._clock()
         report = self._look()
         if report is not None:
+            if self._xids:
+                report = replace(report, status=self._xids.marked(report.status))
             self._before = self._report = report
             self._metrics.saw(report, self._clock() - started)
             if self._kubelet:

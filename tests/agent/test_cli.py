@@ -129,8 +129,8 @@ def test_service_publishes_serves_probes_and_stops_when_told(fake_nvml: FakeNvml
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr
-        lines = [json.loads(process.stderr.readline()) for _ in range(2)]
-        assert [line["msg"] for line in lines] == ["started", "wrote the node"]
+        lines = [json.loads(process.stderr.readline()) for _ in range(3)]
+        assert sorted(line["msg"] for line in lines) == ["listening for critical errors", "started", "wrote the node"]
         assert list(lines[0])[:4] == ["ts", "level", "logger", "msg"]
         for path, text in (("livez", "ok"), ("readyz", "ok"), ("metrics", 'gputopo_agent_gpus{state="healthy"} 8.0')):
             with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]['probes']}/{path}", timeout=5) as reply:

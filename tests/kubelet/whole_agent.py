@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Thread
 
 from agent.config import AgentConfiguration, load
-from agent.facts import NvmlFacts
+from agent.facts import NvmlFacts, NvmlPort
 from agent.host import Host
 from agent.kube import NodePort
 from agent.kubelet.side import KubeletSide
@@ -17,13 +17,17 @@ from agent.loop import turn
 from agent.metrics import Metrics
 from agent.news import News
 from agent.node_watch import NodeVersion, NodeWatch
+from agent.nvml import read_nvml
+from agent.nvml_events import follow_xids
 from agent.publish import Publication
 from agent.service import Agent
+from agent.xid_watch import XidWatch
+from agent.xids import Xids
 from tests.kubelet.double import KubeletDouble
 
 
-def settings(folder: Path, kubelet: KubeletDouble, mode: str) -> AgentConfiguration:
-    """Return the configuration of an agent beside this kubelet."""
+def settings(folder: Path, kubelet: KubeletDouble, mode: str, **more: str) -> AgentConfiguration:
+    """Return the configuration of an agent beside this kubelet; `discovery_interval` is `discovery.interval`."""
     flags = {
         "mode": mode,
         "kubelet.devicePlugins": str(kubelet.plugins),
@@ -31,7 +35,7 @@ def settings(folder: Path, kubelet: KubeletDouble, mode: str) -> AgentConfigurat
         "enforce.state": str(folder / "state"),
         "kubelet.interval": "200ms",
     }
-    return load(None, {}, flags)
+    return load(None, {}, flags | {name.replace("_", ".", 1): value for name, value in more.items()})
 
 
 @contextmanager
@@ -42,22 +46,45 @@ def running(
     follow: Callable[[], Iterator[NodeVersion]] | None = None,
 ) -> Iterator[Agent]:
     """Run an agent on a machine of these facts; it hears of its node where `follow` tells."""
+    with _running(configuration, node, lambda: facts, follow) as agent:
+        yield agent
+
+
+@contextmanager
+def running_on_nvml(configuration: AgentConfiguration, node: NodePort) -> Iterator[Agent]:
+    """Run an agent on the machine that NVML shows, and have it listen to critical errors."""
+    xids = Xids(time.monotonic, configuration.discovery.xid_recovery)
+    with _running(configuration, node, read_nvml, None, xids) as agent:
+        yield agent
+
+
+@contextmanager
+def _running(
+    configuration: AgentConfiguration,
+    node: NodePort,
+    nvml: NvmlPort,
+    follow: Callable[[], Iterator[NodeVersion]] | None,
+    xids: Xids | None = None,
+) -> Iterator[Agent]:
     news, metrics = News(), Metrics("test")
     side = KubeletSide(configuration, node.read, metrics, news.changed)
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
-    agent = Agent(lambda: facts, Host(nowhere, nowhere), node, publication, metrics, time.monotonic, side)
+    agent = Agent(nvml, Host(nowhere, nowhere), node, publication, metrics, time.monotonic, side, xids)
     watch = NodeWatch(follow, agent.heard, news.changed, lambda: 0.5) if follow else None
+    errors = XidWatch(follow_xids, xids, news.look) if xids else None
     side.start()
-    if watch:
-        watch.start()
-    thread = Thread(target=turn, args=(agent, news, 30.0))
+    for listener in (watch, errors):
+        if listener:
+            listener.start()
+    thread = Thread(target=turn, args=(agent, news, configuration.discovery.interval))
     thread.start()
     try:
         yield agent
     finally:
-        if watch:
-            watch.close()
+        for listener in (watch, errors):
+            if listener:
+                listener.close()
         news.stop()
         thread.join()
         side.close()

@@ -41,7 +41,7 @@ class AgentProcess(NodeProcess):
             "kind": "AgentConfiguration",
             "nodeName": node.name,
             "mode": mode,
-            "discovery": {"interval": "1s"},
+            "discovery": {"interval": "1s", "xidRecovery": "3s"},
             "kubernetes": {"kubeconfig": str(kubeconfig)},
             "health": {"host": "127.0.0.1", "port": port},
         }
