@@ -3,6 +3,8 @@
 The agent's report is the fact, and a ledger follows it. But a report knows pods by name only, and may be of a look before the
 pod began, when a namesake was there. So it overrules record and ledger only when it accounts for the whole pod and is certainly
 about this one: there was no other, or enough looks have been made since (`Sightings`). The GPUs that it names are taken anyway.
+
+A pod that wants the planned GPUs or none is not followed before it runs: its node holds it back, and lets it start only with these.
 """
 
 from __future__ import annotations
@@ -98,7 +100,8 @@ def _holding(pod: GpuPod, claimed: dict[str, str], seen: dict[str, str], *, is_a
     hidden = None if pod.gpus is None else max(0, pod.gpus - len(named))
     if seen == claimed:
         seen = claimed  # the same for nearly all pods of a large cluster: one dictionary is enough
-    if len(seen) == pod.gpus and (is_about_it or seen == claimed or not planned):
+    holds_back = bool(planned) and seen != claimed and pod.waits_for_its_own
+    if len(seen) == pod.gpus and (is_about_it or seen == claimed or not planned) and not holds_back:
         return Holding(pod, seen, claimed, seen=is_about_it or not planned, hidden=hidden)
     if planned:
         return Holding(pod, planned, claimed, hidden=hidden)

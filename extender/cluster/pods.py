@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from extender.cluster.objects import Container, Pod
+from extender.cluster.objects import Container, ContainerStatus, Pod
 from topology import keys
 from topology.errors import PayloadError, RequestError
 from topology.records import Claim, PlacementRecord, decode_placement
@@ -33,6 +33,11 @@ class GpuPod:
     def node(self) -> str | None:
         """Where it is bound."""
         return self.pod.spec.node_name or None
+
+    @property
+    def waits_for_its_own(self) -> bool:
+        """Whether it asks for the planned GPUs or none, and no container of it has started yet."""
+        return takes_no_others(self.pod) and not _any_started(self.pod)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -74,7 +79,7 @@ def claims_for(pod: Pod, containers: Mapping[str, tuple[str, ...]]) -> tuple[Cla
     """
     metadata = pod.metadata
     owners = {gpu: container for container, gpus in containers.items() for gpu in gpus}
-    exact = (metadata.annotations or {}).get(keys.DEVICE_MISMATCH) == "refuse"
+    exact = takes_no_others(pod)
     return tuple(
         Claim(gpu, metadata.uid, metadata.namespace, metadata.name, owners[gpu], metadata.resource_version, exact)
         for gpu in sorted(owners)
@@ -86,6 +91,11 @@ def planned_gpus(pod: Pod) -> dict[str, str]:
     record = read_placement(pod)
     started = [container.name for container in (*(pod.spec.init_containers or ()), *pod.spec.containers)]
     return {gpu: name for name in started for gpu in record.containers.get(name, ())} if record else {}
+
+
+def takes_no_others(pod: Pod) -> bool:
+    """Whether the pod would rather fail than run with other GPUs than the planned ones."""
+    return (pod.metadata.annotations or {}).get(keys.DEVICE_MISMATCH) == "refuse"
 
 
 def has_ended(pod: Pod) -> bool:
@@ -107,8 +117,15 @@ def has_stopped(pod: Pod, *, node_ready: bool) -> bool:
 
 
 def _any_running(pod: Pod) -> bool:
-    statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
-    return any(status.state.running is not None for status in statuses)
+    return any(status.state.running is not None for status in _statuses(pod))
+
+
+def _any_started(pod: Pod) -> bool:
+    return any(status.state.running is not None or status.state.terminated is not None for status in _statuses(pod))
+
+
+def _statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
+    return (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
 
 
 def _all_terminated(pod: Pod) -> bool:

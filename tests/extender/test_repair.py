@@ -251,6 +251,19 @@ class TestFacts:
         assert replica.state.views["n1"].shape.free == 0b0011
         world.check()
 
+    def test_a_pod_that_takes_no_others_keeps_its_claims_until_it_runs(self) -> None:
+        """Its node holds it back; a ledger that followed would let it start with what it does not want."""
+        world = world_of()
+        world.add_pod("p", 2, **{keys.DEVICE_MISMATCH: "refuse"})
+        assert isinstance(Replica(world).bind("p"), Bound)
+        replica = self.correct(world, {"p": (2, 3)})
+        assert (owners(world), kinds(world)) == ({"p": {0, 1}}, [])
+        assert replica.state.views["n1"].shape.free == 0
+        world.set_status("p", "Running", "running")
+        with world.unchecked():
+            replica.reconcile(rounds=2, seconds=3.0)
+        assert owners(world) == {"p": {2, 3}}
+
     def test_two_pods_that_were_swapped_change_places_in_one_write(self) -> None:
         """N10: no state between has a GPU that nobody has, or two."""
         world = world_of("p", "q")
