@@ -4,7 +4,7 @@ The agent's report is the fact, and a ledger follows it. But a report knows pods
 pod began, when a namesake was there. So it overrules record and ledger only when it accounts for the whole pod and is certainly
 about this one: there was no other, or enough looks have been made since (`Sightings`). The GPUs that it names are taken anyway.
 
-A pod that wants the planned GPUs or none is not followed before it runs: its node holds it back, and lets it start only with these.
+A pod that wants the planned GPUs or none is not followed before it runs: its node holds it back till it has these.
 """
 
 from __future__ import annotations
