@@ -29,10 +29,11 @@ class AgentProcess(NodeProcess):
     Args:
         node: where gputopo is installed.
         mode: `enforce`, and it is the device plugin; `observe`, and it reports what another one does.
+        deadline: how long a kubelet may have to wait for an answer.
 
     """
 
-    def __init__(self, node: GpuNode, mode: str) -> None:
+    def __init__(self, node: GpuNode, mode: str, deadline: str = "400ms") -> None:
         port = free_port()
         self._plane, self._pod = node.plane, create_agent_pod(node.plane, node.name, port)
         kubeconfig = node.plane.service_account_kubeconfig(NAMESPACE, AGENT, self._pod)
@@ -42,6 +43,7 @@ class AgentProcess(NodeProcess):
             "nodeName": node.name,
             "mode": mode,
             "discovery": {"interval": "1s", "xidRecovery": "3s"},
+            "enforce": {"deadline": deadline},
             "kubernetes": {"kubeconfig": str(kubeconfig)},
             "health": {"host": "127.0.0.1", "port": port},
         }
@@ -76,9 +78,9 @@ class AgentProcess(NodeProcess):
         return text
 
 
-def enforcing(node: GpuNode) -> AgentProcess:
+def enforcing(node: GpuNode, deadline: str = "400ms") -> AgentProcess:
     """Start our agent as the node's device plugin, and return when the cluster sees the GPUs."""
-    agent = AgentProcess(node, "enforce")
+    agent = AgentProcess(node, "enforce", deadline)
     agent.run()
     node.wait_allocatable(len(node.machine.uuids))
     return agent

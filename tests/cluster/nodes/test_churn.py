@@ -16,6 +16,8 @@ from tests.cluster.nodes.killer import killing
 from tests.cluster.nodes.nodes import Nodes
 
 MACHINES = {"n0": "hgx_h100", "n1": "two_islands", "n2": "dgx1v"}
+PATIENT = "5s"
+"""All these nodes share one machine, and wait for its processors; what a hurried agent does is in `tests/kubelet/`."""
 FLEET = ("hgx_h100", "dgx1v", "two_islands", "pcie_l40s", "dgx_a100")
 
 
@@ -34,7 +36,7 @@ def test_every_started_container_holds_its_plan(
     pods = rounds(100, 1000)
     with recorded(lawless.api) as history:
         for node in nodes.start(MACHINES):
-            enforcing(node)
+            enforcing(node, PATIENT)
         told = churn(lawless, nodes, history, pods, random.Random(0))
     assert history.violations() == []
     started = assert_plans_kept(told, nodes)
@@ -55,7 +57,7 @@ def test_fleet_of_twenty_kubelets(
         pytest.skip("twenty kubelets take minutes to start on a small machine: only with --long")
     with recorded(lawless.api) as history:
         for node in nodes.start({f"n{number}": FLEET[number % len(FLEET)] for number in range(count)}):
-            enforcing(node)
+            enforcing(node, PATIENT)
         began = time.monotonic()
         told = churn(lawless, nodes, history, pods, random.Random(0))
         seconds = time.monotonic() - began
@@ -81,7 +83,7 @@ def test_no_kill_gives_a_container_a_wrong_gpu(
     pods = rounds(60, 1000)
     with recorded(lawless.api) as history:
         started = nodes.start(MACHINES)
-        victims = [process for node in started for process in (enforcing(node), node.kubelet)]
+        victims = [process for node in started for process in (enforcing(node, PATIENT), node.kubelet)]
         with killing(victims, random.Random(1), every_seconds=2) as died:
             told = churn(lawless, nodes, history, pods, random.Random(1))
     assert history.violations() == []
