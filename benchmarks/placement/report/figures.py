@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.intervals import interval
-from benchmarks.placement.report.sections import Column, Section
+from benchmarks.placement.report.sections import FORESIGHTS, Column, Section
 from benchmarks.placement.report.values import Values
 from benchmarks.placement.rows import mean
 
@@ -45,16 +45,27 @@ def _shown(workloads: Sequence[str], section: Section) -> list[str]:
 def _front(ax: Axes, values: Values, workload: str, section: Section) -> None:
     """Draw every policy as a point of the first two metrics, and the product's λ as a line."""
     up, along = section.columns[:2]
-    for policy in values.policies(workload):
-        if policy.startswith(PRODUCT):
-            continue
-        x, y = _mean(values, workload, policy, along), _mean(values, workload, policy, up)
+    points = sorted(
+        (
+            (_mean(values, workload, policy, up), _mean(values, workload, policy, along), policy)
+            for policy in values.policies(workload)
+            if not policy.startswith(PRODUCT)
+        ),
+        reverse=True,
+    )
+    apart = 0.03 * (points[0][0] - points[-1][0]) if points else 0.0
+    below = True
+    for place, (y, x, policy) in enumerate(points):
+        # Names of points at about one height stand over and under them by turns.
+        below = not below and place > 0 and points[place - 1][0] - y < apart
         ax.plot([x], [y], "o", color=_THEIRS, markersize=4)
-        ax.annotate(policy, (x, y), fontsize=6, xytext=(3, 2), textcoords="offset points")
+        ax.annotate(policy, (x, y), fontsize=6, xytext=(3, -8 if below else 2), textcoords="offset points")
     curve = [name for name in values.policies(workload) if name.startswith(f"{PRODUCT}@") and ":" not in name]
     xs = [_mean(values, workload, name, along) for name in curve]
     ys = [_mean(values, workload, name, up) for name in curve]
-    ax.plot(xs, ys, "-", color=_OURS, linewidth=1, marker=".", label="gputopo, λ 0 to 4")
+    ax.plot(
+        xs, ys, "-", color=_OURS, linewidth=1, marker=".", label=f"gputopo, λ {FORESIGHTS[0]:g} to {FORESIGHTS[-1]:g}"
+    )
     if PRODUCT in values.policies(workload):
         x, y = _mean(values, workload, PRODUCT, along), _mean(values, workload, PRODUCT, up)
         ax.plot([x], [y], "*", color=_OURS, markersize=11, label="gputopo, as it comes")

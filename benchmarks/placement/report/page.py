@@ -64,7 +64,7 @@ def _inline(text: str) -> str:
 
 
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#1c1e21}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:78em;margin:2em auto;padding:0 1em;color:#1c1e21}"
     "table{border-collapse:collapse;margin:1em 0;font-size:13px;display:block;overflow-x:auto}"
     "th,td{padding:.2em .7em;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}"
     "th:first-child,td:first-child{text-align:left}figure{margin:1em 0}svg{max-width:100%;height:auto}"

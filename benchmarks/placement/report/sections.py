@@ -79,7 +79,9 @@ SECTIONS: Final[tuple[Section, ...]] = (
         "MAPA's job mix before one server",
         (
             Column("speed_up_p75", "speed-up p75", higher_is_better=True),
-            Column("speed_up_mean", "speed-up mean", higher_is_better=True),
+            Column("speed_up_p25", "p25", higher_is_better=True),
+            Column("speed_up_p0", "worst job", higher_is_better=True),
+            Column("speed_up_mean", "mean", higher_is_better=True),
             Column("worst_slow_down", "worst slow-down", higher_is_better=False),
             Column("mean_bandwidth_gb_per_s", "bandwidth mean, GB/s", higher_is_better=True, digits=1),
             Column("makespan_s", "makespan, s", higher_is_better=False, digits=0),

@@ -12,14 +12,14 @@ from benchmarks.placement.report.values import Values
 
 
 def workload_table(values: Values, workload: str, section: Section) -> str:
-    """Return the table of one workload; the last column is the product's paired difference in the first metric."""
+    """Return the table of one workload; the last column is the product's paired lead in the first metric."""
     first = section.columns[0]
     policies = values.policies(workload)
     best = {column: _best(values, workload, policies, column) for column in section.columns}
     ours = values.of(workload, PRODUCT, first)
     head = ["policy", *(column.title for column in section.columns)]
     if ours:
-        head.append(f"{PRODUCT} is ahead in the first by")
+        head.append(f"{PRODUCT} leads by")
     lines = []
     for policy in policies:
         cells = [policy, *(_cell(values, workload, policy, column, best[column]) for column in section.columns)]
