@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Level(StrEnum):
@@ -14,28 +15,26 @@ class Level(StrEnum):
     BLOCK = "block"
 
 
-Domain = tuple[Level | None, str]
-"""A level and a name; a node whose domain nobody knows is one on its own, of no level."""
+class Location(NamedTuple):
+    """Where a node stands: a name for each level, `None` where nobody knows."""
 
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """Where a node stands."""
-
-    node: str
-    known: tuple[tuple[Level, str], ...] = ()
-    """Its domains, at most one of each level."""
+    nvlink_domain: str | None = None
+    rack: str | None = None
+    block: str | None = None
 
     def domain(self, level: Level) -> Domain:
-        """Return the node's domain of that level.
+        """Return the domain of that level.
 
-        >>> Location("n1", ((Level.RACK, "r7"),)).domain(Level.RACK)
+        >>> Location(rack="r7").domain(Level.RACK)
         (<Level.RACK: 'rack'>, 'r7')
         """
-        for domain in self.known:
-            if domain[0] is level:
-                return domain
-        return None, self.node
+        return level, self[_DEPTH[level]]
+
+
+Domain = tuple[Level, str | None]
+"""A level and a name; nodes whose domain nobody knows have `None` in common, which is not being near each other."""
+
+_DEPTH = {level: depth for depth, level in enumerate(Level)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,7 @@ class GroupWish:
 
         Inside a domain that is required every level matters.
         """
-        every = list(Level)
-        return every if self.required else every[every.index(self.level) :]
+        return list(Level) if self.required else list(Level)[_DEPTH[self.level] :]
 
     def relaxed(self) -> GroupWish:
         """Return the wish with what it requires as a preference."""

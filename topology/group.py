@@ -26,13 +26,6 @@ class Progress:
     """Where the others are, in any order; one may stand for several."""
 
 
-class Vacancy(NamedTuple):
-    """How many pods like the next one a node could take now."""
-
-    location: Location
-    pods: int
-
-
 class Fit(NamedTuple):
     """How pods go into domains."""
 
@@ -59,24 +52,26 @@ def fit(rooms: Iterable[int], pods: int) -> Fit | None:
 
 
 def narrow(
-    wish: GroupWish, progress: Progress, vacancies: Iterable[Vacancy], reserved: Mapping[Domain, int]
-) -> frozenset[str] | Rejection:
-    """Return the nodes among which the next pod may choose, or why none will do for a group that requires one domain.
+    wish: GroupWish, progress: Progress, rooms: Mapping[Location, int], reserved: Mapping[Domain, int]
+) -> frozenset[Location] | Rejection:
+    """Return the locations among which the next pod may choose, or why none will do for a group that requires one domain.
 
     It goes from the farthest level to the nearest. A group that has begun fills the domains where it is. One that has to open
     another takes, of those that hold all that is to come, the one that splits it least on the nearer levels, then the tightest
-    fit, the nearest level first; where none holds it all, the largest. Levels that no node knows are passed over. O(n log n).
+    fit, the nearest level first; where none holds it all, the largest. Levels that nobody knows are passed over, and nodes
+    whose domain nobody knows come last. O(n log n) for n locations.
 
     Args:
         wish: What the group asks for.
         progress: What of it is placed.
-        vacancies: The nodes that fit the pod, each once; no other counts. None at all is the caller's to explain.
+        rooms: How many pods like the next one the nodes of a location could take, together. None at all is the caller's to
+            explain.
         reserved: Pods that other groups have still to place in domains where they have begun. Their room is not for a group
             that begins: as far as that can be, and without exception where it is required, so that no two groups that
             require a domain each hold what the other waits for.
 
     """
-    left = [vacancy for vacancy in vacancies if vacancy.pods > 0]
+    left = {location: room for location, room in rooms.items() if room > 0}
     used = frozenset(place.domain(level) for place in progress.placed for level in Level)
     choice = _Choice(used, reserved)
     if wish.required and left:
@@ -84,15 +79,14 @@ def narrow(
         if isinstance(allowed, Rejection):
             return allowed
         left = allowed
-    known = {level for vacancy in left for level, _ in vacancy.location.known}
-    levels = [level for level in wish.levels if level in known]
+    levels = [level for level in wish.levels if any(location.domain(level)[1] is not None for location in left)]
     rest = progress.rest
     while levels:
         *nearer, level = levels
         left = choice.next_domain(left, level, nearer, rest)
-        rest = min(rest, sum(vacancy.pods for vacancy in left))
+        rest = min(rest, sum(left.values()))
         levels = nearer
-    return frozenset(vacancy.location.node for vacancy in left)
+    return frozenset(left)
 
 
 class _Choice:
@@ -102,49 +96,57 @@ class _Choice:
         self._used = used
         self._reserved = reserved
 
-    def allowed(self, vacancies: Sequence[Vacancy], level: Level, rest: int) -> list[Vacancy] | Rejection:
+    def allowed(self, rooms: Mapping[Location, int], level: Level, rest: int) -> dict[Location, int] | Rejection:
         """Return what is open to a group that has to be in one domain."""
-        rooms = self._rooms(vacancies, level)
+        by_domain = self._by_domain(rooms, level)
+        by_domain.pop((level, None), None)
         if self._used:
-            enough = {domain for domain in rooms if domain in self._used}
+            enough = {domain for domain in by_domain if domain in self._used}
             if not enough:
                 return Rejection(Reason.GROUP, f"not in the {level} where the pod's group is", resolvable=True)
         else:
-            enough = {domain for domain, room in rooms.items() if room >= rest}
+            enough = {domain for domain, room in by_domain.items() if room >= rest}
             if not enough:
-                most = max(rooms.values())
+                most = max(by_domain.values(), default=0)
                 message = f"no {level} has room for the group's {rest} pods to come, at most for {most}"
                 return Rejection(Reason.GROUP, message, resolvable=True)
-        return [vacancy for vacancy in vacancies if vacancy.location.domain(level) in enough]
+        return {location: room for location, room in rooms.items() if location.domain(level) in enough}
 
     def next_domain(
-        self, vacancies: Sequence[Vacancy], level: Level, nearer: Sequence[Level], rest: int
-    ) -> list[Vacancy]:
+        self, rooms: Mapping[Location, int], level: Level, nearer: Sequence[Level], rest: int
+    ) -> dict[Location, int]:
         """Return what is in the domain of this level that the next pod goes to."""
-        parts: defaultdict[Domain, list[Vacancy]] = defaultdict(list)
-        for vacancy in vacancies:
-            parts[vacancy.location.domain(level)].append(vacancy)
-        rooms = self._rooms(vacancies, level)
+        parts: defaultdict[Domain, dict[Location, int]] = defaultdict(dict)
+        for location, room in rooms.items():
+            parts[location.domain(level)][location] = room
+        by_domain = self._by_domain(rooms, level)
         pool = [domain for domain in parts if domain in self._used] or list(parts)
-        enough = [domain for domain in pool if rooms[domain] >= rest]
+        enough = [domain for domain in pool if by_domain[domain] >= rest]
         if not enough:
-            most = max(rooms[domain] for domain in pool)
-            enough = [domain for domain in pool if rooms[domain] == most]
+            known = [domain for domain in pool if domain[1] is not None] or pool
+            most = max(by_domain[domain] for domain in known)
+            enough = [domain for domain in known if by_domain[domain] == most]
 
-        def cost(domain: Domain) -> tuple[list[int], list[int], str]:
-            here = min(rest, sum(vacancy.pods for vacancy in parts[domain]))
+        def cost(domain: Domain) -> tuple[bool, list[int], list[int], str]:
+            here = min(rest, sum(parts[domain].values()))
             fits = [
-                fit(self._rooms(parts[domain], each).values(), here) or Fit(len(parts[domain]), 0) for each in nearer
+                fit(self._by_domain(parts[domain], each).values(), here) or Fit(len(parts[domain]), 0)
+                for each in nearer
             ]
-            return [each.domains for each in reversed(fits)], [*(each.left for each in fits), rooms[domain]], domain[1]
+            return (
+                domain[1] is None,
+                [each.domains for each in reversed(fits)],
+                [*(each.left for each in fits), by_domain[domain]],
+                domain[1] or "",
+            )
 
         return parts[min(enough, key=cost)]
 
-    def _rooms(self, vacancies: Iterable[Vacancy], level: Level) -> Counter[Domain]:
+    def _by_domain(self, rooms: Mapping[Location, int], level: Level) -> Counter[Domain]:
         """Return the room of each domain: where the group has not begun, less what is reserved for others."""
-        rooms: Counter[Domain] = Counter()
-        for vacancy in vacancies:
-            rooms[vacancy.location.domain(level)] += vacancy.pods
-        for domain in rooms.keys() & self._reserved.keys() - self._used:
-            rooms[domain] = max(0, rooms[domain] - self._reserved[domain])
-        return rooms
+        found: Counter[Domain] = Counter()
+        for location, room in rooms.items():
+            found[location.domain(level)] += room
+        for domain in found.keys() & self._reserved.keys() - self._used:
+            found[domain] = max(0, found[domain] - self._reserved[domain])
+        return found

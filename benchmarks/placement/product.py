@@ -8,15 +8,16 @@ A job of several pods is a group, and says so; leaf switches are its racks. Its 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 
-from benchmarks.placement.cluster import Allotment, Cluster, Node
+from benchmarks.placement.cluster import Allotment, Cluster
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
-from extender.cluster.groups import vacancies
+from extender.cluster.groups import rooms_for
 from extender.cluster.node_view import Shape
 from extender.cluster.shape_index import ShapeIndex
 from extender.cluster.values import Values
-from topology.domains import GroupWish, Level, Location
+from topology.domains import GroupWish, Location
 from topology.group import Progress, narrow
 from topology.links import Affinity
 from topology.placement import Placement, Rejection, TopologyClass, TopologyClasses
@@ -71,7 +72,7 @@ class Gputopo(Learning):
         width = len(str(len(cluster.nodes)))
         self._names = [f"{node.index:0{width}}" for node in cluster.nodes]
         self._all = frozenset(self._names)
-        self._locations = {self._names[node.index]: _location(self._names[node.index], node) for node in cluster.nodes}
+        self._locations = {self._names[node.index]: Location(rack=node.server.leaf or None) for node in cluster.nodes}
         self._siblings: list[Location] = []
         self._shapes = ShapeIndex()
         super().__init__(cluster, weights)
@@ -106,12 +107,13 @@ class Gputopo(Learning):
 
     def _where_the_group_goes(self, wish: GpuRequest, names: frozenset[str], size: int) -> frozenset[str]:
         progress = Progress(size - len(self._siblings), tuple(self._siblings))
-        there = vacancies(
-            wish, progress.rest, lambda asked: self._shapes.order(asked).rooms(names), self._locations.__getitem__
-        )
-        found = narrow(GroupWish("job", size), progress, there, {})
+
+        def rooms(asked: GpuRequest) -> Mapping[Location, int]:
+            return self._shapes.order(asked).rooms(names, self._locations)
+
+        found = narrow(GroupWish("job", size), progress, rooms_for(wish, progress.rest, rooms), {})
         assert not isinstance(found, Rejection), "nothing is required"
-        return found
+        return frozenset(name for name in names if self._locations[name] in found)
 
     def _open_to(self, pod: Pod) -> frozenset[str]:
         if not (pod.cpu_milli or pod.memory_mib or pod.models):
@@ -126,10 +128,6 @@ class Gputopo(Learning):
 
     def _put(self, index: int) -> None:
         self._shapes.put(self._names[index], Shape(self.classes[index], self.cluster.nodes[index].free))
-
-
-def _location(name: str, node: Node) -> Location:
-    return Location(name, ((Level.RACK, node.server.leaf),) if node.server.leaf else ())
 
 
 def _uid(job: Job, number: int) -> str:

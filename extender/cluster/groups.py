@@ -8,14 +8,14 @@ that there are: a number is quickly written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from extender.cluster.objects import Pod
 from extender.cluster.pods import GpuPod, has_ended
 from topology.domains import Domain, GroupWish, Level, Location
 from topology.errors import RequestError
-from topology.group import Progress, Vacancy
+from topology.group import Progress
 from topology.request import GpuRequest, pod_request
 
 GRACE_SECONDS = 60.0
@@ -23,8 +23,6 @@ GRACE_SECONDS = 60.0
 
 Key = tuple[str, str]
 """Namespace and name."""
-Locate = Callable[[str], Location]
-"""Name of a node → where it stands."""
 PlaceOf = Callable[[str], str | None]
 """UID of a pod that is not bound → the node that it is on its way to."""
 
@@ -40,8 +38,9 @@ class Member:
 class Groups:
     """All groups; a pod whose annotations cannot be read belongs to none."""
 
-    def __init__(self, locate: Locate) -> None:
-        self._locate = locate
+    def __init__(self, locations: Mapping[str, Location]) -> None:
+        """Read where nodes stand, by name, off `locations`."""
+        self._locations = locations
         self._members: dict[Key, dict[str, Member]] = {}
         self._key_of: dict[str, Key] = {}
         self._touched: set[Key] = set()
@@ -72,19 +71,18 @@ class Groups:
             asking: UID of the pod to be placed now, which counts as to be placed whatever else is known of it.
 
         """
-        nodes: list[str] = []
-        waiting, done = int(bool(asking)), 0
-        for uid, member in self._members.get(key, {}).items():
-            if uid == asking:
-                continue
-            if has_ended(member.pod.pod):
-                done += member.pod.pod.status.phase == "Succeeded"
-            elif node := member.pod.node or place_of(uid):
-                nodes.append(node)
-            else:
-                waiting += 1
-        rest = max(waiting, (size or 0) - len(nodes) - done)
-        return Progress(rest, tuple(map(self._locate, dict.fromkeys(nodes))))
+        nodes = self.nodes(key, place_of, asking)
+        others = [member.pod.pod for uid, member in self._members.get(key, {}).items() if uid != asking]
+        done = sum(pod.status.phase == "Succeeded" for pod in others)
+        waiting = sum(not has_ended(pod) for pod in others) - len(nodes) + bool(asking)
+        placed = {self._locations.get(node, Location()) for node in nodes}
+        return Progress(max(waiting, (size or 0) - len(nodes) - done), tuple(placed))
+
+    def nodes(self, key: Key, place_of: PlaceOf, asking: str = "") -> list[str]:
+        """Return where the other pods of a group are, or are on their way to; a node once for each."""
+        members = self._members.get(key, {}).items()
+        alive = {uid: member.pod for uid, member in members if uid != asking and not has_ended(member.pod.pod)}
+        return [node for uid, pod in alive.items() if (node := pod.node or place_of(uid))]
 
     def reserved(
         self, key: Key, gpus: int, place_of: PlaceOf, on_the_way: Iterable[str], age_of: Callable[[str | None], float]
@@ -130,23 +128,19 @@ def read_group(pod: Pod) -> GroupWish | None:
         return None
 
 
-def vacancies(
-    wish: GpuRequest, rest: int, rooms: Callable[[GpuRequest], Iterable[tuple[str, int]]], locate: Locate
-) -> list[Vacancy]:
+def rooms_for(
+    wish: GpuRequest, rest: int, rooms: Callable[[GpuRequest], Mapping[Location, int]]
+) -> Mapping[Location, int]:
     """Return what there is for the pods of a group: sets of the preferred affinity alone, as long as they are enough.
 
-    A near domain does not make up for GPUs that are joined badly. Where no node knows a domain, all that fit are returned.
-    `rooms` yields the nodes that fit a wish, each with how many such pods it could take.
+    A near domain does not make up for GPUs that are joined badly; where no domain is known, nothing is left out. `rooms` says
+    of a wish how many such pods the nodes of each location could take.
     """
-
-    def offered(asked: GpuRequest) -> list[Vacancy]:
-        return [Vacancy(locate(name), pods) for name, pods in rooms(asked)]
-
-    every = offered(wish)
-    if wish.required or not wish.preferred or not any(vacancy.location.known for vacancy in every):
+    every = rooms(wish)
+    if wish.required or not wish.preferred or not any(map(any, every)):
         return every
-    joined = offered(replace(wish, required=wish.preferred))
-    return joined if sum(vacancy.pods for vacancy in joined) >= rest else every
+    joined = rooms(replace(wish, required=wish.preferred))
+    return joined if sum(joined.values()) >= rest else every
 
 
 def _size(members: Iterable[Member]) -> int:

@@ -41,12 +41,8 @@ LABELS: Final[Labels] = MappingProxyType(
 def locate(node: Node, payloads: NodePayloads, labels: Labels) -> Location:
     """Return what is known of a node's place; an NVLink domain that its agent reports goes before any label."""
     written = node.metadata.labels or {}
+    nvlink_domain, rack, block = (
+        next((written[label] for label in labels.get(level, ()) if written.get(label)), None) for level in Level
+    )
     gpus = payloads.topology.value
-    found: dict[Level, str] = {}
-    for level in Level:
-        name = next((written[label] for label in labels.get(level, ()) if written.get(label)), None)
-        if level is Level.NVLINK_DOMAIN and gpus and gpus.domain:
-            name = gpus.domain
-        if name is not None:
-            found[level] = name
-    return Location(node.metadata.name, tuple(found.items()))
+    return Location((gpus.domain if gpus else None) or nvlink_domain, rack, block)

@@ -37,7 +37,6 @@ class KnownNode:
 
     node: Node
     payloads: NodePayloads
-    location: Location
 
     @property
     def is_ready(self) -> bool:
@@ -63,6 +62,8 @@ class NodeCache:
         self._labels = labels
         self._touched = touched
         self._nodes: dict[str, KnownNode] = {}
+        self.locations: dict[str, Location] = {}
+        """Name → where the node stands."""
 
     def replaced(self, objects: Sequence[Node]) -> None:
         """Take these for all nodes that exist."""
@@ -80,7 +81,8 @@ class NodeCache:
             return
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
         payloads = before.reread(item.metadata.annotations or {}, self._classes)
-        self._nodes[name] = KnownNode(item, payloads, locate(item, payloads, self._labels))
+        self._nodes[name] = KnownNode(item, payloads)
+        self.locations[name] = locate(item, payloads, self._labels)
         self._touched(name)
 
     def deleted(self, item: Node) -> None:
@@ -99,11 +101,6 @@ class NodeCache:
         """Return a node by name."""
         return self._nodes.get(name)
 
-    def locate(self, name: str) -> Location:
-        """Return where a node stands; of one that is not known, no more than that it is one."""
-        known = self._nodes.get(name)
-        return known.location if known else Location(name)
-
     def is_ready(self, name: str | None) -> bool:
         """Whether the node is known and its kubelet well."""
         known = self._nodes.get(name or "")
@@ -120,5 +117,5 @@ class NodeCache:
         return len(self._nodes)
 
     def _remove(self, name: str) -> None:
-        del self._nodes[name]
+        del self._nodes[name], self.locations[name]
         self._touched(name)

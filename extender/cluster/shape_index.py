@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import groupby
 
 from extender.cluster.node_view import Shape
+from topology.domains import Location
 from topology.placement import Placement, Rejection
 from topology.request import GpuRequest
 from topology.room import Appetite, PodKind
@@ -132,15 +133,17 @@ class Order:
                 for (minus_score, free), equals in groupby(self._ranked, key=lambda ranked: ranked[:2])
             ]
 
-    def rooms(self, names: frozenset[str]) -> Iterator[tuple[str, int]]:
-        """Yield those of `names` that fit, each with how many pods of this wish it could take."""
+    def rooms(self, names: frozenset[str], locations: Mapping[str, Location]) -> Counter[Location]:
+        """Return how many pods of this wish the nodes of each location could take, of those in `names`."""
+        found: Counter[Location] = Counter()
         for _, _, buckets in self._alike:
             for bucket in buckets:
-                fitting = names.intersection(bucket.names)
+                fitting = Counter(map(locations.__getitem__, names.intersection(bucket.names)))
                 if fitting and bucket.serial not in self._rooms:
                     self._rooms[bucket.serial] = bucket.shape.room(self._wish)
-                for name in fitting:
-                    yield name, self._rooms[bucket.serial]
+                for location, nodes in fitting.items():
+                    found[location] += nodes * self._rooms[bucket.serial]
+        return found
 
     def judge(self, shape: Shape, verdict: Placement | Rejection) -> Placement | Rejection:
         """Return the verdict on a node of this shape with all that counts beside its GPUs."""

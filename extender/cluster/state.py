@@ -54,7 +54,7 @@ class ClusterState:
         self.pods = PodCache(resource, self.nodes.is_ready, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
-        self.groups = Groups(self.nodes.locate)
+        self.groups = Groups(self.nodes.locations)
         self.holds = Holds()
         self.offers = Offers()
         self.fences = Fences()

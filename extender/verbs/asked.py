@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from extender.clock import Instant
-from extender.cluster.groups import Key, PlaceOf, vacancies
+from extender.cluster.groups import Key, PlaceOf, rooms_for
 from extender.cluster.objects import Pod
 from extender.cluster.pods import read_request
 from extender.cluster.quantities import cpu_milli
@@ -56,16 +56,23 @@ class Asked:
         if self.group is None or found.best is None:
             return found
         progress = self.progress(state)
-        groups, held, locate = state.groups, state.holds.places(self.now.monotonic), state.nodes.locate
-        reserved = groups.reserved(self._key, self.wish.gpus, self._on_the_way(state), held, self.now.age_seconds)
-        there = vacancies(self.wish, progress.rest, lambda wish: ranking(wish).rooms(), locate)
-        answer = narrow(self.group, progress, there, reserved)
-        return found.within(frozenset(), answer) if isinstance(answer, Rejection) else found.within(answer, ELSEWHERE)
+        held, locations = state.holds.places(self.now.monotonic), state.nodes.locations
+        reserved = state.groups.reserved(self._key, self.wish.gpus, self._on_the_way(state), held, self.now.age_seconds)
+        rooms = rooms_for(self.wish, progress.rest, lambda wish: ranking(wish).rooms(locations))
+        answer = narrow(self.group, progress, rooms, reserved)
+        if isinstance(answer, Rejection):
+            return found.within(frozenset(), answer)
+        there = (name for name in names if locations.get(name) in answer)
+        return found.within(frozenset(there), ELSEWHERE)
 
     def progress(self, state: ClusterState) -> Progress:
         """Return how far the pod's group has come, without this pod."""
         size = self.group.size if self.group else 1
         return state.groups.progress(self._key, size, self._on_the_way(state), self.pod.metadata.uid)
+
+    def siblings_on(self, state: ClusterState) -> list[str]:
+        """Return the nodes of the group's other pods, in order, each once."""
+        return sorted(set(state.groups.nodes(self._key, self._on_the_way(state), self.pod.metadata.uid)))
 
     def may_make_room_on(self, state: ClusterState, nodes: Iterable[str]) -> frozenset[str]:
         """Return the nodes on which evictions can help the pod.
@@ -79,8 +86,9 @@ class Asked:
         level, progress = self.group.level, self.progress(state)
         if not progress.placed:
             return every if progress.rest == 1 else frozenset()
-        used = {place.domain(level) for place in progress.placed}
-        return frozenset(node for node in every if state.nodes.locate(node).domain(level) in used)
+        used = {place.domain(level) for place in progress.placed} - {(level, None)}
+        places = state.nodes.locations
+        return frozenset(node for node in every if node in places and places[node].domain(level) in used)
 
     @property
     def _key(self) -> Key:

@@ -5,6 +5,7 @@ Those are the nodes with GPUs that are held for other pods, and the ones where t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from heapq import merge
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 from extender.cluster.shape_index import Key
 from extender.cluster.state import ClusterState
+from topology.domains import Location
 from topology.placement import Placement, Reason, Rejection
 from topology.request import GpuRequest
 
@@ -58,22 +60,23 @@ class Ranking:
             )
             for name in special
         }
-        self._elsewhere: Mapping[str, Rejection] = {}
+        self._elsewhere: Rejection | None = None
 
     def within(self, names: frozenset[str], elsewhere: Rejection) -> Ranking:
-        """Return the same for a pod that may go to some of the nodes only, with the reason for the others."""
+        """Return the same for a pod that may go to some of the nodes only, with the reason for the others that fit."""
         ranking = copy(self)
         ranking._names = self._names & names
-        ranking._elsewhere = dict.fromkeys(set(self.best_first()) - names, elsewhere)
+        ranking._elsewhere = elsewhere
         return ranking
 
-    def rooms(self) -> Iterator[tuple[str, int]]:
-        """Yield the nodes that fit, each with how many pods like this one it could take."""
-        yield from self._order.rooms(self._names.difference(self._special))
+    def rooms(self, locations: Mapping[str, Location]) -> Counter[Location]:
+        """Return how many pods like this one the nodes of each location could take."""
+        found = self._order.rooms(self._names.difference(self._special), locations)
         for name, (verdict, _) in self._special.items():
             if isinstance(verdict, Placement):
                 held = self._held_for_others.get(name, 0)
-                yield name, max(1, self._views[name].room_for(self._uid, self._wish, held))
+                found[locations[name]] += max(1, self._views[name].room_for(self._uid, self._wish, held))
+        return found
 
     def verdict(self, name: str) -> Placement | Rejection:
         """Return the verdict on one node."""
@@ -88,6 +91,16 @@ class Ranking:
         return self._each(names, lambda verdict: verdict.score if isinstance(verdict, Placement) else None)
 
     def _each(self, names: Sequence[str], of: Callable[[Placement | Rejection], T]) -> list[T]:
+        """Apply `of` to the verdict on each node."""
+        found = self._each_alone(names, of)
+        if self._elsewhere is not None:
+            fits = self._each_alone(names, lambda verdict: isinstance(verdict, Placement))
+            for position, name in enumerate(names):
+                if fits[position] and name not in self._names:
+                    found[position] = of(self._elsewhere)
+        return found
+
+    def _each_alone(self, names: Sequence[str], of: Callable[[Placement | Rejection], T]) -> list[T]:
         """Apply `of` to the verdict on each node; once per shape, so that per node no more than two look-ups are left."""
         buckets = [*self._shapes.buckets_of(names)]
         by_serial = self._order.verdicts
@@ -97,10 +110,6 @@ class Ranking:
             for position, name in enumerate(names):
                 if name in self._special:
                     found[position] = of(self._special[name][0])
-        if self._elsewhere:
-            for position, name in enumerate(names):
-                if name in self._elsewhere:
-                    found[position] = of(self._elsewhere[name])
         return found
 
     @property

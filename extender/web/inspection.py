@@ -244,14 +244,13 @@ def _group(state: ClusterState, asked: Asked) -> GroupInfo | None:
     if asked.group is None:
         return None
     wish, progress = asked.group, asked.progress(state)
-    nodes = sorted(progress.placed, key=lambda place: place.node)
-    domains = sorted({name for level, name in (place.domain(wish.level) for place in nodes) if level})
+    domains = {place.domain(wish.level)[1] for place in progress.placed}
     return GroupInfo(
         name=wish.name,
         affinity=f"required-{wish.level}" if wish.required else wish.level,
         to_come=progress.rest,
-        nodes=tuple(place.node for place in nodes),
-        domains=tuple(domains),
+        nodes=tuple(asked.siblings_on(state)),
+        domains=tuple(sorted(name for name in domains if name is not None)),
     )
 
 

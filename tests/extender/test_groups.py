@@ -15,7 +15,7 @@ from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, 
 from topology import keys
 from topology.catalog import machine
 from topology.codec import encode_topology
-from topology.domains import Level
+from topology.domains import Level, Location
 from topology.model import NvlinkDomain
 
 RACK_LABEL = "topology.kubernetes.io/rack"
@@ -196,9 +196,7 @@ def test_the_agents_word_on_nvlink_goes_before_labels() -> None:
     topology = type(wired)(wired.gpus, wired.links, wired.nics, NvlinkDomain("c0ffee", 7))
     labels = {"nvidia.com/gpu.clique": "old.1", "fabric.topograph.run/tier-0": "leaf-3", "unrelated": "x"}
     state = cluster(node("n1", topology=encode_topology(topology), labels=labels), node("n2", labels=labels))
-    known = {name: dict(state.nodes.locate(name).known) for name in ("n1", "n2")}
-    assert known["n1"] == {Level.NVLINK_DOMAIN: "c0ffee.7", Level.RACK: "leaf-3"}
-    assert known["n2"] == {Level.NVLINK_DOMAIN: "old.1", Level.RACK: "leaf-3"}
+    assert state.nodes.locations == {"n1": Location("c0ffee.7", "leaf-3"), "n2": Location("old.1", "leaf-3")}
 
 
 def test_every_level_has_labels() -> None:

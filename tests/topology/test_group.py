@@ -11,49 +11,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.domains import Domain, GroupWish, Level, Location
-from topology.group import Fit, Progress, Vacancy, fit, narrow
+from topology.group import Fit, Progress, fit, narrow
 from topology.placement import Reason, Rejection
 
 RACK = GroupWish("g", level=Level.RACK)
 ONE_RACK = GroupWish("g", level=Level.RACK, required=True)
-Nodes = dict[Location, int]
-"""How many pods each could take."""
+Rooms = dict[Location, int]
 
 
-def racks(*sizes: int, block: str = "", room: int = 1) -> Nodes:
-    """Build a rack of so many nodes for each number."""
-    found: Nodes = {}
-    for number, size in enumerate(sizes):
-        names = [(Level.RACK, f"r{block}{number}"), *([(Level.BLOCK, block)] if block else [])]
-        found |= {Location(f"{block}{number}-{node}", tuple(names)): room for node in range(size)}
-    return found
+def racks(*sizes: int, block: str | None = None) -> Rooms:
+    """Build a rack with room for so many pods for each number."""
+    return {Location(rack=f"{block or ''}{number}", block=block): size for number, size in enumerate(sizes)}
 
 
 @dataclass
 class Hall:
     """Nodes that fill up as pods come, one at a time."""
 
-    rooms: Nodes
+    rooms: Rooms
     placed: dict[str, list[Location]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
 
     def come(self, group: str, size: int, wish: GroupWish, pick: int = 0) -> Location | Rejection:
-        """Place the next pod of a group on any node that it may choose."""
+        """Place the next pod of a group anywhere that it may choose."""
         places = self.placed.setdefault(group, [])
         self.sizes[group] = size
-        answer = narrow(wish, Progress(size - len(places), tuple(places)), self.vacancies, self.reserved(group))
+        answer = narrow(wish, Progress(size - len(places), tuple(places)), self.rooms, self.reserved(group))
         if isinstance(answer, Rejection):
             return answer
-        free = [location for location in self.rooms if location.node in answer]
-        chosen = free[pick % len(free)]
+        chosen = sorted(answer, key=str)[pick % len(answer)]
         self.rooms[chosen] -= 1
         places.append(chosen)
         return chosen
-
-    @property
-    def vacancies(self) -> list[Vacancy]:
-        """The nodes that still fit a pod."""
-        return [Vacancy(location, room) for location, room in self.rooms.items() if room]
 
     def reserved(self, but: str) -> Mapping[Domain, int]:
         """Return what the other groups that have begun still need, where they are."""
@@ -65,78 +54,76 @@ class Hall:
         return found
 
 
-def settle(nodes: Nodes, size: int, wish: GroupWish = RACK, picks: Sequence[int] = ()) -> list[Location]:
+def settle(rooms: Rooms, size: int, wish: GroupWish = RACK, picks: Sequence[int] = ()) -> list[Location]:
     """Place a whole group and say where its pods went."""
-    hall = Hall(dict(nodes))
+    hall = Hall(dict(rooms))
     for number in range(size):
         assert isinstance(hall.come("g", size, wish, picks[number % len(picks)] if picks else 0), Location)
     return hall.placed["g"]
 
 
-def used(places: Sequence[Location], level: Level = Level.RACK) -> set[str]:
+def used(places: Sequence[Location], level: Level = Level.RACK) -> set[str | None]:
     """Return the names of the domains in use."""
     return {place.domain(level)[1] for place in places}
 
 
 def test_a_group_goes_to_the_smallest_rack_that_holds_it() -> None:
     """Three pods break the rack of four and leave the one of eight whole; two do not fit it alone."""
-    assert used(settle(racks(8, 4, 2), 3)) == {"r1"}
+    assert used(settle(racks(8, 4, 2), 3)) == {"1"}
 
 
 def test_a_group_larger_than_any_rack_fills_the_largest_and_ends_in_the_tightest() -> None:
     """Eleven pods take a rack of eight and the one of three, not the other one of eight."""
-    assert used(settle(racks(3, 8, 5, 8), 11)) == {"r0", "r1"}
+    assert used(settle(racks(3, 8, 5, 8), 11)) == {"0", "1"}
 
 
 def test_a_group_that_has_begun_stays_where_it_is() -> None:
     """Though another rack would hold all that is to come."""
-    nodes = racks(2, 8)
-    begun = Progress(rest=2, placed=(Location("gone", ((Level.RACK, "r0"),)),))
-    assert narrow(RACK, begun, [Vacancy(*node) for node in nodes.items()], {}) == frozenset({"0-0", "0-1"})
+    begun = Progress(rest=3, placed=(Location(rack="0"),))
+    assert narrow(RACK, begun, racks(2, 8), {}) == frozenset({Location(rack="0")})
 
 
 def test_a_block_with_a_whole_rack_is_better_than_a_tighter_one_without() -> None:
     """Block a has room for nine and no rack for eight of them; block b has racks for eight."""
-    nodes = racks(3, 3, 3, block="a") | racks(8, 8, block="b")
-    places = settle(nodes, 8)
-    assert (used(places, Level.BLOCK), used(places)) == ({"b"}, {"rb0"})
+    rooms = racks(3, 3, 3, block="a") | racks(8, 8, block="b")
+    places = settle(rooms, 8)
+    assert (used(places, Level.BLOCK), used(places)) == ({"b"}, {"b0"})
 
 
 def test_the_farthest_level_comes_first() -> None:
     """Two racks of one block are nearer to each other than two racks of two blocks, though these are fuller."""
-    nodes = racks(8, 8, block="a") | racks(8, block="b") | racks(4, block="c")
-    assert used(settle(nodes, 12), Level.BLOCK) == {"a"}
+    rooms = racks(8, 8, block="a") | racks(8, block="b") | racks(4, block="c")
+    assert used(settle(rooms, 12), Level.BLOCK) == {"a"}
 
 
 def test_levels_nearer_than_asked_for_do_not_matter() -> None:
     """For `block` it is the tightest block that counts, however many racks that takes."""
-    nodes = racks(3, 3, 3, block="a") | racks(8, 8, block="b")
-    assert used(settle(nodes, 8, GroupWish("g", level=Level.BLOCK)), Level.BLOCK) == {"a"}
+    rooms = racks(3, 3, 3, block="a") | racks(8, 8, block="b")
+    assert used(settle(rooms, 8, GroupWish("g", level=Level.BLOCK)), Level.BLOCK) == {"a"}
 
 
 def test_nodes_that_nobody_has_labelled_are_all_the_same() -> None:
-    """Without domains a group does not narrow anything."""
-    nodes = [Vacancy(Location(name), 1) for name in ("a", "b")]
-    assert narrow(RACK, Progress(2), nodes, {}) == frozenset({"a", "b"})
+    """Without domains there is nothing to choose."""
+    assert narrow(GroupWish("g"), Progress(2), {Location(): 4}, {}) == frozenset({Location()})
 
 
-def test_a_node_of_unknown_rack_is_a_rack_of_its_own() -> None:
-    """It is not near anybody as far as anyone knows, but near itself."""
-    nodes = [Vacancy(Location("lonely"), 4), *(Vacancy(*node) for node in racks(3).items())]
-    assert narrow(ONE_RACK, Progress(4), nodes, {}) == frozenset({"lonely"})
+def test_nodes_of_an_unknown_rack_come_last() -> None:
+    """They may be anywhere: a looser rack is better, and they are no rack for those who require one."""
+    assert narrow(RACK, Progress(4), racks(9) | {Location(): 4}, {}) == frozenset({Location(rack="0")})
+    assert isinstance(narrow(ONE_RACK, Progress(4), racks(3) | {Location(): 4}, {}), Rejection)
 
 
 def test_a_required_rack_that_nobody_has_is_a_refusal_that_counts() -> None:
     """It says how much room there is at most, which is the number people need."""
-    refused = narrow(ONE_RACK, Progress(5), [Vacancy(*node) for node in racks(4, 3).items()], {})
+    refused = narrow(ONE_RACK, Progress(5), racks(4, 3), {})
     message = "no rack has room for the group's 5 pods to come, at most for 4"
     assert refused == Rejection(Reason.GROUP, message, resolvable=True)
 
 
 def test_a_required_rack_is_for_life() -> None:
     """A replaced pod of a group waits for room beside the others."""
-    begun = Progress(rest=1, placed=(Location("gone", ((Level.RACK, "full"),)),))
-    refused = narrow(ONE_RACK, begun, [Vacancy(*node) for node in racks(4).items()], {})
+    begun = Progress(rest=1, placed=(Location(rack="full"),))
+    refused = narrow(ONE_RACK, begun, racks(4), {})
     assert refused == Rejection(Reason.GROUP, "not in the rack where the pod's group is", resolvable=True)
 
 
@@ -145,7 +132,7 @@ def test_a_group_leaves_room_for_one_that_has_begun() -> None:
     hall = Hall(racks(4, 5))
     for group in "ababaab":
         hall.come(group, {"a": 4, "b": 3}[group], RACK)
-    assert (used(hall.placed["a"]), used(hall.placed["b"])) == ({"r0"}, {"r1"})
+    assert (used(hall.placed["a"]), used(hall.placed["b"])) == ({"0"}, {"1"})
 
 
 @pytest.mark.parametrize(
@@ -180,12 +167,12 @@ def test_a_group_that_fits_a_block_gets_the_one_that_splits_it_least(
     blocks: list[list[int]], size: int, picks: list[int]
 ) -> None:
     """One block, and in it the fewest racks that any block would have taken."""
-    nodes: Nodes = {}
+    rooms: Rooms = {}
     for number, sizes in enumerate(blocks):
-        nodes |= racks(*sizes, block=str(number))
+        rooms |= racks(*sizes, block=str(number))
     fits = [found.domains for sizes in blocks if sum(sizes) >= size and (found := fit(sizes, size))]
     if fits:
-        places = settle(nodes, size, picks=picks)
+        places = settle(rooms, size, picks=picks)
         assert (len(used(places, Level.BLOCK)), len(used(places))) == (1, min(fits))
 
 
@@ -198,7 +185,7 @@ def test_groups_that_require_a_rack_never_wait_for_each_other(
     for number, group in enumerate([*order, *sorted(list(range(len(groups))) * 6)]):
         size = groups[group % len(groups)]
         name = str(group % len(groups))
-        if hall.vacancies and len(hall.placed.get(name, ())) < size:
+        if any(hall.rooms.values()) and len(hall.placed.get(name, ())) < size:
             hall.come(name, size, ONE_RACK, picks[number % len(picks)])
     for name, places in hall.placed.items():
         assert len(places) in (0, hall.sizes[name])
