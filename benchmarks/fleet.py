@@ -71,7 +71,7 @@ def agent_annotations(topology: NodeTopology) -> dict[str, str]:
 
 
 def node_object(node: SimulatedNode) -> Json:
-    """Return a Ready Node with its status, so that one POST makes it schedulable."""
+    """Return a Ready Node with its status and an empty ledger, so that one POST makes it schedulable."""
     topology = node.topology
     resources = {
         "cpu": str(node.cpus),
@@ -85,7 +85,7 @@ def node_object(node: SimulatedNode) -> Json:
         "metadata": {
             "name": node.name,
             "labels": {"kubernetes.io/hostname": node.name, **node.labels},
-            "annotations": agent_annotations(topology),
+            "annotations": agent_annotations(topology) | {keys.LEDGER: encode_ledger(Ledger(0))},
         },
         "status": {
             "capacity": resources,

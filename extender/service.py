@@ -176,6 +176,7 @@ class Extender:
         tried = self._preconditions.tried
         checks["binding-preconditions"] = self._unfenced() if tried else "have not been tried yet"
         checks["device-classes"] = self._rival()
+        checks["ledgers"] = None if self._upkeep.has_looked else "have not been looked at yet"
         return checks | ({"policies": self._unguarded()} if self.config.policies.required else {})
 
     def figures(self) -> Figures:

@@ -15,6 +15,7 @@ import structlog
 from extender.binding.driver import Execute, drive
 from extender.binding.release import Attention, Task, release
 from extender.binding.repair import Repaired, Repairs, repair
+from extender.binding.roll_call import fence_all_unbound
 from extender.clock import Clock
 from extender.cluster.holdings import Holding
 from extender.cluster.node_view import NodeView
@@ -23,6 +24,8 @@ from extender.kubernetes import events
 from extender.metrics import Metrics
 
 AT_ONCE = 8
+ROLL_SECONDS = 30.0
+"""For a list of all pods that wait, and a write to each; the next round goes on from there."""
 CONFLICT_SECONDS = 2.0
 """Two watches may disagree for a moment."""
 
@@ -43,6 +46,8 @@ class Upkeep:
     clock: Clock
     seconds: float
     """That one piece of work may take."""
+    has_looked: bool = False
+    """A round has ended: a node that was without a ledger at the start is so for a reason."""
     _repairs: Repairs = field(default_factory=Repairs)
     _conflicts: dict[tuple[str, str], float] = field(default_factory=dict)
 
@@ -60,8 +65,9 @@ class Upkeep:
         self._tell_of_conflicts(now)
         await asyncio.gather(*(self._release(task, room) for task in self.attention.due(self.state, now)))
         repairs = self._repairs.due(self.state, now)
-        for batch in (repairs[:1], repairs[1:]):  # whom the first one fences need not be fenced for the others
-            await asyncio.gather(*(self._repair(name, room) for name in batch))
+        await self._call_roll(repairs)
+        await asyncio.gather(*(self._repair(name, room) for name in repairs if not self.state.fences.is_needed(name)))
+        self.has_looked = True
 
     async def _release(self, task: Task, room: asyncio.Semaphore) -> None:
         async with room, self.turn(task.node):
@@ -74,10 +80,21 @@ class Upkeep:
         for claim in dropped:
             log.info("released", node=task.node, gpu=claim.gpu, pod=f"{claim.namespace}/{claim.name}", uid=claim.uid)
 
+    async def _call_roll(self, names: list[str]) -> None:
+        """Fence whoever has to be fenced before these nodes get their ledgers: once for all of them."""
+        needy = [name for name in names if self.state.fences.is_needed(name)]
+        if not needy:
+            return
+        deadline = self.clock().monotonic + ROLL_SECONDS
+        try:
+            await drive(fence_all_unbound(self.state, needy[0]), self.execute, self.clock, deadline)
+        except Exception:
+            log.exception("roll call failed")
+
     async def _repair(self, name: str, room: asyncio.Semaphore) -> None:
         async with room, self.turn(name):
             view = self.state.views.get(name)
-            if view is not None and view.is_broken:
+            if view is not None and view.is_broken and not view.is_new:
                 self._tell_of_broken(view)
             deadline = self.clock().monotonic + self.seconds
             try:

@@ -30,6 +30,16 @@ class GetNode:
 
 
 @dataclass(frozen=True, slots=True)
+class ListPods:
+    """List the pods of a node live, or with an empty name those of none, as of one moment; it takes several requests.
+
+    Replies `Done(tuple[Pod, ...])`, `NoAnswer`.
+    """
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class SwapLedger:
     """Replace a node's ledger annotation if and only if nothing it rests on has changed.
 
@@ -104,14 +114,16 @@ class AskForLook:
     node_version: str
 
 
-Intent = GetPod | GetNode | SwapLedger | BindPod | FencePod | WritePlacement | AskForLook
+Single: TypeAlias = GetPod | GetNode | SwapLedger | BindPod | FencePod | WritePlacement | AskForLook
+"""What takes one request."""
+Intent = Single | ListPods
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It happened; `value` is the object as the server returned it."""
+    """It happened; `value` is the object, or are the objects, as the server returned them."""
 
-    value: Pod | Node | None
+    value: Pod | Node | tuple[Pod, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Bring a node's ledger, and the records of its pods, in line with what is.
 
-- A ledger that is lost, cannot be read or was changed by somebody else is rebuilt: first every unbound pod is fenced, because
-  nobody knows for which of them it held a claim whose Binding may be under way; then what the bound pods hold is written.
+- A ledger that is lost, cannot be read, was changed by somebody else or was never there is rebuilt: first every unbound pod is
+  fenced, because nobody knows for which of them it held a claim whose Binding may be under way (`roll_call`); then what the bound
+  pods hold is added to what it said when it could last be relied on. Only `release` takes a claim away.
 - A claim follows the fact (`correction`), after a live look at the pod: a report and a cache may both be of the past. An unbound
   pod in its way is fenced first, and the ledger is replaced only as it was before the fence.
 - A pod's record follows the ledger, once both the agent and the ledger say the same.
@@ -15,12 +16,12 @@ from dataclasses import dataclass, field
 
 from extender.binding.intents import Done, FencePod, GetPod, Step, WritePlacement, fence
 from extender.binding.ledger import swap_ledger
+from extender.binding.roll_call import fence_all_unbound, hear_of_bound
 from extender.cluster.correction import Correction, correct
 from extender.cluster.holdings import Holding, containers_of
 from extender.cluster.node_view import NodeView, mask_of
 from extender.cluster.objects import Node, Pod
-from extender.cluster.pods import GpuPod, has_ended
-from extender.cluster.standing import Standing
+from extender.cluster.pods import GpuPod
 from extender.cluster.state import ClusterState
 from topology.bandwidth import ring_order
 from topology.errors import PayloadError
@@ -52,7 +53,7 @@ class Repaired:
     """What came of it."""
 
     rebuilt: bool = False
-    """The ledger was broken, and is whole again."""
+    """The ledger was lost, and is whole again."""
     corrected: tuple[Holding, ...] = ()
     """Pods whose claims are what they hold, now."""
 
@@ -62,12 +63,12 @@ def repair(state: ClusterState, name: str) -> Step[Repaired]:
     view = state.views.get(name)
     if view is None or (view.payloads.ledger.problem is not None and not view.is_broken):
         return Repaired()
-    was_broken = view.is_broken
+    was_broken, was_new = view.is_broken, view.is_new
     if was_broken:
-        if not (yield from _fence_all_unbound(state, name)):
+        if not ((yield from fence_all_unbound(state, name)) and (yield from hear_of_bound(state, name))):
             return Repaired()
         view = state.views.get(name)
-        if view is None or not view.is_broken:
+        if view is None or not view.is_broken or state.fences.is_needed(name):
             return Repaired()
     correction = correct(view)
     for held in () if was_broken else correction.holdings:
@@ -76,7 +77,7 @@ def repair(state: ClusterState, name: str) -> Step[Repaired]:
     if (was_broken or correction.holdings) and not (yield from _rewrite(state, view, correction)):
         return Repaired()
     yield from _rewrite_records(state, name)
-    return Repaired(was_broken, correction.holdings)
+    return Repaired(was_broken and not was_new, correction.holdings)
 
 
 def _is_as_known(state: ClusterState, pod: GpuPod) -> Step[bool]:
@@ -89,39 +90,15 @@ def _is_as_known(state: ClusterState, pod: GpuPod) -> Step[bool]:
     return (seen.uid, seen.resource_version) == (known.uid, known.resource_version)
 
 
-def _fence_all_unbound(state: ClusterState, name: str) -> Step[bool]:
-    """Fence every unbound pod until all are fenced since the ledger was found broken as it is now; says whether they are."""
-    while unfenced := _unfenced(state, name):
-        for uid in unfenced:
-            pod = state.pods.get(uid)
-            if pod is None or pod.node is not None:
-                continue
-            sent = state.fences.now()
-            if not (yield from _write(state, fence(pod.pod))):
-                return False
-            state.fences.held(uid, sent)
-    return True
-
-
-def _unfenced(state: ClusterState, name: str) -> list[str]:
-    state.refresh()
-    unbound = (pod.uid for pod in state.pods if pod.node is None and not has_ended(pod.pod))
-    return sorted(uid for uid in unbound if state.fences.is_needed(name, uid))
-
-
 def _rewrite(state: ClusterState, view: NodeView, correction: Correction) -> Step[bool]:
-    """Replace the ledger as `view` shows it, without the claims of unbound pods that have been fenced."""
-    fenced = correction.displaced
-    if view.is_broken:
-        fenced = frozenset(claim.uid for claim, standing in view.claims if standing is Standing.PENDING)
-    else:
-        for uid in sorted(fenced):
-            pod = state.pods.get(uid)
-            if pod is None or pod.node is not None or not (yield from _write(state, fence(pod.pod))):
-                return False
+    """Replace the ledger as `view` shows it, without the claims of the unbound pods that are in the way, and fenced."""
+    for uid in sorted(correction.displaced):
+        pod = state.pods.get(uid)
+        if pod is None or pod.node is not None or not (yield from _write(state, fence(pod.pod))):
+            return False
     moved = {held.pod.uid for held in correction.holdings}
     try:
-        swap = swap_ledger(view, without=fenced | moved, facts=correction.facts)
+        swap = swap_ledger(view, without=correction.displaced | moved, facts=correction.facts)
     except PayloadError:  # a ledger that names more GPUs than any node has
         return False
     reply = yield swap

@@ -1,45 +1,74 @@
-"""Which unbound pods have been fenced since a node's ledger was found broken, in the version of the node that it is in now.
+"""Which unbound pods must be fenced before a node without a ledger that can be relied on gets one.
 
-What a lost ledger said is not known for certain, so any unbound pod may have had a claim there, and a Binding under way. Once
-each of them has been fenced none of those can commit, and nothing is lost by a ledger that holds the bound pods only. Between
-two versions it may have been whole, and have broken again, without our hearing of it; so another version needs other fences. The
-order of events is counted, not timed.
+What a lost ledger said is not known for certain, and a node that has none may have had one under the same name before. So any
+unbound pod may have had a claim there, and a Binding under way. A roll is called: a live list of the pods that may be bound yet,
+which counts for every ledger that was lost before it was asked for. Once each of them has been fenced, or has changed by itself,
+none of those Bindings can commit, and nothing is lost by a ledger that holds the bound pods only.
+
+A ledger counts as lost when the node was found without it in the version that it is in now: between two versions it may have
+been whole, and have been lost again, without our hearing of it. A node that never had one, in all the versions of which we have
+heard, lost it before there was a gap in what we hear. The order of events is counted, not timed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from extender.cluster.objects import Pod
+
 
 class Fences:
-    """Counts moments: of ledgers that broke, and of fences that were sent and then held."""
+    """Counts moments: of ledgers that were lost, of gaps, and of rolls that were called."""
 
     def __init__(self) -> None:
         self._moment = 0
-        self._broken: dict[str, tuple[str, int]] = {}
-        """Node → its version, and the moment when that one was found broken."""
-        self._fenced: dict[str, int] = {}
+        self._lost: dict[str, tuple[str | None, int]] = {}
+        """Node → its version, and the moment when that one was found without a ledger; no version: it never had one."""
+        self._gap = 0
+        """When versions of nodes may have been missed, or a node left: any name may have had a ledger before."""
+        self._called = 0
+        self._cleared = 0
+        """When the last roll was called on which nobody is left."""
+        self._roll: dict[str, Pod] = {}
 
-    def broke(self, node: str, version: str) -> None:
-        """Take note that a node's ledger is broken in this version of the node, if that is news."""
-        if node not in self._broken or self._broken[node][0] != version:
-            self._broken[node] = version, self.now()
+    def lost(self, node: str, version: str | None) -> None:
+        """Take note that a node's ledger is lost in this version of the node, if that is news; `None`: it never had one."""
+        if node not in self._lost or self._lost[node][0] != version:
+            self._lost[node] = version, 0 if version is None else self.now()
 
     def mended(self, node: str) -> None:
         """Take note that a node's ledger is whole, or that the node is gone."""
-        self._broken.pop(node, None)
+        self._lost.pop(node, None)
+
+    def missed(self) -> None:
+        """Take note that something about nodes may not have been heard, or that a node is gone with its ledger."""
+        self._gap = self.now()
 
     def now(self) -> int:
-        """Return a moment later than all before; take it before a fence is sent."""
+        """Return a moment later than all before; take it before a list is asked for."""
         self._moment += 1
         return self._moment
 
-    def held(self, uid: str, sent: int) -> None:
-        """Take note that the fence of a pod, sent at that moment, has been confirmed."""
-        self._fenced[uid] = max(sent, self._fenced.get(uid, 0))
+    def is_needed(self, node: str) -> bool:
+        """Whether a Binding may be under way for which the node's lost ledger had a claim."""
+        return node in self._lost and self._cleared <= max(self._gap, self._lost[node][1])
 
-    def is_needed(self, node: str, uid: str) -> bool:
-        """Whether a pod has not been fenced since the node's ledger was found broken as it is now."""
-        return self._fenced.get(uid, 0) <= self._broken.get(node, ("", 0))[1]
+    @property
+    def roll(self) -> tuple[Pod, ...]:
+        """The pods still to be fenced, each in the version that was listed."""
+        return tuple(self._roll.values())
 
-    def forget(self, uid: str) -> None:
-        """Forget a pod that is gone."""
-        self._fenced.pop(uid, None)
+    def called(self, sent: int, pods: Iterable[Pod]) -> None:
+        """Take note of all pods that may be bound, as a live list has shown them that was asked for at that moment."""
+        self._called, self._roll = sent, {pod.metadata.uid: pod for pod in pods}
+        self._strike()
+
+    def left(self, pod: Pod) -> None:
+        """Take note that a pod is not in the listed version any more; if another roll was called since, that says nothing."""
+        if self._roll.get(pod.metadata.uid) is pod:
+            del self._roll[pod.metadata.uid]
+            self._strike()
+
+    def _strike(self) -> None:
+        if not self._roll:
+            self._cleared = self._called

@@ -9,6 +9,7 @@ from extender.cluster.locations import LABELS, Labels, locate
 from extender.cluster.objects import Node
 from extender.cluster.payloads import NodePayloads
 from extender.cluster.versions import is_older
+from topology import keys
 from topology.domains import Location
 from topology.placement import TopologyClasses
 from topology.records import Claim, Observed
@@ -54,13 +55,28 @@ class KnownNode:
 
 
 class NodeCache:
-    """Takes lists, events and live replies in any order; `touched` is called with the name of each node that changed."""
+    """Takes lists, events and live replies in any order.
 
-    def __init__(self, classes: TopologyClasses, touched: Callable[[str], None], labels: Labels = LABELS) -> None:
+    Args:
+        classes: Compiles topologies.
+        touched: Is called with the name of each node that changed.
+        missed: Is called when a version of some node may not have been heard of, or a node is gone.
+        labels: Say where nodes stand.
+
+    """
+
+    def __init__(
+        self,
+        classes: TopologyClasses,
+        touched: Callable[[str], None],
+        missed: Callable[[], None],
+        labels: Labels = LABELS,
+    ) -> None:
         self.synced = False
         self._classes = classes
         self._labels = labels
         self._touched = touched
+        self._missed = missed
         self._nodes: dict[str, KnownNode] = {}
         self.locations: dict[str, Location] = {}
         """Name → where the node stands."""
@@ -72,6 +88,7 @@ class NodeCache:
             self._remove(name)
         for node in objects:
             self.changed(node)
+        self._missed()
         self.synced = True
 
     def changed(self, item: Node) -> None:
@@ -92,9 +109,14 @@ class NodeCache:
             self._remove(item.metadata.name)
 
     def learn(self, item: Node) -> None:
-        """Take in what a live reply shows; a node that is not known, or known as another one, is the watch's to tell."""
+        """Take in what a live reply shows; a node that is not known, or known as another one, is the watch's to tell.
+
+        What the versions were between the known one and this one will never be heard of.
+        """
         known = self._nodes.get(item.metadata.name)
         if known and known.node.metadata.uid == item.metadata.uid:
+            if keys.LEDGER not in (item.metadata.annotations or {}):
+                self._missed()
             self.changed(item)
 
     def get(self, name: str) -> KnownNode | None:
@@ -118,4 +140,5 @@ class NodeCache:
 
     def _remove(self, name: str) -> None:
         del self._nodes[name], self.locations[name]
+        self._missed()
         self._touched(name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from extender.cluster.holdings import Holding, holdings_of
 from extender.cluster.objects import Node
-from extender.cluster.openness import UNKNOWN_GPUS, Surroundings, is_ledger_missing, why_closed
+from extender.cluster.openness import UNKNOWN_GPUS, Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.payloads import NodePayloads
 from extender.cluster.pods import GpuPod
 from extender.cluster.standing import Standing
@@ -101,7 +101,9 @@ class NodeView:
     conflicts: Mapping[str, tuple[GpuPod, ...]]
     """GPUs that two live pods hold, and which pods; none of those is free before all of them are gone but one."""
     is_broken: bool
-    """The ledger is lost, cannot be read or was changed by somebody else, and nothing may rest on it."""
+    """The ledger is missing, cannot be read or was changed by somebody else, and nothing may rest on it."""
+    is_new: bool
+    """There is no ledger, and as far as is known there never was one."""
 
     @property
     def name(self) -> str:
@@ -221,6 +223,7 @@ def derive(
     holders = {gpu: holder for gpu, holder in (observed.gpus if observed else {}).items() if not is_stale(holder)}
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
     holdings = holdings_of(pods, standing_claims, holders, is_about)
+    is_lost = is_ledger_lost(payloads, holdings)
     closed = why_closed(node, payloads, holdings, surroundings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
     strangers = observed.strangers if observed else ()
@@ -249,7 +252,8 @@ def derive(
         claims=claims,
         holdings=holdings,
         conflicts=_conflicts(holdings),
-        is_broken=payloads.is_ledger_broken or is_ledger_missing(payloads, holdings),
+        is_broken=payloads.is_ledger_broken or is_lost or is_ledger_missing(payloads),
+        is_new=payloads.ledger.text is None and not is_lost,
     )
 
 

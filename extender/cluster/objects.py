@@ -38,6 +38,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
 
     node_name: str | None = None
     scheduler_name: str | None = None
+    scheduling_gates: list[dict[str, object]] | None = None
     priority: int | None = None
     containers: list[Container] = []
     init_containers: list[Container] | None = None

@@ -14,7 +14,7 @@ from extender.cluster.payloads import NodePayloads
 from topology.status import Mode
 
 UNKNOWN_GPUS = "pods without a placement record hold unknown GPUs"
-LEDGER_MISSING = "GPU ledger is missing and is being rebuilt"
+LEDGER_MISSING = "GPU ledger is missing and is being written"
 TWIN = "a GPU of the node is published by another node, too"
 NOT_READY = "node is not ready"
 AGENT_NOT_READY = "GPU agent is not ready"
@@ -44,7 +44,7 @@ def why_closed(
         return TWIN
     if payloads.defect is not None:
         return payloads.defect
-    if is_ledger_missing(payloads, holdings):
+    if is_ledger_missing(payloads) or is_ledger_lost(payloads, holdings):
         return LEDGER_MISSING
     if any(condition.type == "Ready" and condition.status != "True" for condition in node.status.conditions or ()):
         return NOT_READY
@@ -60,8 +60,11 @@ def why_closed(
     return None
 
 
-def is_ledger_missing(payloads: NodePayloads, holdings: Sequence[Holding]) -> bool:
-    """Whether there was a ledger, which is not there any more; a node on which nothing was ever placed has none yet."""
-    if payloads.ledger.text is not None:
-        return False
-    return payloads.ledger.value is not None or any(holding.pod.placed for holding in holdings)
+def is_ledger_missing(payloads: NodePayloads) -> bool:
+    """Whether a machine with GPUs has no ledger."""
+    return payloads.ledger.text is None and payloads.topology.text is not None
+
+
+def is_ledger_lost(payloads: NodePayloads, holdings: Sequence[Holding]) -> bool:
+    """Whether there was a ledger, as far as is known, which is not there any more."""
+    return payloads.ledger.text is None and (payloads.had_ledger or any(holding.pod.placed for holding in holdings))

@@ -64,6 +64,8 @@ class NodePayloads:
     ledger: Payload[Ledger] = Payload()
     digest: str | None = None
     """What the agent says that the topology's digest is."""
+    had_ledger: bool = False
+    """There is a ledger, or was one, in a version that was heard of."""
 
     def reread(self, annotations: Mapping[str, str], classes: TopologyClasses) -> NodePayloads:
         """Return the payloads of a newer version of the node; `classes` compiles its topology."""
@@ -79,6 +81,7 @@ class NodePayloads:
             self.observed.reread(annotations.get(keys.OBSERVED), decode_observed),
             self._reread_ledger(annotations.get(keys.LEDGER)),
             annotations.get(keys.TOPOLOGY_DIGEST),
+            self.had_ledger or keys.LEDGER in annotations,
         )
 
     def _reread_ledger(self, text: str | None) -> Payload[Ledger]:

@@ -50,14 +50,14 @@ class ClusterState:
         classes = TopologyClasses(weights)
         self._shapes = ShapeIndex()
         self.values = Values(classes, weights, self._revalued)
-        self.nodes = NodeCache(classes, self._node_touched, labels)
+        self.fences = Fences()
+        self.nodes = NodeCache(classes, self._node_touched, self.fences.missed, labels)
         self.pods = PodCache(resource, self.nodes.is_ready, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
         self.groups = Groups(self.nodes.locations)
         self.holds = Holds()
         self.offers = Offers()
-        self.fences = Fences()
         self._hearing = Hearing(silence_seconds)
         self._publishers = Publishers()
         self._sightings = Sightings()
@@ -175,7 +175,6 @@ class ClusterState:
             self.values.forget(uid)
             self.holds.release(uid)
             self.offers.forget(uid)
-            self.fences.forget(uid)
             self._sightings.forget(uid)
 
     def _derive(self, name: str) -> None:
@@ -204,7 +203,7 @@ class ClusterState:
         self._shapes.put(name, view.shape)
         self._index_claims(name, before, view)
         if view.is_broken:
-            self.fences.broke(name, known.node.metadata.resource_version)
+            self.fences.lost(name, known.node.metadata.resource_version if known.payloads.had_ledger else None)
         else:
             self.fences.mended(name)
         if not view.settled:

@@ -20,13 +20,15 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from yarl import URL
 
-from extender.binding.intents import Intent, NoAnswer, Reply
-from extender.kubernetes.reflector import Expired, Unavailable
+from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
+from extender.cluster.objects import Pod
+from extender.kubernetes.reflector import BrokenStream, Expired, Unavailable, decoder, list_objects
 from extender.kubernetes.rest import Request, to_reply, to_request
 
 MAX_OBJECT_BYTES: Final = 8 << 20
 """Larger than any object can be: etcd refuses 1.5 MiB."""
 _LIST_SECONDS: Final = 60.0
+_decode_pod = decoder(Pod)
 _FAILURES = (aiohttp.ClientError, ConfigException, OSError, TimeoutError)
 
 Login = Callable[[], Awaitable[Configuration]]
@@ -82,11 +84,24 @@ class KubeApi:
 
     async def execute(self, intent: Intent, timeout_seconds: float) -> Reply:
         """Do what an intent says, within `timeout_seconds`; never raises."""
+        if isinstance(intent, ListPods):
+            return await self._list(intent, timeout_seconds)
         try:
             status, body = await self._receive(to_request(intent), timeout_seconds)
         except Unavailable as error:
             return NoAnswer(str(error))
         return to_reply(intent, status, body)
+
+    async def _list(self, intent: ListPods, timeout_seconds: float) -> Reply:
+        source = self.resource("/api/v1/pods", field_selector=f"spec.nodeName={intent.node}")
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                pods, _ = await list_objects(source, _decode_pod)
+        except Expired:
+            return NoAnswer("the list took too long to go on")
+        except (BrokenStream, Unavailable, TimeoutError) as error:
+            return NoAnswer(_in_words(error))
+        return Done(tuple(pods))
 
     async def send(self, request: Request) -> tuple[int, bytes]:
         """Send anything else; returns status and body, raises `Unavailable`."""
@@ -159,19 +174,21 @@ class Resource:
         api: KubeApi,
         path: str,
         *,
+        field_selector: str = "",
         page_size: int = 500,
         stream_seconds: float = 50.0,
         max_page_bytes: int = 64 << 20,
     ) -> None:
         self._api = api
         self._path = path
+        self._selection = {"fieldSelector": field_selector} if field_selector else {}
         self._page_size = page_size
         self._stream_seconds = stream_seconds
         self._max_page_bytes = max_page_bytes
 
     async def list_page(self, continuation: str | None) -> bytes:
         """Read one page of a consistent list."""
-        query = {"limit": str(self._page_size)} | ({"continue": continuation} if continuation else {})
+        query = {"limit": str(self._page_size)} | self._selection | ({"continue": continuation} if continuation else {})
         try:
             async with asyncio.timeout(_LIST_SECONDS), self._api.open(self._get(query)) as response:
                 _check(response)
@@ -181,7 +198,7 @@ class Resource:
 
     async def watch(self, resource_version: str) -> AsyncGenerator[bytes]:
         """Stream what happened after `resource_version`, an empty chunk first."""
-        query = {
+        query = self._selection | {
             "watch": "true",
             "resourceVersion": resource_version,
             "allowWatchBookmarks": "true",

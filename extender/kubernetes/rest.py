@@ -20,10 +20,10 @@ from extender.binding.intents import (
     GetNode,
     GetPod,
     Gone,
-    Intent,
     NoAnswer,
     Refused,
     Reply,
+    Single,
     SwapLedger,
     WritePlacement,
 )
@@ -56,7 +56,7 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 _encode = msgspec.json.encode
 
 
-def to_request(intent: Intent) -> Request:
+def to_request(intent: Single) -> Request:
     """Put an intent into words that the API server understands."""
     match intent:
         case GetPod(namespace, name):
@@ -79,7 +79,7 @@ def to_request(intent: Intent) -> Request:
             return Request("PATCH", path, _encode({"metadata": metadata}), _MERGE_PATCH)
 
 
-def to_reply(intent: Intent, status: int, body: bytes) -> Reply:
+def to_reply(intent: Single, status: int, body: bytes) -> Reply:
     """Say what an answer to `intent` means; what cannot be understood is no answer."""
     if 200 <= status < 300:
         return _done(intent, body)
@@ -150,7 +150,7 @@ def _annotate_pod(intent: FencePod | WritePlacement, annotations: dict[str, str]
     return Request("PATCH", _managed(path), _encode({"metadata": metadata}), _MERGE_PATCH)
 
 
-def _done(intent: Intent, body: bytes) -> Reply:
+def _done(intent: Single, body: bytes) -> Reply:
     try:
         match intent:
             case GetPod() | FencePod() | WritePlacement():

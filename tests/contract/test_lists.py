@@ -56,6 +56,21 @@ async def test_selectors(api: ApiClient, pods: str) -> None:
     assert await names(labelSelector="tier!=gold") == await names(labelSelector="!tier") == ["p"]
 
 
+async def test_the_pods_of_no_node_are_listed_page_by_page_in_all_namespaces(api: ApiClient, pods: str) -> None:
+    """A selection is paged as the whole is: bound pods take no room, and nobody is left out."""
+    for name in "pqrst":
+        await create(api, pods, name)
+    (await bind(api, pods)).ok()
+    here, found, token, pages = pods.split("/")[-2], [], "", 0
+    while token or not pages:
+        more = {"continue": token} if token else {}
+        page = (await api.call("GET", "/api/v1/pods", fieldSelector="spec.nodeName=", limit="2", **more)).ok()
+        found += [item["metadata"]["name"] for item in page["items"] if item["metadata"]["namespace"] == here]
+        token, pages = page["metadata"].get("continue", ""), pages + 1
+    assert found == ["q", "r", "s", "t"]
+    assert pages >= 2
+
+
 @pytest.mark.parametrize("query", [{"fieldSelector": "spec.colour=red"}, {"labelSelector": "a b"}])
 async def test_an_unknown_selector_is_400(api: ApiClient, pods: str, query: dict[str, str]) -> None:
     """A selector is never ignored."""

@@ -24,6 +24,7 @@ from extender.binding.intents import (
     GetNode,
     GetPod,
     Gone,
+    ListPods,
     NoAnswer,
     Refused,
     Reply,
@@ -74,6 +75,32 @@ def a_node(store: Store, name: str = "n1", **annotations: str) -> Node:
 def a_pod(store: Store, name: str = "p1") -> Pod:
     spec = {"containers": [{"name": "main", "image": "i"}]}
     return msgspec.convert(store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec}), Pod)
+
+
+async def test_the_pods_of_a_node_and_those_of_none_are_listed_whole(tmp_path: Path) -> None:
+    """However many pages that takes."""
+    store = Store()
+    for number in range(501):
+        a_pod(store, f"p{number}")
+    store.bind("default", "p7", {"metadata": {"name": "p7"}, "target": {"name": "n1"}})
+    async with connected(store, tmp_path) as api:
+        there, nowhere = await api.execute(ListPods("n1"), 5.0), await api.execute(ListPods(""), 5.0)
+    assert isinstance(there, Done) and isinstance(there.value, tuple)
+    assert isinstance(nowhere, Done) and isinstance(nowhere.value, tuple)
+    assert [pod.metadata.name for pod in there.value] == ["p7"]
+    assert len({pod.metadata.uid for pod in nowhere.value}) == 500
+
+
+@pytest.mark.parametrize("status", [403, 410, 500])
+async def test_a_list_that_breaks_off_is_no_answer(tmp_path: Path, status: int) -> None:
+    """Half of the pods would be as good as none."""
+    page = {"metadata": {"resourceVersion": "5", "continue": "more"}, "items": []}
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=status) if "continue=more" in str(request.rel_url) else web.json_response(page)
+
+    async with facing(handler, tmp_path) as api:
+        assert isinstance(await api.execute(ListPods(""), 2.0), NoAnswer)
 
 
 async def test_the_first_ledger_is_created_and_then_swapped(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_missing_ledger_is_not_an_empty_one() -> None:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        (node(claims=None, version=2), "GPU ledger is missing and is being rebuilt"),
+        (node(claims=None, version=2), "GPU ledger is missing and is being written"),
         (node(ledger='{"v":1,"generation":7,"cla', version=2), "GPU ledger cannot be read"),
         (node(claims=(), version=2), "GPU ledger was changed by somebody else and is being rebuilt"),
     ],
@@ -147,9 +147,16 @@ def test_a_ledger_that_a_stranger_touched_still_stands_and_closes_its_node(chang
     assert [kept.uid for kept, _ in state.views["n1"].claims] == ["p1"]
 
 
-def test_a_new_node_has_no_ledger_to_lose() -> None:
-    """Nothing was ever placed there: the first claim writes the first one."""
-    assert free(cluster(node(claims=None), pod("p1"))) == ALL
+def test_a_new_node_is_closed_until_it_has_a_ledger() -> None:
+    """It may have had one under the same name, which nobody here has heard of."""
+    state = cluster(node(claims=None), pod("p1"))
+    view = state.views["n1"]
+    assert (view.shape.closed, view.is_broken, view.is_new) == (LEDGER_MISSING, True, True)
+
+
+def test_a_machine_without_a_topology_needs_no_ledger() -> None:
+    """Most nodes of a cluster have no GPUs."""
+    assert not cluster(node(claims=None, topology=None)).views["n1"].is_broken
 
 
 def test_a_pod_that_bypassed_us_counts_before_anybody_knows_its_gpus() -> None:

@@ -156,9 +156,9 @@ def _recover(world: World) -> None:
         assert set(world.claims(node).values()) <= bound, "INV3: a claim without a pod"
 
 
-def _scenario(*, follow: bool, machine_name: str, ledgers: bool = True) -> Callable[[Choices], None]:
+def _scenario(*, follow: bool, machine_name: str) -> Callable[[Choices], None]:
     def run(choices: Choices) -> None:
-        world = World(*NODES, machine_name=machine_name, ledgers=ledgers)
+        world = World(*NODES, machine_name=machine_name)
         uid = world.add_pod("p")["metadata"]["uid"]
         world.add_pod("q")
         replica = Replica(world)
@@ -174,11 +174,6 @@ def _scenario(*, follow: bool, machine_name: str, ledgers: bool = True) -> Calla
 def test_any_single_fault(machine_name: str, *, follow: bool) -> None:
     """Two GPUs, which two pods cannot share, and four, where the second choice is another set."""
     assert explore(_scenario(follow=follow, machine_name=machine_name), faults=1) > 30
-
-
-def test_any_single_fault_of_the_first_bind_on_a_node() -> None:
-    """There is no ledger yet, so that there is no text to compare with."""
-    assert explore(_scenario(follow=True, machine_name="t4-4", ledgers=False), faults=1) > 30
 
 
 def _orphan_is_left(world: World) -> None:

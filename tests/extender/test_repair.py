@@ -1,4 +1,4 @@
-"""A ledger says what the pods of its node hold: it is rebuilt when lost, and corrected when the agent knows better."""
+"""A ledger says what the pods of its node hold: it is corrected when the agent knows better."""
 
 from __future__ import annotations
 
@@ -7,172 +7,14 @@ from contextlib import suppress
 import pytest
 
 from benchmarks.double.resources import NODES, PODS
-from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, Intent, Reply, SwapLedger, WritePlacement
+from extender.binding.intents import BindPod, FencePod, Intent, Reply, SwapLedger, WritePlacement
 from extender.binding.outcome import Bound
 from extender.binding.repair import repair
 from tests.extender.exploration import Choices, explore
+from tests.extender.four_gpus import GPUS, bind_around, kinds, observe, owners, world_of
 from tests.extender.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.world import Replica, World, delay_request, drive, lose_request
 from topology import keys
-from topology.catalog import machine
-from topology.records import Holder, Ledger, Observed, decode_ledger, encode_ledger, encode_observed
-
-MACHINE = "t4-4"
-GARBLED = {"metadata": {"annotations": {keys.LEDGER: "{"}}}
-GPUS = tuple(gpu.uuid for gpu in machine(MACHINE, host="n1").gpus)
-
-
-def world_of(*pods: str, gpus: int = 2) -> World:
-    """Return a node of four GPUs on which these pods are bound."""
-    world = World("n1", "n2", machine_name=MACHINE)
-    for name in pods:
-        world.add_pod(name, gpus)
-        assert isinstance(Replica(world).bind(name), Bound)
-    return world
-
-
-def damage(world: World, how: str) -> None:
-    """Do to the ledger what a stranger could do."""
-
-    def edit(text: str) -> str:
-        ledger = decode_ledger(text)
-        return encode_ledger(Ledger(ledger.generation, ledger.claims[1:], ledger.node_uid))
-
-    text = world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.LEDGER]
-    changed = {"wiped": None, "truncated": text[:20], "edited": edit(text)}[how]
-    world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: changed}}})
-
-
-def observe(world: World, **held: tuple[int, ...]) -> None:
-    """Let the node's agent report which pod holds which GPUs (positions), in a look of its own."""
-    gpus = {GPUS[at]: Holder("default", name, "main") for name, positions in held.items() for at in positions}
-    world.looks += 1
-    world.annotate_node("n1", observed=encode_observed(Observed(gpus, generation=world.looks)))
-
-
-def bind_around(world: World, name: str, gpus: int) -> None:
-    """Do what a scheduler without an extender does."""
-    world.add_pod(name, gpus)
-    world.store.bind("default", name, {"metadata": {"name": name}, "target": {"name": "n1"}})
-
-
-def owners(world: World) -> dict[str, set[int]]:
-    """Return pod → positions of its GPUs, as the ledger has it."""
-    names = {item["metadata"]["uid"]: item["metadata"]["name"] for item in world.store.list(PODS).items}
-    found: dict[str, set[int]] = {}
-    for gpu, uid in world.claims().items():
-        found.setdefault(names[uid], set()).add(GPUS.index(gpu))
-    return found
-
-
-def kinds(world: World) -> list[str]:
-    """Return what was written, in order."""
-    return [type(intent).__name__ for intent in world.intents if not isinstance(intent, GetPod | GetNode)]
-
-
-class TestRebuild:
-    """C15."""
-
-    @pytest.mark.parametrize("how", ["wiped", "truncated", "edited"])
-    @pytest.mark.parametrize("fresh", [True, False], ids=["an extender that knows nothing", "one that saw it"])
-    def test_a_damaged_ledger_is_rebuilt_from_what_is_bound(self, how: str, *, fresh: bool) -> None:
-        """Nothing is lost, and one write does it."""
-        world = world_of("p", "q")
-        before, witness = world.claims(), Replica(world)
-        with world.unchecked():
-            damage(world, how)
-            replica = Replica(world) if fresh else witness
-            world.intents.clear()
-            replica.reconcile(rounds=3)
-        assert (world.claims(), kinds(world)) == (before, ["SwapLedger"])
-        assert replica.state.views["n1"].shape.closed is None
-
-    def test_generations_go_on(self) -> None:
-        """A ledger that begins anew could be taken for one that has been before."""
-        world = world_of("p", "q")
-        with world.unchecked():
-            damage(world, "wiped")
-            Replica(world).reconcile(rounds=2)
-        text = world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.LEDGER]
-        assert decode_ledger(text).generation > 2
-
-    def test_a_binding_under_way_loses_its_claim_only_after_a_fence(self) -> None:
-        """Nobody remembers the claim; its pod is fenced with all others that wait, and the Binding comes too late."""
-        world = world_of()
-        world.add_pod("p", 4)
-        drive(Replica(world).start_bind("p"), delay_request(world, BindPod))
-        damage(world, "wiped")
-        observe(world)
-        world.add_pod("q", 4)
-        with world.unchecked():
-            world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: "{"}}})
-        replica = Replica(world)
-        replica.reconcile(rounds=2)
-        assert isinstance(replica.bind("q"), Bound)
-        world.deliver_late()
-        assert (world.placed("p"), owners(world)) == (frozenset(), {"q": {0, 1, 2, 3}})
-
-    @pytest.mark.parametrize("hears", [True, False], ids=["hears of it all at once", "hears nothing"])
-    def test_a_ledger_that_breaks_twice_needs_fences_twice(self, *, hears: bool) -> None:
-        """In between it was whole, and a Binding rests on it that no fence has met."""
-        world = world_of()
-        for name in ("p", "q"):
-            world.add_pod(name, 4)
-        with world.unchecked():
-            world.patch(NODES, "n1", GARBLED)
-            slow = Replica(world)
-            steps = repair(slow.state, "n1")
-            intent = next(steps)
-            while not isinstance(intent, SwapLedger):
-                intent = steps.send(world.execute(intent))
-            Replica(world).reconcile(rounds=1)
-            drive(Replica(world).start_bind("p"), delay_request(world, BindPod))
-            world.patch(NODES, "n1", GARBLED)
-            if hears:
-                slow.reconcile(rounds=1)
-            else:
-                with suppress(StopIteration):
-                    steps.send(world.execute(intent))
-                Replica(world).reconcile(rounds=2)
-            assert isinstance(Replica(world).bind("q"), Bound)
-            world.deliver_late()
-        assert owners(world) == {"q": {0, 1, 2, 3}}
-        assert world.placed("p") == frozenset()
-
-    def test_each_waiting_pod_is_fenced_once_for_all_nodes_that_broke(self) -> None:
-        """What is prepared after the fence rests on ledgers that are whole."""
-        world = world_of("p")
-        world.add_pod("r")
-        assert isinstance(Replica(world).bind("r", "n2"), Bound)
-        world.add_pod("waiting")
-        with world.unchecked():
-            for node in ("n1", "n2"):
-                world.patch(NODES, node, {"metadata": {"annotations": {keys.LEDGER: "{"}}})
-            world.intents.clear()
-            Replica(world).reconcile(rounds=3)
-        assert kinds(world) == ["FencePod", "SwapLedger", "SwapLedger"]
-
-    @pytest.mark.parametrize("how", ["wiped", "truncated", "edited"])
-    def test_any_single_fault_of_a_rebuild(self, how: str) -> None:
-        """Requests and replies get lost, or the process dies; the next one ends the work."""
-
-        def run(choices: Choices) -> None:
-            world = world_of("p")
-            world.add_pod("q")
-            before = world.claims()
-            with world.unchecked():
-                damage(world, how)
-                replica = Replica(world)
-                with suppress(Crash):
-                    drive(
-                        repair(replica.state, "n1"), lambda intent: deliver(world, intent, choices.choose(DELIVERIES))
-                    )
-                world.deliver_late()
-                Replica(world).reconcile(rounds=4)
-            assert world.claims() == before
-            assert isinstance(Replica(world).bind("q"), Bound)
-
-        assert explore(run, faults=1) > 5
 
 
 class TestAdoption:

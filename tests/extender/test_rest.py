@@ -17,10 +17,10 @@ from extender.binding.intents import (
     GetNode,
     GetPod,
     Gone,
-    Intent,
     NoAnswer,
     Refused,
     Reply,
+    Single,
     SwapLedger,
 )
 from extender.cluster.objects import Node, Pod
@@ -31,7 +31,7 @@ CREATE = SwapLedger("n1", "uid-n1", "d1", None, "new", "7")
 BIND = BindPod("ml", "p1", "uid-p1", "8", "n1", {"alloc.gputopo.dev/placement": "{}"})
 ASK = AskForLook("n1", "uid-n1", "7")
 FENCE = FencePod("ml", "p1", "uid-p1", "8", "mark")
-INTENTS: list[Intent] = [GetPod("ml", "p1"), GetNode("n1"), SWAP, CREATE, BIND, FENCE, ASK]
+INTENTS: list[Single] = [GetPod("ml", "p1"), GetNode("n1"), SWAP, CREATE, BIND, FENCE, ASK]
 
 
 def test_swapping_a_ledger_tests_all_it_rests_on() -> None:
@@ -122,7 +122,7 @@ def test_a_name_cannot_leave_its_place_in_the_path(namespace: str, name: str) ->
         (BIND, 201, Done(None)),
     ],
 )
-def test_an_answer_has_one_meaning(intent: Intent, status: int, reply: Reply) -> None:
+def test_an_answer_has_one_meaning(intent: Single, status: int, reply: Reply) -> None:
     """Only what surely did not happen is a conflict or a refusal."""
     assert to_reply(intent, status, b'{"kind":"Status","message":"why"}') == reply
 

@@ -22,7 +22,7 @@ from benchmarks.double.resources import NODES, PODS, Object, Resource
 from benchmarks.double.selectors import everything
 from benchmarks.double.store import Store, Watch
 from extender.binding.bind import bind
-from extender.binding.intents import Intent, NoAnswer, Reply
+from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.binding.outcome import BindTarget, Outcome
 from extender.binding.release import Attention, release
 from extender.binding.repair import Repairs, repair
@@ -125,6 +125,9 @@ class World:
 
     def execute(self, intent: Intent) -> Reply:
         self.intents.append(intent)
+        if isinstance(intent, ListPods):
+            found = (item for item in self.store.list(PODS).items if item["spec"].get("nodeName", "") == intent.node)
+            return Done(tuple(_decode(Pod, item) for item in found))
         request = to_request(intent)
         url = urlsplit(request.path)
         reply = answer(

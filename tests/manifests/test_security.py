@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from extender.binding.intents import AskForLook, BindPod, FencePod, GetNode, GetPod, Intent, SwapLedger, WritePlacement
+from extender.binding.intents import AskForLook, BindPod, FencePod, GetNode, GetPod, Single, SwapLedger, WritePlacement
 from extender.kubernetes.events import PodName, unsatisfied
 from extender.kubernetes.events import to_request as event_request
 from extender.kubernetes.rest import Request, to_request
@@ -13,7 +13,7 @@ from tests.manifests.objects import Json, containers, named, of_kind, pod_specs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}
-INTENTS: list[Intent] = [
+INTENTS: list[Single] = [
     GetPod("team", "p"),
     GetNode("n"),
     SwapLedger("n", "uid", "digest", "old", "new", "7"),
@@ -63,8 +63,8 @@ def test_container_gives_up_every_privilege(container: Json) -> None:
 
 
 def test_extender_may_do_what_its_code_asks_for_and_no_more() -> None:
-    """The role is the two watches, the intents of the protocol and the events: nothing is missing, nothing left over."""
-    assert {type(intent) for intent in INTENTS} == set(get_args(Intent))
+    """The role is the two watches (`ListPods` lists as they do), the intents of the protocol and the events, and nothing else."""
+    assert {type(intent) for intent in INTENTS} == set(get_args(Single))
     event = event_request(unsatisfied(PodName("team", "p", "uid"), "why"), now=NOW)
     watches = {(verb, resource) for verb in ("list", "watch") for resource in ("nodes", "pods")}
     assert rights(named("ClusterRole", "gputopo-extender")) == watches | set(

@@ -74,7 +74,9 @@ class Waits(_Counted):
     CHECK = auto()
     FENCE_REFUSED = auto()
     WITHDRAW = auto()
+    ROLL_CALL = auto()
     REBUILD = auto()
+    STOCK = auto()
 
 
 class Mutant(_Counted):
@@ -92,6 +94,8 @@ class Mutant(_Counted):
     WITHDRAWAL_IN_DOUBT = auto()
     MISSING_IS_EMPTY = auto()
     REBUILD_WITHOUT_FENCE = auto()
+    ROLL_BY_HEARSAY = auto()
+    STOCK_BY_HEARSAY = auto()
 
 
 class Event(_Counted):

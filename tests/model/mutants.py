@@ -87,5 +87,7 @@ MORE = (
     ),
     Wanting("lost ledger taken for an empty one", _LOST, mutant=Mutant.MISSING_IS_EMPTY),
     Wanting("ledger rebuilt without a fence", _LOST, mutant=Mutant.REBUILD_WITHOUT_FENCE),
+    Wanting("unbound pods fenced as far as heard of", _LOST, mutant=Mutant.ROLL_BY_HEARSAY),
+    Wanting("ledger rebuilt from what was heard of", _LOST, mutant=Mutant.STOCK_BY_HEARSAY),
 )
 """Others that came up."""

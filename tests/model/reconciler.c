@@ -56,37 +56,63 @@ static void fence_orphan(const struct setup *setup, const struct state *state, u
     release(setup, state, CONFLICT, i, actor, moves);
 }
 
-/* Write a ledger where there is none: fence one pod after the other that may be bound there yet, then look who is. */
+/* Fence whoever is left on the roll, one after the other; then look who is bound. */
 static void rebuild(
-    const struct setup *setup, const struct state *state, enum event event, unsigned i, unsigned pod, unsigned node,
+    const struct setup *setup, const struct state *state, enum event event, unsigned i, struct actor actor,
     struct moves *moves)
 {
-    struct actor next = {.node = node & 1, .ledger_holds = true};
-    bool fences = setup->mutant != REBUILD_WITHOUT_FENCE;
-    while (pod < setup->pods && !(fences && exists(state, pod) && !state->pods[pod].gpus))
+    unsigned pod = 0;
+    while (pod < setup->pods && !(actor.owners >> pod & 1))
         pod++;
-    if (pod < setup->pods) {
-        next.step = REBUILD;
-        next.pod = pod & 3;
-        next.version_holds = true;
-        branch(moves, state, event, i, pod, 0)->actors[i] = next;
-        return;
-    }
-    next.step = SWAP;
-    for (unsigned bound = 0; bound < setup->pods; bound++)
-        if (containers_run(state->pods[bound]) && !state->pods[bound].former)
-            next.owners = with_owner(next.owners, state->pods[bound].gpus & gpus_of(setup, node), bound + 1) & 15;
-    branch(moves, state, event, i, 0, 0)->actors[i] = next;
+    bool is_left = pod < setup->pods;
+    actor.step = is_left ? REBUILD : STOCK;
+    actor.pod = is_left ? pod & 3 : 0;
+    actor.version_holds = is_left;
+    branch(moves, state, event, i, actor.pod, 0)->actors[i] = actor.ledger_holds ? actor : IDLE_ACTOR;
 }
 
+/* List the pods that may be bound yet, and begin to fence them. */
+static void call_roll(const struct setup *setup, const struct state *state, unsigned i, struct moves *moves)
+{
+    unsigned roll = 0;
+    for (unsigned pod = 0; pod < setup->pods && setup->mutant != REBUILD_WITHOUT_FENCE; pod++)
+        if (exists(state, pod) && !state->pods[pod].gpus)
+            roll |= 1u << pod;
+    for (unsigned heard = setup->mutant == ROLL_BY_HEARSAY ? 0 : roll; heard <= roll; heard++) {
+        struct actor actor = state->actors[i];
+        if (heard & ~roll)
+            continue;
+        actor.owners = heard & 15;
+        rebuild(setup, state, ANSWER, i, actor, moves);
+    }
+}
+
+/* List the pods that are bound, and write the ledger. */
+static void take_stock(const struct setup *setup, const struct state *state, unsigned i, struct moves *moves)
+{
+    struct actor actor = {.step = SWAP, .node = state->actors[i].node, .ledger_holds = true};
+    unsigned bound = 0;
+    for (unsigned pod = 0; pod < setup->pods; pod++)
+        if (containers_run(state->pods[pod]) && !state->pods[pod].former)
+            bound |= 1u << pod;
+    for (unsigned heard = setup->mutant == STOCK_BY_HEARSAY ? 0 : bound; heard <= bound; heard++) {
+        if (heard & ~bound)
+            continue;
+        actor.owners = 0;
+        for (unsigned pod = 0; pod < setup->pods; pod++)
+            if (heard >> pod & 1)
+                actor.owners =
+                    with_owner(actor.owners, state->pods[pod].gpus & gpus_of(setup, actor.node), pod + 1) & 15;
+        branch(moves, state, ANSWER, i, 0, 0)->actors[i] = state->actors[i].ledger_holds ? actor : IDLE_ACTOR;
+    }
+}
+
+/* A pod that has changed since it was listed need not be fenced. */
 static void rebuild_on(const struct setup *setup, const struct state *state, unsigned i, struct moves *moves)
 {
-    struct actor actor = state->actors[i];
     struct state committed = *state;
-    if (!commit(setup, &committed, i) || !actor.ledger_holds)
-        branch(moves, state, CONFLICT, i, actor.pod, 0)->actors[i] = IDLE_ACTOR;
-    else
-        rebuild(setup, &committed, ANSWER, i, actor.pod + 1, actor.node, moves);
+    bool done = commit(setup, &committed, i);
+    rebuild(setup, &committed, done ? ANSWER : CONFLICT, i, committed.actors[i], moves);
 }
 
 /* Begin with a node; whatever is believed of its claims by then. */
@@ -94,7 +120,8 @@ static void begin(const struct setup *setup, const struct state *state, unsigned
 {
     unsigned dead = believed(setup, state, node, PODS, FREE);
     if (state->missing >> node & 1) {
-        rebuild(setup, state, BEGIN, i, 0, node, moves);
+        branch(moves, state, BEGIN, i, 0, 0)->actors[i] =
+            (struct actor){.step = ROLL_CALL, .node = node & 1, .ledger_holds = true};
         return;
     }
     for (unsigned dropped = 0; dropped <= dead; dropped++) {
@@ -115,8 +142,14 @@ void reconciler_moves(const struct setup *setup, const struct state *state, unsi
         for (unsigned node = 0; node < setup->nodes; node++)
             begin(setup, state, i, node, moves);
         return;
+    case ROLL_CALL:
+        call_roll(setup, state, i, moves);
+        break;
     case REBUILD:
         rebuild_on(setup, state, i, moves);
+        break;
+    case STOCK:
+        take_stock(setup, state, i, moves);
         break;
     case FENCE:
         fence_orphan(setup, state, i, moves);

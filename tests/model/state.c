@@ -95,9 +95,12 @@ unsigned ledger_bit(const struct setup *setup, unsigned node, unsigned owners)
 /* The pod has changed: nothing that rests on an older version can commit any more. */
 void move_version(const struct setup *setup, struct state *state, unsigned pod)
 {
-    for (unsigned i = 0; i < ACTORS; i++)
+    for (unsigned i = 0; i < ACTORS; i++) {
         if (state->actors[i].step != IDLE && state->actors[i].pod == pod)
             state->actors[i].version_holds = false;
+        if (state->actors[i].step == REBUILD)
+            state->actors[i].owners &= ~(1u << pod) & 15;
+    }
     state->fences &= ~(1u << pod);
     if (setup->mutant == UID_ONLY || setup->mutant == NO_PRECONDITIONS)
         return;

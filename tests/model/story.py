@@ -57,6 +57,10 @@ def _request(setup: Setup, actor: Actor) -> str:
     match Waits(actor.step):
         case Waits.LOOK | Waits.SEEN | Waits.CHECK:
             return f"look at {pod}"
+        case Waits.ROLL_CALL:
+            return "list who is unbound"
+        case Waits.STOCK:
+            return "list who is bound"
         case Waits.FENCE | Waits.FENCE_REFUSED | Waits.REBUILD:
             return f"fence {pod}"
         case Waits.SWAP | Waits.WITHDRAW:

@@ -15,11 +15,13 @@ from extender.binding.intents import (
     GetNode,
     GetPod,
     Intent,
+    ListPods,
     NoAnswer,
     Refused,
     Reply,
     SwapLedger,
 )
+from extender.cluster.objects import Node, Pod
 from topology import keys
 from topology.codec import decode_status
 from topology.errors import PayloadError
@@ -48,6 +50,8 @@ def intent_words(intent: Intent) -> str:
             return f"look at {name}"
         case AskForLook():
             return f"ask the agent of {intent.node} ({intent.node_uid}) for a look after @{intent.node_version}"
+        case ListPods(node):
+            return f"list the pods of {node or 'no node'}"
         case SwapLedger():
             how = "create" if intent.expected is None else "swap"
             return f"{how} ledger of {intent.node} ({intent.node_uid}): {ledger_words(intent.ledger)}"
@@ -61,8 +65,12 @@ def intent_words(intent: Intent) -> str:
 def reply_words(reply: Reply) -> str:
     """Say what came back."""
     match reply:
-        case Done(value):
-            return "done" if value is None else f"done @{value.metadata.resource_version}"
+        case Done(tuple() as found):
+            return f"done, {len(found)} pods"
+        case Done(None):
+            return "done"
+        case Done(Pod() | Node() as found):
+            return f"done @{found.metadata.resource_version}"
         case Conflict(message) | NoAnswer(message) | Refused(_, message):
             return f"{type(reply).__name__}: {message}"
     return type(reply).__name__

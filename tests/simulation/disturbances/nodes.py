@@ -17,7 +17,7 @@ from topology.records import Ledger, decode_ledger, encode_ledger
 
 
 class NodeDisturbances:
-    """What is done to a ledger is done when no bind is under way on its node, and every extender knows the node's pods."""
+    """A ledger may be lost at any time; it is edited when nothing is under way there, and every extender knows its pods."""
 
     def __init__(self, server: Server, sites: Sequence[Site], replicas: Sequence[Process], random: Random) -> None:
         self._server = server
@@ -55,10 +55,10 @@ class NodeDisturbances:
         return f"{gpu} of {site.name}" if gpu in site.hardware.sick else f"{gpu} of {site.name} is healthy again"
 
     def _wipe_ledger(self) -> str | None:
-        return self._with_ledger(lambda _: None)
+        return self._with_ledger(lambda _: None, self._has_ledger)
 
     def _truncate_ledger(self) -> str | None:
-        return self._with_ledger(lambda text: text[: len(text) // 2])
+        return self._with_ledger(lambda text: text[: len(text) // 2], self._has_ledger)
 
     def _edit_ledger(self) -> str | None:
         """Take one claim out, as somebody would who wants to free a GPU."""
@@ -67,12 +67,16 @@ class NodeDisturbances:
             ledger = decode_ledger(text)
             return encode_ledger(Ledger(ledger.generation, ledger.claims[1:], ledger.node_uid))
 
-        return self._with_ledger(edit)
+        return self._with_ledger(edit, self._is_known)
+
+    def _has_ledger(self, node: Object) -> bool:
+        return keys.LEDGER in annotations_of(node)
 
     def _is_known(self, node: Object) -> bool:
         """Whether every extender knows all pods of the node, and no bind is under way there.
 
-        What has just been promised is written in the ledger and nowhere else; nobody can restore that.
+        What has just been promised is written in the ledger and nowhere else, and a ledger that can be read is believed by an
+        extender that starts afterwards.
         """
         ledger, name = read_ledger(node), node["metadata"]["name"]
         bound = {
@@ -86,8 +90,8 @@ class NodeDisturbances:
             and all(process.knows(name, bound) for process in self._replicas)
         )
 
-    def _with_ledger(self, change: Callable[[str], str | None]) -> str | None:
-        nodes = [node for node in self._server.nodes() if self._is_known(node)]
+    def _with_ledger(self, change: Callable[[str], str | None], fits: Callable[[Object], bool]) -> str | None:
+        nodes = [node for node in self._server.nodes() if fits(node)]
         if not nodes:
             return None
         node = self._random.choice(nodes)

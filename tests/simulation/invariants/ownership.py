@@ -5,7 +5,7 @@ stopped for good, or until it is gone and none of them runs; only pods with a pl
 
 What strangers spoil is not held against us: a ledger that somebody else has touched, before we write it again and know the node's
 GPUs; a claim on a GPU that somebody else has given to a second pod, as a ledger has room for one; a Binding that was under way
-when a stranger took its claim away, as no server can be asked for both objects at once. A claim about a former node goes with
+when a stranger took its claim out of a ledger that can still be read. A claim about a former node goes with
 its pod: should that very machine be back, and still run it, then its agent says so.
 
 - INV1 no GPU in two live pods
@@ -187,12 +187,12 @@ class Ownership:
     def _hear_node(self, change: Change, *, ours: bool) -> None:
         before, after, node = change.before, change.after, change.key[1]
         if before is None or after is None:
-            self._touch(node)
+            self._touch(node, after)
             return
         if annotations_of(before).get(keys.LEDGER) == annotations_of(after).get(keys.LEDGER):
             return
         if not ours:
-            self._touch(node)
+            self._touch(node, after)
             return
         if keys.TOPOLOGY in annotations_of(after):
             self._touched.discard(node)
@@ -216,10 +216,14 @@ class Ownership:
             if uid in self.placed:
                 yield Repair.RESTORED if self.placed[uid].ours else Repair.ADOPTED
 
-    def _touch(self, node: str) -> None:
-        """Take note that a stranger has changed the ledger, or that it went with its node."""
+    def _touch(self, node: str, after: Object | None) -> None:
+        """Take note that a stranger has changed the ledger, or that it went with its node.
+
+        One that can be read may be believed by an extender that starts afterwards; one that cannot, or is gone, is not.
+        """
         self._touched.add(node)
-        self._lost.update((node, uid) for at, _, uid in self._claimed_since if at == node)
+        if read_ledger(after) is not None:
+            self._lost.update((node, uid) for at, _, uid in self._claimed_since if at == node)
         self._bereft.update(uid for uid, placed in self.placed.items() if placed.node == node)
 
     def _check_new_claims(self, node: Object, claims: list[Claim]) -> None:

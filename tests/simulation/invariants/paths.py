@@ -30,7 +30,6 @@ class BindPath(StrEnum):
     ALREADY = "B1 finds the pod bound already"
     KEEPS = "B2 keeps the GPUs of an earlier attempt"
     FENCES = "B2 fences the pod before it takes other GPUs"
-    CREATES = "B3 claims in a node's first ledger"
     CLAIMS = "B3 claims"
     RACED = "B3 loses the race for the ledger"
     BINDS = "B4 binds"
@@ -88,7 +87,7 @@ def _swap_paths(uid: str, swap: SwapLedger, reply: Reply, *, fenced: bool) -> It
         case Done() if not after:
             yield BindPath.DROPPED if fenced else BindPath.WITHDRAWN
         case Done():
-            yield BindPath.CREATES if swap.expected is None else BindPath.CLAIMS
+            yield BindPath.CLAIMS
             if fenced:
                 yield BindPath.FENCES
             elif before == after:

@@ -19,6 +19,10 @@ _FENCED_WHILE_BINDING = only(
 _SICK_UNHEARD = only({StreamFault.LATE: 0.6, Fault.GPU_SICK: 3.0, Fault.POD_ENDED: 2.0})
 _REPORTED_LATE = only({Fault.LATE_REPORT: 0.3, Fault.POD_FORCED: 3.0, Fault.LATE_STOP: 0.7})
 _SET_BACK = only({Fault.CLOCK_JUMP: 3.0, RequestFault.LOST_REPLY: 0.2, Fault.POD_ENDED: 1.0})
+_LOST_WHILE_BINDING = only(
+    {Fault.LATE_BINDING: 0.8, Fault.LEDGER_WIPED: 1.0, Fault.LEDGER_TRUNCATED: 1.0, Fault.POD_ENDED: 2.0}, nodes=1
+)
+_LOST_UNHEARD = only({StreamFault.LATE: 0.6, Fault.LEDGER_WIPED: 1.0, Fault.POD_ENDED: 2.0}, replicas=3, nodes=1)
 _BEHIND = only(
     {StreamFault.LATE: 0.6, Fault.POD_ENDED: 3.0, Fault.POD_FORCED: 1.0, Fault.LATE_REPORT: 0.2}, replicas=3, nodes=1
 )
@@ -70,5 +74,19 @@ OTHERS = (
         DOUBLE,
         {seams.IS_AS_KNOWN: bugs.known_for_sure, seams.IS_BLOCKED: bugs.blocked_by_bound_pods_only},
         _BEHIND,
+    ),
+    Mutant(
+        "a lost ledger is written anew without a fence",
+        "found here",
+        DOUBLE,
+        {seams.IS_FENCE_NEEDED: bugs.fence_unneeded},
+        _LOST_WHILE_BINDING,
+    ),
+    Mutant(
+        "a lost ledger is written anew from an old cache",
+        "found here",
+        DOUBLE,
+        {seams.HEAR_OF_BOUND: bugs.heard_enough},
+        _LOST_UNHEARD,
     ),
 )

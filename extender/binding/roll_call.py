@@ -1,0 +1,74 @@
+"""Make sure, before a ledger is written where none can be relied on, that no Binding is under way and no bound pod unheard of.
+
+Caches prove neither: a pod that was created and claimed for within the delay of our watch is in none. So both is asked live, with
+one list of the unbound pods for all nodes that are without, and one of each node's own; the second is only compared with the
+cache, which stays the watch's: what it has not heard of, it will, and the node waits for that.
+"""
+
+from __future__ import annotations
+
+from extender.binding.intents import Done, GetPod, Gone, ListPods, Step, fence
+from extender.cluster.objects import Pod
+from extender.cluster.pods import has_ended, read_gpu_pod
+from extender.cluster.state import ClusterState
+
+NOWHERE = ""
+
+
+def fence_all_unbound(state: ClusterState, node: str) -> Step[bool]:
+    """Fence every pod that may have a Binding under way since the node's ledger was lost; says whether all are fenced.
+
+    A roll that somebody has called is fenced to its end before another one is called, so that each serves somebody.
+    """
+    while state.fences.is_needed(node):
+        if not state.fences.roll:
+            sent = state.fences.now()
+            found = yield from _list(NOWHERE)
+            if found is None:
+                return False
+            state.fences.called(sent, (pod for pod in found if _may_be_bound(state, pod)))
+        for pod in state.fences.roll:
+            if not (yield from _leave_version(state, pod)):
+                return False
+            state.fences.left(pod)
+    return True
+
+
+def hear_of_bound(state: ClusterState, node: str) -> Step[bool]:
+    """Say whether all pods that are bound to the node, and ask for GPUs, are known to be."""
+    found = yield from _list(node)
+    if found is None:
+        return False
+    for pod in found:
+        state.pods.learn(pod)
+    return all(_is_known(state, pod) for pod in found if read_gpu_pod(pod, state.resource))
+
+
+def _list(node: str) -> Step[tuple[Pod, ...] | None]:
+    reply = yield ListPods(node)
+    return reply.value if isinstance(reply, Done) and isinstance(reply.value, tuple) else None
+
+
+def _may_be_bound(state: ClusterState, pod: Pod) -> bool:
+    """Whether a Binding of the pod may be under way: the server refuses those of gated pods, and gates never come back."""
+    return read_gpu_pod(pod, state.resource) is not None and not has_ended(pod) and not pod.spec.scheduling_gates
+
+
+def _is_known(state: ClusterState, pod: Pod) -> bool:
+    known, grave = state.pods.get(pod.metadata.uid), state.pods.grave(pod.metadata.uid)
+    return known.node == pod.spec.node_name if known else grave is not None and grave.gone
+
+
+def _leave_version(state: ClusterState, pod: Pod) -> Step[bool]:
+    """Fence the pod; where that fails, because it has changed or is gone, a live look has to show it."""
+    reply = yield fence(pod)
+    if not isinstance(reply, Done):
+        reply = yield GetPod(pod.metadata.namespace, pod.metadata.name)
+    match reply:
+        case Done(Pod() as found):
+            state.pods.learn(found)
+            was, now = pod.metadata, found.metadata
+            return (was.uid, was.resource_version) != (now.uid, now.resource_version)
+        case Gone():
+            return True
+    return False
