@@ -6,7 +6,7 @@ PodResources knows no UID, so the two are joined by namespace and name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from topology.records import Claim, Ledger
@@ -55,6 +55,8 @@ class PodPlan:
     """A GPU that serves an init container first stands with the container that keeps it."""
     exact: bool = False
     """These GPUs or none."""
+    former: frozenset[str] = frozenset()
+    """Still claimed for elder pods of that name, which are gone; their containers may not be."""
 
     @property
     def key(self) -> Key:
@@ -68,17 +70,21 @@ class PodPlan:
 
 
 def plans_of(ledger: Ledger | None) -> dict[Key, PodPlan]:
-    """Return the plan of each pod of the ledger; of namesakes, that of the younger one, for the other is gone."""
+    """Return the plan of each pod of the ledger; of namesakes, that of the youngest one, for the others are gone."""
     by_uid: dict[str, list[Claim]] = {}
     for claim in ledger.claims if ledger else ():
         by_uid.setdefault(claim.uid, []).append(claim)
     oldest_first = sorted(by_uid.values(), key=lambda claims: max(map(_version, claims)))
-    return {plan.key: plan for plan in map(_plan, oldest_first)}
+    plans: dict[Key, PodPlan] = {}
+    for plan in map(_plan, oldest_first):
+        elder = plans.get(plan.key)
+        plans[plan.key] = replace(plan, former=elder.former | elder.gpus) if elder else plan
+    return plans
 
 
 def promised_to_others(plans: Iterable[PodPlan], key: Key | None) -> frozenset[str]:
-    """Return the GPUs that the ledger promises to any pod but this one."""
-    return frozenset(gpu for plan in plans if plan.key != key for gpu in plan.gpus)
+    """Return the GPUs that the ledger promises to any pod but this one, be it gone or not."""
+    return frozenset(gpu for plan in plans for gpu in (plan.former if plan.key == key else plan.gpus | plan.former))
 
 
 def _plan(claims: list[Claim]) -> PodPlan:

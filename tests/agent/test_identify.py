@@ -8,7 +8,7 @@ import pytest
 
 from agent.plugin.arrivals import Arrivals
 from agent.plugin.identify import Planned, Unknown, Unplanned, identify
-from agent.plugin.pods import ListedPod, plans_of
+from agent.plugin.pods import ListedPod, plans_of, promised_to_others
 from tests.agent.plans import by_key, listed, planned
 from topology.records import Claim, Ledger
 
@@ -88,3 +88,12 @@ def test_of_namesakes_in_the_ledger_the_younger_one_counts(older: str, younger: 
     for ordered in (claims, claims[::-1]):
         (plan,) = plans_of(Ledger(1, ordered)).values()
         assert plan.gpus == {"GPU-a"}
+        assert plan.former == {"GPU-b"}
+
+
+def test_claims_of_every_namesake_that_is_gone_stay_promised() -> None:
+    """To nobody: neither a stranger nor the youngest namesake may have them, as their containers may still run."""
+    claims = (Claim(f"GPU-{uid}", uid, "ml", "web-0", "main", str(age)) for age, uid in enumerate("abc"))
+    plans = plans_of(Ledger(1, tuple(claims)))
+    assert promised_to_others(plans.values(), None) == {"GPU-a", "GPU-b", "GPU-c"}
+    assert promised_to_others(plans.values(), ("ml", "web-0")) == {"GPU-a", "GPU-b"}
