@@ -19,6 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 LOCK := $(COMPILE) --group dev pyproject.toml
 IMAGE_LOCK := $(COMPILE) -c requirements.lock pyproject.toml
 PICTURE := $(BIN)/gputopo-bench plan dgx-1v --gpus 4 --free 0,2,4-7 -o svg
+GLANCE := $(BIN)/python -m benchmarks.placement.report.glance docs/images/peers.json
 
 lock: ## Resolve the dependencies anew into the two lock files
 	$(LOCK) -o requirements.lock
@@ -63,6 +64,7 @@ lint: venv ## Check style, types and import rules
 verify: venv ## Check that generated files are what their sources give
 	$(BIN)/python -m tests.manifests --check
 	$(PICTURE) | cmp - docs/images/plan.svg
+	$(GLANCE) | cmp - docs/images/peers.svg
 	cp requirements.lock $(BIN)/.lock-check && $(LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements.lock
 	cp requirements-image.lock $(BIN)/.lock-check && $(IMAGE_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-image.lock
 
@@ -71,6 +73,7 @@ manifests: venv ## Write manifests/rendered anew from the chart
 
 pictures: venv ## Draw the pictures of the documentation anew
 	$(PICTURE) > docs/images/plan.svg
+	$(GLANCE) > docs/images/peers.svg
 
 bench: venv ## Print the first performance figures
 	$(BIN)/gputopo-bench latency -o text
