@@ -90,6 +90,12 @@ def test_a_block_with_a_whole_rack_is_better_than_a_tighter_one_without() -> Non
     assert (used(places, Level.BLOCK), used(places)) == ({"b"}, {"b0"})
 
 
+def test_a_rack_that_fits_tightest_is_better_than_such_a_block() -> None:
+    """Block a has no more room than its whole rack; block b has a small rack besides, which is all that the group needs."""
+    rooms = racks(8, block="a") | racks(8, 3, block="b")
+    assert used(settle(rooms, 3)) == {"b1"}
+
+
 def test_the_farthest_level_comes_first() -> None:
     """Two racks of one block are nearer to each other than two racks of two blocks, though these are fuller."""
     rooms = racks(8, 8, block="a") | racks(8, block="b") | racks(4, block="c")
@@ -136,7 +142,7 @@ def test_a_group_leaves_room_for_one_that_has_begun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rooms", "pods", "expected"), [((8, 8), 16, Fit(2, 0)), ((4, 6), 5, Fit(1, 1)), ((), 1, None)]
+    ("rooms", "pods", "expected"), [((8, 8), 16, Fit(2, 0)), ((4, 6), 3, Fit(1, 1)), ((), 1, None)]
 )
 def test_fit(rooms: Sequence[int], pods: int, expected: Fit | None) -> None:
     """All but the last are filled; the last is the tightest."""
