@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-cluster kills faults soak model cluster lint verify pictures manifests bench report audit sbom clean
+.PHONY: help venv lock demo test test-fast test-cluster kills faults soak fuzz model cluster lint verify pictures manifests bench report audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,9 +34,12 @@ test: venv ## Run everything that this machine can run
 test-fast: venv ## Run the tests that need no control plane and no long search
 	$(BIN)/python -m pytest -m "not cluster and not slow"
 
-test-cluster: venv ## Run the tests against the real Kubernetes control plane
+KUBE ?= $(GPUTOPO_KUBE_VERSION)
+
+test-cluster: export GPUTOPO_KUBE_VERSION := $(KUBE)
+test-cluster: venv ## Run the tests against the real Kubernetes control plane (KUBE=1.30: the oldest that is supported)
 	$(BIN)/python -m tests.cluster.binaries >/dev/null
-	$(BIN)/python -m pytest -m cluster tests/cluster tests/process
+	$(BIN)/python -m pytest -m cluster tests/contract tests/cluster tests/process
 
 kills: venv ## Kill three extenders a thousand times under load (half an hour)
 	$(BIN)/python -m pytest --long -m "not cluster" -k test_c4 tests/process
@@ -48,6 +51,11 @@ SEEDS ?= 10000
 
 soak: venv ## Simulate SEEDS runs (10000) with all faults mixed, on all cores; fails on any violation
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+FUZZ_SECONDS ?= 600
+
+fuzz: venv ## Fuzz each parser of what strangers write for FUZZ_SECONDS (600), guided by coverage; says how to install atheris
+	for parser in ledger topology args watch; do $(BIN)/python -m tests.security.fuzz $$parser $(FUZZ_SECONDS) || exit; done
 
 cluster: venv ## Start a playground: real control plane, extender and simulated GPU nodes (NODES=real: real kubelets), until Ctrl-C
 	$(BIN)/python -m tests.cluster

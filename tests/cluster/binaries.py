@@ -1,6 +1,7 @@
 """The Kubernetes programs that the cluster tests run: built once per user, or ready-made.
 
-- Everything is pinned by `kube/go.mod` and `kube/go.sum`.
+- Everything is pinned by `kube/go.mod` and `kube/go.sum`; `GPUTOPO_KUBE_VERSION=1.30` takes `kube/1.30.mod` and its sums instead,
+  which pin the oldest Kubernetes that gputopo supports.
 - A folder named by `GPUTOPO_KUBE_BIN` is used as it is, and then nothing is built.
 
 By hand: `python -m tests.cluster.binaries` builds if need be and prints the folder.
@@ -18,12 +19,30 @@ MODULE = Path(__file__).parent / "kube"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
 NEEDED = ("etcd", "kube-apiserver", "kube-scheduler", "kubectl")
 OVERRIDE = "GPUTOPO_KUBE_BIN"
+VERSION = "GPUTOPO_KUBE_VERSION"
+NEWEST = "go"
 
 
-def kubernetes_version() -> str:
-    """Return the pinned version, such as `v1.36.2`."""
-    pinned = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (MODULE / "go.mod").read_text(), re.MULTILINE)
-    assert pinned is not None, "go.mod pins k8s.io/kubernetes"
+def wanted() -> str:
+    """Return the name of the file in `kube/`, less its `.mod`, that pins the version to run.
+
+    Raises:
+        FileNotFoundError: `GPUTOPO_KUBE_VERSION` names a version that is not pinned there.
+
+    """
+    pins = os.environ.get(VERSION) or NEWEST
+    if not (MODULE / f"{pins}.mod").is_file():
+        others = ", ".join(sorted(file.stem for file in MODULE.glob("*.mod") if file.stem != NEWEST))
+        raise FileNotFoundError(
+            f"{VERSION}={pins}: there is no {MODULE / pins}.mod; beside the newest there is {others}"
+        )
+    return pins
+
+
+def kubernetes_version(pins: str = NEWEST) -> str:
+    """Return the version that a `.mod` file of `kube/` pins, such as `v1.36.2`."""
+    pinned = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (MODULE / f"{pins}.mod").read_text(), re.MULTILINE)
+    assert pinned is not None, f"{pins}.mod pins k8s.io/kubernetes"
     return pinned[1]
 
 
@@ -37,7 +56,8 @@ def find_or_build(announce: Callable[[str], None] = print) -> Path:
 
     Raises:
         BinariesUnavailable: there is no Go here, or it could not build.
-        FileNotFoundError: `GPUTOPO_KUBE_BIN` names a folder without the programs that tests need.
+        FileNotFoundError: `GPUTOPO_KUBE_BIN` names a folder without the programs that tests need, or
+            `GPUTOPO_KUBE_VERSION` a version that is not pinned.
 
     """
     if override := os.environ.get(OVERRIDE):
@@ -63,7 +83,8 @@ def _build() -> GoBuild:
     A program built from published modules does not know its version, and kubectl and the scheduler judge
     compatibility by it, so the linker writes it in. VCS stamping would tie the result to this checkout.
     """
-    version = kubernetes_version()
+    pins = wanted()
+    version = kubernetes_version(pins)
     major, minor, _ = version.removeprefix("v").split(".", 2)
     facts = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     stamps = [
@@ -72,8 +93,11 @@ def _build() -> GoBuild:
         for name, value in facts.items()
     ]
     flags = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", " ".join(["-s", "-w", *stamps]))
+    if pins != NEWEST:
+        flags = (f"-modfile={pins}.mod", f"-tags=kube{pins}", *flags)
     announcement = f"Kubernetes {version} (once, about five minutes)"
-    return GoBuild(MODULE, "kube", (".",), flags, announcement, output="kube", otherwise=f", and {OVERRIDE} is not set")
+    without_go = f", and {OVERRIDE} is not set"
+    return GoBuild(MODULE, "kube", (".",), flags, announcement, output="kube", otherwise=without_go, pins=pins)
 
 
 def _name_the_programs(folder: Path) -> None:

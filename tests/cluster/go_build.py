@@ -1,6 +1,7 @@
 """Builds programs of one Go module once per user, and says where they are.
 
-- The module's `go.mod` and `go.sum` pin everything; the cache key is a hash of what the build reads.
+- The module's `go.mod` and `go.sum`, or another such pair beside them, pin everything; the cache key is a hash of
+  what the build reads.
 - Nothing is written into the checkout; a folder in the cache is either whole or absent.
 """
 
@@ -35,11 +36,14 @@ class GoBuild:
     """The program's file name, for a single package; else each is called as its package."""
     otherwise: str = ""
     """How one does without the compiler, for the reason that says there is none."""
+    pins: str = "go"
+    """The name of the module's `.mod` and `.sum` files that count; the flags have to say so too where it is not `go`."""
 
     def folder(self) -> Path:
         """Return the folder that `find_or_build` fills, whether or not it exists yet."""
         digest = hashlib.sha256("\0".join(self.flags).encode())
-        for file in (self.module / "go.mod", self.module / "go.sum", *sorted(self.module.rglob("*.go"))):
+        pins = (self.module / f"{self.pins}.mod", self.module / f"{self.pins}.sum")
+        for file in (*pins, *sorted(self.module.rglob("*.go"))):
             digest.update(hashlib.sha256(file.read_bytes()).digest())
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         return cache / "gputopo" / self.name / digest.hexdigest()[:16]

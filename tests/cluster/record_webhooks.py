@@ -1,7 +1,8 @@
 """Records what the real kube-scheduler sends to an extender, as the fixtures of the contract tests.
 
-By hand, after a change of the pinned version: `python -m tests.cluster.record_webhooks [FOLDER]`. Each case
-becomes a folder below `tests/contract/recorded/<version>/` with one body and one head file per call.
+By hand, after a change of a pinned version: `python -m tests.cluster.record_webhooks [FOLDER]`, for the older one with
+`GPUTOPO_KUBE_VERSION=1.30`. Each case becomes a folder below `tests/contract/recorded/<version>/` with one body and one head
+file per call.
 """
 
 import json
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.cluster.api import Json
-from tests.cluster.binaries import find_or_build, kubernetes_version
+from tests.cluster.binaries import find_or_build, kubernetes_version, wanted
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.objects import NODES, PODS, container, node, pod, priority_class
 from tests.cluster.polling import eventually
@@ -104,7 +105,7 @@ def record(plane: ControlPlane, extender: RecordingExtender, case: str, folder: 
 
 
 def main() -> None:
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDED / kubernetes_version()
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDED / kubernetes_version(wanted())
     with ControlPlane(find_or_build()) as plane:
         extender = RecordingExtender(plane.admin)
         with extender.serving():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.binaries import OVERRIDE, PROGRAMS, cache_folder, find_or_build
+from tests.cluster.binaries import OVERRIDE, PROGRAMS, VERSION, cache_folder, find_or_build, kubernetes_version, wanted
 from tests.cluster.go_build import BinariesUnavailable
 
 BUILDS = """#!{python}
@@ -26,6 +26,7 @@ sys.exit("go: downloading\\ngo: no route to the proxy")
 def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Give each test a user who has neither a cache nor programs of their own, and only what `install_go` adds."""
     monkeypatch.delenv(OVERRIDE, raising=False)
+    monkeypatch.delenv(VERSION, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
@@ -81,4 +82,19 @@ def test_ready_made_folder_without_the_programs_is_an_error(monkeypatch: pytest.
     """A wrong setting is named, never skipped over."""
     monkeypatch.setenv(OVERRIDE, str(tmp_path))
     with pytest.raises(FileNotFoundError, match=f"{tmp_path}: etcd is not an executable file"):
+        find_or_build()
+
+
+def test_the_oldest_supported_version_is_a_build_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other pins, another folder: neither version takes the other's place."""
+    newest = cache_folder()
+    monkeypatch.setenv(VERSION, "1.30")
+    assert cache_folder() != newest
+    assert kubernetes_version(wanted()).startswith("v1.30.")
+
+
+def test_a_version_that_is_not_pinned_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, with those that there are."""
+    monkeypatch.setenv(VERSION, "1.29")
+    with pytest.raises(FileNotFoundError, match=r"GPUTOPO_KUBE_VERSION=1.29: .* beside the newest there is 1.30"):
         find_or_build()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.api import ApiError
-from tests.cluster.binaries import OVERRIDE, kubernetes_version
+from tests.cluster.binaries import OVERRIDE, kubernetes_version, wanted
 from tests.cluster.component import StartFailed
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.objects import NODES, PODS, node, pod
@@ -33,9 +33,9 @@ def test_every_component_says_the_pinned_version(cluster: ControlPlane, binaries
     """The API server, the scheduler and kubectl agree on the version that go.mod pins."""
     scheduler = subprocess.check_output([binaries / "kube-scheduler", "--version"], text=True)
     kubectl = subprocess.check_output([binaries / "kubectl", "version", "--client", "-o", "json"], text=True)
-    assert cluster.admin.get("/version")["gitVersion"] == kubernetes_version()
-    assert scheduler.split() == ["Kubernetes", kubernetes_version()]
-    assert json.loads(kubectl)["clientVersion"]["gitVersion"] == kubernetes_version()
+    assert cluster.admin.get("/version")["gitVersion"] == kubernetes_version(wanted())
+    assert scheduler.split() == ["Kubernetes", kubernetes_version(wanted())]
+    assert json.loads(kubectl)["clientVersion"]["gitVersion"] == kubernetes_version(wanted())
 
 
 def test_rbac_refuses_a_user_without_rights(cluster: ControlPlane) -> None:

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 func main() {
@@ -40,7 +38,7 @@ func main() {
 			kubectlutil.CheckErr(err)
 		}
 	case "kubelet":
-		run(kubelet.NewKubeletCommand(context.Background()))
+		run(newKubeletCommand())
 	default:
 		fmt.Fprintf(os.Stderr, "%s: no program of that name in here; call it as etcd, kube-apiserver, "+
 			"kube-controller-manager, kube-scheduler, kubectl or kubelet\n", name)
