@@ -106,7 +106,7 @@ def _serve(settings: AgentConfiguration) -> None:
     from agent.metrics import Metrics
     from agent.node_watch import NodeWatch
     from agent.nvml_events import follow_xids
-    from agent.probes import Probes
+    from agent.probes import Probes, announced
     from agent.publish import Publication
     from agent.service import Agent
     from agent.xid_watch import XidWatch
@@ -128,7 +128,15 @@ def _serve(settings: AgentConfiguration) -> None:
     kubelet = KubeletSide(settings, node.read, metrics, news.changed)
     xids = Xids(time.monotonic, settings.discovery.xid_recovery)
     agent = Agent(read_nvml, _host(settings), node, publication, metrics, time.monotonic, kubelet, xids)
-    checks = {"/livez": lambda: agent.is_turning(settings.discovery.interval), "/readyz": lambda: agent.is_ready}
+
+    def tell_again() -> None:
+        agent.refresh()
+        news.changed()
+
+    checks = {
+        "/livez": lambda: agent.is_turning(settings.discovery.interval),
+        "/readyz": announced(lambda: agent.is_ready, tell_again),
+    }
     probes = Probes(settings.health.host, settings.health.port, checks, metrics.text)
     structlog.get_logger().info("started", node=settings.node_name, mode=settings.mode, probes=probes.port)
     watch = NodeWatch(node.follow, agent.heard, news.changed, random.random)

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from threading import Thread
+from threading import Thread, Timer
 from typing import Final
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -15,6 +15,26 @@ _POLL_SECONDS = 0.1
 """How long `close` may take."""
 _SECONDS = 5.0
 """A caller that sends nothing is let go after this."""
+
+_TOLD_SECONDS = 2.0
+"""After a probe the kubelet has told the cluster of its answer."""
+
+
+def announced(check: Callable[[], bool], tell: Callable[[], None]) -> Callable[[], bool]:
+    """Return the check; `tell` is called after each of its changes to yes, when the cluster knows of it."""
+    before = False
+
+    def answer() -> bool:
+        nonlocal before
+        now = check()
+        if now and not before:
+            timer = Timer(_TOLD_SECONDS, tell)
+            timer.daemon = True
+            timer.start()
+        before = now
+        return now
+
+    return answer
 
 
 class Probes:

@@ -53,6 +53,10 @@ class Publication:
         self._failures = 0
         self._not_before = 0.0
 
+    def refresh(self) -> None:
+        """Have the next write made at once, whether or not anything has changed."""
+        self._refresh_at = 0.0
+
     @property
     def is_known(self) -> bool:
         """Whether the API has said what it holds; until then nothing may be written."""

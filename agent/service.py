@@ -54,6 +54,7 @@ class Agent:
         self._report: Report | None = None
         self._heard: NodeVersion | None = None
         self._turned_at = clock()
+        self._refresh_wanted = False
 
     @property
     def is_ready(self) -> bool:
@@ -84,8 +85,19 @@ class Agent:
             self.publish()
         self._turned_at = self._clock()
 
+    def refresh(self) -> None:
+        """Have the node written with the next publication, whatever has changed; from any thread.
+
+        kube-scheduler looks at pods that were refused when their node changes, and that an agent has become ready is no change
+        of the node.
+        """
+        self._refresh_wanted = True
+
     def publish(self) -> None:
         """Write what has to be written, with what the last look at the node gave and a new one at the kubelet."""
+        if self._refresh_wanted:
+            self._refresh_wanted = False
+            self._publication.refresh()
         report, sight = self._report, self._kubelet.sight if self._kubelet else None
         heard = self._heard  # what is heard of during the look is not what the look answers
         if report is None or not self._publication.patch(report, self._clock(), sight, heard):

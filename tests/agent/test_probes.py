@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import socket
+import time
 from contextlib import closing
 
 import pytest
 
-from agent.probes import Probes
+from agent.probes import Probes, announced
+from tests.extender.polling import until
 
 
 def ask(host: str, path: str, *, well: bool = True) -> tuple[int, bytes]:
@@ -42,6 +44,17 @@ def test_says_by_its_status_what_the_check_says() -> None:
     """The kubelet looks at the status alone; a query changes nothing."""
     assert ask("127.0.0.1", "/livez?verbose")[0] == 200
     assert ask("127.0.0.1", "/livez", well=False)[0] == 503
+
+
+async def test_tells_after_each_change_to_yes() -> None:
+    """And not for every probe: each costs a write of the node."""
+    told: list[float] = []
+    answers = iter([False, True, True, False, True, True])
+    check = announced(lambda: next(answers), lambda: told.append(time.monotonic()))
+    began = time.monotonic()
+    assert [check() for _ in range(6)] == [False, True, True, False, True, True]
+    await until(lambda: len(told) == 2)
+    assert min(told) - began >= 1
 
 
 def test_serves_nothing_else() -> None:

@@ -59,6 +59,15 @@ def test_ten_minutes_of_nothing_new() -> None:
     assert [sorted(write) for write in node.writes[1:]] == [[keys.STATUS]] * 2
 
 
+def test_refresh_writes_once_more() -> None:
+    """The status alone; what was refused on the node is then looked at again."""
+    life = Life(node := FakeNode(), machine_of("GPU-1"))
+    life.turns(2)
+    life.agent.refresh()
+    life.turns(2)
+    assert [sorted(write) for write in node.writes[1:]] == [[keys.STATUS]]
+
+
 def test_described_machine_arrives_on_its_node(read: Read) -> None:
     """From the C library to the annotation."""
     node = FakeNode({"somebody.example/else": "x"})

@@ -64,9 +64,10 @@ class AgentProcess(NodeProcess):
         """Start it, and return when it has published what the node is, and the cluster sees its pod ready."""
         self.start()
         self.wait_ready()
-        eventually(self._is_seen_ready, within_seconds=60)
+        eventually(self.is_seen_ready, within_seconds=60)
 
-    def _is_seen_ready(self) -> bool:
+    def is_seen_ready(self) -> bool:
+        """Whether the cluster believes that it is ready."""
         found = self._plane.admin.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{self._pod}")
         conditions = found["status"].get("conditions", ())
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
