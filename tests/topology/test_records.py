@@ -134,3 +134,11 @@ def test_claim_says_when_no_other_gpu_will_do() -> None:
     ledger = Ledger(1, (OTHER, replace(CLAIM, exact=True)))
     assert encode_ledger(ledger).count('"exact":true') == 1
     assert decode_ledger(encode_ledger(ledger)) == ledger
+
+
+def test_version_of_the_node_is_a_number_or_not_told() -> None:
+    """It is compared with others: what is no number would be later than nothing."""
+    observed = Observed({}, node_version="4711")
+    assert decode_observed(encode_observed(observed)) == observed
+    with pytest.raises(PayloadError):
+        decode_observed('{"v":1,"gpus":{},"node_version":"soon"}')
