@@ -92,7 +92,13 @@ def _build() -> GoBuild:
         for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
         for name, value in facts.items()
     ]
-    flags = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", " ".join(["-s", "-w", *stamps]))
+    flags: tuple[str, ...] = (
+        "-mod=readonly",
+        "-trimpath",
+        "-buildvcs=false",
+        "-ldflags",
+        " ".join(["-s", "-w", *stamps]),
+    )
     if pins != NEWEST:
         flags = (f"-modfile={pins}.mod", f"-tags=kube{pins}", *flags)
     announcement = f"Kubernetes {version} (once, about five minutes)"
