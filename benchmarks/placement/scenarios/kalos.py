@@ -1,5 +1,6 @@
-"""Kalos: gangs of 1 to 1,024 A100 of a cluster for large language models, on hosts of eight that hang eight to a leaf switch.
+"""Kalos: gangs of 1 to 1,024 A100 of a cluster for large language models, on hosts under leaf switches or trays in racks.
 
+Hosts have eight GPUs and hang eight to a leaf; trays have four and are eighteen to a rack, as in an NVL72.
 Acme's trace (NSDI'24) as published in a converted form: `kalos*.csv` with submit_time_s, duration_s, node_num, gpu_num. The
 cluster is shrunk so that gangs meet: on its real 302 hosts they hardly do. Gangs larger than the cluster are left out and
 counted. Run times are the trace's; leaf switches cost nothing, they are counted. A gang that does not fit waits, and others
@@ -9,7 +10,7 @@ may pass it. Names say nothing of racks, so only policies that know racks keep g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -22,22 +23,38 @@ from benchmarks.placement.scenarios.queueing import run_queue, times
 from benchmarks.placement.traces.files import BadTrace, read_rows, tables
 from topology.catalog import machine
 
-HOSTS = (64, 48)
-HOSTS_PER_LEAF = 8
 HOST_GPUS = 8
+"""Of the trace."""
 COLUMNS = ("submit_time_s", "duration_s", "node_num", "gpu_num")
 
 
 @dataclass(frozen=True, slots=True)
+class Hall:
+    """A cluster of equal hosts under equal leaf switches."""
+
+    hosts: int
+    per_leaf: int
+    machine: str
+
+
+HALLS = {
+    "hosts-64": Hall(64, 8, "dgx-a100"),
+    "hosts-48": Hall(48, 8, "dgx-a100"),
+    "nvl72-8": Hall(144, 18, "gb200-tray"),
+}
+"""Workload → where its gangs go. On trays of four GPUs a gang has two pods for each host of the trace."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kalos:
-    """The scenario; a workload is `hosts-64`."""
+    """The scenario."""
 
     folder: Path
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """Sizes of the cluster."""
-        return tuple(f"hosts-{hosts}" for hosts in HOSTS)
+        """The clusters."""
+        return tuple(HALLS)
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -46,16 +63,17 @@ class Kalos:
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:
         """Run one cell of the experiment; the seed says which host hangs where, and throws the policy's dice."""
-        hosts = int(workload.removeprefix("hosts-"))
+        hall = HALLS[workload]
+        host = machine(hall.machine)
         everything = read_kalos(self.folder)
-        jobs = [job for job in everything if job.gpus <= hosts * HOST_GPUS]
+        jobs = [_on_hosts_of(job, len(host)) for job in everything if job.gpus <= hall.hosts * len(host)]
         random = Random(seed)  # noqa: S311 - a simulation
-        places = [f"leaf-{host // HOSTS_PER_LEAF:03}" for host in range(hosts)]
+        places = [f"leaf-{number // hall.per_leaf:03}" for number in range(hall.hosts)]
         random.shuffle(places)
-        cluster = Cluster([Server("a100", machine("dgx-a100"), model="A100", leaf=place) for place in places])
+        cluster = Cluster([Server(hall.machine, host, model=hall.machine, leaf=place) for place in places])
         chosen = policy_for_pods(policy, [pod for job in jobs for pod in job.pods])(cluster, random)
         outcome = run_queue(jobs, cluster, chosen, lambda job, _: job.service_s)
-        measured = times(outcome, lambda job, _: job.service_s) | leaves(outcome.started, places)
+        measured = times(outcome, lambda job, _: job.service_s) | leaves(outcome.started, places, hall.per_leaf)
         return rows(workload, policy, seed, {"too_large": float(len(everything) - len(jobs)), **measured})
 
 
@@ -76,14 +94,20 @@ def _gang(row: dict[str, str]) -> tuple[float, float, tuple[Pod, ...]]:
     return float(row["submit_time_s"]), float(row["duration_s"]), (Pod(gpus // nodes),) * nodes
 
 
-def leaves(started: Sequence[Started], places: Sequence[str]) -> dict[str, float]:
+def _on_hosts_of(job: Job, gpus: int) -> Job:
+    """Return the gang with pods that are no larger than a host."""
+    sizes = [min(gpus, pod.gpus - begin) for pod in job.pods for begin in range(0, pod.gpus, gpus)]
+    return replace(job, pods=tuple(map(Pod, sizes)))
+
+
+def leaves(started: Sequence[Started], places: Sequence[str], per_leaf: int) -> dict[str, float]:
     """Count, for gangs of several hosts, the leaf switches they hang on beyond the fewest possible."""
     extra: list[int] = []
     for event in started:
         hosts = {allotment.node for allotment in event.placed}
         if len(hosts) > 1:
             used = {places[host] for host in hosts}
-            extra.append(len(used) - -(-len(hosts) // HOSTS_PER_LEAF))
+            extra.append(len(used) - -(-len(hosts) // per_leaf))
     return {
         "domain_fit_ratio": mean(float(not more) for more in extra),
         "extra_leaves_mean": mean(map(float, extra)),

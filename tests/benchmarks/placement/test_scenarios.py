@@ -95,6 +95,13 @@ def test_who_knows_racks_keeps_gangs_under_one_leaf(tmp_path: Path) -> None:
     assert values(scenario.run("hosts-64", "best-fit", 42), "domain_fit_ratio") < 0.5
 
 
+def test_on_trays_of_four_a_gang_has_two_pods_for_each_host(tmp_path: Path) -> None:
+    """Eight hosts become sixteen trays of one rack; a host with two GPUs stays one pod, and no gang."""
+    (tmp_path / "kalos_x.csv").write_text("submit_time_s,duration_s,node_num,gpu_num\n0,9,8,64\n1,9,1,8\n2,9,1,2\n")
+    rows = Kalos(tmp_path).run("nvl72-8", "gputopo", 42)
+    assert (values(rows, "gangs"), values(rows, "extra_leaves_mean")) == (2, 0)
+
+
 def test_pollux_takes_run_times_from_measurements(tmp_path: Path) -> None:
     """Two replicas on two nodes were measured at twice the step time; spreading then costs exactly that."""
     (tmp_path / "pollux_workload_1.csv").write_text("name,time,application,num_replicas,batch_size\na,0,bert,2,64\n")
