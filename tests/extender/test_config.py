@@ -9,7 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.cluster.locations import LABELS
 from extender.config import ConfigError, ExtenderConfiguration, load
+from topology.domains import Level
 from topology.value import Weights
 
 HEADER = "apiVersion: config.gputopo.dev/v1alpha1\nkind: ExtenderConfiguration\n"
@@ -34,6 +36,18 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None
     scheduling = load(file, environment, {"scheduling.candidates": "3"}).scheduling
     assert (scheduling.candidates, scheduling.bind_deadline, scheduling.hold) == (3, 2.0, 1.0)
     assert scheduling.weights == Weights()
+
+
+def test_labels_of_one_level_leave_those_of_the_others_alone() -> None:
+    """Who names racks in a way of their own still has cliques and blocks."""
+    labels = load(None, {}, {"scheduling.domainLabels": "{rack: [example.com/rack]}"}).scheduling.domain_labels
+    assert labels == {**LABELS, Level.RACK: ("example.com/rack",)}
+
+
+def test_a_level_that_there_is_not_is_refused_with_its_path() -> None:
+    """A typo would leave groups without racks."""
+    with pytest.raises(ConfigError, match=r"scheduling\.domainLabels\.row"):
+        load(None, {}, {"scheduling.domainLabels": "{row: [example.com/row]}"})
 
 
 @pytest.mark.parametrize(
