@@ -135,7 +135,7 @@ def test_service_publishes_serves_probes_and_stops_when_told(fake_nvml: FakeNvml
         for path, text in (("livez", "ok"), ("readyz", "ok"), ("metrics", 'gputopo_agent_gpus{state="healthy"} 8.0')):
             with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]['probes']}/{path}", timeout=5) as reply:
                 assert text in reply.read().decode()
-        read, written = (request for request in server.requests if "watch=true" not in request[1])
+        read, written, *_ = (request for request in server.requests if "watch=true" not in request[1])
         assert (read[0], written[0]) == ("GET", "PATCH")
         assert pointer(keys.TOPOLOGY) in {step["path"] for step in written[3]}
         process.send_signal(signal.SIGTERM)
