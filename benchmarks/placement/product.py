@@ -8,7 +8,6 @@ A job of several pods is a group, and says so; leaf switches are its racks. Its 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 
 from benchmarks.placement.cluster import Allotment, Cluster
 from benchmarks.placement.jobs import Job, Pod
@@ -107,11 +106,9 @@ class Gputopo(Learning):
 
     def _where_the_group_goes(self, wish: GpuRequest, names: frozenset[str], size: int) -> frozenset[str]:
         progress = Progress(size - len(self._siblings), tuple(self._siblings))
-
-        def rooms(asked: GpuRequest) -> Mapping[Location, int]:
-            return self._shapes.order(asked).rooms(names, self._locations)
-
-        found = narrow(GroupWish("job", size), progress, rooms_for(wish, progress.rest, rooms), {})
+        census = self._shapes.order(wish).census(names, self._locations)
+        rooms = rooms_for(wish, progress.rest, lambda asked: self._shapes.order(asked).rooms(census))
+        found = narrow(GroupWish("job", size), progress, rooms, {})
         assert not isinstance(found, Rejection), "nothing is required"
         return frozenset(name for name in names if self._locations[name] in found)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from extender.cluster.objects import Pod
 from extender.cluster.pods import GpuPod, has_ended
+from topology import keys
 from topology.domains import Domain, GroupWish, Level, Location
 from topology.errors import RequestError
 from topology.group import Progress
@@ -122,8 +123,11 @@ class Groups:
 
 def read_group(pod: Pod) -> GroupWish | None:
     """Return what a pod says of its group, `None` when it has none or cannot be read."""
+    annotations = pod.metadata.annotations or {}
+    if keys.GROUP not in annotations:
+        return None
     try:
-        return pod_request(pod.metadata.annotations or {}, ()).group
+        return pod_request(annotations, ()).group
     except RequestError:
         return None
 

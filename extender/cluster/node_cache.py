@@ -80,6 +80,8 @@ class NodeCache:
         self._nodes: dict[str, KnownNode] = {}
         self.locations: dict[str, Location] = {}
         """Name → where the node stands."""
+        self._places: dict[Location, Location] = {}
+        """Equal ones are one object, because thousands are counted in a call."""
 
     def replaced(self, objects: Sequence[Node]) -> None:
         """Take these for all nodes that exist."""
@@ -99,7 +101,8 @@ class NodeCache:
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
         payloads = before.reread(item.metadata.annotations or {}, self._classes)
         self._nodes[name] = KnownNode(item, payloads)
-        self.locations[name] = locate(item, payloads, self._labels)
+        location = locate(item, payloads, self._labels)
+        self.locations[name] = self._places.setdefault(location, location)
         self._touched(name)
 
     def deleted(self, item: Node) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import groupby
 
@@ -31,6 +31,10 @@ class Bucket:
         self.shape = shape
         self.names: list[str] = []
         """In order."""
+
+
+Census = Sequence[tuple[Bucket, Counter[Location]]]
+"""How many nodes of each shape stand where."""
 
 
 class ShapeIndex:
@@ -133,16 +137,22 @@ class Order:
                 for (minus_score, free), equals in groupby(self._ranked, key=lambda ranked: ranked[:2])
             ]
 
-    def rooms(self, names: frozenset[str], locations: Mapping[str, Location]) -> Counter[Location]:
-        """Return how many pods of this wish the nodes of each location could take, of those in `names`."""
+    def census(self, names: frozenset[str], locations: Mapping[str, Location]) -> Census:
+        """Count the nodes that fit, of those in `names`; linear in these."""
+        fitting = (bucket for _, _, buckets in self._alike for bucket in buckets if bucket.names)
+        counted = ((bucket, names.intersection(bucket.names)) for bucket in fitting)
+        return [(bucket, Counter(map(locations.__getitem__, found))) for bucket, found in counted if found]
+
+    def rooms(self, census: Census) -> Counter[Location]:
+        """Return how many pods of this wish the nodes of each location could take."""
         found: Counter[Location] = Counter()
-        for _, _, buckets in self._alike:
-            for bucket in buckets:
-                fitting = Counter(map(locations.__getitem__, names.intersection(bucket.names)))
-                if fitting and bucket.serial not in self._rooms:
-                    self._rooms[bucket.serial] = bucket.shape.room(self._wish)
-                for location, nodes in fitting.items():
-                    found[location] += nodes * self._rooms[bucket.serial]
+        for bucket, nodes in census:
+            room = self._rooms.get(bucket.serial)
+            if room is None:
+                room = self._rooms[bucket.serial] = bucket.shape.room(self._wish)
+            if room:
+                for location, count in nodes.items():
+                    found[location] += count * room
         return found
 
     def judge(self, shape: Shape, verdict: Placement | Rejection) -> Placement | Rejection:

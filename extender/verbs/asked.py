@@ -58,7 +58,8 @@ class Asked:
         progress = self.progress(state)
         held, locations = state.holds.places(self.now.monotonic), state.nodes.locations
         reserved = state.groups.reserved(self._key, self.wish.gpus, self._on_the_way(state), held, self.now.age_seconds)
-        rooms = rooms_for(self.wish, progress.rest, lambda wish: ranking(wish).rooms(locations))
+        census = found.census(locations)
+        rooms = rooms_for(self.wish, progress.rest, lambda wish: ranking(wish).rooms(census, locations))
         answer = narrow(self.group, progress, rooms, reserved)
         if isinstance(answer, Rejection):
             return found.within(frozenset(), answer)

@@ -11,7 +11,7 @@ from copy import copy
 from heapq import merge
 from typing import TypeVar
 
-from extender.cluster.shape_index import Key
+from extender.cluster.shape_index import Census, Key
 from extender.cluster.state import ClusterState
 from topology.domains import Location
 from topology.placement import Placement, Reason, Rejection
@@ -69,9 +69,13 @@ class Ranking:
         ranking._elsewhere = elsewhere
         return ranking
 
-    def rooms(self, locations: Mapping[str, Location]) -> Counter[Location]:
-        """Return how many pods like this one the nodes of each location could take."""
-        found = self._order.rooms(self._names.difference(self._special), locations)
+    def census(self, locations: Mapping[str, Location]) -> Census:
+        """Count the nodes that fit, but for the few where this pod is not like any other."""
+        return self._order.census(self._names.difference(self._special), locations)
+
+    def rooms(self, census: Census, locations: Mapping[str, Location]) -> Counter[Location]:
+        """Return how many pods like this one the nodes of each location could take, those few included."""
+        found = self._order.rooms(census)
         for name, (verdict, _) in self._special.items():
             if isinstance(verdict, Placement):
                 held = self._held_for_others.get(name, 0)
