@@ -93,6 +93,8 @@ class Ownership:
         self._touched: set[str] = set()
         self._once_written: set[str] = set()
         self._claimed_since: dict[tuple[str, str, str], float] = {}
+        self._made: set[tuple[str, Claim]] = set()
+        """Node and claim: what was ever claimed; a rebuilt ledger has it again, whatever has become of the GPU."""
         server.ears.append(self._hear)
 
     def owners(self, gpu: str) -> tuple[str, ...]:
@@ -203,7 +205,8 @@ class Ownership:
             self._bereft.discard(uid)
         for repair in self._repairs(before, was, now):
             self._trace.count(f"repair: {repair}")
-        self._check_new_claims(after, [claim for claim in now.claims if claim not in was.claims])
+        self._check_new_claims(after, [claim for claim in now.claims if (node, claim) not in self._made])
+        self._made.update((node, claim) for claim in now.claims)
         for rule in self._rules(node, after, was, now):
             self._trace.count(f"release: {rule}")
         self._check_claims(node)
