@@ -16,6 +16,7 @@ from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.plugins import nvidia, wilful
 from tests.cluster.nodes.pods import pod, wait_running
+from tests.cluster.objects import PODS
 from tests.cluster.polling import eventually
 from topology import keys
 from topology.records import decode_observed
@@ -57,6 +58,28 @@ def test_ledger_follows_what_the_plugin_did(
             leave(node_cluster, node, chance.choice(sorted(held(node))))
     figure(
         f"observe mode, {type_of(start_plugin)}: {drifted} of 8 pods got other GPUs; all known within {slowest:.1f} s"
+    )
+
+
+def test_c19_pods_deleted_by_force_give_their_gpus_back_soon(
+    node_cluster: GpuCluster, nodes: Nodes, figure: Callable[[str], None]
+) -> None:
+    """Nobody reports that their containers have stopped: the extender asks the agent, which looks at what the kubelet lists."""
+    node = nodes.one("two_islands")
+    wilful(node)
+    observing(node)
+    slowest = 0.0
+    for number in range(5):
+        name = f"p{number}"
+        node_cluster.submit(pod(name, 2, schedulerName=SCHEDULER_NAME))
+        wait_running(node_cluster, name)
+        eventually(lambda: reported(node) == held(node) == promised(node_cluster) != {}, within_seconds=SOON_SECONDS)
+        began = time.monotonic()
+        node_cluster.api.delete(f"{PODS}/{name}", gracePeriodSeconds="0")
+        eventually(lambda: promised(node_cluster) == {}, within_seconds=30)
+        slowest = max(slowest, time.monotonic() - began)
+    figure(
+        f"C19: 5 pods deleted by force, one after the other: their GPUs were free after {slowest:.1f} s at most (goal 30)"
     )
 
 
