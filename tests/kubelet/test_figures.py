@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
+from agent.kube import KubernetesNode
 from benchmarks.double.resources import NODES
 from benchmarks.double.server import ApiServer, write_kubeconfig
 from benchmarks.double.store import Store
@@ -33,9 +34,30 @@ def percentile(seconds: Iterable[float], share: float) -> float:
     return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+class ReadOverHttp(AgentOnNode):
+    """An agent that reads its Node, of a usual size, from an API server before it looks into the ledger."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        write_kubeconfig(folder / "kubeconfig", url)
+        self._own = KubernetesNode("n1", folder / "kubeconfig", None, 5.0)
+        super().__init__(folder, settings={"kubelet.interval": "1s"})
+
+    def _read(self) -> Mapping[str, str]:
+        self._own.read()
+        return super()._read()
+
+
+def store_with_node() -> Store:
+    """Return what an API server has of a node with fifty images, as nodes have."""
+    store = Store()
+    images = [{"names": [f"registry.example/{'x' * 200}@{number}"], "sizeBytes": number} for number in range(OTHERS)]
+    store.create(NODES, "", {"metadata": {"name": "n1"}, "status": {"images": images}})
+    return store
+
+
 async def test_answers_to_the_kubelet(tmp_path: Path, figure: Callable[[str], None]) -> None:
-    """From the kubelet's question to the agent's answer; the kubelet double shares the agent's thread."""
-    async with AgentOnNode(tmp_path, settings={"kubelet.interval": "1s"}) as node:
+    """From the kubelet's question to the agent's answer; kubelet and API server share the agent's thread."""
+    async with ApiServer(store_with_node()) as server, ReadOverHttp(tmp_path, server.url) as node:
         identified: list[float] = []
         node.metrics.identified = identified.append  # type: ignore[assignment, method-assign]
         await node.kubelet.run(*(gpu_pod(f"other-{number}", 0) for number in range(OTHERS)))
@@ -62,8 +84,7 @@ async def test_memory(
     """Of the agent's own process when it is ready and has handed out GPUs."""
     if not has_compiler():
         pytest.skip("no C compiler to build the fake NVML with")
-    kubelet, store = KubeletDouble(tmp_path), Store()
-    store.create(NODES, "", {"metadata": {"name": "n1"}})
+    kubelet = KubeletDouble(tmp_path)
     await kubelet.start()
     flags = {
         "GPUTOPO_MODE": mode,
@@ -73,7 +94,7 @@ async def test_memory(
         "GPUTOPO_HEALTH_PORT": "0",
     }
     library = FakeNvml(tmp_path_factory.mktemp("nvml"))
-    async with ApiServer(store) as server:
+    async with ApiServer(store_with_node()) as server:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         command = [sys.executable, "-m", "agent", "--node-name", "n1", "--kubeconfig", str(tmp_path / "kubeconfig")]
         environment = os.environ | library.environment(machine("hgx_h100")) | flags
