@@ -73,7 +73,7 @@ def _front(ax: Axes, values: Values, workload: str, section: Section) -> None:
     ax.set_ylabel(up.title, fontsize=8)
     left, right = ax.get_xlim()
     ax.set_xlim(left, right + 0.25 * (right - left))  # room for the names
-    ax.legend(fontsize=7, loc="center right")
+    ax.legend(fontsize=7, loc="center")
 
 
 def _curve(ax: Axes, values: Values, workload: str, section: Section) -> None:
