@@ -46,6 +46,11 @@ def kubernetes_version(pins: str = NEWEST) -> str:
     return pinned[1]
 
 
+def is_oldest() -> bool:
+    """Whether the oldest supported version is wanted, for tests of what came after it."""
+    return wanted() != NEWEST
+
+
 def find_or_build(announce: Callable[[str], None] = print) -> Path:
     """Return a folder with one executable per name in `PROGRAMS`, building it if no earlier run has.
 

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.binaries import is_oldest
 from tests.cluster.extender_process import ExtenderProcess
 from tests.cluster.installation import Installation
 from tests.cluster.objects import GPU
 from tests.cluster.polling import eventually
 from tests.cluster.test_repair import readiness
 
+pytestmark = pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 maps no resource to a DeviceClass")
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 
 
