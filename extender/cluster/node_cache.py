@@ -40,12 +40,6 @@ class KnownNode:
     payloads: NodePayloads
 
     @property
-    def is_ready(self) -> bool:
-        """Whether its kubelet is well, as far as the control plane knows."""
-        conditions = self.node.status.conditions or ()
-        return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
-
-    @property
     def report(self) -> Report:
         """The agent's newest report."""
         status, observed = self.payloads.status.value, self.payloads.observed.value
@@ -125,11 +119,6 @@ class NodeCache:
     def get(self, name: str) -> KnownNode | None:
         """Return a node by name."""
         return self._nodes.get(name)
-
-    def is_ready(self, name: str | None) -> bool:
-        """Whether the node is known and its kubelet well."""
-        known = self._nodes.get(name or "")
-        return known is not None and known.is_ready
 
     def statuses(self) -> Iterator[tuple[str, str | None]]:
         """Yield name and status text of each node."""

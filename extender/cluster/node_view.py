@@ -222,7 +222,7 @@ def derive(
     claims = tuple((claim, standing(claim)) for claim in ledger.claims) if ledger else ()
     holders = {gpu: holder for gpu, holder in (observed.gpus if observed else {}).items() if not is_stale(holder)}
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
-    holdings = holdings_of(pods, standing_claims, holders, is_about)
+    holdings = holdings_of(_in_question(pods, payloads, standing_claims), standing_claims, holders, is_about)
     is_lost = is_ledger_lost(payloads, holdings)
     closed = why_closed(node, payloads, holdings, surroundings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
@@ -255,6 +255,13 @@ def derive(
         is_broken=payloads.is_ledger_broken or is_lost or is_ledger_missing(payloads),
         is_new=payloads.ledger.text is None and not is_lost,
     )
+
+
+def _in_question(pods: Iterable[GpuPod], payloads: NodePayloads, standing_claims: Iterable[Claim]) -> list[GpuPod]:
+    """Return the pods that may hold GPUs: one that was called ended does for as long as it has claims."""
+    claimants = {claim.uid for claim in standing_claims}
+    is_whole = payloads.ledger.text is not None and payloads.ledger.problem is None
+    return [pod for pod in pods if not (pod.ended and is_whole and pod.uid not in claimants)]
 
 
 def _conflicts(holdings: Sequence[Holding]) -> dict[str, tuple[GpuPod, ...]]:

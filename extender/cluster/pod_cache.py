@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from extender.cluster.graveyard import Grave, Graveyard
 from extender.cluster.objects import Pod
-from extender.cluster.pods import GpuPod, has_ended, has_stopped, read_gpu_pod
+from extender.cluster.pods import GpuPod, has_stopped, read_gpu_pod
 from extender.cluster.versions import is_older
 from topology.records import Holder
 
@@ -17,7 +17,6 @@ class PodCache:
 
     Args:
         resource: The name of the GPU resource; pods that do not ask for it are passed over.
-        node_ready: Whether a node's kubelet is well.
         touched: Is called with a UID, and the nodes that the pod was and is bound to, whenever something changed.
 
     """
@@ -25,12 +24,10 @@ class PodCache:
     def __init__(
         self,
         resource: str,
-        node_ready: Callable[[str | None], bool],
         touched: Callable[[str, set[str]], None],
     ) -> None:
         self.synced = False
         self._resource = resource
-        self._node_ready = node_ready
         self._touched = touched
         self._pods: dict[str, GpuPod] = {}
         self._uids: dict[tuple[str, str], str] = {}
@@ -94,11 +91,6 @@ class PodCache:
             self._graves.confirm(uid)
             self._touched(uid, set())
 
-    def reassess(self) -> None:
-        """Judge all final phases anew; for the first sync, when pods may have been listed before their nodes."""
-        for uid, pod in self._pods.items():
-            self._pods[uid] = replace(pod, stopped=has_stopped(pod.pod, node_ready=self._node_ready(pod.node)))
-
     def get(self, uid: str) -> GpuPod | None:
         """Return a pod by UID."""
         return self._pods.get(uid)
@@ -128,14 +120,11 @@ class PodCache:
         return len(self._pods)
 
     def _read(self, item: Pod, before: GpuPod | None) -> GpuPod | None:
-        """Return the pod's facts. What once proved that it stopped, or was too doubtful to prove it, stays so."""
+        """Return the pod's facts. What once proved that it stopped stays so."""
         pod = read_gpu_pod(item, self._resource)
         if pod is None:
             return None
-        ended_before = before is not None and has_ended(before.pod)
-        node_ready = not ended_before and self._node_ready(pod.node)
-        stopped = (before is not None and before.stopped) or has_stopped(item, node_ready=node_ready)
-        return replace(pod, stopped=stopped)
+        return replace(pod, stopped=(before is not None and before.stopped) or has_stopped(item))
 
     def _remove(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)

@@ -30,6 +30,11 @@ class GpuPod:
         return self.pod.metadata.uid
 
     @property
+    def ended(self) -> bool:
+        """Whether somebody has called it ended; its containers may run."""
+        return has_ended(self.pod)
+
+    @property
     def node(self) -> str | None:
         """Where it is bound."""
         return self.pod.spec.node_name or None
@@ -103,21 +108,17 @@ def has_ended(pod: Pod) -> bool:
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def has_stopped(pod: Pod, *, node_ready: bool) -> bool:
+def has_stopped(pod: Pod) -> bool:
     """Whether this version of the pod proves that none of its containers runs or will run again.
 
-    A final phase is a proof with containers that all report `terminated`: the kubelet waits for them, also before it removes
-    a deleted pod (since Kubernetes 1.27). It is one, too, from a kubelet that is well (`node_ready`, when the phase was first
-    seen), unless a container is reported to run: whoever else ends the pods of a lost node leaves their last statuses as they
-    were, and what we know of the node may be older than what we know of the pod.
+    Proof is a final phase with containers that all report `terminated`: the kubelet waits for them, also before it removes a
+    deleted pod (since Kubernetes 1.27). A final phase alone is none. Whoever else ends the pods of a lost node leaves their last
+    statuses as they were, which is none at all of containers that have just started; and a kubelet that rejects a pod, which
+    looks the same, may do so after a restart, with the containers of before still running. Then the node's agent decides.
     Without a final phase neither is one: a container that crashed is terminated, too, and may run again while the status
     that says so is still under way; that the pod was deleted meanwhile does not make the old status true.
     """
-    return has_ended(pod) and (_all_terminated(pod) or (node_ready and not _any_running(pod)))
-
-
-def _any_running(pod: Pod) -> bool:
-    return any(status.state.running is not None for status in _statuses(pod))
+    return has_ended(pod) and _all_terminated(pod)
 
 
 def _any_started(pod: Pod) -> bool:

@@ -52,7 +52,7 @@ class ClusterState:
         self.values = Values(classes, weights, self._revalued)
         self.fences = Fences()
         self.nodes = NodeCache(classes, self._node_touched, self.fences.missed, labels)
-        self.pods = PodCache(resource, self.nodes.is_ready, self._pod_touched)
+        self.pods = PodCache(resource, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
         self.groups = Groups(self.nodes.locations)
@@ -68,7 +68,6 @@ class ClusterState:
         self._claimed_on: dict[str, set[str]] = {}
         self._baselines: dict[tuple[str, str], Report] = {}
         self._dirty: set[str] = set()
-        self._assessed = False
 
     @property
     def synced(self) -> bool:
@@ -119,9 +118,6 @@ class ClusterState:
         """Derive anew the views of all nodes that changed; every reader does that first."""
         if not self.synced:
             return
-        if not self._assessed:
-            self.pods.reassess()
-            self._assessed = True
         while self._dirty:
             batch = sorted(self._dirty, key=self._seniority)
             self._dirty.clear()
@@ -241,7 +237,7 @@ class ClusterState:
     def _standing(self, claim: Claim, known: KnownNode) -> Standing:
         name, ledger = known.node.metadata.name, known.payloads.ledger.value
         if pod := self.pods.get(claim.uid):
-            return standing_of_pod(pod, name)
+            return standing_of_pod(pod, name, reported_free=self._is_reported_free(claim, known))
         return standing_of_grave(
             self.pods.grave(claim.uid),
             name,

@@ -90,7 +90,7 @@ class TestTheStraightWay:
         """No release has to come first."""
         world, replica = ready("p", "q")
         replica.bind("p")
-        world.set_status("p", "Succeeded")
+        world.set_status("p", "Succeeded", "terminated")
         replica.catch_up()
         assert isinstance(replica.bind("q"), Bound)
         assert set(world.claims().values()) == {world.store.get(PODS, "default", "q")["metadata"]["uid"]}

@@ -117,7 +117,7 @@ class TestTheClaim:
             for gpu, uid in world.claims().items()
             if uid == world.store.get(PODS, "default", "p")["metadata"]["uid"]
         }
-        world.set_status("rival", "Succeeded")
+        world.set_status("rival", "Succeeded", "terminated")
         replica.catch_up()
         assert isinstance(replica.bind("p"), Bound)
         assert world.placed("p") == kept == {uuid(2, PAIRS), uuid(3, PAIRS)}

@@ -125,7 +125,12 @@ def test_a_pod_that_contradicts_itself_is_told_so() -> None:
 def test_pods_are_found_by_node_and_by_whether_they_wait() -> None:
     """Ended pods are not shown."""
     (a, b) = gpus("n1", 0, 1)
-    state = cluster(node(), running("p1", "n1", a), pod("p2", 1), pod("p3", on="n1", placed=(b,), phase="Succeeded"))
+    state = cluster(
+        node(),
+        running("p1", "n1", a),
+        pod("p2", 1),
+        pod("p3", on="n1", placed=(b,), phase="Succeeded", terminated=True),
+    )
     assert [found.key[1] for found in inspection.pods(state)] == ["p1", "p2"]
     assert [found.key[1] for found in inspection.pods(state, waiting=True)] == ["p2"]
     assert [found.key[1] for found in inspection.pods(state, node="n1")] == ["p1"]

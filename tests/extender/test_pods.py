@@ -64,21 +64,21 @@ def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "well", "away"),
+    ("found", "stopped"),
     [
-        (pod(phase="Running", terminated=False), False, False),
-        (pod(phase="Running", terminated=True), False, False),
-        (pod(phase="Running", deleting=True, terminated=False), False, False),
-        (pod(phase="Running", deleting=True), False, False),
-        (pod(phase="Running", deleting=True, terminated=True), False, False),
-        (pod(phase="Succeeded"), True, False),
-        (pod(phase="Failed", terminated=False), False, False),
-        (pod(phase="Failed", terminated=True), True, True),
+        (pod(phase="Running", terminated=False), False),
+        (pod(phase="Running", terminated=True), False),
+        (pod(phase="Running", deleting=True, terminated=False), False),
+        (pod(phase="Running", deleting=True), False),
+        (pod(phase="Running", deleting=True, terminated=True), False),
+        (pod(phase="Succeeded"), False),
+        (pod(phase="Failed", terminated=False), False),
+        (pod(phase="Failed", terminated=True), True),
     ],
 )
-def test_when_a_pod_has_stopped_for_good(found: Pod, *, well: bool, away: bool) -> None:
-    """With a kubelet that is well, and with one that is away."""
-    assert (has_stopped(found, node_ready=True), has_stopped(found, node_ready=False)) == (well, away)
+def test_when_a_pod_has_stopped_for_good(found: Pod, *, stopped: bool) -> None:
+    """A final phase is a proof with containers that are all terminated."""
+    assert has_stopped(found) is stopped
 
 
 def test_an_init_container_that_runs_has_not_stopped() -> None:
@@ -87,14 +87,14 @@ def test_an_init_container_that_runs_has_not_stopped() -> None:
     for state, stopped in (("running", False), ("waiting", False), ("terminated", True)):
         status = {"containerStatuses": terminated, "initContainerStatuses": [{"name": "setup", "state": {state: {}}}]}
         found = {"spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Failed", **status}}
-        assert has_stopped(msgspec.convert(found, Pod), node_ready=False) is stopped
+        assert has_stopped(msgspec.convert(found, Pod)) is stopped
 
 
 def test_a_container_without_a_status_has_not_stopped() -> None:
     """Nothing was said of it."""
     status = {"phase": "Failed", "containerStatuses": [{"name": "a", "state": {"terminated": {}}}]}
     spec = {"containers": [{"name": "a"}, {"name": "b"}]}
-    assert not has_stopped(msgspec.convert({"spec": spec, "status": status}, Pod), node_ready=False)
+    assert not has_stopped(msgspec.convert({"spec": spec, "status": status}, Pod))
 
 
 @pytest.mark.parametrize(

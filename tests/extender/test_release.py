@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from benchmarks.double.resources import NODES, PODS
@@ -84,6 +86,25 @@ class TestProof:
         replica.reconcile()
         assert [type(intent) for intent in world.intents] == [SwapLedger]
         assert world.claims() == {}
+
+    @pytest.mark.parametrize(
+        "state", [None, "running"], ids=["rejected by its kubelet, perhaps", "called ended by another"]
+    )
+    def test_a_final_phase_without_the_end_of_containers_waits_for_a_look(
+        self, state: Literal["running"] | None
+    ) -> None:
+        """The agent is asked, and its answer frees what it does not show held; the pod may stay for days."""
+        world, replica = bound("p")
+        world.set_status("p", "Failed", state)
+        replica.reconcile()
+        assert world.claims() != {}
+        version = world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.LOOK]
+        later = str(world.store.resource_version)
+        assert int(version) <= int(later)
+        world.annotate_node("n1", observed=encode_observed(Observed({}, 1, node_version=later)))
+        replica.reconcile()
+        assert world.claims() == {}
+        assert Replica(world).state.views["n1"].shape.free == 0b11
 
     def test_a_graceful_deletion_keeps_the_claim_to_the_end(self) -> None:
         """Being deleted proves nothing; the final phase does, which the kubelet writes when the containers are terminated."""
@@ -362,7 +383,7 @@ class TestFaults:
     def test_a_lost_reply_is_harmless(self) -> None:
         """The release is idempotent."""
         world, replica = bound("p")
-        world.set_status("p", "Succeeded")
+        world.set_status("p", "Succeeded", "terminated")
         (task,) = due(replica)
         assert drive(release(replica.state, task), lose_reply(world, SwapLedger)) == ()
         assert (world.claims(), due(replica)) == ({}, [])
@@ -370,7 +391,7 @@ class TestFaults:
     def test_a_rival_that_binds_first_wins(self) -> None:
         """Its claim on the same GPUs is not touched."""
         world, replica = bound("p")
-        world.set_status("p", "Succeeded")
+        world.set_status("p", "Succeeded", "terminated")
         world.add_pod("q")
         (task,) = due(replica)
         rival = Replica(world)
@@ -383,7 +404,7 @@ class TestFaults:
         world, replica = bound("p")
         with world.unchecked():
             world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: text}}})
-            world.set_status("p", "Succeeded")
+            world.set_status("p", "Succeeded", "terminated")
             world.intents.clear()
             replica.reconcile()
         assert world.intents == []
@@ -402,7 +423,7 @@ class TestFaults:
     def test_a_node_that_vanished_in_the_meantime_needs_nothing(self) -> None:
         """Its ledger went with it."""
         world, replica = bound("p")
-        world.set_status("p", "Succeeded")
+        world.set_status("p", "Succeeded", "terminated")
         (task,) = due(replica)
         replica.state.nodes.replaced([])
         assert drive(release(replica.state, task), world.execute) == ()
@@ -423,5 +444,5 @@ def test_many_tasks_name_their_nodes_in_order() -> None:
     """Whoever runs them sees them in the same order each time."""
     world, replica = bound("p", "q")
     for name in ("q", "p"):
-        world.set_status(name, "Succeeded")
+        world.set_status(name, "Succeeded", "terminated")
     assert [task.node for task in due(replica)] == ["n1", "n2"]

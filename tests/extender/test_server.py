@@ -101,7 +101,8 @@ async def test_gpus_of_a_deleted_pod_leave_the_ledger(tmp_path: Path) -> None:
         pod = await extender.create("train", 4)
         await SchedulerLoop(extender.api, extender.session, extender.url).schedule(pod)
         path = "/api/v1/namespaces/default/pods/train"
-        await extender.api.call("PATCH", f"{path}/status", {"status": {"phase": "Succeeded"}}, content_type=MERGE_PATCH)
+        ended = {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": {"terminated": {}}}]}
+        await extender.api.call("PATCH", f"{path}/status", {"status": ended}, content_type=MERGE_PATCH)
         await extender.api.call("DELETE", path, {"gracePeriodSeconds": 0})
 
         async def released() -> bool:

@@ -81,7 +81,9 @@ def test_a_list_takes_a_namesake_for_what_it_is() -> None:
 def test_nothing_is_known_before_both_lists_have_arrived() -> None:
     """And everything afterwards, whichever came first."""
     state = ClusterState()
-    state.pods.replaced([pod("p1", on="n1", placed=(G[0],), phase="Succeeded"), running("p2", "n1", G[1])])
+    state.pods.replaced(
+        [pod("p1", on="n1", placed=(G[0],), phase="Succeeded", terminated=True), running("p2", "n1", G[1])]
+    )
     assert (state.synced, dict(state.views)) == (False, {})
     state.nodes.replaced([node(claims=(claim(G[0], "p1"), claim(G[1], "p2")))])
     assert free(state) == (0, 2, 3, 4, 5, 6, 7)
@@ -252,6 +254,7 @@ class Views(RuleBasedStateMachine):
             pod_name: pod_facts
             for pod_name, pod_facts in self.pods.items()
             if pod_facts.exists and pod_facts.on == name and not self._stopped(pod_facts)
+            if pod_facts.phase != "Failed" or pod_name in facts.claims.values()
         }
         taken = set(facts.sick)
         for pod_facts in live.values():

@@ -132,6 +132,9 @@ def _lives_on(on: Place) -> Iterator[Life]:
         (Phase.DOUBTED, pod_version(on, "Failed", terminated=False)),
     )
     yield from _forced_lives(on, bound, running, silent, doubted)
+    untold, held, early = (Phase.DOUBTED, pod_version(on, "Failed")), node_version(2, held=True), node_version(2)
+    for seen in (held, early):
+        yield life(on, PENDING, bound, untold, (Phase.DOUBTED, seen), (Phase.STOPPED, node_version(3)))
 
 
 def _forced_lives(on: Place, *before: Chapter) -> Iterator[Life]:

@@ -10,7 +10,7 @@ from unittest import mock
 from extender.cluster import pod_cache, state
 from extender.cluster.graveyard import Grave
 from extender.cluster.objects import Pod
-from extender.cluster.pods import has_stopped
+from extender.cluster.pods import has_ended, has_stopped
 from extender.cluster.standing import Standing, standing_of_grave
 from tests.model.beliefs import BOUND, PENDING, Beliefs, beliefs, life, pod_version
 from tests.model.library import GPUS, Mutant, Phase, Place, Setup
@@ -33,7 +33,7 @@ class Wanting:
         """Return the set-up with the fault; `believed` is what holds without it."""
         if self.planted:
             with mock.patch.object(*self.planted):
-                believed = believed | beliefs([_SHORT_LIFE])
+                believed = believed | beliefs(_SHORT_LIVES)
         return self.case.setup(believed, self.mutant, doubles_only=True)
 
 
@@ -42,12 +42,17 @@ def _absence_is_proof(grave: Grave | None, node: str, *, other_incarnation: bool
     return Standing.FREE if standing is Standing.UNSEEN else standing
 
 
-def _deletion_is_proof(pod: Pod, *, node_ready: bool) -> bool:
-    return pod.metadata.deletion_timestamp is not None or has_stopped(pod, node_ready=node_ready)
+def _deletion_is_proof(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None or has_stopped(pod)
+
+
+def _final_phase_is_proof(pod: Pod) -> bool:
+    return has_ended(pod)
 
 
 _STOPPING = (Phase.STOPPING, pod_version(Place.HERE, "Running", terminated=False, deleting=True))
-_SHORT_LIFE = life(Place.HERE, PENDING, BOUND, _STOPPING)
+_DOUBTED = (Phase.DOUBTED, pod_version(Place.HERE, "Failed"))
+_SHORT_LIVES = (life(Place.HERE, PENDING, BOUND, _STOPPING), life(Place.HERE, PENDING, BOUND, _DOUBTED))
 _PLAIN = Case("two pods", may=USUAL)
 _LOST = Case("a ledger that is lost", may=(*USUAL, "wipes"))
 
@@ -86,6 +91,11 @@ MORE = (
         mutant=Mutant.WITHDRAWAL_IN_DOUBT,
     ),
     Wanting("lost ledger taken for an empty one", _LOST, mutant=Mutant.MISSING_IS_EMPTY),
+    Wanting(
+        "final phase taken for proof",
+        Case("ends by another hand", may=(*USUAL, "doubts")),
+        planted=(pod_cache, "has_stopped", _final_phase_is_proof),
+    ),
     Wanting("ledger rebuilt without a fence", _LOST, mutant=Mutant.REBUILD_WITHOUT_FENCE),
     Wanting("unbound pods fenced as far as heard of", _LOST, mutant=Mutant.ROLL_BY_HEARSAY),
     Wanting("ledger rebuilt from what was heard of", _LOST, mutant=Mutant.STOCK_BY_HEARSAY),

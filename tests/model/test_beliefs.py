@@ -31,11 +31,10 @@ def test_deletion_taken_for_proof_is_believed() -> None:
     """The table is the product's own: replace one rule of it, and the table changes."""
     told = life(Place.HERE, PENDING, BOUND, (Phase.STOPPING, pod_version(Place.HERE, "Running", deleting=True)))
     assert Standing.FREE not in beliefs([told])[Phase.STOPPING, Place.HERE]
-    with mock.patch.object(pod_cache, "has_stopped", lambda pod, **_: bool(pod.metadata.deletion_timestamp)):
+    with mock.patch.object(pod_cache, "has_stopped", lambda pod: bool(pod.metadata.deletion_timestamp)):
         assert Standing.FREE in beliefs([told])[Phase.STOPPING, Place.HERE]
 
 
-@pytest.mark.xfail(reason="a final phase with no container status is believed while the node is thought to be ready")
 def test_a_final_phase_by_another_hand_is_no_proof_before_any_status_was_reported() -> None:
     """The containers may have started just before the node was lost; the kubelet's own refusals look the same."""
     lost, ended = (Phase.RUNNING, node_version(ready=False)), (Phase.DOUBTED, pod_version(Place.HERE, "Failed"))

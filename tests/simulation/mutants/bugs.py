@@ -20,7 +20,7 @@ from extender.binding.release import Attention, Task
 from extender.clock import Instant
 from extender.cluster.objects import Pod
 from extender.cluster.pod_cache import PodCache
-from extender.cluster.pods import GpuPod, has_stopped
+from extender.cluster.pods import GpuPod, has_ended, has_stopped
 from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
 from extender.cluster.state import ClusterState
 from extender.kubernetes.reflector import Timing, list_objects
@@ -124,21 +124,26 @@ def never(**_: float) -> Attention:
     return Attention(orphan_seconds=1e9)
 
 
-def stopped_when_deleted(pod: Pod, *, node_ready: bool) -> bool:
+def stopped_when_deleted(pod: Pod) -> bool:
     """Take the wish for the deed."""
-    return pod.metadata.deletion_timestamp is not None or has_stopped(pod, node_ready=node_ready)
+    return pod.metadata.deletion_timestamp is not None or has_stopped(pod)
 
 
-def stopped_when_crashed(pod: Pod, *, node_ready: bool) -> bool:
+def stopped_when_crashed(pod: Pod) -> bool:
     """Believe that a deleted pod's crashed containers stay down."""
     statuses = pod.status.container_statuses or []
     crashed = bool(statuses) and all(status.state.terminated is not None for status in statuses)
-    return (crashed and pod.metadata.deletion_timestamp is not None) or has_stopped(pod, node_ready=node_ready)
+    return (crashed and pod.metadata.deletion_timestamp is not None) or has_stopped(pod)
 
 
-def free_when_deleting(pod: Any, node: str) -> Standing:
+def stopped_when_ended(pod: Pod) -> bool:
+    """Believe a final phase, whoever wrote it."""
+    return has_ended(pod)
+
+
+def free_when_deleting(pod: Any, node: str, **facts: bool) -> Standing:
     """Let go of the claims of pods that are being deleted."""
-    return Standing.FREE if pod.pod.metadata.deletion_timestamp is not None else standing_of_pod(pod, node)
+    return Standing.FREE if pod.pod.metadata.deletion_timestamp is not None else standing_of_pod(pod, node, **facts)
 
 
 def free_when_absent(grave: Any, node: str, **facts: bool) -> Standing:

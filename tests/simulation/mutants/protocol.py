@@ -23,6 +23,7 @@ _LOST_WHILE_BINDING = only(
     {Fault.LATE_BINDING: 0.8, Fault.LEDGER_WIPED: 1.0, Fault.LEDGER_TRUNCATED: 1.0, Fault.POD_ENDED: 2.0}, nodes=1
 )
 _LOST_UNHEARD = only({StreamFault.LATE: 0.6, Fault.LEDGER_WIPED: 1.0, Fault.POD_ENDED: 2.0}, replicas=3, nodes=1)
+_ENDED_BY_OTHERS = only({Fault.NODE_DELETED: 1.0, Fault.KUBELET_FROZEN: 0.06, Fault.POD_ENDED: 1.0}, nodes=1)
 _BEHIND = only(
     {StreamFault.LATE: 0.6, Fault.POD_ENDED: 3.0, Fault.POD_FORCED: 1.0, Fault.LATE_REPORT: 0.2}, replicas=3, nodes=1
 )
@@ -46,6 +47,13 @@ PROTOCOL = (
 
 OTHERS = (
     Mutant("a crash is an end", "found here", ("R2",), {seams.HAS_STOPPED: bugs.stopped_when_crashed}),
+    Mutant(
+        "a final phase is an end",
+        "found here",
+        ("R2", "INV1"),
+        {seams.HAS_STOPPED: bugs.stopped_when_ended},
+        _ENDED_BY_OTHERS,
+    ),
     Mutant(
         "claims do not rest on health",
         "found here",
