@@ -124,13 +124,26 @@ class NodeView:
     def unledgered(self) -> tuple[Claim, ...]:
         """Return a claim for each GPU of the node that is known to be held, and that no standing claim covers.
 
-        A pod with all its claims is left out, whatever its record says: the ledger has been corrected since.
+        A pod with all its claims is left out, whatever its record says: the ledger has been corrected since. One that is gone
+        has nothing left to tell of it but what else is claimed for it, and the agent, who sees its containers.
         """
         covered = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
         missing = (held for held in self.holdings if len(held.claimed) < (held.pod.gpus or 0))
-        found = (claim for held in missing for claim in held.claims())
+        found = (*(claim for held in missing for claim in held.claims()), *self._left_behind)
         return tuple(
             {claim.gpu: claim for claim in found if claim.gpu in self.uuids and claim.gpu not in covered}.values()
+        )
+
+    @property
+    def _left_behind(self) -> tuple[Claim, ...]:
+        """A claim for each GPU that the agent saw with a pod that is gone, and of which another claim stands."""
+        alive = {held.pod.key for held in self.holdings}
+        gone = {(claim.namespace, claim.name): claim for claim, standing in self.claims if standing is Standing.GONE}
+        seen = ((gpu, (who.namespace, who.name), who.container) for gpu, who in self.holders.items())
+        return tuple(
+            replace(gone[key], gpu=gpu, container=container)
+            for gpu, key, container in seen
+            if key in gone.keys() - alive
         )
 
     def has_gpus(self, uuids: Iterable[str]) -> bool:

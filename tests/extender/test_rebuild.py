@@ -150,6 +150,19 @@ class TestRebuild:
             replica.reconcile(rounds=1)
         assert owners(world) == {"p": {0, 1}}
 
+    def test_a_pod_that_is_gone_gets_back_what_the_agent_sees_it_hold(self) -> None:
+        """A stranger took one of its claims away before it was deleted by force; its containers run on."""
+        world = world_of("p")
+        before = world.claims()
+        observe(world, p=(0, 1))
+        with world.unchecked():
+            damage(world, "edited")
+            replica = Replica(world)
+            world.delete("p", grace_period_seconds=0)
+            damage(world, "wiped")
+            replica.reconcile(rounds=1)
+        assert world.claims() == before
+
     def test_a_pod_that_changes_between_list_and_fence_needs_none(self) -> None:
         """What it was claimed for cannot be bound any more; only a conflict that is none is no proof."""
         world = world_of("p")
