@@ -1,0 +1,27 @@
+"""A roll counts for the ledgers that were lost before it was called, and for nobody else."""
+
+from __future__ import annotations
+
+from extender.cluster.fences import Fences
+from tests.extender.builders import pod
+
+
+def test_what_left_one_roll_says_nothing_of_the_next() -> None:
+    """Two nodes are repaired side by side, and the second one has called a roll of its own meanwhile."""
+    fences, listed, again = Fences(), pod("p", version=1), pod("p", version=2)
+    fences.lost("n1", "1")
+    fences.called(fences.now(), [listed])
+    fences.lost("n1", "2")
+    fences.called(fences.now(), [again])
+    fences.left(listed)
+    assert fences.is_needed("n1")
+    fences.left(again)
+    assert not fences.is_needed("n1")
+
+
+def test_a_roll_without_anybody_is_done_at_once() -> None:
+    """No pod waits, so nobody is bound late."""
+    fences = Fences()
+    fences.lost("n1", "1")
+    fences.called(fences.now(), [])
+    assert not fences.is_needed("n1")
