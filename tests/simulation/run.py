@@ -97,6 +97,8 @@ class _Run:
         await asyncio.sleep(convergence.CLAIM_SECONDS - convergence.PATIENCE_SECONDS)
         convergence.check_claims(self._ownership, self._trace, self._loop.time())
         for task in (*writers, nursing):
+            if task.done() and (died_of := task.exception()):
+                self._trace.violation("LIFE", f"somebody ended before the run did: {died_of!r}")
             task.cancel()
         await asyncio.sleep(_STILL_SECONDS)
         convergence.check_caches(self._server, self._replicas, self._trace)

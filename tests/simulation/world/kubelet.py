@@ -127,7 +127,10 @@ class Kubelet:
         for uid, life in [*self._lives.items()]:
             self._end_in_time(uid, life, pods.get(uid), now)
         for uid, pod in pods.items():
-            for request in self._news(pod, self._lives[uid]):
+            known = self._lives.get(uid)
+            if known is None:  # another machine has come in the meantime
+                return
+            for request in self._news(pod, known):
                 await self._send(request)
 
     def _pods(self) -> list[Object]:
