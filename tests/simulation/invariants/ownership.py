@@ -87,8 +87,8 @@ class Ownership:
         self._lost: set[tuple[str, str]] = set()
         """Node and UID of claims that a stranger took away, perhaps while the Binding was under way."""
         self._bereft: set[str] = set()
-        """Pods whose claims went with the Node object or by a stranger's hand, and nobody has written them again: once such a
-        pod is gone, too, nothing is left to write a claim from."""
+        """Pods whose claims went with the Node object or by a stranger's hand, or to a pod that was bound to their GPUs around
+        us, and nobody has written them again: once such a pod is gone, too, nothing is left to write a claim from."""
         self._last: dict[str, Object] = {}
         self._touched: set[str] = set()
         self._once_written: set[str] = set()
@@ -164,6 +164,8 @@ class Ownership:
             self._trace.count("a Binding arrived after its claim was taken away by a stranger")
             ours = False
         placed = self.placed[uid] = Placed(node, containers, ours)
+        if node in self._touched:
+            self._bereft.add(uid)
         for gpu in sorted(placed.gpus):
             if ours and any(self._is_knowable(other, node, gpu) for other in self.owners(gpu)):
                 self._trace.violation(
@@ -207,6 +209,7 @@ class Ownership:
             self._trace.count(f"repair: {repair}")
         self._check_new_claims(after, [claim for claim in now.claims if (node, claim) not in self._made])
         self._made.update((node, claim) for claim in now.claims)
+        self._bereft.update(uid for gpu, uid in _pairs(was) - _pairs(now) if self._is_usurped(uid, gpu))
         for rule in self._rules(node, after, was, now):
             self._trace.count(f"release: {rule}")
         self._check_claims(node)
@@ -253,6 +256,10 @@ class Ownership:
             if rule is not Rule.REINCARNATED and self._still_needs(uid, name, now):
                 self._trace.violation("R2", f"the claim of {uid} left while its containers run")
             yield rule
+
+    def _is_usurped(self, uid: str, gpu: str) -> bool:
+        """Whether a stranger's pod was bound to the pod's GPU."""
+        return uid in self.owners(gpu) and not all(map(self._is_ours, self.owners(gpu)))
 
     def _still_needs(self, uid: str, node: str, ledger: Ledger) -> bool:
         """Whether containers of ours run on GPUs that the ledger does not say another live pod has been given, too."""
