@@ -82,6 +82,11 @@ def plans_of(ledger: Ledger | None) -> dict[Key, PodPlan]:
     return plans
 
 
+def listed_gpus(pods: Iterable[ListedPod] | None) -> frozenset[str]:
+    """Return the GPUs that containers hold, as far as anybody could be asked."""
+    return frozenset(gpu for pod in pods or () for gpu in pod.gpus)
+
+
 def promised_to_others(plans: Iterable[PodPlan], key: Key | None) -> frozenset[str]:
     """Return the GPUs that the ledger promises to any pod but this one, be it gone or not."""
     return frozenset(gpu for plan in plans for gpu in (plan.former if plan.key == key else plan.gpus | plan.former))

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from agent.config import load
+from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode, write_cdi
 from tests.kubelet.pods import Container, Kind, Phase, Pod, gpu_pod
@@ -40,6 +41,31 @@ async def test_pods_of_one_size_that_come_together_get_each_their_own(tmp_path: 
         assert [node.got(pod) for pod in pods] == [
             [node.named(0, 7)], [node.named(1, 6)], [node.named(2, 5)], [node.named(3, 4)],
         ]  # fmt: skip
+
+
+async def test_kubelet_that_forgets_what_it_just_gave_gives_it_to_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a dead pod's GPUs are freed during Allocate, Kubernetes 1.36 offers those that are being allocated once more."""
+    async with AgentOnNode(tmp_path) as node:
+        await node.kubelet.settle()
+        dying = await node.place(gpu_pod("dying", 1), [7])
+        endpoint = node.kubelet.devices.endpoint
+        assert endpoint is not None
+        allocate = endpoint.allocate
+
+        async def while_one_dies(devices: list[str]) -> ContainerAllocateResponse:
+            node.delete(dying)
+            return await allocate(devices)
+
+        monkeypatch.setattr(endpoint, "allocate", while_one_dies)
+        first, second, third = gpu_pod("first", 5), gpu_pod("second", 5), gpu_pod("third", 3)
+        await node.kubelet.run(first)
+        monkeypatch.undo()
+        await node.kubelet.run(second, third)
+        await node.kubelet.started(first, second, third)
+        assert second.phase is Phase.FAILED
+        assert not node.got(first)[0] & node.got(third)[0]
 
 
 async def test_init_container_sidecar_and_apps_stay_within_their_pod(tmp_path: Path) -> None:
