@@ -7,6 +7,9 @@ else has a claim on such a GPU decides what comes first:
 - one that is gone loses the claim to whom the agent saw with the GPU: the kubelet would not have given it away before;
 - one that is bound keeps it, and the correction waits until it is known what that pod has instead;
 - one that was never heard of keeps it, too: our cache may be behind, and absence from it proves nothing.
+
+In a rebuild the claims are those of a ledger of the past. By then every bound pod is known and every other one fenced, so whoever
+is bound to such a GPU came after a claim of a pod that is not.
 """
 
 from __future__ import annotations
@@ -52,7 +55,9 @@ def correct(view: NodeView) -> Correction:
 
 def _is_blocked(view: NodeView, moving: dict[str, Holding], held: Holding) -> bool:
     """Whether a GPU that the pod has is claimed for another one that has to be waited for."""
-    waits = {Standing.HELD, Standing.UNSEEN} | (set() if held.seen else {Standing.GONE})
+    waits = {Standing.HELD} if view.is_broken else {Standing.HELD, Standing.UNSEEN}
+    if not (held.seen or view.is_broken):
+        waits.add(Standing.GONE)
     return any(
         standing in waits and claim.gpu in held.gpus and claim.uid not in moving for claim, standing in view.claims
     )

@@ -57,6 +57,22 @@ class TestRebuild:
         assert (world.claims(), kinds(world)) == (before, ["SwapLedger"])
         assert replica.state.views["n1"].shape.closed is None
 
+    def test_a_bound_pod_comes_after_a_claim_of_one_that_is_gone(self) -> None:
+        """Another replica has rebuilt the ledger without that claim, and given the GPUs away; ours remembers the old ledger."""
+        world = world_of("old", gpus=4)
+        witness = Replica(world)
+        with world.unchecked():
+            world.patch(NODES, "n1", GARBLED)
+            witness.catch_up()
+            world.delete("old", grace_period_seconds=0)
+            observe(world)
+            other = Replica(world)
+            other.reconcile(rounds=3)
+            world.add_pod("new", 4)
+            assert isinstance(other.bind("new"), Bound)
+            witness.reconcile(rounds=3)
+        assert owners(world) == {"new": {0, 1, 2, 3}}
+
     def test_generations_go_on(self) -> None:
         """A ledger that begins anew could be taken for one that has been before."""
         world = world_of("p", "q")
