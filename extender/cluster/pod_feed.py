@@ -13,24 +13,19 @@ class PodFeed:
     """One way in for a list and its events; everybody passes over what is not for them."""
 
     def __init__(self, state: ClusterState) -> None:
-        self._resource = state.resource
-        self._agents = state.agents
+        self._state = state
         self._hearers = (state.cpu, state.agents, state.pods)
 
     def keep(self, pod: Pod) -> Pod | None:
         """Return what has to be kept of a pod until it is told; of most of a cluster's pods that is next to nothing."""
-        if self._agents.is_one(pod) or any(
-            self._resource in (container.resources.limits or ())
-            or self._resource in (container.resources.requests or ())
-            for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
-        ):
-            return pod
-        return cpu_only(pod)
+        return pod if self._is_kept_whole(pod) else cpu_only(pod)
 
     def replaced(self, objects: Sequence[Pod]) -> None:
-        """Take these for all pods that exist."""
-        for hearer in self._hearers:
-            hearer.replaced(objects)
+        """Take these for all pods that exist; no call is answered meanwhile, and of a large cluster there are many."""
+        self._state.cpu.replaced(objects)
+        whole = [pod for pod in objects if self._is_kept_whole(pod)]
+        self._state.agents.replaced(whole)
+        self._state.pods.replaced(whole)
 
     def changed(self, item: Pod) -> None:
         """Take this for the newest version of a pod."""
@@ -41,3 +36,10 @@ class PodFeed:
         """Take this for the last version of a pod that is gone."""
         for hearer in self._hearers:
             hearer.deleted(item)
+
+    def _is_kept_whole(self, pod: Pod) -> bool:
+        resource = self._state.resource
+        return self._state.agents.is_one(pod) or any(
+            resource in (container.resources.limits or ()) or resource in (container.resources.requests or ())
+            for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
+        )

@@ -9,7 +9,9 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from extender.cluster.objects import Pod, ResourceRequirements
+from extender.cluster.objects import Pod
+
+Quantities = Mapping[str, str | int]
 
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,9})?)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,2}))?")
 _POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -34,29 +36,37 @@ def quantity(text: str | int) -> Fraction:
 
 def requests(pod: Pod) -> Counter[str]:
     """Return resource → what the pod takes of it from its node, as kube-scheduler counts; raises `ValueError`."""
-    sidecars: Counter[str] = Counter()
-    starting: Counter[str] = Counter()
+    asking = [*(pod.spec.init_containers or ()), *pod.spec.containers]
+    listed = [pod.spec.resources, *(container.resources for container in asking)]
+    named = {*(pod.spec.overhead or ())}.union(*((*(each.limits or ()), *(each.requests or ())) for each in listed))
+    return Counter({resource: requested(pod, resource) for resource in sorted(named)})
+
+
+def requested(pod: Pod, resource: str) -> Fraction | int:
+    """Return what the pod takes of one resource; raises `ValueError`."""
+    running: Fraction | int = 0
+    widest: Fraction | int = 0
     for container in pod.spec.init_containers or ():
+        asked = _asked(container.resources.limits, container.resources.requests, resource) or 0
         if container.restart_policy == "Always":
-            sidecars.update(_requests(container.resources))
+            running += asked
         else:
-            starting |= sidecars + Counter(_requests(container.resources))
-    running = sidecars
+            widest = max(widest, running + asked)
     for container in pod.spec.containers:
-        running.update(_requests(container.resources))
-    asked = Counter({**(running | starting), **_requests(pod.spec.resources)})
-    asked.update(_requests(ResourceRequirements(requests=pod.spec.overhead)))
-    return asked
+        running += _asked(container.resources.limits, container.resources.requests, resource) or 0
+    whole = _asked(pod.spec.resources.limits, pod.spec.resources.requests, resource)
+    overhead = _asked(None, pod.spec.overhead, resource) or 0
+    return (max(widest, running) if whole is None else whole) + overhead
 
 
 def cpu_milli(pod: Pod) -> int:
     """Return what the pod takes of its node's CPU; 0 where nobody can read it, which is for the API server to refuse."""
     try:
-        return ceil(1000 * requests(pod)["cpu"])
+        return ceil(1000 * requested(pod, "cpu"))
     except ValueError:
         return 0
 
 
-def _requests(resources: ResourceRequirements) -> Mapping[str, Fraction]:
-    asked = {**(resources.limits or {}), **(resources.requests or {})}
-    return {resource: quantity(text) for resource, text in asked.items()}
+def _asked(limits: Quantities | None, requests: Quantities | None, resource: str) -> Fraction | None:
+    text = (requests or {}).get(resource, (limits or {}).get(resource))
+    return None if text is None else quantity(text)
