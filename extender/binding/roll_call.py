@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from extender.binding.intents import Done, GetPod, Gone, ListPods, Step, fence
 from extender.cluster.objects import Pod
-from extender.cluster.pods import has_ended, read_gpu_pod
+from extender.cluster.pods import has_ended, has_place_for_ours, read_gpu_pod
 from extender.cluster.state import ClusterState
 
 NOWHERE = ""
@@ -50,8 +50,13 @@ def _list(node: str) -> Step[tuple[Pod, ...] | None]:
 
 
 def _may_be_bound(state: ClusterState, pod: Pod) -> bool:
-    """Whether a Binding of the pod may be under way: the server refuses those of gated pods, and gates never come back."""
-    return read_gpu_pod(pod, state.resource) is not None and not has_ended(pod) and not pod.spec.scheduling_gates
+    """Whether a Binding of this version of the pod may be under way.
+
+    The server refuses those of gated pods, and gates never come back. Nobody sends one for a pod that could not be fenced:
+    otherwise whoever fills a pod with annotations would keep nodes closed.
+    """
+    is_open = not has_ended(pod) and not pod.spec.scheduling_gates
+    return is_open and has_place_for_ours(pod) and read_gpu_pod(pod, state.resource) is not None
 
 
 def _is_known(state: ClusterState, pod: Pod) -> bool:

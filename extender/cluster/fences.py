@@ -5,9 +5,9 @@ unbound pod may have had a claim there, and a Binding under way. A roll is calle
 which counts for every ledger that was lost before it was asked for. Once each of them has been fenced, or has changed by itself,
 none of those Bindings can commit, and nothing is lost by a ledger that holds the bound pods only.
 
-A ledger counts as lost when the node was found without it in the version that it is in now: between two versions it may have
-been whole, and have been lost again, without our hearing of it. A node that never had one, in all the versions of which we have
-heard, lost it before there was a gap in what we hear. The order of events is counted, not timed.
+A ledger counts as lost when the node was first found without it, as long as nothing else was there in any version since; a
+version that was not heard of is a gap, after which every ledger counts as lost anew. A node that never had one, in all the
+versions of which we have heard, lost it before the gap. The order of events is counted, not timed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from extender.cluster.objects import Pod
+from extender.cluster.payloads import Payload
+from topology.records import Ledger
 
 
 class Fences:
@@ -22,8 +24,8 @@ class Fences:
 
     def __init__(self) -> None:
         self._moment = 0
-        self._lost: dict[str, tuple[str | None, int]] = {}
-        """Node → its version, and the moment when that one was found without a ledger; no version: it never had one."""
+        self._lost: dict[str, tuple[Payload[Ledger] | None, int]] = {}
+        """Node → what is there instead of a ledger, and the moment when that was found; nothing: it never had one."""
         self._gap = 0
         """When versions of nodes may have been missed, or a node left: any name may have had a ledger before."""
         self._called = 0
@@ -31,10 +33,10 @@ class Fences:
         """When the last roll was called on which nobody is left."""
         self._roll: dict[str, Pod] = {}
 
-    def lost(self, node: str, version: str | None) -> None:
-        """Take note that a node's ledger is lost in this version of the node, if that is news; `None`: it never had one."""
-        if node not in self._lost or self._lost[node][0] != version:
-            self._lost[node] = version, 0 if version is None else self.now()
+    def lost(self, node: str, found: Payload[Ledger] | None) -> None:
+        """Take note of what is found on a node instead of its ledger, if that is news; `None`: it never had one."""
+        if node not in self._lost or self._lost[node][0] is not found:
+            self._lost[node] = found, 0 if found is None else self.now()
 
     def mended(self, node: str) -> None:
         """Take note that a node's ledger is whole, or that the node is gone."""

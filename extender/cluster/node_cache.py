@@ -9,7 +9,6 @@ from extender.cluster.locations import LABELS, Labels, locate
 from extender.cluster.objects import Node
 from extender.cluster.payloads import NodePayloads
 from extender.cluster.versions import is_older
-from topology import keys
 from topology.domains import Location
 from topology.placement import TopologyClasses
 from topology.records import Claim, Observed
@@ -54,7 +53,7 @@ class NodeCache:
     Args:
         classes: Compiles topologies.
         touched: Is called with the name of each node that changed.
-        missed: Is called when a version of some node may not have been heard of, or a node is gone.
+        missed: Is called when a version of some node may not have been heard of, or a node is gone that had a ledger.
         labels: Say where nodes stand.
 
     """
@@ -112,9 +111,9 @@ class NodeCache:
         """
         known = self._nodes.get(item.metadata.name)
         if known and known.node.metadata.uid == item.metadata.uid:
-            if keys.LEDGER not in (item.metadata.annotations or {}):
-                self._missed()
             self.changed(item)
+            if not self._nodes[item.metadata.name].payloads.is_ledger_whole:
+                self._missed()
 
     def get(self, name: str) -> KnownNode | None:
         """Return a node by name."""
@@ -131,6 +130,7 @@ class NodeCache:
         return len(self._nodes)
 
     def _remove(self, name: str) -> None:
+        if self._nodes[name].payloads.had_ledger:
+            self._missed()
         del self._nodes[name], self.locations[name]
-        self._missed()
         self._touched(name)

@@ -85,16 +85,24 @@ class NodePayloads:
         )
 
     def _reread_ledger(self, text: str | None) -> Payload[Ledger]:
-        """Keep what was said by a ledger that a stranger has removed or changed: that is the more likely truth."""
+        """Keep what was said by a ledger that a stranger has removed or changed: that is the more likely truth.
+
+        As long as the text is the same in each version, the payload is the same object, and no longer.
+        """
         before = self.ledger.value
         if text is None:
-            return Payload(None, before)
+            return self.ledger if self.ledger.text is None else Payload(None, before)
         after = self.ledger.reread(text, decode_ledger)
         if after is self.ledger or after.problem or before is None or after.value is None:
             return after
         if after.value.generation > before.generation or after.value == before:
             return after
         return Payload(text, _merged(before, after.value), ForeignLedger("$.generation", "does not grow"))
+
+    @property
+    def is_ledger_whole(self) -> bool:
+        """Whether there is a ledger that nobody has to rebuild."""
+        return self.ledger.text is not None and not self.is_ledger_broken
 
     @property
     def is_ledger_broken(self) -> bool:

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from extender.cluster.objects import Container, ContainerStatus, Pod
 from topology import keys
 from topology.errors import PayloadError, RequestError
+from topology.payload import MAX_BYTES
 from topology.records import Claim, PlacementRecord, decode_placement
 from topology.request import ContainerGpus, PodRequest, gpu_count, pod_request
+
+MAX_ANNOTATION_BYTES = 256 * 1024
+"""Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""
+_OURS = (keys.PLACEMENT, keys.FENCE)
+_OURS_BYTES = MAX_BYTES + 1024
+"""Of the largest record, the mark of a fence, and their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,18 @@ class GpuPod:
 
 
 def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
-    """Return what the pod asks for; raises `RequestError`."""
-    return pod_request(pod.metadata.annotations or {}, _containers(pod, resource))
+    """Return what the pod asks for; raises `RequestError`, also for a pod that has no place for what is written to it."""
+    request = pod_request(pod.metadata.annotations or {}, _containers(pod, resource))
+    if request.wish.gpus and not has_place_for_ours(pod):
+        most = MAX_ANNOTATION_BYTES - _OURS_BYTES
+        raise RequestError("metadata.annotations", f"more than {most} bytes leave no place for the placement")
+    return request
+
+
+def has_place_for_ours(pod: Pod) -> bool:
+    """Whether the pod's annotations have place for a record and a fence; no Binding of ours is sent for one without."""
+    others = ((key, text) for key, text in (pod.metadata.annotations or {}).items() if key not in _OURS)
+    return sum(len(key.encode()) + len(text.encode()) for key, text in others) <= MAX_ANNOTATION_BYTES - _OURS_BYTES
 
 
 def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:

@@ -199,7 +199,7 @@ class ClusterState:
         self._shapes.put(name, view.shape)
         self._index_claims(name, before, view)
         if view.is_broken:
-            self.fences.lost(name, known.node.metadata.resource_version if known.payloads.had_ledger else None)
+            self.fences.lost(name, known.payloads.ledger if known.payloads.had_ledger else None)
         else:
             self.fences.mended(name)
         if not view.settled:

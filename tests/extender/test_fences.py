@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from extender.cluster.fences import Fences
-from tests.extender.builders import pod
+from extender.cluster.payloads import Payload
+from tests.extender.builders import cluster, node, pod
+from topology.records import Ledger
+
+GARBLED: Payload[Ledger] = Payload("{")
+AGAIN: Payload[Ledger] = Payload("{")
 
 
 def test_what_left_one_roll_says_nothing_of_the_next() -> None:
     """Two nodes are repaired side by side, and the second one has called a roll of its own meanwhile."""
     fences, listed, again = Fences(), pod("p", version=1), pod("p", version=2)
-    fences.lost("n1", "1")
+    fences.lost("n1", GARBLED)
     fences.called(fences.now(), [listed])
-    fences.lost("n1", "2")
+    fences.lost("n1", AGAIN)
     fences.called(fences.now(), [again])
     fences.left(listed)
     assert fences.is_needed("n1")
@@ -22,6 +27,20 @@ def test_what_left_one_roll_says_nothing_of_the_next() -> None:
 def test_a_roll_without_anybody_is_done_at_once() -> None:
     """No pod waits, so nobody is bound late."""
     fences = Fences()
-    fences.lost("n1", "1")
+    fences.lost("n1", GARBLED)
     fences.called(fences.now(), [])
     assert not fences.is_needed("n1")
+
+
+def test_a_live_reply_that_shows_the_same_damage_is_news() -> None:
+    """The ledger may have been whole in a version that the watch will tell too late."""
+    state = cluster(node())
+    state.nodes.changed(node(version=2, ledger="{"))
+    state.refresh()
+    state.fences.called(state.fences.now(), [])
+    state.nodes.changed(node(version=3, ledger="{"))
+    state.refresh()
+    assert not state.fences.is_needed("n1")
+    state.nodes.learn(node(version=5, ledger="{"))
+    state.refresh()
+    assert state.fences.is_needed("n1")

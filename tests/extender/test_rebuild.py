@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from benchmarks.double.resources import NODES, PODS
-from extender.binding.intents import BindPod, Conflict, FencePod, ListPods, SwapLedger
-from extender.binding.outcome import Bound
+from benchmarks.double.rules import MAX_ANNOTATION_BYTES
+from extender.binding.intents import BindPod, Conflict, FencePod, ListPods, Refused, SwapLedger, fence
+from extender.binding.outcome import Bound, Failure, NotBound
 from extender.binding.repair import repair
-from extender.cluster.objects import Node
+from extender.cluster.objects import Node, ObjectMeta, Pod
 from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import MACHINE, damage, kinds, observe, owners, world_of
 from tests.extender.test_protocol import DELIVERIES, Crash, deliver
@@ -26,6 +27,13 @@ GARBLED = {"metadata": {"annotations": {keys.LEDGER: "{"}}}
 def touch_q(world: World) -> Callable[[], None]:
     """Return what lets a third party write to q."""
     return lambda: world.touch("q")
+
+
+def beat(world: World, replica: Replica) -> None:
+    """Let somebody write to n1 what is none of our business, and the replica hear of it."""
+    mark = str(world.store.resource_version)
+    world.patch(NODES, "n1", {"metadata": {"annotations": {"example.com/beat": mark}}})
+    replica.catch_up(NODES)
 
 
 def leave_gap(world: World, replica: Replica, gap: str) -> None:
@@ -208,6 +216,37 @@ class TestRebuild:
             Replica(world).reconcile(rounds=2)
         assert kinds(world) == ["SwapLedger"]
 
+    def test_a_pod_full_of_annotations_keeps_no_node_closed(self) -> None:
+        """The API server refuses to fence it, and nobody sends a Binding for it; whoever may create pods could do that."""
+        world = world_of("p")
+        world.add_pod("full")
+        world.patch(PODS, "full", {"metadata": {"annotations": {"a": "x" * (MAX_ANNOTATION_BYTES - 1)}}})
+        with world.unchecked():
+            damage(world, "wiped")
+            replica = Replica(world)
+            refused = world.execute(fence(msgspec.convert(world.store.get(PODS, "default", "full"), Pod)))
+            replica.reconcile(rounds=2)
+            replica.catch_up()
+        outcome = replica.bind("full")
+        assert isinstance(refused, Refused)
+        assert replica.state.views["n1"].shape.closed is None
+        assert isinstance(outcome, NotBound)
+        assert outcome.failure is Failure.BAD_REQUEST
+
+    def test_a_node_that_changes_all_the_time_is_opened_nevertheless(self) -> None:
+        """Fencing many pods takes longer than a node stays the same; what is lost was lost once."""
+        world = world_of("p")
+        for name in ("q", "r", "s"):
+            world.add_pod(name)
+        with world.unchecked():
+            replica = Replica(world)
+            damage(world, "wiped")
+            replica.catch_up()
+            world.intents.clear()
+            drive(repair(replica.state, "n1"), meddle_before(world, FencePod, lambda: beat(world, replica)))
+            replica.reconcile(rounds=1)
+        assert kinds(world) == [*["FencePod"] * 3, "SwapLedger"]
+
     @pytest.mark.parametrize("how", ["wiped", "truncated", "edited"])
     def test_any_single_fault_of_a_rebuild(self, how: str) -> None:
         """Requests and replies get lost, or the process dies; the next one ends the work, by whatever it heard."""
@@ -260,6 +299,19 @@ class TestFirstLedger:
         replica.reconcile(rounds=1)
         assert kinds(world) == ["FencePod", "SwapLedger", "SwapLedger", "SwapLedger"]
         assert [intent.node for intent in world.intents if isinstance(intent, ListPods)] == ["", "n1", "n2", "n3"]
+
+    def test_a_node_that_leaves_without_ever_having_had_one_is_no_gap(self) -> None:
+        """Most of a cluster's nodes have no GPUs, and come and go."""
+        world = World("n1", machine_name=MACHINE, ledgers=False)
+        world.add_pod("waits", 8)
+        replica = Replica(world)
+        replica.reconcile(rounds=1)
+        plain = Node(ObjectMeta("plain", uid="plain", resource_version="1"))
+        replica.state.nodes.changed(plain)
+        replica.state.nodes.deleted(plain)
+        world.add_node("n2")
+        replica.reconcile(rounds=1)
+        assert kinds(world) == ["FencePod", "SwapLedger", "SwapLedger"]
 
     @pytest.mark.parametrize("gap", ["a node leaves", "nodes are listed anew", "a live reply skips versions"])
     def test_after_a_gap_everybody_is_fenced_anew(self, gap: str) -> None:
