@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from extender.cluster.shape_index import Bucket, ShapeIndex
 
@@ -23,10 +24,13 @@ class Offers:
         self._offers: OrderedDict[str, dict[str, Bucket]] = OrderedDict()
 
     def refused(self, uid: str, shapes: ShapeIndex) -> frozenset[str]:
-        """Return the nodes that the pod was offered and came back from; one that has changed is worth another try."""
+        """Return the nodes that the pod was offered and came back from; one whose GPUs have changed is worth another try.
+
+        CPU alone is none: other pods come and go all the time, and the other nodes would never have their turn.
+        """
         offered = self._offers.get(uid, {})
         bucket_of = shapes.bucket_of
-        return frozenset(name for name, bucket in offered.items() if bucket_of(name) is bucket)
+        return frozenset(name for name, bucket in offered.items() if _are_alike(bucket, bucket_of(name)))
 
     def add(self, uid: str, names: Iterable[str], shapes: ShapeIndex) -> None:
         """Remember a further offer."""
@@ -39,3 +43,10 @@ class Offers:
     def forget(self, uid: str) -> None:
         """Start again: somebody took up an offer, or nothing is left to offer."""
         self._offers.pop(uid, None)
+
+
+def _are_alike(before: Bucket, now: Bucket | None) -> bool:
+    """Whether nothing has changed but CPU; nearly always nothing has."""
+    if before is now or now is None:
+        return before is now
+    return replace(before.shape, cpu_milli=None) == replace(now.shape, cpu_milli=None)

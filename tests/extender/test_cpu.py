@@ -104,3 +104,13 @@ def test_pods_with_gpus_are_kept_whole() -> None:
     feed, wanted = PodFeed(cluster()), pod("p", 1, on="n1", cpu="4")
     assert feed.keep(wanted) is wanted
     assert feed.keep(other("p", None, "4")) is None
+
+
+def test_cpu_that_comes_and_goes_makes_no_new_candidate() -> None:
+    """Other pods do not keep the one that was refused from being offered all nodes."""
+    state = cluster(*(node(name, cpu="64") for name in ("n1", "n2")))
+    asked, feed = pod("p", 8, cpu="8"), PodFeed(state)
+    first = filter_nodes(state, args(asked, "n1", "n2"), at(), candidates=1).node_names
+    feed.changed(other("web", first[0], "8"))
+    second = filter_nodes(state, args(asked, "n1", "n2"), at(), candidates=1).node_names
+    assert {*first, *second} == {"n1", "n2"}
