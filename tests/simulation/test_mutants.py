@@ -11,7 +11,7 @@ from tests.simulation.mutants.peers import NOT_ESTABLISHED, PEERS
 from tests.simulation.mutants.protocol import OTHERS, PROTOCOL
 
 pytestmark = pytest.mark.slow
-SEEDS = range(60)
+SEEDS = range(150)
 
 
 def name(mutant: Mutant) -> str:
