@@ -167,9 +167,11 @@ def _upward(node: NodeTopology, members: list[int], level: PciePath) -> tuple[st
     """Return kind, count and rate of the wire from these GPUs up to the vertex that joins them with others at `level`."""
     if level is PciePath.SYS:
         return "smp", 1, socket_gb_per_s(node)
-    cpu_links = _cpu_nvlinks(node, members[0])
+    cpu_links, rate = max(
+        ((_cpu_nvlinks(node, i), link_gb_per_s(node.gpus[i])) for i in members), key=lambda wire: wire[0] * wire[1]
+    )
     if cpu_links and level > PciePath.PXB:
-        return "cpu-nvlink", cpu_links, link_gb_per_s(node.gpus[members[0]])
+        return "cpu-nvlink", cpu_links, rate
     return "pcie", 1, max(pcie_gb_per_s(node.gpus[i]) for i in members)
 
 

@@ -247,7 +247,7 @@ async def test_w8_frozen_cache_shows_how_long_it_has_heard_nothing(
     await asyncio.sleep(rounds(3, 30))
     shown, real = await frozen.gauge("watch_silence_seconds"), clock.time() - began
     assert await frozen.bind(made[1], "n1") == ""
-    assert frozen.proxy.statuses(Kind.LEDGER) == [409, 200]
+    assert frozen.proxy.statuses(Kind.LEDGER) == [422, 200]
     assert abs(shown - real) <= 1
     figure(f"W8: after {real:.1f} s without news the gauge said {shown:.1f} s")
 

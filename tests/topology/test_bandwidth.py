@@ -107,6 +107,14 @@ def test_relabelling_changes_nothing(node: NodeTopology, random: object) -> None
         assert predict(other, moved) == predict(wiring, mask)
 
 
+def test_unlike_gpus_below_one_switch_of_a_power9_are_no_matter_of_order() -> None:
+    """The wire to the processor is the best that any of them has, and not the first one's."""
+    models = ("NVIDIA H100 80GB HBM3",) * 3 + ("Tesla V100-SXM2-32GB",)
+    gpus = tuple(Gpu(i, f"GPU-{i:08}-0000-4000-8000-000000000000", model) for i, model in enumerate(models))
+    node = NodeTopology(gpus, (Link(1, 3, 2), Link(2, 3, 2, PciePath.INTERNAL)), cpu_vendor="power9")
+    assert of(relabelled(node, [0, 1, 3, 2]), 0, 3) == of(node, 0, 2)
+
+
 def points(node: NodeTopology) -> list[float]:
     wiring = Wiring(node)
     return [predict(wiring, mask)[0].point for mask in sets(node)]
