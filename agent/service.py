@@ -61,11 +61,6 @@ class Agent:
         """Whether the API has said what it holds."""
         return self._publication.is_known
 
-    @property
-    def hears_errors(self) -> bool:
-        """Whether critical errors of GPUs are listened to."""
-        return bool(self._xids and self._xids.coverage)
-
     def is_turning(self, interval_seconds: float) -> bool:
         """Whether the loop still turns: a call into a dead driver can hang for ever."""
         return self._clock() - self._turned_at < 3 * interval_seconds + _SLOW_TURN_SECONDS

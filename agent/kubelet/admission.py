@@ -112,10 +112,9 @@ class Admission:
             else:
                 pods, plans = await self._facts()
                 who = self._identify(pods, plans, len(gpus))
+            answer = accept(gpus, who, plans, self._scorer)
             if listed_gpus(pods) & gpus:
-                answer: Grant | Refusal = Refusal("the kubelet took GPUs that it lists with another container")
-            else:
-                answer = accept(gpus, who, plans, self._scorer)
+                answer = Refusal("the kubelet took GPUs that it lists with another container")
             if isinstance(answer, Grant):
                 await self._remember(_served(who, gpus), pods)
         self._metrics.allocated(answer.basis if isinstance(answer, Grant) else "refused")

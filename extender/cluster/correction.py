@@ -55,9 +55,9 @@ def correct(view: NodeView) -> Correction:
 
 def _is_blocked(view: NodeView, moving: dict[str, Holding], held: Holding) -> bool:
     """Whether a GPU that the pod has is claimed for another one that has to be waited for."""
-    waits = {Standing.HELD} if view.is_broken else {Standing.HELD, Standing.UNSEEN}
-    if not (held.seen or view.is_broken):
-        waits.add(Standing.GONE)
+    waits = {Standing.HELD}
+    if not view.is_broken:
+        waits |= {Standing.UNSEEN} if held.seen else {Standing.UNSEEN, Standing.GONE}
     return any(
         standing in waits and claim.gpu in held.gpus and claim.uid not in moving for claim, standing in view.claims
     )

@@ -58,9 +58,10 @@ class CpuInUse:
             self._of[uid] = now
         if before == now:
             return
-        for node, milli in ((before[0], -before[1]) if before else ("", 0), now or ("", 0)):
-            if milli:
-                self._on[node] += milli
+        for taken, sign in ((before, -1), (now, 1)):
+            if taken:
+                node, milli = taken
+                self._on[node] += sign * milli
                 self._touched(node)
 
 

@@ -69,11 +69,11 @@ async def playing(folder: Path, library: FakeNvml, **flags: str) -> AsyncIterato
     await kubelet.start()
     with library.loaded(description):
         agent = running_on_nvml(settings(folder, kubelet, "enforce", **flags), node)
-        alive = await asyncio.to_thread(agent.__enter__)
+        told = await asyncio.to_thread(agent.__enter__)
         try:
             played = Machine(description, kubelet, node)
             await until(lambda: kubelet.registrations and kubelet.allocatable == 8, timeout_seconds=60)
-            await until(lambda: alive.hears_errors, timeout_seconds=60)
+            await until(lambda: told.coverage, timeout_seconds=60)
             yield played
         finally:
             await asyncio.to_thread(agent.__exit__, None, None, None)

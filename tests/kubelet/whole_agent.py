@@ -51,11 +51,11 @@ def running(
 
 
 @contextmanager
-def running_on_nvml(configuration: AgentConfiguration, node: NodePort) -> Iterator[Agent]:
-    """Run an agent on the machine that NVML shows, and have it listen to critical errors."""
+def running_on_nvml(configuration: AgentConfiguration, node: NodePort) -> Iterator[Xids]:
+    """Run an agent on the machine that NVML shows, and have it listen to critical errors; give what it is told."""
     xids = Xids(time.monotonic, configuration.discovery.xid_recovery)
-    with _running(configuration, node, read_nvml, None, xids) as agent:
-        yield agent
+    with _running(configuration, node, read_nvml, None, xids):
+        yield xids
 
 
 @contextmanager
