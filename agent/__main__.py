@@ -24,7 +24,7 @@ from agent.discovery import Report, discover
 from agent.errors import ApiError, ConfigurationError, NvmlUnavailable
 from agent.host import Host
 from agent.news import News
-from agent.nvml import read_nvml
+from agent.nvml import read_nvml, read_processes
 from topology.codec import encode_topology
 from topology.errors import PayloadError
 from topology.matrix import print_matrix
@@ -125,9 +125,10 @@ def _serve(settings: AgentConfiguration) -> None:
         signal.signal(number, lambda *_: news.stop())
     metrics = Metrics(version("gputopo"))
     publication = Publication(random.random, settings.publish.refresh_interval)
-    kubelet = KubeletSide(settings, node.read, metrics, news.changed)
+    kubelet = KubeletSide(settings, node.read, metrics, news.changed, read_processes)
     xids = Xids(time.monotonic, settings.discovery.xid_recovery)
-    agent = Agent(read_nvml, _host(settings), node, publication, metrics, time.monotonic, kubelet, xids)
+    ignored = settings.discovery.ignored_processes
+    agent = Agent(read_nvml, _host(settings), node, publication, metrics, time.monotonic, kubelet, xids, ignored)
 
     def tell_again() -> None:
         agent.refresh()

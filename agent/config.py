@@ -38,8 +38,22 @@ def _duration(seconds: float) -> str:
     return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
 
 
+def _list(value: object) -> object:
+    return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
+
+
 Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0), PlainSerializer(_duration, return_type=str)]
 """Seconds; written `500ms`, `5s`, `1m30s`."""
+MAX_PROCESS_WAIT: Final = 20.0
+"""The kubelet gives up on a container's start after 30 s of waiting for us."""
+ProcessWait = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    Field(ge=0, le=MAX_PROCESS_WAIT),
+    PlainSerializer(_duration, return_type=str),
+]
+Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_list)]
+"""In the environment separated by commas."""
 
 
 class _Section(BaseModel):
@@ -56,6 +70,8 @@ class Discovery(_Section):
     """Whether critical errors of the driver are listened to, which keeps NVML open: its driver cannot be unloaded meanwhile."""
     xid_recovery: Duration = 300.0
     """A GPU is fit for new pods again when it has had no critical error for so long."""
+    ignored_processes: Names = ("nvidia-cuda-mps-server",)
+    """Programs that may compute on a GPU which no container holds: what serves others, and stays when they have gone."""
 
 
 class Publish(_Section):
@@ -93,6 +109,8 @@ class Enforce(_Section):
     """Folder for the journal and the lock that keeps a second agent of this node out."""
     deadline: Duration = 0.4
     """For one answer to the kubelet, which does nothing else meanwhile."""
+    process_wait: ProcessWait = 10.0
+    """How long a container waits, each time that it is to start, for processes on its GPUs to end; 0s: NVML is not asked."""
     env: bool = True
     """Whether `NVIDIA_VISIBLE_DEVICES` names the GPUs, for NVIDIA's container runtime."""
     cdi: Literal["auto", "always", "never"] = "auto"

@@ -7,7 +7,7 @@ which is by UUID; the status lists it as `index-N`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 
@@ -35,10 +35,10 @@ NOTHING = Report(NodeTopology(()), NodeStatus(0))
 """What is known before the first look."""
 
 
-def discover(facts: NvmlFacts, host: Host, before: Report = NOTHING) -> Report:
-    """Return what the node is now; `before` is the report that this one will replace."""
+def discover(facts: NvmlFacts, host: Host, before: Report = NOTHING, ignored: Collection[str] = ()) -> Report:
+    """Return what the node is now; `before` is the report that this one will replace, `ignored` are programs that may compute."""
     look = _Look(facts, host, before)
-    return Report(look.topology(), look.status(), look.computing())
+    return Report(look.topology(), look.status(), look.computing(ignored))
 
 
 class _Look:
@@ -91,8 +91,9 @@ class _Look:
         ]
         return NodeStatus(0, tuple(statuses), tuple(faults))
 
-    def computing(self) -> dict[str, int]:
-        counted = {value_of(gpu.uuid): value_of(gpu.processes) for gpu in self._gpus.values()}
+    def computing(self, ignored: Collection[str]) -> dict[str, int]:
+        running = {value_of(gpu.uuid): value_of(gpu.processes) or () for gpu in self._gpus.values()}
+        counted = {uuid: sum(not each.is_one_of(ignored) for each in found) for uuid, found in running.items()}
         return {uuid: count for uuid, count in counted.items() if uuid and count}
 
     def _still_counted(self) -> dict[int, Gpu]:

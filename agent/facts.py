@@ -6,7 +6,7 @@ Any call can fail at any time. An answer is a value, so a failure is one too: it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -132,6 +132,24 @@ class P2pStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Process:
+    """A process that computes on a GPU."""
+
+    pid: int
+    """As the driver counts for us: in the host's PID namespace or in our own."""
+    command: str = ""
+    """How it was started; empty where that cannot be told, as of a process of another PID namespace."""
+
+    def is_one_of(self, programs: Collection[str]) -> bool:
+        """Whether it runs one of these programs, whatever their folder.
+
+        >>> Process(7, "/usr/bin/nvidia-cuda-mps-server -x").is_one_of(["nvidia-cuda-mps-server"])
+        True
+        """
+        return self.command.partition(" ")[0].rpartition("/")[2] in programs
+
+
+@dataclass(frozen=True, slots=True)
 class GpuFacts:
     """One GPU whose handle NVML gave out; it may be lost all the same."""
 
@@ -153,7 +171,7 @@ class GpuFacts:
     """The NUMA node that the GPU's memory itself is, on coherent platforms; elsewhere some answer with the host's."""
     remapped_rows: Answer[RemappedRows]
     page_retirement_pending: Answer[bool]
-    processes: Answer[int]
+    processes: Answer[tuple[Process, ...]]
     """That compute on it; NVML tells of those in our own PID namespace only, so of all just where we share the host's."""
     fabric: Answer[Fabric]
     nvlinks: Answer[tuple[NvLink, ...]]
@@ -187,4 +205,12 @@ class NvmlPort(Protocol):
 
     def __call__(self) -> NvmlFacts:
         """Return the facts of now; raises `NvmlUnavailable` when NVML as a whole does not work."""
+        ...
+
+
+class ProcessPort(Protocol):
+    """Where it is told who computes."""
+
+    def __call__(self, gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
+        """Return UUID → the processes that compute on that GPU now; raises `NvmlUnavailable` like the other port."""
         ...

@@ -6,7 +6,8 @@ It turns NVML's numbers, structs and exceptions into our values and knows the bi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
 from uuid import UUID
@@ -28,6 +29,7 @@ from agent.facts import (
     NvmlFacts,
     P2pStatus,
     PairFacts,
+    Process,
     RemappedRows,
 )
 from topology.links import PciePath
@@ -82,12 +84,27 @@ def read_nvml() -> NvmlFacts:
 
     NVML is shut down again before this returns: an agent that kept it open would keep the driver from being unloaded.
     """
+    with _opened():
+        return _read()
+
+
+def read_processes(gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
+    """Return UUID → who computes on that GPU now; raises `NvmlUnavailable`."""
+    with _opened():
+        handles = {uuid: ask(pynvml.nvmlDeviceGetHandleByUUID, uuid) for uuid in gpus}
+        return {
+            uuid: _processes(handle.value) if isinstance(handle, Known) else handle for uuid, handle in handles.items()
+        }
+
+
+@contextmanager
+def _opened() -> Iterator[None]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         raise unavailable(error) from error
     try:
-        return _read()
+        yield
     finally:
         ask(pynvml.nvmlShutdown)
 
@@ -127,10 +144,20 @@ def _gpu(handle: Any) -> GpuFacts:
             ask(pynvml.nvmlDeviceGetRemappedRows, handle), lambda rows: RemappedRows(bool(rows[2]), bool(rows[3]))
         ),
         page_retirement_pending=_mapped(ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle), bool),
-        processes=_mapped(ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle), len),
+        processes=_processes(handle),
         fabric=_fabric(handle),
         nvlinks=_nvlinks(handle),
     )
+
+
+def _processes(handle: Any) -> Answer[tuple[Process, ...]]:
+    answer = ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+    return _mapped(answer, lambda running: tuple(Process(each.pid, _command(each.pid)) for each in running))
+
+
+def _command(pid: int) -> str:
+    name = _readable(ask(pynvml.nvmlSystemGetProcessName, pid))
+    return str(name.value) if isinstance(name, Known) else ""
 
 
 def _pair(first: Any, second: Any) -> PairFacts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import structlog
@@ -29,7 +29,7 @@ _SLOW_TURN_SECONDS = 120.0
 
 
 class Agent:
-    """One node's agent; `clock` is monotonic, in seconds."""
+    """One node's agent; `clock` is monotonic, in seconds; `ignored` are programs that may compute anywhere."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Agent:
         clock: Callable[[], float],
         kubelet: KubeletPort | None = None,
         xids: Xids | None = None,
+        ignored: Collection[str] = (),
     ) -> None:
         self._read_nvml = read_nvml
         self._host = host
@@ -50,6 +51,7 @@ class Agent:
         self._clock = clock
         self._kubelet = kubelet
         self._xids = xids
+        self._ignored = ignored
         self._before = NOTHING
         self._report: Report | None = None
         self._heard: NodeVersion | None = None
@@ -125,7 +127,7 @@ class Agent:
     def _look(self) -> Report | None:
         """Return what the node is now, or `None` when it has no NVML and never had GPUs."""
         try:
-            return discover(self._read_nvml(), self._host, self._before)
+            return discover(self._read_nvml(), self._host, self._before, self._ignored)
         except NvmlUnavailable as error:
             code = error.code
             self._metrics.failed(code)

@@ -10,7 +10,7 @@ lists, it forgets the latter and offers it again (Kubernetes 1.36, `UpdateAlloca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -53,13 +53,25 @@ class AllocationMetrics(Protocol):
         """Count one Allocate: its basis, or `refused`."""
         ...
 
-    def held(self) -> None:
-        """Count a container that had to wait."""
+    def held(self, cause: str) -> None:
+        """Count a container that had to wait, for its `plan` or for a `process`."""
         ...
 
 
 class Admission:
-    """One node's. `clock` is monotonic, in seconds; `scorer` gives one from when the first device is listed on."""
+    """One node's.
+
+    Args:
+        looks: At what the kubelet lists.
+        ledger: Of the node.
+        journal: Of what was handed out.
+        scorer: Gives one from when the first device is listed on.
+        metrics: Are told.
+        clock: Monotonic seconds.
+        deadline_seconds: For each answer but `may_start`'s.
+        vacated: Waits until nobody computes on GPUs, but not for ever, and returns what is in the way then.
+
+    """
 
     def __init__(
         self,
@@ -70,6 +82,7 @@ class Admission:
         metrics: AllocationMetrics,
         clock: Callable[[], float],
         deadline_seconds: float,
+        vacated: Callable[[frozenset[str]], Awaitable[str | None]],
     ) -> None:
         self._looks = looks
         self._ledger = ledger
@@ -78,6 +91,7 @@ class Admission:
         self._metrics = metrics
         self._clock = clock
         self._deadline_seconds = deadline_seconds
+        self._vacated = vacated
         self._served = journal.load()
         self._turn = asyncio.Lock()
         self._preferred: tuple[frozenset[str], Identity, Mapping[Key, PodPlan]] | None = None
@@ -125,7 +139,19 @@ class Admission:
         return answer
 
     async def may_start(self, gpus: frozenset[str]) -> str | None:
-        """Return why a container with these GPUs has to wait, or `None`."""
+        """Return why a container with these GPUs has to wait, or `None`.
+
+        The kubelet waits for this answer with one pod only, up to 30 s: so here is where processes are waited for.
+        """
+        cause, reason = "plan", await self._against_plan(gpus)
+        if reason is None:
+            cause, reason = "process", await self._vacated(gpus)
+        if reason is not None:
+            self._metrics.held(cause)
+            log.warning("a container has to wait", gpus=",".join(sorted(gpus)), reason=reason)
+        return reason
+
+    async def _against_plan(self, gpus: frozenset[str]) -> str | None:
         pods = await self._list()
         if pods is None:
             known = any(gpus <= item.gpus and item.name for item in self._served)
@@ -137,10 +163,7 @@ class Admission:
         reason = may_start(gpus, pods, self._served, plans)
         if reason is None and not reading.fresh and not is_by_plan(gpus, self._served, plans):
             # The plan may be in a ledger that could not be read in time, neither then nor now.
-            reason = "its GPUs were handed out without a plan, and the ledger cannot be read"
-        if reason is not None:
-            self._metrics.held()
-            log.warning("a container has to wait", gpus=",".join(sorted(gpus)), reason=reason)
+            return "its GPUs were handed out without a plan, and the ledger cannot be read"
         return reason
 
     async def _facts(self) -> tuple[tuple[ListedPod, ...] | None, Mapping[Key, PodPlan]]:

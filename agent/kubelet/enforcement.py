@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from agent.config import AgentConfiguration
+from agent.facts import ProcessPort
 from agent.kubelet.admission import Admission, AllocationMetrics
 from agent.kubelet.device_plugin import DevicePluginService, Injection
 from agent.kubelet.devices import DeviceList
@@ -14,6 +15,7 @@ from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.lock import NodeLock
 from agent.kubelet.looks import Looks
 from agent.kubelet.registration import Registration
+from agent.kubelet.vacancy import Vacancy
 from agent.ledger import LedgerReader
 from agent.plugin.choose import Scorer
 
@@ -40,6 +42,7 @@ class Enforcement:
         metrics: PluginMetrics,
         clock: Callable[[], float],
         cdi: Callable[[], bool],
+        processes: ProcessPort,
     ) -> None:
         self._settings = settings
         self._devices = devices
@@ -49,6 +52,7 @@ class Enforcement:
         self._cdi = cdi
         self._lock = NodeLock(settings.enforce.state)
         self._read_node = read_node
+        self._processes = processes
         self._admission: Admission | None = None
         self._registration: Registration | None = None
         self.session = ""
@@ -71,17 +75,28 @@ class Enforcement:
         while not self._lock.acquire():  # noqa: ASYNC110 - no event tells that another process has ended
             await asyncio.sleep(_RETRY_SECONDS)
         ledger, journal = LedgerReader(self._read_node), JournalFile(self._settings.enforce.state)
+        vacancy = Vacancy(
+            self._processes, self._settings.enforce.process_wait, self._settings.discovery.ignored_processes
+        )
         try:
-            await self._serve(ledger, journal)
+            await self._serve(ledger, journal, vacancy)
         finally:
+            vacancy.close()
             ledger.close()
             journal.close()
             self._lock.release()
 
-    async def _serve(self, ledger: LedgerReader, journal: JournalFile) -> None:
+    async def _serve(self, ledger: LedgerReader, journal: JournalFile, vacancy: Vacancy) -> None:
         enforce = self._settings.enforce
         self._admission = admission = Admission(
-            self._looks, ledger, journal, lambda: self.scorer, self._metrics, self._clock, enforce.deadline
+            self._looks,
+            ledger,
+            journal,
+            lambda: self.scorer,
+            self._metrics,
+            self._clock,
+            enforce.deadline,
+            vacancy.wait,
         )
         await ledger.read(enforce.deadline)  # so that there is one to fall back on
         await self._devices.after(0)  # a kubelet that hears of no device would take the resource away

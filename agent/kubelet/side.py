@@ -17,6 +17,7 @@ import structlog
 
 from agent.config import AgentConfiguration
 from agent.discovery import Report
+from agent.facts import ProcessPort
 from agent.kubelet.devices import Device
 from agent.kubelet.enforcement import PluginMetrics
 from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
@@ -39,8 +40,9 @@ class KubeletSide:
         read_node: Callable[[], Mapping[str, str]],
         metrics: PluginMetrics,
         changed: Callable[[], None],
+        processes: ProcessPort,
     ) -> None:
-        self._make = partial(KubeletWatch, settings, read_node, metrics, time.monotonic, changed)
+        self._make = partial(KubeletWatch, settings, read_node, metrics, time.monotonic, changed, processes)
         self._thread = Thread(target=self._run, name="kubelet", daemon=True)
         self._started, self._closing = Event(), Event()
         self._loop: asyncio.AbstractEventLoop

@@ -9,6 +9,7 @@ import structlog
 
 from agent.config import AgentConfiguration
 from agent.errors import KubeletUnavailable
+from agent.facts import ProcessPort
 from agent.kubelet.devices import Device, DeviceList
 from agent.kubelet.enforcement import Enforcement, PluginMetrics
 from agent.kubelet.looks import Looks
@@ -41,6 +42,7 @@ class KubeletWatch:
         metrics: PluginMetrics,
         clock: Callable[[], float],
         changed: Callable[[], None],
+        processes: ProcessPort,
     ) -> None:
         self._settings = settings
         self._changed = changed
@@ -50,7 +52,9 @@ class KubeletWatch:
         self._setting = Setting(kubelet_socket=False)
         self._allocatable: frozenset[str] | None = None
         self._enforcement = (
-            Enforcement(settings, self._looks, self._devices, read_node, metrics, clock, lambda: self._setting.cdi)
+            Enforcement(
+                settings, self._looks, self._devices, read_node, metrics, clock, lambda: self._setting.cdi, processes
+            )
             if settings.mode == "enforce"
             else None
         )

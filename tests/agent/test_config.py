@@ -50,6 +50,12 @@ def test_printed_configuration_reads_back(tmp_path: Path) -> None:
         (HEAD + "discovery:\n  intervall: 5s\n", "agent.yaml: discovery.intervall: unknown key"),
         (HEAD + "discovery:\n  interval: 5\n", "discovery.interval: not a duration such as 500ms, 5s or 1m30s"),
         (HEAD + "publish:\n  refreshInterval: 0s\n", "publish.refreshInterval: Input should be greater than 0"),
+        (HEAD + "enforce:\n  processWait: 21s\n", "enforce.processWait: Input should be less than or equal to 20"),
+        (HEAD + "enforce:\n  processWait: never\n", "enforce.processWait: not a duration"),
+        (
+            HEAD + "discovery:\n  ignoredProcesses: ['']\n",
+            "discovery.ignoredProcesses.0: String should have at least 1",
+        ),
         (HEAD + "health:\n  port: 70000\n", "health.port"),
         (HEAD + "log: loud\n", "log"),
         ("kind: AgentConfiguration\n", "apiVersion: must be config.gputopo.dev/v1alpha1, got None"),
@@ -63,6 +69,16 @@ def test_wrong_file_is_refused_with_path_and_reason(text: str, problem: str, tmp
     with pytest.raises(ConfigurationError) as caught:
         load(write(tmp_path, text), {}, {})
     assert problem in str(caught.value)
+
+
+def test_names_come_from_the_environment_too(tmp_path: Path) -> None:
+    """Separated by commas; none at all is a list, too."""
+    file = write(tmp_path, HEAD + "discovery:\n  ignoredProcesses: [x]\nenforce:\n  processWait: 0s\n")
+    variable = "GPUTOPO_DISCOVERY_IGNORED_PROCESSES"
+    assert load(file, {variable: "a,b"}, {}).discovery.ignored_processes == ("a", "b")
+    assert load(file, {variable: ""}, {}).discovery.ignored_processes == ()
+    assert load(file, {}, {}).discovery.ignored_processes == ("x",)
+    assert load(file, {}, {}).enforce.process_wait == 0
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.discovery import discover
 from agent.errors import NvmlUnavailable
-from agent.facts import Fabric, FabricState, Gap, Known, Missing
+from agent.facts import Fabric, FabricState, Gap, Known, Missing, Process
+from agent.host import Host
+from agent.nvml import read_processes
 from tests.agent.conftest import Discover, Read
+from tests.nvml.library import FakeNvml, machine
 from topology.model import Gpu, NvlinkDomain
 
 Described = Callable[..., Path]
@@ -157,8 +161,30 @@ def test_nvml_is_shut_down_after_every_look(read: Read) -> None:
 
 def test_processes_are_counted(found: Discover, read: Read, described: Described) -> None:
     """Those that compute; a driver that does not tell is not one without any."""
-    machine = described("hgx_h100", "gpu 2 processes 3", "gpu 3 processes -")
-    counted = [gpu(facts, "processes") for facts in read(machine).gpus]
-    assert counted[1:4] == [Known(0), Known(3), Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")]
+    machine = described("hgx_h100", "gpu 2 process 11 python", "gpu 2 process 12", "gpu 3 process -")
+    told = [gpu(facts, "processes") for facts in read(machine).gpus]
+    running = (Process(11, "python"), Process(12))
+    assert told[1:4] == [Known(()), Known(running), Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")]
     report = found(machine)
-    assert report.computing == {report.topology.gpus[2].uuid: 3}
+    assert report.computing == {report.topology.gpus[2].uuid: 2}
+
+
+def test_ignored_programs_are_not_counted(read: Read, described: Described, tmp_path: Path) -> None:
+    """Else a GPU with an MPS server, which stays when its clients have gone, would never be given away again."""
+    machine = described("hgx_h100", "gpu 2 process 11 /usr/bin/nvidia-cuda-mps-server", "gpu 2 process 12 python")
+    report = discover(read(machine), Host(tmp_path), ignored=["nvidia-cuda-mps-server"])
+    assert report.computing == {report.topology.gpus[2].uuid: 1}
+
+
+def test_processes_of_some_gpus_are_read(fake_nvml: FakeNvml, described: Described) -> None:
+    """Of those that are asked for; one that is not there is an answer, too."""
+    first = "GPU-41000000-0000-4000-8000-000000000000"
+    with fake_nvml.loaded(described("hgx_h100", "gpu 0,1 process 11 python train.py")):
+        told = read_processes([first, "GPU-x"])
+    assert told == {first: Known((Process(11, "python train.py"),)), "GPU-x": Missing(Gap.FAILED, "NOT_FOUND")}
+
+
+def test_processes_without_nvml_are_not_none(fake_nvml: FakeNvml) -> None:
+    """That nobody could be asked is said."""
+    with fake_nvml.loaded(machine("no_driver")), pytest.raises(NvmlUnavailable, match="DRIVER_NOT_LOADED"):
+        read_processes(["GPU-x"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from random import Random
 from threading import Event
 
 from agent.config import load
+from agent.facts import Answer, Known, Process
 from agent.kubelet.devices import Device
 from agent.kubelet.watch import KubeletWatch
 from agent.metrics import Metrics
@@ -38,6 +39,10 @@ class AgentOnNode:
         """Pod UID → its claims."""
         self.api_answers = Event()
         self.api_answers.set()
+        self.computing: dict[str, tuple[Process, ...]] = {}
+        """UUID → who computes on that GPU, as NVML says."""
+        self.nvml_answers = Event()
+        self.nvml_answers.set()
         self.metrics = Metrics("test")
         flags = {
             "mode": "enforce",
@@ -65,13 +70,16 @@ class AgentOnNode:
 
     async def __aexit__(self, *_: object) -> None:
         self.api_answers.set()
+        self.nvml_answers.set()
         self.kubelet.hang_lists = False
         await self.stop_agent()
         await self.kubelet.kill()
 
     async def start_agent(self) -> None:
         """Start the agent's side towards the kubelet."""
-        self.watch = KubeletWatch(self.settings, self._read, self.metrics, time.monotonic, self._changed)
+        self.watch = KubeletWatch(
+            self.settings, self._read, self.metrics, time.monotonic, self._changed, self._processes
+        )
         self.offer()
         self._agent = asyncio.create_task(self.watch.run())
 
@@ -136,6 +144,10 @@ class AgentOnNode:
         self.api_answers.wait()
         claims = tuple(claim for by in self.claims.values() for claim in by)
         return {keys.LEDGER: encode_ledger(Ledger(1, claims))}
+
+    def _processes(self, gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
+        self.nvml_answers.wait()
+        return {gpu: Known(self.computing.get(gpu, ())) for gpu in gpus}
 
     def _changed(self) -> None:
         self.changes += 1

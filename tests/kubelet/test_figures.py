@@ -21,7 +21,7 @@ from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.node import AgentOnNode
 from tests.kubelet.pods import gpu_pod
-from tests.nvml.library import FakeNvml, has_compiler, machine
+from tests.nvml.library import FakeNvml, machine
 
 OTHERS = 50
 MIB = 1024.0
@@ -78,12 +78,8 @@ async def test_answers_to_the_kubelet(tmp_path: Path, figure: Callable[[str], No
 
 
 @pytest.mark.parametrize("mode", ["observe", "enforce"])
-async def test_memory(
-    tmp_path: Path, mode: str, tmp_path_factory: pytest.TempPathFactory, figure: Callable[[str], None]
-) -> None:
+async def test_memory(tmp_path: Path, mode: str, fake_nvml: FakeNvml, figure: Callable[[str], None]) -> None:
     """Of the agent's own process when it is ready and has handed out GPUs."""
-    if not has_compiler():
-        pytest.skip("no C compiler to build the fake NVML with")
     kubelet = KubeletDouble(tmp_path)
     await kubelet.start()
     flags = {
@@ -93,11 +89,10 @@ async def test_memory(
         "GPUTOPO_ENFORCE_STATE": str(tmp_path / "state"),
         "GPUTOPO_HEALTH_PORT": "0",
     }
-    library = FakeNvml(tmp_path_factory.mktemp("nvml"))
     async with ApiServer(store_with_node()) as server:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         command = [sys.executable, "-m", "agent", "--node-name", "n1", "--kubeconfig", str(tmp_path / "kubeconfig")]
-        environment = os.environ | library.environment(machine("hgx_h100")) | flags
+        environment = os.environ | fake_nvml.environment(machine("hgx_h100")) | flags
         with (tmp_path / "log").open("w") as log:
             agent = await asyncio.create_subprocess_exec(*command, env=environment, stderr=log)
         try:

@@ -80,7 +80,7 @@ class Node(RuleBasedStateMachine):
         journal, ledger = JournalFile(Path(self.folder.name)), LedgerReader(self._annotations)
         clock = self.loop.time
         admission = Admission(
-            Looks(_Lister(self), lambda: None), ledger, journal, FirstCome, Metrics("test"), clock, 5.0
+            Looks(_Lister(self), lambda: None), ledger, journal, FirstCome, Metrics("test"), clock, 5.0, _nobody
         )
         self.manager.endpoint = Direct(admission)
         self.manager.listed(dict.fromkeys(GPUS, True))
@@ -181,6 +181,10 @@ class Node(RuleBasedStateMachine):
 
     def _annotations(self) -> dict[str, str]:
         return {keys.LEDGER: encode_ledger(Ledger(1, tuple(self.claims)))}
+
+
+async def _nobody(gpus: frozenset[str]) -> None:
+    """Find nobody on these GPUs."""
 
 
 class _Lister:

@@ -17,7 +17,7 @@ from agent.loop import turn
 from agent.metrics import Metrics
 from agent.news import News
 from agent.node_watch import NodeVersion, NodeWatch
-from agent.nvml import read_nvml
+from agent.nvml import read_nvml, read_processes
 from agent.nvml_events import follow_xids
 from agent.publish import Publication
 from agent.service import Agent
@@ -67,7 +67,7 @@ def _running(
     xids: Xids | None = None,
 ) -> Iterator[Agent]:
     news, metrics = News(), Metrics("test")
-    side = KubeletSide(configuration, node.read, metrics, news.changed)
+    side = KubeletSide(configuration, node.read, metrics, news.changed, read_processes)
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
     agent = Agent(nvml, Host(nowhere, nowhere), node, publication, metrics, time.monotonic, side, xids)

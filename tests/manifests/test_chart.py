@@ -57,6 +57,14 @@ def test_gpus_can_be_asked_for_by_mounts() -> None:
     assert "value: all" not in rendered
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_agent_sees_the_nodes_processes_only_if_told_to(shared: bool) -> None:
+    """Root among them could end any of them that is root's."""
+    rendered = render(f"agent.hostPID={str(shared).lower()}")
+    (agent,) = (found for found in yaml.safe_load_all(rendered) if found["kind"] == "DaemonSet")
+    assert agent["spec"]["template"]["spec"].get("hostPID", False) is shared
+
+
 def test_enforcing_agent_has_the_folders_that_a_device_plugin_needs() -> None:
     """The kubelet's, the runtime's and one of its own; only sockets and journal are written."""
     rendered = render("agent.mode=enforce", "agent.kubeletDir=/var/lib/k0s/kubelet", "gpuResource=example.com/gpu")

@@ -8,7 +8,9 @@
  *       name TEXT · uuid TEXT (one `%` stands for the index) · pci DOMAIN:BUS:DEVICE.0 · compute MAJOR.MINOR
  *       memory_mib N · used_mib N · reserved_mib N · numa NODES · cpus CPUS · pcie GENERATION WIDTH
  *       mig on|off · ecc on|off · memory_numa_node N · remap_failure 0|1 · remap_pending 0|1
- *       retired_pages_pending 0|1 · nvlink_version N · processes N
+ *       retired_pages_pending 0|1 · nvlink_version N
+ *       process PID [COMMAND]   one more that computes; without a command nobody can tell which it is
+ *       process -               the driver does not say who computes
  *       `-` as a value means that the call answers NOT_SUPPORTED
  *   nvlink A B COUNT                COUNT direct links between GPUs A and B, on the next free link numbers of both
  *   nvswitch GPUS COUNT [FORM]      COUNT links of each GPU to NVSwitches
@@ -105,13 +107,19 @@ static struct gpu *described(struct machine *machine, int index) {
     return gpu;
 }
 
+static bool add_process(struct gpu *gpu, const char *value) {
+    if (!strcmp(value, "-")) return gpu->process_count = ABSENT, true;
+    if (gpu->process_count == MAX_PROCESSES) return false;
+    struct process *process = &gpu->processes[gpu->process_count++];
+    return sscanf(value, "%u %95[^\n]", &process->pid, process->command) >= 1;
+}
+
 static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
     int *plain = !strcmp(key, "remap_failure")            ? &gpu->remap_failure
                  : !strcmp(key, "remap_pending")          ? &gpu->remap_pending
                  : !strcmp(key, "retired_pages_pending")  ? &gpu->retired_pages_pending
                  : !strcmp(key, "memory_numa_node")       ? &gpu->memory_numa_node
                  : !strcmp(key, "nvlink_version")         ? &gpu->nvlink_version
-                 : !strcmp(key, "processes")              ? &gpu->processes
                                                           : NULL;
     long long *mib = !strcmp(key, "memory_mib")     ? &gpu->memory_mib
                      : !strcmp(key, "used_mib")     ? &gpu->used_mib
@@ -125,6 +133,7 @@ static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
         if (mark) *mark = 0;
         return snprintf(gpu->uuid, NAME, mark ? "%s%d%s" : "%s", value, index, mark ? mark + 1 : "") < NAME;
     }
+    if (!strcmp(key, "process")) return add_process(gpu, value);
     if (!strcmp(key, "pci")) return parse_pci(value, &gpu->pci);
     if (!strcmp(key, "compute")) return sscanf(value, "%d.%d", &gpu->compute_major, &gpu->compute_minor) == 2;
     if (!strcmp(key, "pcie")) return sscanf(value, "%d %d", &gpu->pcie_generation, &gpu->pcie_width) == 2;

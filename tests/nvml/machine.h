@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_FAILURES = 64, NAME = 96 };
+enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_FAILURES = 64, MAX_PROCESSES = 16, NAME = 96 };
 
 /* What an absent value means everywhere below: the call answers NVML_ERROR_NOT_SUPPORTED. */
 enum { ABSENT = -1 };
@@ -33,6 +33,11 @@ struct fabric {
     unsigned char health_summary;
 };
 
+struct process {
+    unsigned pid;
+    char command[NAME]; /* empty: of another PID namespace */
+};
+
 struct gpu {
     bool described;
     char name[NAME], uuid[NAME];
@@ -46,7 +51,8 @@ struct gpu {
     int memory_numa_node;
     int remap_failure, remap_pending, retired_pages_pending;
     int nvlink_version;
-    int processes; /* that compute */
+    int process_count; /* that compute */
+    struct process processes[MAX_PROCESSES];
     struct fabric fabric;
     struct link links[MAX_LINKS];
 };

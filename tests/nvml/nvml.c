@@ -232,12 +232,22 @@ typedef struct {
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned *count, nvmlProcessInfo_t *processes) {
     ENTER(gpu, count);
-    if (gpu->processes == ABSENT) return NOT_SUPPORTED;
-    unsigned room = *count, running = *count = (unsigned)gpu->processes;
+    if (gpu->process_count == ABSENT) return NOT_SUPPORTED;
+    unsigned room = *count, running = *count = (unsigned)gpu->process_count;
     if (running > room) return INSUFFICIENT_SIZE;
     if (running && !processes) return INVALID_ARGUMENT;
-    for (unsigned i = 0; i < running; i++) processes[i] = (nvmlProcessInfo_t){1000 + i, 1 << 30, ~0u, ~0u};
+    for (unsigned i = 0; i < running; i++) processes[i] = (nvmlProcessInfo_t){gpu->processes[i].pid, 1 << 30, ~0u, ~0u};
     return SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {
+    TRY(enter_system(__func__, name));
+    for (int index = 0; index < machine.gpu_count; index++)
+        for (int i = 0; i < machine.gpus[index].process_count; i++) {
+            const struct process *process = &machine.gpus[index].processes[i];
+            if (process->pid == pid && *process->command) return copy_text(name, length, process->command);
+        }
+    return NOT_FOUND;
 }
 
 nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t gpu, unsigned *pending) {

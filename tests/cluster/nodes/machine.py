@@ -53,8 +53,10 @@ class Machine:
             file.write(f"{statement}\n")
 
     def repair(self) -> None:
-        """Make the machine again what it was at first."""
-        self.description.write_text(self._text)
+        """Make the machine again what it was at first; nobody reads half of it."""
+        new = self.description.with_suffix(".new")
+        new.write_text(self._text)
+        new.replace(self.description)
 
     def xid(self, gpu: int, number: int) -> None:
         """Let the driver report an XID error on a GPU to everybody who listens now."""

@@ -58,6 +58,15 @@ def refusal(node: GpuNode, name: str) -> str:
     return f"{found.get('reason')}: {found.get('message')}" if found["phase"] == "Failed" else ""
 
 
+def on_hold(node: GpuNode, name: str) -> str:
+    """Return what the pod's status and its events say alike of a container that may not start yet; empty while they do not."""
+    waiting = [each["state"].get("waiting", {}) for each in status(node, name).get("containerStatuses", ())]
+    said = next((each.get("message", "") for each in waiting if "on hold" in each.get("message", "")), "")
+    events = node.plane.admin.list("/api/v1/namespaces/default/events")
+    told = [each["message"] for each in events if each["involvedObject"].get("name") == name]
+    return said if any(said in message for message in told) else ""
+
+
 def wait_running(cluster: GpuCluster, *names: str, within_seconds: float = 60.0) -> None:
     """Return when all these pods run; else fail with what the scheduler says of the first that does not."""
     waiting = [*names]
