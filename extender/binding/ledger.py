@@ -10,18 +10,18 @@ from collections.abc import Collection
 
 from extender.binding.intents import SwapLedger
 from extender.cluster.node_view import NodeView
-from extender.cluster.pods import read_placement
 from extender.cluster.standing import Standing
 from topology.records import Claim, Ledger, encode_ledger
 
 
 def next_generation(view: NodeView) -> int:
-    """Return the generation of the ledger that follows the one in `view`; later than any that a record there names."""
-    before = view.payloads.ledger.value
-    if before is not None:
-        return before.generation + 1
-    records = (read_placement(held.pod.pod) for held in view.holdings)
-    return 1 + max((record.ledger_generation or 0 for record in records if record), default=0)
+    """Return the generation of the ledger that follows the one in `view`: later than of any that the node ever had.
+
+    Whoever writes a ledger anew may not know how far the lost one had come, and others remember it. But each write makes the
+    node's resourceVersion grow by more than the generation, so none was beyond the version that this one rests on.
+    """
+    before, version = view.payloads.ledger.value, view.node.metadata.resource_version
+    return 1 + max(before.generation if before else 0, int(version) if version.isdecimal() else 0)
 
 
 def swap_ledger(

@@ -42,8 +42,8 @@ class Task:
     """UIDs of unbound pods whose claims nobody has renewed for long."""
     unseen: frozenset[tuple[str, str, str]] = frozenset()
     """UID, namespace and name of claims' pods that are not in the cache."""
-    gone: frozenset[str] = frozenset()
-    """UIDs of pods that are gone; the node's agent is asked, after a live look at the node."""
+    gone: tuple[Claim, ...] = ()
+    """One claim of each pod that is gone; the node's agent is asked, after a live look at the node."""
 
 
 class Attention:
@@ -73,13 +73,13 @@ class Attention:
                 if now - self._since[key] >= self._patience[standing]:
                     self._since[key] = now - self._patience[standing] + RETRY_SECONDS
                     ripe[standing].append(claim)
-        gone = {claim.uid for claim in ripe[Standing.GONE]}
+        gone = {claim.uid: claim for claim in ripe[Standing.GONE]}
         return Task(
             view.name,
             dead=any(standing is Standing.FREE for _, standing in view.claims),
             orphans=frozenset(claim.uid for claim in ripe[Standing.PENDING]),
             unseen=frozenset((claim.uid, claim.namespace, claim.name) for claim in ripe[Standing.UNSEEN]),
-            gone=frozenset(uid for uid in gone if not state.is_asked(view.name, uid)),
+            gone=tuple(claim for claim in gone.values() if not state.is_asked(view.name, claim)),
         )
 
 
@@ -119,9 +119,9 @@ def _ask(state: ClusterState, task: Task) -> Step[None]:
     if not (isinstance(reply, Done) and isinstance(reply.value, Node)):
         return
     state.nodes.learn(reply.value)
-    for uid in sorted(task.gone):
-        if not state.has_baseline(task.node, uid):
-            state.set_baseline(task.node, uid)
+    for claim in task.gone:
+        if not state.has_baseline(task.node, claim):
+            state.set_baseline(task.node, claim)
     metadata = reply.value.metadata
     reply = yield AskForLook(task.node, metadata.uid, metadata.resource_version)
     if isinstance(reply, Done) and isinstance(reply.value, Node):

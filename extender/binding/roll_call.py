@@ -35,13 +35,16 @@ def fence_all_unbound(state: ClusterState, node: str) -> Step[bool]:
 
 
 def hear_of_bound(state: ClusterState, node: str) -> Step[bool]:
-    """Say whether all pods that are bound to the node, and ask for GPUs, are known to be."""
+    """Say whether the pods that are bound to the node, and ask for GPUs, are those that are known to be."""
     found = yield from _list(node)
     if found is None:
         return False
     for pod in found:
         state.pods.learn(pod)
-    return all(_is_known(state, pod) for pod in found if read_gpu_pod(pod, state.resource))
+    exist = {pod.metadata.uid for pod in found}
+    return exist.issuperset(pod.uid for pod in state.pods.bound_to(node)) and all(
+        _is_known(state, pod) for pod in found if read_gpu_pod(pod, state.resource)
+    )
 
 
 def _list(node: str) -> Step[tuple[Pod, ...] | None]:

@@ -59,16 +59,19 @@ def holdings_of(
     claims: Iterable[Claim],
     holders: Mapping[str, Holder],
     is_about: Callable[[GpuPod, frozenset[str]], bool],
+    has_replaced: Callable[[GpuPod, Claim], bool],
 ) -> tuple[Holding, ...]:
     """Return what each pod that has not stopped holds, by UID; linear in pods, claims and holders.
 
-    What is claimed for a namesake is not seen with a pod: that one's containers may run on, though it is gone.
+    What is claimed for a namesake is not seen with a pod, as that one's containers may run on, though it is gone; unless the pod
+    ran by the time of the look, and no more GPUs are reported under their name than it must have.
 
     Args:
         pods: Those that are bound to the node.
         claims: Those that are not proven dead.
         holders: GPU → whom the agent saw with it.
         is_about: Says whether the GPUs that are reported under a pod's name are certainly its own.
+        has_replaced: Says whether a pod ran by the time of the look, and the claim's, of the same name, was gone.
 
     """
     claim_on = {claim.gpu: claim for claim in claims}
@@ -80,18 +83,18 @@ def holdings_of(
         reported.setdefault((who.namespace, who.name), []).append(gpu)
     found = []
     for pod in sorted((pod for pod in pods if not pod.stopped), key=lambda pod: pod.uid):
-        seen = {
-            gpu: holders[gpu].container
-            for gpu in reported.get(pod.key, ())
-            if not _is_namesakes(claim_on.get(gpu), pod)
-        }
+        named = reported.get(pod.key, ())
+        namesakes = {gpu: claim_on[gpu] for gpu in named if gpu in claim_on and _is_namesakes(claim_on[gpu], pod)}
+        if len(named) == pod.gpus and all(has_replaced(pod, claim) for claim in namesakes.values()):
+            namesakes = {}
+        seen = {gpu: holders[gpu].container for gpu in named if gpu not in namesakes}
         is_about_it = is_about(pod, frozenset(seen))
         found.append(_holding(pod, claimed.get(pod.uid, {}), seen, is_about_it=is_about_it))
     return tuple(found)
 
 
-def _is_namesakes(claim: Claim | None, pod: GpuPod) -> bool:
-    return claim is not None and claim.uid != pod.uid and (claim.namespace, claim.name) == pod.key
+def _is_namesakes(claim: Claim, pod: GpuPod) -> bool:
+    return claim.uid != pod.uid and (claim.namespace, claim.name) == pod.key
 
 
 def _holding(pod: GpuPod, claimed: dict[str, str], seen: dict[str, str], *, is_about_it: bool) -> Holding:

@@ -39,6 +39,11 @@ class KnownNode:
     payloads: NodePayloads
 
     @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.metadata.name
+
+    @property
     def report(self) -> Report:
         """The agent's newest report."""
         status, observed = self.payloads.status.value, self.payloads.observed.value

@@ -216,6 +216,7 @@ def derive(
     standing: Callable[[Claim], Standing],
     is_stale: Callable[[Holder], bool],
     is_about: Callable[[GpuPod, frozenset[str]], bool],
+    has_replaced: Callable[[GpuPod, Claim], bool],
     surroundings: Surroundings,
 ) -> NodeView:
     """Build the view of one node; linear in GPUs, claims and pods.
@@ -227,6 +228,7 @@ def derive(
         standing: Judges a claim of its ledger.
         is_stale: Says of an observed holder that no such pod runs here any more.
         is_about: Says whether the GPUs that are reported under a pod's name are certainly its own.
+        has_replaced: Says whether a pod ran by the time of the agent's look, and the claim's, of the same name, was gone.
         surroundings: What is known from elsewhere.
 
     """
@@ -235,7 +237,8 @@ def derive(
     claims = tuple((claim, standing(claim)) for claim in ledger.claims) if ledger else ()
     holders = {gpu: holder for gpu, holder in (observed.gpus if observed else {}).items() if not is_stale(holder)}
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
-    holdings = holdings_of(_in_question(pods, payloads, standing_claims), standing_claims, holders, is_about)
+    in_question = _in_question(pods, payloads, standing_claims)
+    holdings = holdings_of(in_question, standing_claims, holders, is_about, has_replaced)
     is_lost = is_ledger_lost(payloads, holdings)
     closed = why_closed(node, payloads, holdings, surroundings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}

@@ -109,6 +109,11 @@ class PodCache:
         pod = self._pods.get(self._uids.get(key, ""))
         return pod.stopped if pod and pod.node == node else self._graves.has_stopped(key, node)
 
+    def runs_as(self, key: tuple[str, str], node: str) -> str | None:
+        """Return the UID of the pod with that namespace and name whose containers have started on `node`, if they have."""
+        pod = self._pods.get(self._uids.get(key, ""))
+        return pod.uid if pod and pod.node == node and pod.pod.status.phase == "Running" else None
+
     def is_alone(self, pod: GpuPod) -> bool:
         """Whether no report can mean another pod of that name: none has left, and this one was heard of before it was bound."""
         return pod.uid in self._followed and not self._graves.knows(pod.key)

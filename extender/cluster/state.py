@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from extender.cluster.agents import SILENCE_SECONDS, AgentPods, Hearing
+from extender.cluster.baselines import Baselines
 from extender.cluster.cpu import CpuInUse
 from extender.cluster.fences import Fences
 from extender.cluster.groups import Groups
 from extender.cluster.holdings import Sightings
 from extender.cluster.holds import Holds
 from extender.cluster.locations import LABELS, Labels
-from extender.cluster.node_cache import KnownNode, NodeCache, Report
+from extender.cluster.node_cache import KnownNode, NodeCache
 from extender.cluster.node_view import NodeView, derive
 from extender.cluster.objects import Node
 from extender.cluster.offers import Offers
@@ -29,7 +30,7 @@ from extender.cluster.standing import Standing, standing_of_grave, standing_of_p
 from extender.cluster.values import Values
 from topology import keys
 from topology.placement import TopologyClasses
-from topology.records import Claim, is_later
+from topology.records import Claim
 from topology.room import Appetite, PodKind
 from topology.value import Weights
 
@@ -66,7 +67,7 @@ class ClusterState:
         self._amiss: set[str] = set()
         self._quarantined: set[str] = set()
         self._claimed_on: dict[str, set[str]] = {}
-        self._baselines: dict[tuple[str, str], Report] = {}
+        self._baselines = Baselines(self.pods.runs_as)
         self._dirty: set[str] = set()
 
     @property
@@ -130,28 +131,25 @@ class ClusterState:
         self._dirty |= changed
         return sorted(filter(self._hearing.is_silent, changed))
 
-    def set_baseline(self, node: str, uid: str) -> None:
-        """Take the node's report as it is now for the last one that may be from before the pod was gone.
+    def set_baseline(self, node: str, claim: Claim) -> None:
+        """Take the node's report as it is now for the last one that may be from before the claim's pod was gone.
 
         Call it after a live read of the node that followed the news that the pod is gone.
         """
         known = self.nodes.get(node)
         if known:
-            self._baselines[node, uid] = known.report
+            self._baselines.put(known, claim)
             self._dirty.add(node)
 
-    def has_baseline(self, node: str, uid: str) -> bool:
-        """Whether later reports of the node's agent decide about the pod's claims; not if it has begun to count anew."""
-        known, baseline = self.nodes.get(node), self._baselines.get((node, uid))
-        return known is not None and baseline is not None and known.report.writes >= baseline.writes
+    def has_baseline(self, node: str, claim: Claim) -> bool:
+        """Whether later reports of the node's agent decide about a claim whose pod is gone."""
+        known = self.nodes.get(node)
+        return known is not None and self._baselines.serves(known, claim)
 
-    def is_asked(self, node: str, uid: str) -> bool:
-        """Whether the node's agent is asked for a look that is later than the baseline of a pod that is gone."""
-        known, baseline = self.nodes.get(node), self._baselines.get((node, uid))
-        if known is None or baseline is None or not self.has_baseline(node, uid):
-            return False
-        asked = (known.node.metadata.annotations or {}).get(keys.LOOK, "")
-        return asked == baseline.node_version or is_later(asked, baseline.node_version)
+    def is_asked(self, node: str, claim: Claim) -> bool:
+        """Whether the node's agent is asked for a look that decides about a claim whose pod is gone."""
+        known = self.nodes.get(node)
+        return known is not None and self._baselines.is_asked(known, claim)
 
     def _revalued(self) -> None:
         self._shapes.forget_verdicts(Appetite(self.values.typical) if self.values.typical else None)
@@ -193,6 +191,7 @@ class ClusterState:
             standing=lambda claim: self._standing(claim, known),
             is_stale=lambda holder: self.pods.is_stale(holder, name),
             is_about=lambda pod, gpus: self._sightings.is_about(pod.uid, gpus, looks) or self.pods.is_alone(pod),
+            has_replaced=lambda pod, claim: self._baselines.has_replaced(known, pod, claim),
             surroundings=self._surroundings(known.node),
         )
         self._views[name] = view
@@ -229,7 +228,7 @@ class ClusterState:
         for uid in new - old:
             self._claimed_on.setdefault(uid, set()).add(name)
         for uid in old - new:
-            self._baselines.pop((name, uid), None)
+            self._baselines.drop(name, uid)
             self._claimed_on[uid].discard(name)
             if not self._claimed_on[uid]:
                 del self._claimed_on[uid]
@@ -237,30 +236,10 @@ class ClusterState:
     def _standing(self, claim: Claim, known: KnownNode) -> Standing:
         name, ledger = known.node.metadata.name, known.payloads.ledger.value
         if pod := self.pods.get(claim.uid):
-            return standing_of_pod(pod, name, reported_free=self._is_reported_free(claim, known))
+            return standing_of_pod(pod, name, reported_free=self._baselines.shows_free(known, claim))
         return standing_of_grave(
             self.pods.grave(claim.uid),
             name,
             other_incarnation=ledger is not None and ledger.node_uid not in ("", known.node.metadata.uid),
-            reported_free=self._is_reported_free(claim, known),
+            reported_free=self._baselines.shows_free(known, claim),
         )
-
-    def _is_reported_free(self, claim: Claim, known: KnownNode) -> bool:
-        """Whether the agent has looked since the baseline, and the GPU was not held.
-
-        The next report may have been under way when the baseline was read, from a look before the pod even started. So it
-        has to show the end of what the baseline shows, or to name a later version of the node than the baseline's; else it
-        takes one more, as an agent sends one after the other. An agent that does not observe containers shows nothing;
-        then its next write is all that will ever be told.
-        """
-        baseline = self._baselines.get((known.node.metadata.name, claim.uid))
-        if baseline is None or baseline == known.report:
-            return False
-        observed = known.payloads.observed.value
-        if observed is None:
-            return known.report.writes > baseline.writes
-        if claim.gpu in observed.gpus:
-            return False
-        if is_later(observed.node_version, baseline.node_version) or baseline.shows(claim):
-            return True
-        return known.report.writes > baseline.writes + 1

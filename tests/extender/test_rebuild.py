@@ -19,7 +19,7 @@ from tests.extender.four_gpus import MACHINE, damage, kinds, observe, owners, wo
 from tests.extender.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.world import Replica, World, answer_once, delay_request, drive, meddle_before
 from topology import keys
-from topology.records import decode_ledger
+from topology.records import Ledger, decode_ledger
 
 GARBLED = {"metadata": {"annotations": {keys.LEDGER: "{"}}}
 
@@ -34,6 +34,11 @@ def beat(world: World, replica: Replica) -> None:
     mark = str(world.store.resource_version)
     world.patch(NODES, "n1", {"metadata": {"annotations": {"example.com/beat": mark}}})
     replica.catch_up(NODES)
+
+
+def ledger_of(world: World) -> Ledger:
+    """Return the ledger of n1."""
+    return decode_ledger(world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.LEDGER])
 
 
 def leave_gap(world: World, replica: Replica, gap: str) -> None:
@@ -81,14 +86,35 @@ class TestRebuild:
             witness.reconcile(rounds=3)
         assert owners(world) == {"new": {0, 1, 2, 3}}
 
-    def test_generations_go_on(self) -> None:
-        """A ledger that begins anew could be taken for one that has been before."""
-        world = world_of("p", "q")
+    def test_what_was_claimed_since_comes_before_what_is_remembered(self) -> None:
+        """Its pod was deleted by force before the one who remembers has heard of it, and its containers run (seed 2698)."""
+        world = world_of("old", gpus=4)
+        witness = Replica(world)
+        with world.unchecked():
+            world.patch(NODES, "n1", GARBLED)
+            world.delete("old", grace_period_seconds=0)
+            observe(world)
+            other = Replica(world)
+            other.reconcile(rounds=3)
+            world.add_pod("new", 4)
+            assert isinstance(other.bind("new"), Bound)
+            observe(world, new=(0, 1, 2, 3))
+            before = world.claims()
+            world.delete("new", grace_period_seconds=0)
+            witness.reconcile(rounds=6)
+        assert world.claims() == before
+
+    @pytest.mark.parametrize("gone", [True, False], ids=["nobody is bound there", "a pod is bound there"])
+    def test_generations_go_on(self, *, gone: bool) -> None:
+        """A ledger that begins anew is later than any that has been before, also for those who remember more than we do."""
+        world = world_of("p")
+        if gone:
+            world.delete("p", grace_period_seconds=0)
+        before = ledger_of(world).generation
         with world.unchecked():
             damage(world, "wiped")
             Replica(world).reconcile(rounds=2)
-        text = world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.LEDGER]
-        assert decode_ledger(text).generation > 2
+        assert ledger_of(world).generation > before
 
     def test_a_binding_under_way_loses_its_claim_only_after_a_fence(self) -> None:
         """Nobody remembers the claim; its pod is fenced with all others that wait, and the Binding comes too late."""

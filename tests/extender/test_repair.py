@@ -11,7 +11,7 @@ from extender.binding.intents import BindPod, FencePod, Intent, Reply, SwapLedge
 from extender.binding.outcome import Bound
 from extender.binding.repair import repair
 from tests.extender.exploration import Choices, explore
-from tests.extender.four_gpus import GPUS, bind_around, kinds, observe, owners, world_of
+from tests.extender.four_gpus import GPUS, bind_around, damage, kinds, observe, owners, world_of
 from tests.extender.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.world import Replica, World, delay_request, drive, lose_request
 from topology import keys
@@ -180,6 +180,51 @@ class TestFacts:
                 replica.reconcile(rounds=2, seconds=3.0)
                 observe(world, p=(0, 1))
         assert before.items() < world.claims().items()
+
+    @pytest.mark.parametrize("late", [False, True], ids=["it runs", "it begins to run once the agent was asked"])
+    def test_a_running_pod_takes_over_the_claims_of_a_namesake_that_is_gone(self, *, late: bool) -> None:
+        """It was bound around us, and the kubelet gave it the GPU that the one before had a claim on (seed 4410)."""
+        world = self.succeed(runs=not late)
+        replica = Replica(world)
+        replica.reconcile(rounds=3, seconds=6.0)
+        world.set_status("p", "Running", "running")
+        for _ in range(3):
+            replica.reconcile(rounds=3, seconds=6.0)
+            observe(world, p=(0,))
+        replica.reconcile(rounds=3, seconds=6.0)
+        assert owners(world) == {"p": {0}}
+        assert replica.state.views["n1"].shape.free == 0b1110
+
+    @pytest.mark.parametrize("rebuild", [False, True], ids=["a whole ledger", "a lost ledger"])
+    @pytest.mark.parametrize("how", ["it does not run yet", "both run", "it has ended unheard"])
+    def test_a_namesake_that_may_run_on_keeps_its_claims(self, how: str, *, rebuild: bool) -> None:
+        """What is seen under their name may be its own."""
+        world = self.succeed(runs=how != "it does not run yet")
+        replica, before = Replica(world), world.claims()
+        replica.reconcile(rounds=4, seconds=6.0)
+        if how == "it has ended unheard":
+            world.delete("p", grace_period_seconds=0)
+        for _ in range(3):
+            observe(world, p=(0, 1) if how == "both run" else (0,))
+        with world.unchecked():
+            if rebuild:
+                damage(world, "wiped")
+            replica.catch_up(NODES)
+            drive(repair(replica.state, "n1"), world.execute)
+            replica.reconcile(rounds=1)
+        assert before.items() <= world.claims().items()
+
+    def succeed(self, *, runs: bool) -> World:
+        """Have a pod claim a GPU and go, and another one of its name bound to its node around us."""
+        world = world_of()
+        world.add_pod("p", 1)
+        drive(Replica(world).start_bind("p"), lose_request(world, BindPod))
+        world.delete("p", grace_period_seconds=0)
+        bind_around(world, "p", 1)
+        if runs:
+            world.set_status("p", "Running", "running")
+        observe(world, p=(0,))
+        return world
 
     def test_a_report_about_a_pod_without_a_namesake_is_believed_at_once(self) -> None:
         """N9: it may overtake the news that the pod is bound."""

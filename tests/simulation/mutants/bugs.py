@@ -156,11 +156,12 @@ def free_when_gone(grave: Any, node: str, **facts: bool) -> Standing:
     return Standing.FREE if grave is not None and grave.gone else standing_of_grave(grave, node, **facts)
 
 
-def free_by_next_report(self: Any, claim: Any, known: Any) -> bool:
+def free_by_next_report(self: Any, known: Any, claim: Any) -> bool:
     """Believe a report that may have been under way for long."""
-    baseline = self._baselines.get((known.node.metadata.name, claim.uid))
-    observed = known.payloads.observed.value
-    return baseline not in (None, known.report) and observed is not None and claim.gpu not in observed.gpus
+    baseline, report = self._all.get((known.name, claim.uid)), known.report
+    if baseline is None or baseline.report == report or report.observed is None:
+        return False
+    return claim.gpu not in report.observed.gpus
 
 
 def first_version_only(self: Any, item: Pod) -> None:

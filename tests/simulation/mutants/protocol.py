@@ -65,7 +65,7 @@ OTHERS = (
         "the next report is a proof",
         "found here",
         ("R2",),
-        {seams.IS_REPORTED_FREE: bugs.free_by_next_report},
+        {seams.SHOWS_FREE: bugs.free_by_next_report},
         _REPORTED_LATE,
     ),
     Mutant("deadlines are of the wall clock", "C22", ("A2",), {seams.CLOCK: bugs.wall_clock_only}, _SET_BACK),
