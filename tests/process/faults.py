@@ -105,6 +105,7 @@ class Held:
 
     async def release(self) -> Reply:
         """Let it go on, and return what the server says to it."""
+        assert self.arrived.is_set(), "no such request came"
         self._go.set()
         await self._answered.wait()
         assert self.answer is not None

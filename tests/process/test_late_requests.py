@@ -59,7 +59,7 @@ async def test_c7_binding_that_was_held_in_the_network_until_its_claim_was_revok
     world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
     """Its sender has given up, the GPUs are somebody else's, and it commits nothing."""
-    slow, quick = await two_replicas(world, "300ms")
+    slow, quick = await two_replicas(world, "1s")
     refused = 0
     for _ in range(rounds(1, 50)):
         losers, winners = await rivals(world)
@@ -69,8 +69,9 @@ async def test_c7_binding_that_was_held_in_the_network_until_its_claim_was_revok
                 rules.enter_context(slow.proxy.meet(Kind.BINDING, one, times=1))
             assert "" not in await asyncio.gather(*(slow.bind(pod, home(pod)) for pod in losers))
         await give_away(world, quick, winners)
-        assert [(await one.release()).status for one in held] == [409] * AT_ONCE
-        refused += AT_ONCE
+        sent = [one for one in held if one.arrived.is_set()]  # on a busy machine a bind may end before its Binding
+        assert {(await one.release()).status for one in sent} == {409}
+        refused += len(sent)
         await end(world, winners)
     figure(f"C7: {refused} of {refused} Bindings that arrived after their claim was revoked were refused")
 
@@ -101,9 +102,11 @@ async def give_away(world: World, quick: Replica, winners: list[Json]) -> None:
 
 
 async def end(world: World, winners: list[Json]) -> None:
-    """Make room for the losers, which are bound when the test is over."""
+    """Make room for the losers, which are bound when the test is over; what a next round holds is no release of this one."""
     for pod in winners:
         await world.annotate_pod(pod["metadata"]["name"], {EXIT_CODE: "0"})
+    for pod in winners:
+        await eventually(lambda: world.has_no_claims(home(pod)), 30)  # noqa: B023 - awaited here
 
 
 def home(pod: Json) -> str:
