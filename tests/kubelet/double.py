@@ -30,6 +30,8 @@ from tests.kubelet.pods import Kind, Phase, Pod
 RESOURCE = "nvidia.com/gpu"
 _HOLD_SECONDS = 0.05
 """Before a container that was held is tried again; the real one starts at seconds."""
+_START_SECONDS = 30.0
+"""Within which a pod that can start does, on the busiest machine."""
 _LOCAL = [("grpc.use_local_subchannel_pool", 1)]
 
 
@@ -148,9 +150,10 @@ class KubeletDouble:
         await self._admit_all(pods)
 
     async def started(self, *pods: Pod) -> None:
-        """Wait until the pods run or have failed."""
-        while any(pod.phase is Phase.PENDING for pod in pods):  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.005)
+        """Wait until the pods run or have failed; raises `TimeoutError` when they do neither."""
+        async with asyncio.timeout(_START_SECONDS):
+            while any(pod.phase is Phase.PENDING for pod in pods):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.005)
 
     def delete(self, pod: Pod) -> None:
         """Have a pod and its containers gone."""
