@@ -38,6 +38,7 @@ class Vacancy:
     def __init__(self, processes: ProcessPort, patience_seconds: float, ignored: Collection[str]) -> None:
         self._processes = processes
         self._patience_seconds = patience_seconds
+        self._asks = patience_seconds > 0
         self._ignored = ignored
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="processes")
 
@@ -45,7 +46,7 @@ class Vacancy:
         """Return `None` as soon as nobody is seen on these GPUs, or who is when patience ends."""
         clock = asyncio.get_running_loop().time
         began, waiting = clock(), False
-        while self._patience_seconds and (who := occupants(await self._look(gpus), self._ignored)):
+        while self._asks and (who := occupants(await self._look(gpus), self._ignored)):
             left = began + self._patience_seconds - clock()
             if left <= 0:
                 return who
@@ -56,7 +57,8 @@ class Vacancy:
         return None
 
     def close(self) -> None:
-        """Look no more; what hangs is left to itself."""
+        """Look no more: whoever waits yet is not listened to any longer, and what hangs is left to itself."""
+        self._asks = False
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _look(self, gpus: frozenset[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
