@@ -102,6 +102,7 @@ class Upkeep:
             except Exception:
                 log.exception("repair failed", node=name)
                 return
+        self._repairs.take_note(name, done, self.clock().monotonic)
         self._tell_of_repair(name, done)
 
     def _tell_of_silence(self, name: str) -> None:

@@ -5,7 +5,8 @@
   pods hold is added to what it said when it could last be relied on. Only `release` takes a claim away.
 - A claim follows the fact (`correction`), after a live look at the pod: a report and a cache may both be of the past. An unbound
   pod in its way is fenced first, and the ledger is replaced only as it was before the fence.
-- A pod's record follows the ledger, once both the agent and the ledger say the same.
+- A pod's record follows the ledger, once both the agent and the ledger say the same. Where somebody refuses that for good, it is
+  tried again every minute; the ledger counts, and the record only tells people.
 
 The same generator form as `bind`: kill it anywhere, run it twice, run it beside another one. What is not done is due again.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from extender.binding.intents import Done, FencePod, GetPod, Step, WritePlacement, fence
+from extender.binding.intents import Done, FencePod, GetPod, Refused, Reply, Step, WritePlacement, fence
 from extender.binding.ledger import swap_ledger
 from extender.binding.roll_call import fence_all_unbound, hear_of_bound
 from extender.cluster.correction import Correction, correct
@@ -29,6 +30,8 @@ from topology.records import PlacementRecord, encode_placement
 
 SETTLING_SECONDS = 2.0
 """A pod may be heard of before the ledger is that its bind wrote first: that is no damage."""
+REFUSED_SECONDS = 60.0
+"""Until a record that was refused is tried again."""
 
 
 @dataclass(slots=True)
@@ -37,15 +40,25 @@ class Repairs:
 
     settling_seconds: float = SETTLING_SECONDS
     _since: dict[str, float] = field(default_factory=dict)
+    _refused: dict[str, float] = field(default_factory=dict)
+    """Node → when a record of one of its pods was refused."""
 
     def due(self, state: ClusterState, now: float) -> list[str]:
         """Return the nodes to repair at `now` (monotonic seconds), by name."""
         self._since = {name: self._since.get(name, now) for name in sorted(state.amiss)}
-        return [
-            name
-            for name, since in self._since.items()
-            if now - since >= self.settling_seconds or state.views[name].is_broken
-        ]
+        self._refused = {name: at for name, at in self._refused.items() if now - at < REFUSED_SECONDS}
+        return [name for name, since in self._since.items() if self._is_due(state.views[name], now - since)]
+
+    def take_note(self, name: str, done: Repaired, now: float) -> None:
+        """Take note of what came of a repair."""
+        if done.refused:
+            self._refused[name] = now
+
+    def _is_due(self, view: NodeView, seconds: float) -> bool:
+        if view.is_broken:
+            return True
+        is_only_of_records = all(held.is_settled for held in view.holdings)
+        return seconds >= self.settling_seconds and not (is_only_of_records and view.name in self._refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +69,8 @@ class Repaired:
     """The ledger was lost, and is whole again."""
     corrected: tuple[Holding, ...] = ()
     """Pods whose claims are what they hold, now."""
+    refused: bool = False
+    """A pod's record may not be written."""
 
 
 def repair(state: ClusterState, name: str) -> Step[Repaired]:
@@ -76,8 +91,8 @@ def repair(state: ClusterState, name: str) -> Step[Repaired]:
             return Repaired()
     if (was_broken or correction.holdings) and not (yield from _rewrite(state, view, correction)):
         return Repaired()
-    yield from _rewrite_records(state, name)
-    return Repaired(was_broken and not was_new, correction.holdings)
+    refused = yield from _rewrite_records(state, name)
+    return Repaired(was_broken and not was_new, correction.holdings, refused)
 
 
 def _is_as_known(state: ClusterState, pod: GpuPod) -> Step[bool]:
@@ -94,7 +109,9 @@ def _rewrite(state: ClusterState, view: NodeView, correction: Correction) -> Ste
     """Replace the ledger as `view` shows it, without the claims of the unbound pods that are in the way, and fenced."""
     for uid in sorted(correction.displaced):
         pod = state.pods.get(uid)
-        if pod is None or pod.node is not None or not (yield from _write(state, fence(pod.pod))):
+        if pod is None or pod.node is not None:
+            return False
+        if not isinstance((yield from _write(state, fence(pod.pod))), Done):
             return False
     moved = {held.pod.uid for held in correction.holdings}
     try:
@@ -108,18 +125,18 @@ def _rewrite(state: ClusterState, view: NodeView, correction: Correction) -> Ste
     return True
 
 
-def _rewrite_records(state: ClusterState, name: str) -> Step[None]:
-    """Let the records of pods that run on other GPUs than planned, or were planned by nobody, say so."""
+def _rewrite_records(state: ClusterState, name: str) -> Step[bool]:
+    """Let the records of pods that run on other GPUs than planned, or were planned by nobody, say so; some may be refused."""
     view = state.views.get(name)
     if view is None:
-        return
+        return False
+    replies = []
     for held in view.holdings:
         if held.outdates_record:
             metadata, text = held.pod.pod.metadata, encode_placement(_record(view, held))
-            yield from _write(
-                state,
-                WritePlacement(metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, text),
-            )
+            write = WritePlacement(metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, text)
+            replies.append((yield from _write(state, write)))
+    return any(isinstance(reply, Refused) for reply in replies)
 
 
 def _record(view: NodeView, held: Holding) -> PlacementRecord:
@@ -136,10 +153,9 @@ def _record(view: NodeView, held: Holding) -> PlacementRecord:
     return PlacementRecord(ordered, affinity, bandwidth, generation)
 
 
-def _write(state: ClusterState, intent: FencePod | WritePlacement) -> Step[bool]:
+def _write(state: ClusterState, intent: FencePod | WritePlacement) -> Step[Reply]:
     """Write to a pod, and take in what came of it."""
     reply = yield intent
     if isinstance(reply, Done) and isinstance(reply.value, Pod):
         state.pods.learn(reply.value)
-        return True
-    return False
+    return reply

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from benchmarks.double.resources import NODES, PODS
-from extender.binding.intents import BindPod, FencePod, Intent, Reply, SwapLedger, WritePlacement
+from extender.binding.intents import BindPod, FencePod, Intent, Refused, Reply, SwapLedger, WritePlacement
 from extender.binding.outcome import Bound
 from extender.binding.repair import repair
 from tests.extender.exploration import Choices, explore
@@ -299,6 +299,27 @@ class TestFacts:
                 observe(world, p=(2, 3))
                 heir.reconcile(rounds=2, seconds=3.0)
         assert world.placed("p") == {GPUS[2], GPUS[3]}
+
+    def test_a_record_that_is_refused_for_good_is_tried_once_a_minute(self) -> None:
+        """Somebody else's webhook says no; the ledger is right, and other repairs are not put off."""
+        world = world_of("p")
+        replica = Replica(world)
+        replica.reconcile(rounds=1, seconds=3.0)
+        world.intents.clear()
+
+        def execute(intent: Intent) -> Reply:
+            reply = world.execute(intent) if not isinstance(intent, WritePlacement) else Refused(403, "no")
+            tried.append(intent)
+            return reply
+
+        tried: list[Intent] = []
+        with world.unchecked():
+            observe(world, p=(2, 3))
+            replica.reconcile(rounds=15, seconds=3.0, execute=execute)
+            assert sum(isinstance(intent, WritePlacement) for intent in tried) == 1
+            observe(world, p=(0, 1))
+            replica.reconcile(rounds=2, seconds=3.0, execute=execute)
+            assert owners(world) == {"p": {0, 1}}
 
 
 class TestConflict:

@@ -193,14 +193,17 @@ class Replica:
     def bind(self, name: str, node: str = "n1", uid: str = "") -> Outcome:
         return drive(self.start_bind(name, node, uid), self.world.execute)
 
-    def reconcile(self, rounds: int = 6, seconds: float = 61.0) -> None:
+    def reconcile(
+        self, rounds: int = 6, seconds: float = 61.0, execute: Callable[[Intent], Reply] | None = None
+    ) -> None:
         """Let time pass and do what is due, as often as something may come of it."""
+        execute = execute or self.world.execute
         for _ in range(rounds):
             self.catch_up()
             for task in self.attention.due(self.state, self.seconds):
-                drive(release(self.state, task), self.world.execute)
+                drive(release(self.state, task), execute)
             for name in self.repairs.due(self.state, self.seconds):
-                drive(repair(self.state, name), self.world.execute)
+                self.repairs.take_note(name, drive(repair(self.state, name), execute), self.seconds)
             self.seconds += seconds
 
 
