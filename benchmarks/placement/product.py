@@ -13,15 +13,15 @@ from benchmarks.placement.cluster import Allotment, Cluster
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
 from extender.cluster.groups import rooms_for
-from extender.cluster.node_view import Shape
-from extender.cluster.shape_index import ShapeIndex
+from extender.cluster.node_view import CPU_STEP_MILLI, Shape
+from extender.cluster.shape_index import Order, ShapeIndex
 from extender.cluster.values import Values
 from topology.domains import GroupWish, Location
 from topology.group import Progress, narrow
 from topology.links import Affinity
 from topology.placement import Placement, Rejection, TopologyClass, TopologyClasses
 from topology.request import Communication, GpuRequest
-from topology.room import PodKind
+from topology.room import Appetite, PodKind
 from topology.value import Weights
 
 
@@ -41,6 +41,10 @@ class Learning(PodByPod):
     def forget_verdicts(self) -> None:
         """Ask for all plans anew: there are other values, or other typical pods."""
 
+    @abstractmethod
+    def kind_of(self, pod: Pod) -> PodKind:
+        """Return what the pod takes, as demand counts it."""
+
     def place(self, job: Job) -> Placed | None:
         """Place a job; one that had to wait is not news when it is tried again."""
         self._meet(job, running=False)
@@ -57,7 +61,7 @@ class Learning(PodByPod):
 
     def _meet(self, job: Job, *, running: bool) -> None:
         for number, pod in enumerate(job.pods):
-            self.values.meet(_uid(job, number), kind_of(pod), running=running)
+            self.values.meet(_uid(job, number), self.kind_of(pod), running=running)
 
     def _appraise(self) -> None:
         for _ in self.values.appraise():
@@ -80,8 +84,13 @@ class Gputopo(Learning):
             self._put(node.index)
 
     def forget_verdicts(self) -> None:
-        """Let the index of nodes ask for all plans anew."""
-        self._shapes.forget_verdicts()
+        """Let the index of nodes ask for all plans anew, with the eyes of the pods that are typical now."""
+        typical = self.values.typical
+        self._shapes.forget_verdicts(Appetite(typical) if typical else None)
+
+    def kind_of(self, pod: Pod) -> PodKind:
+        """Return what the extender counts; it leaves models to kube-scheduler's filters."""
+        return PodKind(pod.gpus, cpu_milli=pod.cpu_milli)
 
     def place(self, job: Job) -> Placed | None:
         """Place a job, its pods near each other."""
@@ -93,8 +102,8 @@ class Gputopo(Learning):
         self._catch_up()
         wish, names = wish_of(pod, job), self._open_to(pod)
         if len(job.pods) > 1:
-            names = self._where_the_group_goes(wish, names, len(job.pods))
-        name = next((key[2] for key in self._shapes.order(wish).best_first(names)), None)
+            names = self._where_the_group_goes(wish, pod.cpu_milli, names, len(job.pods))
+        name = next((key[2] for key in self._shapes.order(wish, pod.cpu_milli).best_first(names)), None)
         if name is None:
             return None
         self._siblings.append(self._locations[name])
@@ -104,10 +113,15 @@ class Gputopo(Learning):
         assert isinstance(verdict, Placement), "the order names nodes that fit"
         return Allotment(int(name), verdict.gpus, pod)
 
-    def _where_the_group_goes(self, wish: GpuRequest, names: frozenset[str], size: int) -> frozenset[str]:
+    def _where_the_group_goes(
+        self, wish: GpuRequest, cpu_milli: int, names: frozenset[str], size: int
+    ) -> frozenset[str]:
+        def order(asked: GpuRequest) -> Order:
+            return self._shapes.order(asked, cpu_milli)
+
         progress = Progress(size - len(self._siblings), tuple(self._siblings))
-        census = self._shapes.order(wish).census(names, self._locations)
-        rooms = rooms_for(wish, progress.rest, lambda asked: self._shapes.order(asked).rooms(census))
+        census = order(wish).census(names, self._locations)
+        rooms = rooms_for(wish, progress.rest, lambda asked: order(asked).rooms(census))
         found = narrow(GroupWish("job", size), progress, rooms, {})
         assert not isinstance(found, Rejection), "nothing is required"
         return frozenset(name for name in names if self._locations[name] in found)
@@ -124,7 +138,9 @@ class Gputopo(Learning):
         self._read = len(journal)
 
     def _put(self, index: int) -> None:
-        self._shapes.put(self._names[index], Shape(self.classes[index], self.cluster.nodes[index].free))
+        node = self.cluster.nodes[index]
+        idle = node.cpu_milli - node.cpu_milli % CPU_STEP_MILLI if node.server.cpu_milli else None
+        self._shapes.put(self._names[index], Shape(self.classes[index], node.free, cpu_milli=idle))
 
 
 def _uid(job: Job, number: int) -> str:
@@ -139,8 +155,3 @@ def wish_of(pod: Pod, job: Job) -> GpuRequest:
         preferred=Affinity.NVLINK if many else None,
         communication=job.communication if many else Communication.NONE,
     )
-
-
-def kind_of(pod: Pod) -> PodKind:
-    """Return what the pod takes, as demand counts it."""
-    return PodKind(pod.gpus, pod.gpu_milli, pod.cpu_milli, pod.models)

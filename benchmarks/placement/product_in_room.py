@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
-from benchmarks.placement.product import Learning, kind_of, wish_of
+from benchmarks.placement.product import Learning, wish_of
 from topology.placement import Placement
 from topology.request import GpuRequest
 from topology.room import Appetite, PodKind, Room
@@ -34,10 +34,14 @@ class GputopoInRoom(Learning):
         self._appetites = {model: Appetite(self.values.typical, model) for model in models}
         self._orders.clear()
 
+    def kind_of(self, pod: Pod) -> PodKind:
+        """Return all that the pod takes, its share of a GPU and the models that will do included."""
+        return PodKind(pod.gpus, pod.gpu_milli, pod.cpu_milli, pod.models)
+
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         self._catch_up()
-        key = wish_of(pod, job), kind_of(pod)
+        key = wish_of(pod, job), self.kind_of(pod)
         if key not in self._orders:
             self._orders[key] = _Order(self, *key)
         return self._orders[key].best(pod)

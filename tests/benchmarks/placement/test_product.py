@@ -61,6 +61,32 @@ def test_the_node_is_the_extenders_answer(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
+def test_where_cpu_runs_out_the_node_is_still_the_extenders_answer(seed: int) -> None:
+    """The wires are alike; what counts is the CPU that other pods have left, and how much the pods before took."""
+    random = Random(seed)
+    cores = dict(zip(("n0", "n1", "n2"), random.sample(range(0, 90, 6), 3), strict=True))
+    wants = random.choice([0, 4, 16])
+    cluster = cluster_of(*["dgx-1v"] * 3, cpu_milli=96_000)
+    for index, taken in enumerate(cores.values()):
+        cluster.take(Allotment(index, (), Pod(0, cpu_milli=1000 * taken)))
+    policy = Gputopo(cluster)
+    past = [job(number, pod=Pod(1, cpu_milli=8000)) for number in range(1, 1 + 2 * int(PRIOR_PODS))]
+    for each in past:
+        policy.values.meet(str(each.number), policy.kind_of(each.pods[0]), running=False)
+    simulated = policy.place(job(0, pod=Pod(1, cpu_milli=1000 * wants)))
+
+    nodes = [node(name, "dgx-1v", cpu="96") for name in cores]
+    beside = [pod(f"on-{name}", 0, on=name, cpu=str(taken)) for name, taken in cores.items()]
+    state = cluster_state(*nodes, *beside, *(pod(f"past-{each.number}", 1, cpu="8") for each in past))
+    asking = pod("asking", 1, cpu=str(wants))
+    state.pods.changed(asking)
+    finish(state.values.appraise())
+    best = (filter_nodes(state, args(asking, *cores), at()).node_names or [])[0]
+    assert simulated is not None
+    assert best == f"n{simulated[0].node}"
+
+
+@pytest.mark.parametrize("seed", range(6))
 def test_a_gang_goes_where_the_extender_puts_it_pod_by_pod(seed: int) -> None:
     """Three racks of three machines, some in use: the same nodes in the same order."""
     random = Random(seed)
