@@ -28,6 +28,8 @@ ROLL_SECONDS = 30.0
 """For a list of all pods that wait, and a write to each; the next round goes on from there."""
 CONFLICT_SECONDS = 2.0
 """Two watches may disagree for a moment."""
+OBSTACLE_SECONDS = 60.0
+"""Between two words about fences that are refused."""
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +52,7 @@ class Upkeep:
     """A round has ended: a node that was without a ledger at the start is so for a reason."""
     _repairs: Repairs = field(default_factory=Repairs)
     _conflicts: dict[tuple[str, str], float] = field(default_factory=dict)
+    _told_of_obstacle: float = -OBSTACLE_SECONDS
 
     async def run(self, every_seconds: float) -> NoReturn:
         """Make one round after the other, until cancelled."""
@@ -90,6 +93,7 @@ class Upkeep:
             await drive(fence_all_unbound(self.state, needy[0]), self.execute, self.clock, deadline)
         except Exception:
             log.exception("roll call failed")
+        self._tell_of_obstacle(len(needy))
 
     async def _repair(self, name: str, room: asyncio.Semaphore) -> None:
         async with room, self.turn(name):
@@ -110,6 +114,13 @@ class Upkeep:
         if view is not None and view.uuids:
             self.events.record(events.agent_silent(_named_node(view)))
             log.warning("a GPU agent has fallen silent", node=name)
+
+    def _tell_of_obstacle(self, nodes: int) -> None:
+        obstacle, now = self.state.fences.obstacle, self.clock().monotonic
+        if obstacle is not None and now - self._told_of_obstacle >= OBSTACLE_SECONDS:
+            self._told_of_obstacle = now
+            pod = f"{obstacle.pod.metadata.namespace}/{obstacle.pod.metadata.name}"
+            log.warning("nodes stay closed as a pod may not be fenced", pod=pod, reason=obstacle.reason, nodes=nodes)
 
     def _tell_of_broken(self, view: NodeView) -> None:
         why = view.payloads.defect or view.shape.closed or ""

@@ -7,7 +7,7 @@ cache, which stays the watch's: what it has not heard of, it will, and the node 
 
 from __future__ import annotations
 
-from extender.binding.intents import Done, GetPod, Gone, ListPods, Step, fence
+from extender.binding.intents import Done, GetPod, Gone, ListPods, Refused, Step, fence
 from extender.cluster.objects import Pod
 from extender.cluster.pods import has_ended, has_place_for_ours, read_gpu_pod
 from extender.cluster.state import ClusterState
@@ -70,6 +70,8 @@ def _is_known(state: ClusterState, pod: Pod) -> bool:
 def _leave_version(state: ClusterState, pod: Pod) -> Step[bool]:
     """Fence the pod; where that fails, because it has changed or is gone, a live look has to show it."""
     reply = yield fence(pod)
+    if isinstance(reply, Refused):
+        state.fences.refused(pod, reply.message)
     if not isinstance(reply, Done):
         reply = yield GetPod(pod.metadata.namespace, pod.metadata.name)
     match reply:

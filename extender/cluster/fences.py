@@ -13,10 +13,19 @@ versions of which we have heard, lost it before the gap. The order of events is 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from extender.cluster.objects import Pod
 from extender.cluster.payloads import Payload
 from topology.records import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A pod of the roll that may not be fenced, and who says so."""
+
+    pod: Pod
+    reason: str
 
 
 class Fences:
@@ -32,6 +41,8 @@ class Fences:
         self._cleared = 0
         """When the last roll was called on which nobody is left."""
         self._roll: dict[str, Pod] = {}
+        self.obstacle: Obstacle | None = None
+        """What the roll waits for, as far as that is known."""
 
     def lost(self, node: str, found: Payload[Ledger] | None) -> None:
         """Take note of what is found on a node instead of its ledger, if that is news; `None`: it never had one."""
@@ -63,13 +74,19 @@ class Fences:
     def called(self, sent: int, pods: Iterable[Pod]) -> None:
         """Take note of all pods that may be bound, as a live list has shown them that was asked for at that moment."""
         self._called, self._roll = sent, {pod.metadata.uid: pod for pod in pods}
+        self.obstacle = None
         self._strike()
 
     def left(self, pod: Pod) -> None:
         """Take note that a pod is not in the listed version any more; if another roll was called since, that says nothing."""
         if self._roll.get(pod.metadata.uid) is pod:
             del self._roll[pod.metadata.uid]
+            self.obstacle = None
             self._strike()
+
+    def refused(self, pod: Pod, reason: str) -> None:
+        """Take note that a pod of the roll may not be fenced."""
+        self.obstacle = Obstacle(pod, reason)
 
     def _strike(self) -> None:
         if not self._roll:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import time
+from asyncio import Lock
+from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from benchmarks.client import MERGE_PATCH, Json
 from benchmarks.double.resources import EVENTS, NODES
 from benchmarks.fleet import SimulatedNode, gpu_pod
+from extender.binding.intents import FencePod, Intent, Refused, Reply
+from extender.kubernetes.events import EventRecorder
+from extender.metrics import Metrics
+from extender.upkeep import Upkeep
+from tests.extender.four_gpus import MACHINE
 from tests.extender.polling import until
 from tests.extender.serving import Running, serving
+from tests.extender.world import Replica, World
 from topology import keys
 from topology.errors import PayloadError
 from topology.records import (
@@ -98,6 +108,24 @@ async def test_a_silent_agent_is_told_of_and_its_node_closes(tmp_path: Path) -> 
         assert "gputopo_nodes_silent 1.0" in (await extender.get("/metrics"))[1]
         assert "has not reported for too long" in (await extender.get("/v1/inspect/nodes/n1"))[1]
         assert set(claims(extender).values()) == {"n1-occupant"}
+
+
+async def test_a_fence_that_is_refused_for_good_is_told_once_a_minute() -> None:
+    """Somebody else's webhook keeps nodes closed; whoever reads the log learns of which pod, and why."""
+    world = World("n1", machine_name=MACHINE, ledgers=False)
+    world.add_pod("waits")
+    replica, metrics = Replica(world), Metrics("")
+
+    async def execute(intent: Intent, seconds: float) -> Reply:
+        return Refused(403, "no status for you") if isinstance(intent, FencePod) else world.execute(intent)
+
+    events, turns = EventRecorder(partial(pytest.fail, "nothing is sent")), defaultdict[str, Lock](Lock)
+    upkeep = Upkeep(replica.state, replica.attention, execute, turns.__getitem__, events, metrics, replica.clock, 3.0)
+    with capture_logs() as lines:
+        for _ in range(35):
+            await upkeep.round()
+            replica.seconds += 2.0
+    assert [(line["pod"], line["reason"]) for line in lines] == [("default/waits", "no status for you")] * 2
 
 
 @pytest.mark.slow
