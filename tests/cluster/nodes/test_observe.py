@@ -1,8 +1,11 @@
 """Observe mode on real kubelets: another device plugin decides, and within seconds the cluster knows what it did."""
 
 import random
+import re
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,8 @@ from tests.cluster.polling import eventually
 from topology import keys
 from topology.records import decode_observed
 
-SOON_SECONDS = 5.0
+SOON_SECONDS = 30.0
+"""On a machine that does much else; the goal, and the limit with `--long`, is five seconds."""
 
 StartPlugin = Callable[[GpuNode], object]
 
@@ -36,28 +40,54 @@ def start_plugin(request: pytest.FixtureRequest, built: Callable[[GoBuild], Path
         yield lambda node: nvidia(node, folder)
 
 
-def test_ledger_follows_what_the_plugin_did(
-    node_cluster: GpuCluster, nodes: Nodes, start_plugin: StartPlugin, figure: Callable[[str], None]
+@dataclass(slots=True)
+class Slowest:
+    """The longest time from when pods ran until something was known of them, in seconds."""
+
+    reported: float = 0.0
+    promised: float = 0.0
+    told: float = 0.0
+
+    def take(self, node: GpuNode, cluster: GpuCluster, drifted: Mapping[str, set[str]], within_seconds: float) -> None:
+        """Wait, from now, until the node's report and its ledger are true, and an event tells of each pod that drifted."""
+        began = time.monotonic()
+
+        def passed(claim: Callable[[], bool], before: float) -> float:
+            eventually(claim, began + within_seconds - time.monotonic())
+            return max(before, time.monotonic() - began)
+
+        self.reported = passed(lambda: reported(node) == held(node), self.reported)
+        self.promised = passed(lambda: promised(cluster) == by_uid(cluster, held(node)), self.promised)
+        self.told = passed(lambda: by_uid(cluster, drifted).keys() <= corrected(cluster), self.told)
+
+
+def test_i8_ledger_follows_what_the_plugin_did_and_says_so(
+    node_cluster: GpuCluster,
+    nodes: Nodes,
+    start_plugin: StartPlugin,
+    rounds: Callable[[int, int], int],
+    figure: Callable[[str], None],
 ) -> None:
-    """Whatever the plugin chooses, report and ledger are true within seconds, and no GPU is ever promised or held twice."""
+    """Whatever the plugin chooses, report, ledger, event and metric tell within seconds, and no GPU is promised twice."""
     node = nodes.one("two_islands")
     start_plugin(node)
     observing(node)
-    chance, drifted, slowest = random.Random(0), 0, 0.0
-    for number in range(8):
-        name = f"p{number}"
-        node_cluster.submit(pod(name, chance.choice((1, 2)), schedulerName=SCHEDULER_NAME))
-        wait_running(node_cluster, name)
-        began = time.monotonic()
-        eventually(lambda: reported(node) == held(node), within_seconds=SOON_SECONDS)
-        eventually(lambda: promised(node_cluster) == held(node), within_seconds=SOON_SECONDS)
-        slowest = max(slowest, time.monotonic() - began)
-        drifted += held(node)[name] != planned(node_cluster, name)
-        assert all_different(held(node))
-        if len(held(node)) > 3:
-            leave(node_cluster, node, chance.choice(sorted(held(node))))
+    chance, slowest, drifted = random.Random(0), Slowest(), 0
+    for pair in range(4):
+        names = [f"p{pair}a", f"p{pair}b"]
+        node_cluster.submit(*(pod(name, chance.choice((1, 2)), schedulerName=SCHEDULER_NAME) for name in names))
+        wait_running(node_cluster, *names)
+        others = {name: held(node)[name] for name in names if held(node)[name] != planned(node_cluster, name)}
+        slowest.take(node, node_cluster, others, rounds(30, 5))
+        drifted += len(others)
+        assert is_promised_once(node_cluster)
+        for name in sorted(held(node))[2:]:
+            leave(node_cluster, node, name)
+    eventually(lambda: moved(node_cluster) == drifted, SOON_SECONDS)
+    assert drifted or start_plugin is not wilful, "a plugin that chooses at random has kept every plan"
     figure(
-        f"observe mode, {type_of(start_plugin)}: {drifted} of 8 pods got other GPUs; all known within {slowest:.1f} s"
+        f"observe mode, {type_of(start_plugin)}: {drifted} of 8 pods got other GPUs; known after {slowest.reported:.1f} s, "
+        f"ledger true after {slowest.promised:.1f} s, events after {slowest.told:.1f} s at most (goal 5 each)"
     )
 
 
@@ -73,7 +103,8 @@ def test_c19_pods_deleted_by_force_give_their_gpus_back_soon(
         name = f"p{number}"
         node_cluster.submit(pod(name, 2, schedulerName=SCHEDULER_NAME))
         wait_running(node_cluster, name)
-        eventually(lambda: reported(node) == held(node) == promised(node_cluster) != {}, within_seconds=SOON_SECONDS)
+        Slowest().take(node, node_cluster, {}, SOON_SECONDS)
+        assert promised(node_cluster)
         began = time.monotonic()
         node_cluster.api.delete(f"{PODS}/{name}", gracePeriodSeconds="0")
         eventually(lambda: promised(node_cluster) == {}, within_seconds=30)
@@ -97,11 +128,35 @@ def reported(node: GpuNode) -> dict[str, set[str]]:
 
 
 def promised(cluster: GpuCluster) -> dict[str, set[str]]:
-    """Return each pod's GPUs as the ledger says."""
+    """Return each pod's GPUs as the ledger says, by UID."""
     found: dict[str, set[str]] = {}
     for claim in cluster.ledger("n0").claims:
-        found.setdefault(claim.name, set()).add(claim.gpu)
+        found.setdefault(claim.uid, set()).add(claim.gpu)
     return found
+
+
+def is_promised_once(cluster: GpuCluster) -> bool:
+    """Whether the ledger has one claim for each GPU that it names."""
+    gpus = [claim.gpu for claim in cluster.ledger("n0").claims]
+    return len(gpus) == len(set(gpus))
+
+
+def by_uid(cluster: GpuCluster, gpus_of_pods: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Name pods by UID."""
+    return {cluster.pod(name)["metadata"]["uid"]: gpus for name, gpus in gpus_of_pods.items()}
+
+
+def corrected(cluster: GpuCluster) -> set[str]:
+    """Return the UIDs of the pods of which an event says that they run on other GPUs than planned."""
+    events = cluster.api.list("/api/v1/namespaces/default/events", fieldSelector="reason=GPUPlacementCorrected")
+    return {event["involvedObject"]["uid"] for event in events}
+
+
+def moved(cluster: GpuCluster) -> int:
+    """Return how many pods' claims the extender has counted as moved."""
+    with urllib.request.urlopen(f"{cluster.extender.url}/metrics", timeout=5) as answer:
+        found = re.search(r'^gputopo_ledger_repairs_total{kind="moved"} (\S+)$', answer.read().decode(), re.MULTILINE)
+    return int(float(found[1])) if found else 0
 
 
 def planned(cluster: GpuCluster, name: str) -> set[str]:
@@ -110,15 +165,11 @@ def planned(cluster: GpuCluster, name: str) -> set[str]:
     return set(gpus)
 
 
-def all_different(gpus_of_pods: dict[str, set[str]]) -> bool:
-    """Whether no GPU is held twice."""
-    return len(set().union(*gpus_of_pods.values())) == sum(map(len, gpus_of_pods.values()))
-
-
 def leave(cluster: GpuCluster, node: GpuNode, name: str) -> None:
     """Delete a pod, and return when the kubelet and the ledger have forgotten it."""
+    uid = cluster.pod(name)["metadata"]["uid"]
     cluster.delete(name)
-    eventually(lambda: name not in held(node) and name not in promised(cluster), within_seconds=30)
+    eventually(lambda: name not in held(node) and uid not in promised(cluster), within_seconds=30)
 
 
 def type_of(start_plugin: StartPlugin) -> str:
