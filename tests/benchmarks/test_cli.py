@@ -36,6 +36,12 @@ def test_plans_on_a_machine_of_the_catalogue() -> None:
     )
 
 
+def test_one_gpu_has_no_bandwidth_and_no_affinity() -> None:
+    """Both are null, since there is no other GPU to reach; a floor does not speak of it."""
+    found = answer("plan", "l40s-8", "--gpus", "1", "--min-bandwidth", "900")
+    assert found == {"fits": True, "gpus": [0], "affinity": None, "bandwidth_gb_per_s": None}
+
+
 @pytest.mark.parametrize(
     "asks",
     [("--required-affinity", "nvlink"), ("--min-bandwidth", "200"), ("--free", "0,1")],
@@ -55,6 +61,9 @@ def test_a_clear_no_is_exit_code_1(asks: tuple[str, ...]) -> None:
         (("plan", "l40s-8", "--gpus", "2", "--free", "0,8"), "the node has no GPU 8"),
         (("plan", "l40s-8", "--gpus", "2", "--free", "3-1"), "'3-1' runs backwards"),
         (("plan", "l40s-8", "--gpus", "2", "--required-affinity", "near"), "near"),
+        (("plan", "l40s-8", "--gpus", "2", "--min-bandwidth", "inf"), "'--min-bandwidth': inf is no finite number"),
+        (("plan", "l40s-8", "--gpus", "2", "--min-bandwidth", "nan"), "--min-bandwidth"),
+        (("plan", "l40s-8", "--gpus", "2", "--min-bandwidth", "-1"), "--min-bandwidth"),
         (("show", "no-such-machine"), "no-such-machine: no such file"),
     ],
 )

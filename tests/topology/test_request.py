@@ -59,6 +59,7 @@ def test_an_annotation_is_read(annotation: str, text: str, field: str, value: ob
         ("min-bandwidth", "0"),
         ("min-bandwidth", "-1"),
         ("min-bandwidth", "nan"),
+        ("min-bandwidth", "inf"),
         ("min-bandwidth", "1e9"),
         ("min-bandwidth", "٣"),
         ("relax-after", ""),

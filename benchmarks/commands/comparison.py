@@ -1,0 +1,118 @@
+"""`bandwidth`, `placement`, `snapshot` and `report`: the product beside measurements, and beside its peers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.commands.answers import AnswerFormat, refuse, reply
+from benchmarks.machine import describe_machine
+from benchmarks.sources import UnreadableSource
+from topology import keys
+
+
+def bandwidth(
+    measured: Annotated[Path | None, typer.Option("--measured", help="CSV table of published bandwidths")] = None,
+    topologies: Annotated[
+        list[Path] | None, typer.Option("--topologies", help="folder with the topologies that the table names")
+    ] = None,
+    more_topologies: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="further folders")] = None,
+    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+) -> None:
+    """Compare predicted bandwidth with published measurements, those it was fitted on and those that check it apart."""
+    from benchmarks.bandwidth import as_text, compare, summarise
+    from benchmarks.measurements import UnreadableMeasurements, default_table, read_measurements
+
+    table = measured or default_table()
+    beside = (table.parent / "machines", table.parent / "topologies", table.parent.parent / "topologies")
+    folders = (*(topologies or ()), *(more_topologies or ()), *beside)
+    try:
+        rows = compare(read_measurements(table), folders, table)
+    except (UnreadableMeasurements, UnreadableSource) as unreadable:
+        refuse(str(unreadable))
+    summary = summarise(rows)
+    reply(output, {"rows": [row.row() for row in rows], "summary": summary}, as_text(rows, summary))
+
+
+def placement(
+    scenario: Annotated[str | None, typer.Option("--scenario", help="which experiment")] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="folder with the trace, as docs/benchmarks.md says")
+    ] = None,
+    workloads: Annotated[
+        str | None, typer.Option("--workloads", help="some of its workloads, with commas between")
+    ] = None,
+    policies: Annotated[str | None, typer.Option("--policies", help="some policies, with commas between")] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="runs of each cell, with random numbers of their own")
+    ] = 10,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="processes")] = os.cpu_count() or 1,
+    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+) -> None:
+    """Place the same jobs by the product's decision and by its peers' rules, and measure what comes of it."""
+    from benchmarks.placement.command import BadExperiment, run_placement, summary
+    from benchmarks.placement.policies import UnknownPolicy
+    from benchmarks.placement.traces.files import BadTrace
+
+    try:
+        rows = run_placement(_scenario(scenario, trace), trace, _words(workloads), _words(policies), seeds, jobs)
+    except (BadExperiment, BadTrace, UnknownPolicy) as wrong:
+        refuse(str(wrong))
+    reply(output, {"rows": [asdict(row) for row in rows], "machine": describe_machine()}, summary(rows))
+
+
+def snapshot(
+    folder: Annotated[Path, typer.Argument(help="where the trace goes")],
+    nodes: Annotated[Path, typer.Option("--nodes", help="what `kubectl get nodes -o json` printed")],
+    pods: Annotated[Path, typer.Option("--pods", help="what `kubectl get pods -A -o json` printed")],
+    resource: Annotated[str, typer.Option("--resource", help="the resource that pods ask for")] = keys.GPU_RESOURCE,
+) -> None:
+    """Turn a cluster as it is now into a folder that `placement --trace` takes."""
+    from benchmarks.placement.traces.files import BadTrace
+    from benchmarks.placement.traces.snapshot import write_snapshot
+
+    try:
+        found_nodes, found_pods = write_snapshot(nodes, pods, folder, resource)
+    except BadTrace as wrong:
+        refuse(str(wrong))
+    typer.echo(f"{found_nodes} nodes with GPUs, {found_pods} pods that ask for them: {folder}")
+
+
+def report_placement(
+    folder: Annotated[Path, typer.Option("--folder", help="where the page goes")] = Path("reports/placement"),
+    scenarios: Annotated[str | None, typer.Option("--scenarios", help="some of them, with commas between")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="instead of what each scenario needs")] = None,
+    rows: Annotated[
+        Path | None, typer.Option("--rows", help="do not run: take the rows.json of an earlier run")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="processes")] = os.cpu_count() or 1,
+    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+) -> None:
+    """Run the placement experiments and write a page with tables, figures and the raw figures beside it."""
+    from benchmarks.placement.registry import SCENARIOS
+    from benchmarks.placement.report.command import BadRows, measure, read_measured, write_page
+
+    unknown = [name for name in _words(scenarios) if name not in SCENARIOS]
+    if unknown:
+        refuse(f"no scenario is called {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
+    try:
+        document = read_measured(rows) if rows else measure(_words(scenarios), seeds, jobs, describe_machine())
+    except BadRows as wrong:
+        refuse(str(wrong))
+    write_page(folder, document)
+    reply(output, document, f"{folder / 'report.html'}")
+
+
+def _scenario(named: str | None, trace: Path | None) -> str:
+    """Return the experiment; a trace alone is taken for one in the form of FGD's."""
+    if named is None and trace is None:
+        refuse("name an experiment with --scenario, or a folder with --trace")
+    return named or "inflation"
+
+
+def _words(listed: str | None) -> list[str]:
+    return [word.strip() for word in (listed or "").split(",") if word.strip()]

@@ -1,0 +1,215 @@
+"""`show`, `plan`, `value` and `list`: one node's topology, and what is chosen on it."""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.commands.answers import AnswerFormat, print_json, refuse, reply
+from benchmarks.machine import describe_machine
+from benchmarks.sources import UnreadableSource, load_topology
+from benchmarks.worth import describe_value, explain_value
+from topology.catalog import MACHINES
+from topology.codec import encode_topology
+from topology.links import Affinity
+from topology.market import finish
+from topology.matrix import print_matrix
+from topology.model import NodeTopology
+from topology.placement import Placement, Rejection, TopologyClass, plan
+from topology.render import render_svg
+from topology.request import Communication, GpuRequest
+from topology.rings import members_of
+from topology.value import Weights
+
+Source = Annotated[str, typer.Argument(help="topo -m text, NCCL XML, topology payload, catalogue name, or - for stdin")]
+GpuModel = Annotated[str | None, typer.Option("--gpu-model", help="name of the GPUs where the source does not say")]
+
+
+class ShowFormat(StrEnum):
+    """What `show` prints."""
+
+    MATRIX = "matrix"
+    JSON = "json"
+    SVG = "svg"
+    ANNOTATION = "annotation"
+
+
+class PlanFormat(StrEnum):
+    """What `plan` prints."""
+
+    JSON = "json"
+    TEXT = "text"
+    SVG = "svg"
+
+
+class RequiredAffinity(StrEnum):
+    """The words of the pod annotation."""
+
+    NVLINK = Affinity.NVLINK
+    PCIE_SWITCH = Affinity.PCIE_SWITCH
+    NUMA_NODE = Affinity.NUMA_NODE
+
+
+def _finite(number: float | None) -> float | None:
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter(f"{number} is no finite number")
+    return number
+
+
+def show(
+    source: Source,
+    gpu_model: GpuModel = None,
+    output: Annotated[ShowFormat, typer.Option("--output", "-o")] = ShowFormat.MATRIX,
+) -> None:
+    """Show a topology: as nvidia-smi prints it, as JSON, as a picture, or as the annotation of a simulated node."""
+    node = _load(source, gpu_model)
+    match output:
+        case ShowFormat.MATRIX:
+            print(print_matrix(node), end="")
+        case ShowFormat.SVG:
+            print(render_svg(node), end="")
+        case ShowFormat.ANNOTATION:
+            print(encode_topology(node))
+        case ShowFormat.JSON:
+            print_json(_described(node))
+
+
+def plan_gpus(
+    source: Source,
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="how many GPUs the pod asks for")],
+    free: Annotated[str | None, typer.Option("--free", help="indexes of the free GPUs, 0,1,4-7; default all")] = None,
+    gpu_model: GpuModel = None,
+    required_affinity: Annotated[RequiredAffinity | None, typer.Option("--required-affinity")] = None,
+    min_bandwidth: Annotated[
+        float | None, typer.Option("--min-bandwidth", min=0.0, callback=_finite, help="GB/s")
+    ] = None,
+    output: Annotated[PlanFormat, typer.Option("--output", "-o")] = PlanFormat.JSON,
+) -> None:
+    """Choose the best GPUs of one node for a pod; exit 1 when none of its free sets will do.
+
+    One GPU alone has neither an affinity nor a bandwidth, and meets any floor: both are null in the JSON.
+    """
+    node = _load(source, gpu_model)
+    request = GpuRequest(
+        gpus,
+        required=Affinity(required_affinity) if required_affinity else None,
+        preferred=Affinity.NVLINK if gpus > 1 else None,
+        min_bandwidth_gb_per_s=min_bandwidth or None,
+        communication=Communication.HEAVY if gpus > 1 else Communication.NONE,
+    )
+    mask = _free_mask(node, free)
+    topology_class = TopologyClass(node)
+    finish(topology_class.appraise(topology_class.weights))
+    verdict = plan(topology_class, mask, request)
+    if output is PlanFormat.SVG:
+        print(render_svg(node, members_of(mask), verdict.gpus if isinstance(verdict, Placement) else None), end="")
+    else:
+        reply(AnswerFormat(output), *_verdict(node, verdict))
+    if not isinstance(verdict, Placement):
+        raise typer.Exit(1)
+
+
+def _verdict(node: NodeTopology, verdict: Placement | Rejection) -> tuple[dict[str, Any], str]:
+    """Return the answer as JSON and in words."""
+    if isinstance(verdict, Rejection):
+        return {"fits": False, "reason": verdict.message}, f"does not fit: {verdict.message}"
+    indexes = [node.gpus[position].index for position in verdict.gpus]
+    bandwidth = verdict.bandwidth
+    answer = {
+        "fits": True,
+        "gpus": indexes,
+        "affinity": verdict.affinity,
+        "bandwidth_gb_per_s": bandwidth and {"low": bandwidth.low, "point": bandwidth.point, "high": bandwidth.high},
+    }
+    rate = f", {bandwidth.point:.0f} GB/s ({bandwidth.low:.0f} to {bandwidth.high:.0f})" if bandwidth else ""
+    return answer, f"GPUs {' '.join(map(str, indexes))}: {verdict.affinity or 'one GPU'}{rate}"
+
+
+def value(
+    source: Source,
+    free: Annotated[str | None, typer.Option("--free", help="indexes of the free GPUs, 0,1,4-7; default all")] = None,
+    demand: Annotated[
+        str | None, typer.Option("--demand", help="pods to come by size, 1:0.4,2:0.35,4:0.25; default the built-in mix")
+    ] = None,
+    gpu_model: GpuModel = None,
+    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+) -> None:
+    """Say what free GPUs are worth to the pods to come, what each size of pod would take of them, and what that costs."""
+    node = _load(source, gpu_model)
+    answer = explain_value(node, _free_mask(node, free), Weights(demand=_demand(demand)) if demand else Weights())
+    reply(output, answer, describe_value(answer))
+
+
+def _demand(text: str) -> tuple[tuple[int, float], ...]:
+    pairs = [re.fullmatch(r"([1-9]\d?):(\d*\.?\d+)", part.strip()) for part in text.split(",")]
+    shares = {int(pair[1]): float(pair[2]) for pair in pairs if pair is not None}
+    if None in pairs or not sum(shares.values()):
+        refuse(f"--demand {text!r}: no list of size:share such as 1:0.4,2:0.35,4:0.25")
+    return tuple((size, share / sum(shares.values())) for size, share in sorted(shares.items()))
+
+
+def list_machines(output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT) -> None:
+    """List the machines of the catalogue."""
+    rows = [
+        {"machine": name, "gpus": len(entry.build()), "description": entry.description}
+        for name, entry in MACHINES.items()
+    ]
+    lines = [f"{row['machine']:<28}{row['gpus']:>3} GPUs  {row['description']}" for row in rows]
+    reply(output, {"rows": rows, "machine": describe_machine()}, "\n".join(lines))
+
+
+def _load(source: str, gpu_model: str | None) -> NodeTopology:
+    try:
+        return load_topology(source, gpu_model)
+    except UnreadableSource as unreadable:
+        refuse(str(unreadable))
+
+
+def _free_mask(node: NodeTopology, free: str | None) -> int:
+    """Read `0,1,4-7` as indexes of the node's GPUs."""
+    if free is None:
+        return (1 << len(node)) - 1
+    mask = 0
+    for part in filter(None, free.split(",")):
+        span = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", part.strip())
+        if span is None:
+            refuse(f"--free {free!r}: {part!r} is no GPU index and no range")
+        first, last = int(span[1]), int(span[2] or span[1])
+        if last < first:
+            refuse(f"--free {free!r}: {part!r} runs backwards")
+        for index in range(first, last + 1):
+            if index not in node.positions:
+                refuse(f"--free {free!r}: the node has no GPU {index}")
+            mask |= 1 << node.positions[index]
+    return mask
+
+
+def _described(node: NodeTopology) -> dict[str, Any]:
+    gpus = [
+        {
+            "index": gpu.index,
+            "model": gpu.model,
+            "numa_node": gpu.numa_node,
+            "uuid": gpu.uuid,
+            "memory_bytes": gpu.memory_bytes,
+            "pci": gpu.pci,
+            "compute_capability": gpu.compute_capability and ".".join(map(str, gpu.compute_capability)),
+            "switch_links": gpu.switch_links,
+        }
+        for gpu in node.gpus
+    ]
+    nics = [
+        {
+            "name": nic.name,
+            "device": nic.device,
+            "pci": nic.pci,
+            "numa_node": nic.numa_node,
+            "paths": {str(index): path.label for index, path in nic.paths},
+        }
+        for nic in node.nics
+    ]
+    return {"gpus": gpus, "matrix": node.matrix, "nics": nics}
