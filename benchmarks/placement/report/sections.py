@@ -41,6 +41,8 @@ _QUEUE = (
     Column("slow_down_p95", "slow-down p95", higher_is_better=False),
     Column("wait_h_mean", "wait mean, h", higher_is_better=False),
     Column("wait_for_shape_h_mean", "of it for shape, h", higher_is_better=False),
+    Column("wait_large_h_mean", "wait of 8 GPUs or more, h", higher_is_better=False),
+    Column("idle_while_wanted_pct", "GPUs idle while wanted, %", higher_is_better=False),
 )
 _LINKS = (
     Column("run_slow_down_mean", "run time over best", higher_is_better=False),

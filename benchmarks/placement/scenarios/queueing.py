@@ -12,10 +12,13 @@ from benchmarks.placement.engine import Discipline, Finished, Refused, RunTime, 
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Policy
 from benchmarks.placement.rows import mean, quantile
+from benchmarks.placement.scenarios.idleness import idle_while_wanted_pct
 from benchmarks.placement.speed import SpeedModel
 
 HOUR_S = 3600.0
 SLOWED = 1.1
+LARGE_GPUS = 8
+"""A job of so many GPUs or more is large: it needs a whole machine of those that are common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Outcome:
 
     started: tuple[Started, ...]
     refused: int
+    gpus: int
+    """Of the cluster."""
     begin_s: float
     end_s: float
     room: Room
@@ -46,13 +51,14 @@ def run_queue(
             end_s = event.time_s
         elif isinstance(event, Refused):
             refused += 1
-    return Outcome(tuple(started), refused, begin_s, end_s, room)
+    return Outcome(tuple(started), refused, cluster.gpus, begin_s, end_s, room)
 
 
 def times(outcome: Outcome, run_time: RunTime) -> dict[str, float]:
     """Return completion, waiting and slow-down; hours, and the job's whole time over its best run time.
 
-    `wait_for_shape_h_mean` is the part of the waiting during which as many GPUs were free as the job asks for.
+    `wait_for_shape_h_mean` is the part of the waiting during which as many GPUs were free as the job asks for;
+    `wait_large_h_mean` is the waiting of large jobs, NaN where there are none.
     """
     run = [run_time(event.job, event.placed) for event in outcome.started]
     wait = [event.time_s - event.job.arrival_s for event in outcome.started]
@@ -66,9 +72,12 @@ def times(outcome: Outcome, run_time: RunTime) -> dict[str, float]:
     for_shape = (
         outcome.room.seconds(event.job.gpus, event.job.arrival_s, event.time_s) / HOUR_S for event in outcome.started
     )
+    large = (w / HOUR_S for event, w in zip(outcome.started, wait, strict=True) if event.job.gpus >= LARGE_GPUS)
     return {
         **{f"{name}_{word}": value for name, values in found.items() for word, value in _summary(values)},
         "wait_for_shape_h_mean": mean(for_shape),
+        "wait_large_h_mean": mean(large),
+        "idle_while_wanted_pct": idle_while_wanted_pct(outcome.started, outcome.gpus, run_time),
         "makespan_h": (outcome.end_s - outcome.begin_s) / HOUR_S,
         "refused": float(outcome.refused),
     }
