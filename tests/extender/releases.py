@@ -6,12 +6,7 @@ from benchmarks.double.resources import NODES
 from extender.binding.intents import BindPod
 from extender.binding.outcome import Bound
 from extender.binding.release import Task
-from tests.extender.world import (
-    Replica,
-    World,
-    drive,
-    lose_request,
-)
+from tests.extender.world import Replica, World, drive, lose_request
 from topology import keys
 from topology.records import Holder, Observed, encode_observed
 

@@ -8,14 +8,7 @@ from benchmarks.double.resources import PODS
 from extender.binding.intents import BindPod, Conflict, FencePod, Intent, NoAnswer, Reply, SwapLedger
 from extender.binding.release import Attention, Task, release
 from tests.extender.releases import due, orphaned
-from tests.extender.world import (
-    Replica,
-    World,
-    answer_once,
-    delay_request,
-    drive,
-    lose_request,
-)
+from tests.extender.world import Replica, World, answer_once, delay_request, drive, lose_request
 
 
 def test_waits_before_it_fences() -> None:

@@ -11,12 +11,7 @@ from extender.binding.intents import AskForLook, BindPod, SwapLedger
 from extender.binding.outcome import Bound
 from extender.binding.release import release
 from tests.extender.releases import answer, bound, due, observe, orphaned, reports
-from tests.extender.world import (
-    Replica,
-    World,
-    drive,
-    lose_request,
-)
+from tests.extender.world import Replica, World, drive, lose_request
 from topology import keys
 from topology.records import Observed, encode_observed
 

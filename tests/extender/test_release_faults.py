@@ -8,12 +8,7 @@ from benchmarks.double.resources import NODES
 from extender.binding.intents import FencePod, SwapLedger
 from extender.binding.release import release
 from tests.extender.releases import bound, due, orphaned
-from tests.extender.world import (
-    Replica,
-    drive,
-    lose_reply,
-    meddle_before,
-)
+from tests.extender.world import Replica, drive, lose_reply, meddle_before
 from topology import keys
 
 
