@@ -2,16 +2,12 @@
 
 The kubelet asks about one pod at a time and does nothing else until it is answered, so whatever hangs (its own List, the API
 server, the disk) is waited for only so long, and the decision is then made from what is known.
-
-What it offers is not always free. When it frees dead pods' devices while one is being allocated, as it does whenever somebody
-lists, it forgets the latter and offers it again (Kubernetes 1.36, `UpdateAllocatedDevices`). Its own list knows better.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -107,8 +103,7 @@ class Admission:
             pods, plans = await self._facts()
             who = self._identify(pods, plans, ask.size)
             self._metrics.identified(self._clock() - began)
-            free = ask.available - (listed_gpus(pods) - ask.must_include)
-            answer = choose(replace(ask, available=free), who, plans, self._scorer)
+            answer = choose(ask, listed_gpus(pods), who, plans, self._scorer)
             self._preferred = (frozenset(answer.gpus), who, plans) if isinstance(answer, Grant) else None
         if isinstance(answer, Refusal):
             self._metrics.allocated("refused")
@@ -126,9 +121,7 @@ class Admission:
             else:
                 pods, plans = await self._facts()
                 who = self._identify(pods, plans, len(gpus))
-            answer = accept(gpus, who, plans, self._scorer)
-            if listed_gpus(pods) & gpus:
-                answer = Refusal("the kubelet took GPUs that it lists with another container")
+            answer = accept(gpus, listed_gpus(pods), who, plans, self._scorer)
             if isinstance(answer, Grant):
                 await self._remember(_served(who, gpus), pods)
         self._metrics.allocated(answer.basis if isinstance(answer, Grant) else "refused")

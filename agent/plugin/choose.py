@@ -2,12 +2,16 @@
 
 Both questions of the kubelet are decided here: what it should take (`choose`), and whether what it took will do (`accept`).
 Whatever the answer, it is about exactly the GPUs that the kubelet accounts for.
+
+What the kubelet offers is not always free. When it frees dead pods' devices while one is being allocated, as it does whenever
+somebody lists, it forgets the latter and offers it again (Kubernetes 1.36, `UpdateAllocatedDevices`). Its own list knows better:
+what a container holds there (`held`) is given to nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -64,8 +68,11 @@ class Scorer(Protocol):
         ...
 
 
-def choose(ask: Ask, who: Identity, plans: Mapping[Key, PodPlan], scorer: Scorer) -> Grant | Refusal:
-    """Return `size` GPUs out of the available ones, `must_include` among them, or a refusal."""
+def choose(
+    ask: Ask, held: frozenset[str], who: Identity, plans: Mapping[Key, PodPlan], scorer: Scorer
+) -> Grant | Refusal:
+    """Return `size` GPUs out of the available ones that nobody holds, `must_include` among them, or a refusal."""
+    ask = replace(ask, available=ask.available - (held - ask.must_include))
     if isinstance(who, Planned):
         for wanted in _wishes(ask, who):
             chosen = _out_of(wanted & ask.available, ask, scorer)
@@ -84,8 +91,12 @@ def choose(ask: Ask, who: Identity, plans: Mapping[Key, PodPlan], scorer: Scorer
     return Grant(chosen, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
 
 
-def accept(gpus: frozenset[str], who: Identity, plans: Mapping[Key, PodPlan], scorer: Scorer) -> Grant | Refusal:
+def accept(
+    gpus: frozenset[str], held: frozenset[str], who: Identity, plans: Mapping[Key, PodPlan], scorer: Scorer
+) -> Grant | Refusal:
     """Judge the GPUs that the kubelet took."""
+    if taken := gpus & held:
+        return Refusal(f"the kubelet took {_named(taken)}, which it lists with another container")
     order = scorer.ring(gpus)
     if isinstance(who, Planned):
         if gpus <= who.plan.gpus:

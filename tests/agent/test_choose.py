@@ -18,6 +18,7 @@ from topology.catalog import machine
 
 LETTERS = "abcdefgh"
 ANY = FirstCome()
+NONE = frozenset[str]()
 
 
 def ask(available: str, size: int, must: str = "") -> Ask:
@@ -30,6 +31,7 @@ class Case:
     """One question of the kubelet, in any shape that it can have."""
 
     ask: Ask
+    held: frozenset[str]
     who: Identity
     plans: tuple[PodPlan, ...]
 
@@ -52,22 +54,23 @@ def cases(draw: st.DrawFn) -> Case:
         st.sampled_from([Planned(own, container) if own.containers else Unplanned(), Unplanned(), Unknown("?", (own,))])
     )
     plans = (own, *others) if isinstance(who, Planned) else tuple(others)
-    return Case(Ask(frozenset(available), frozenset(must), size), who, plans)
+    held = draw(st.sets(st.sampled_from(LETTERS))) - must
+    return Case(Ask(frozenset(available), frozenset(must), size), frozenset(held), who, plans)
 
 
 @given(cases())
 def test_answer_is_as_many_free_gpus_as_asked_for_or_a_refusal(case: Case) -> None:
-    """Invariant I4, over every shape of the question: distinct, available, and with those that the pod has already."""
-    answer = choose(case.ask, case.who, by_key(*case.plans), ANY)
+    """Invariant I4, over every shape of the question: distinct, available, nobody's, and with those that the pod has already."""
+    answer = choose(case.ask, case.held, case.who, by_key(*case.plans), ANY)
     if isinstance(answer, Grant):
         assert len(set(answer.gpus)) == len(answer.gpus) == case.ask.size
-        assert case.ask.must_include <= set(answer.gpus) <= case.ask.available
+        assert case.ask.must_include <= set(answer.gpus) <= case.ask.available - case.held
 
 
 @given(cases())
 def test_nobody_gets_what_is_promised_to_another_pod(case: Case) -> None:
     """Half of invariant I3; what an init container left to its pod was judged before."""
-    answer = choose(case.ask, case.who, by_key(*case.plans), ANY)
+    answer = choose(case.ask, case.held, case.who, by_key(*case.plans), ANY)
     me = case.who.plan.key if isinstance(case.who, Planned) else None
     theirs = {gpu for plan in case.plans if plan.key != me for gpu in plan.gpus}
     if isinstance(answer, Grant):
@@ -78,9 +81,9 @@ def test_nobody_gets_what_is_promised_to_another_pod(case: Case) -> None:
 def test_what_was_chosen_is_accepted_unless_it_holds_a_foreign_promise(case: Case) -> None:
     """The kubelet takes what we name, so naming and judging must agree."""
     plans = by_key(*case.plans)
-    answer = choose(case.ask, case.who, plans, ANY)
+    answer = choose(case.ask, case.held, case.who, plans, ANY)
     if isinstance(answer, Grant):
-        judged = accept(frozenset(answer.gpus), case.who, plans, ANY)
+        judged = accept(frozenset(answer.gpus), case.held, case.who, plans, ANY)
         inherited = any(plan.gpus & case.ask.must_include for plan in case.plans)
         assert inherited or (isinstance(judged, Grant) and set(judged.gpus) == set(answer.gpus))
 
@@ -88,7 +91,7 @@ def test_what_was_chosen_is_accepted_unless_it_holds_a_foreign_promise(case: Cas
 @given(cases())
 def test_exact_pod_gets_its_own_gpus_or_none(case: Case) -> None:
     """Half of invariant I1."""
-    answer = choose(case.ask, case.who, by_key(*case.plans), ANY)
+    answer = choose(case.ask, case.held, case.who, by_key(*case.plans), ANY)
     if isinstance(case.who, Planned) and case.who.plan.exact and isinstance(answer, Grant):
         assert set(answer.gpus) <= case.who.plan.gpus
 
@@ -96,37 +99,37 @@ def test_exact_pod_gets_its_own_gpus_or_none(case: Case) -> None:
 @given(st.sets(st.sampled_from(LETTERS), min_size=1), cases())
 def test_accepted_are_exactly_the_gpus_that_the_kubelet_took(gpus: set[str], case: Case) -> None:
     """Invariant I2."""
-    answer = accept(frozenset(gpus), case.who, by_key(*case.plans), ANY)
+    answer = accept(frozenset(gpus), case.held, case.who, by_key(*case.plans), ANY)
     if isinstance(answer, Grant):
         assert len(answer.gpus) == len(gpus)
-        assert set(answer.gpus) == gpus
+        assert set(answer.gpus) == gpus - case.held
 
 
 def test_the_promised_gpus_are_taken_though_others_come_first() -> None:
     """The ledger decides."""
     plan = planned("a", main="fh")
-    assert choose(ask(LETTERS, 2), Planned(plan, "main"), by_key(plan), ANY) == Grant(("f", "h"), Basis.PLANNED)
+    assert choose(ask(LETTERS, 2), NONE, Planned(plan, "main"), by_key(plan), ANY) == Grant(("f", "h"), Basis.PLANNED)
 
 
 def test_gpus_inherited_from_an_init_container_are_kept() -> None:
     """Its container gets the rest of its own, or of its pod's."""
     plan = planned("a", one="ab", two="cd")
     both = by_key(plan)
-    assert choose(ask("befg", 2, must="a"), Planned(plan, "one"), both, ANY) == Grant(("a", "b"), Basis.PLANNED)
-    assert choose(ask("befg", 2, must="d"), Planned(plan, "one"), both, ANY) == Grant(("b", "d"), Basis.PLANNED)
+    assert choose(ask("befg", 2, must="a"), NONE, Planned(plan, "one"), both, ANY) == Grant(("a", "b"), Basis.PLANNED)
+    assert choose(ask("befg", 2, must="d"), NONE, Planned(plan, "one"), both, ANY) == Grant(("b", "d"), Basis.PLANNED)
 
 
 @pytest.mark.parametrize(("exact", "expected"), [(False, Grant(("b", "c"), Basis.ADOPTED)), (True, None)])
 def test_without_its_gpus_a_pod_takes_others_or_refuses(exact: bool, expected: Grant | None) -> None:
     """As it says itself; what another pod is promised is left alone."""
     plan, other = planned("a", exact=exact, main="ab"), planned("b", main="ef")
-    answer = choose(ask("bcdef", 2), Planned(plan, "main"), by_key(plan, other), ANY)
+    answer = choose(ask("bcdef", 2), NONE, Planned(plan, "main"), by_key(plan, other), ANY)
     assert answer == (expected or Refusal("GPU a promised to the pod cannot be had"))
 
 
 def test_stray_is_refused_when_only_promised_gpus_are_left() -> None:
     """A pod that came around the extender never takes what is another's."""
-    answer = choose(ask("abc", 2), Unplanned(), by_key(planned("b", main="ab")), ANY)
+    answer = choose(ask("abc", 2), NONE, Unplanned(), by_key(planned("b", main="ab")), ANY)
     assert answer == Refusal("only 1 of 3 GPUs are promised to no other pod")
 
 
@@ -134,7 +137,7 @@ def test_stray_is_refused_when_only_promised_gpus_are_left() -> None:
 def test_pod_that_cannot_be_told_is_treated_by_the_strictest_that_it_may_be(exact: bool) -> None:
     """If one of them takes its own GPUs only, no guess will do."""
     who = Unknown("nobody knows", (planned("a", exact=exact, main="ab"), planned("b", main="cd")))
-    answer = choose(ask("abcdef", 2), who, by_key(*who.plans), ANY)
+    answer = choose(ask("abcdef", 2), NONE, who, by_key(*who.plans), ANY)
     assert isinstance(answer, Refusal) if exact else answer == Grant(("e", "f"), Basis.UNPLANNED)
 
 
