@@ -6,7 +6,7 @@ Read-only and made on request. Names are as in the payloads, quantities carry th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Literal
 
@@ -176,9 +176,10 @@ class Explanation(_Value):
     """What is wrong with the pod itself."""
 
 
-def node_names(state: ClusterState, containing: str = "") -> list[str]:
-    """Return the names of all nodes that have to do with GPUs, in order; most of a cluster's nodes may not."""
-    return sorted(name for name, view in state.views.items() if containing in name and _has_gpus(view))
+def node_names(state: ClusterState, containing: str = "", after: str = "") -> Iterator[str]:
+    """Yield the names of the nodes that have to do with GPUs, in order; most of a cluster's nodes may not."""
+    views = state.views
+    return (name for name in sorted(views) if name > after and containing in name and _has_gpus(views[name]))
 
 
 def nodes(state: ClusterState, names: Iterable[str], now: Instant) -> list[NodeInfo]:
@@ -204,16 +205,10 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
     )
 
 
-def pods(state: ClusterState, *, waiting: bool | None = None, node: str | None = None) -> list[GpuPod]:
-    """Return the pods that ask for GPUs and have not ended, by namespace and name: all, by whether they wait, by node."""
-    return sorted(
-        (
-            pod
-            for pod in state.pods
-            if not pod.stopped and waiting in (None, pod.node is None) and node in (None, pod.node)
-        ),
-        key=lambda pod: pod.key,
-    )
+def pods_on(state: ClusterState, node: str) -> list[PodInfo]:
+    """Return the pods that hold GPUs of a node, by namespace and name."""
+    placed = (pod for pod in state.pods.bound_to(node) if not pod.stopped)
+    return [pod_info(state, pod) for pod in sorted(placed, key=lambda pod: pod.key)]
 
 
 def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Explanation | None:

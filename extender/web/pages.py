@@ -71,7 +71,10 @@ def overview(
     query: str = "",
     following: str | None = None,
 ) -> str:
-    """Return the front page; `following` is the node after which the next page begins, if there is one."""
+    """Return the front page; `following` is the node after which the next page begins, if there is one.
+
+    Of the pods `placed` and `waiting` it may be given the first ones only.
+    """
     tiles = [
         (figures["nodes"], "nodes"),
         (figures["gpus"], "GPUs"),
@@ -79,6 +82,7 @@ def overview(
         (figures["pods"], "GPU pods"),
         (figures["pods_waiting"], "waiting"),
     ]
+    all_pods = el("a", "all pods, as JSON →", href="/v1/inspect/pods")
     more = el("a", "next nodes →", href=f"/?{urlencode({'q': query, 'after': following})}") if following else ""
     search = el(
         "form", el("input", type="search", name="q", value=query, placeholder="node name…", aria_label="node name")
@@ -96,6 +100,7 @@ def overview(
         more,
         el("h2", "Placements"),
         _placements(placed),
+        all_pods if figures["pods"] > len(placed) + len(waiting) else "",
         refresh=True,
     )
 

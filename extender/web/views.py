@@ -5,6 +5,7 @@ They are served on the verbs' port, which is not for everybody; see `listen` in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
 
@@ -12,14 +13,15 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from pydantic import BaseModel
 
+from extender.cluster.pods import GpuPod
 from extender.config import ExtenderConfiguration
 from extender.service import Extender, now
-from extender.web import inspection, pages
+from extender.web import inspection, pages, paging
 from extender.web.inspection import Explanation, NodeDetail, NodeList, PodInfo
 from topology.render import render_svg
 
-NODES_PER_PAGE: Final = 50
-PODS_PER_PAGE: Final = 200
+SHOWN: Final = 50
+"""Nodes, and placed and waiting pods, on the front page."""
 _NOTHING_FROM_OUTSIDE: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; form-action 'self'"
 
 
@@ -32,10 +34,11 @@ class NodePage(NodeList):
     next: str | None
 
 
-class PodList(BaseModel):
-    """All pods that ask for GPUs and have not ended."""
+class PodPage(BaseModel):
+    """Pods that ask for GPUs and have not ended; `next` is what to ask for `after` to get those that follow."""
 
     pods: list[PodInfo]
+    next: str | None
 
 
 class Complaint(BaseModel):
@@ -52,6 +55,7 @@ def _extender(request: Request) -> Extender:
 
 
 Serving = Annotated[Extender, Depends(_extender)]
+Limit = Annotated[int, Query(ge=1, le=200)]
 _NOT_YET: Final[dict[int | str, dict[str, Any]]] = {503: {"model": Complaint, "description": "Nothing is known yet"}}
 _OR_NOTHING: Final[dict[int | str, dict[str, Any]]] = {**_NOT_YET, 404: {"model": Complaint}}
 _DRAWING: Final[dict[int | str, dict[str, Any]]] = {**_OR_NOTHING, 200: {"content": {"image/svg+xml": {}}}}
@@ -59,9 +63,7 @@ router = APIRouter()
 
 
 @router.get("/v1/inspect/nodes", tags=["inspect"], responses=_NOT_YET)
-async def list_nodes(
-    extender: Serving, q: str = "", after: str = "", limit: Annotated[int, Query(ge=1, le=500)] = 100
-) -> NodePage:
+async def list_nodes(extender: Serving, q: str = "", after: str = "", limit: Limit = 100) -> NodePage:
     """List nodes whose name contains `q`, and who has which GPU."""
     names, following = _slice(extender, q, after, limit)
     return NodePage(nodes=tuple(inspection.nodes(extender.state, names, now())), next=following)
@@ -84,9 +86,12 @@ async def draw_node(extender: Serving, name: str) -> Response:
 
 
 @router.get("/v1/inspect/pods", tags=["inspect"], responses=_NOT_YET)
-async def list_pods(extender: Serving) -> PodList:
-    """List the pods that ask for GPUs, and which ones they have."""
-    return PodList(pods=[inspection.pod_info(extender.state, pod) for pod in inspection.pods(extender.state)])
+async def list_pods(extender: Serving, q: str = "", after: str = "", limit: Limit = 100) -> PodPage:
+    """List the pods whose `namespace/name` contains `q`, and which GPUs they have."""
+    namespace, _, name = after.partition("/")
+    found = await _pods(extender, limit + 1, lambda pod: pod.key > (namespace, name) and q in "/".join(pod.key))
+    following = "/".join(found[limit - 1].key) if len(found) > limit else None
+    return PodPage(pods=[inspection.pod_info(extender.state, pod) for pod in found[:limit]], next=following)
 
 
 @router.get("/v1/inspect/pods/{namespace}/{name}", tags=["inspect"], responses=_OR_NOTHING)
@@ -106,16 +111,12 @@ async def read_config(request: Request) -> ExtenderConfiguration:
 @router.get("/v1/inspect/", include_in_schema=False)
 async def show_overview(extender: Serving, q: str = "", after: str = "") -> HTMLResponse:
     """Show everything at a glance."""
-    names, following = _slice(extender, q, after, NODES_PER_PAGE)
-    placed, waiting = (
-        [
-            inspection.pod_info(extender.state, pod)
-            for pod in islice(inspection.pods(extender.state, waiting=waiting), PODS_PER_PAGE)
-        ]
-        for waiting in (False, True)
-    )
+    placed = await _pods(extender, SHOWN, lambda pod: pod.node is not None)
+    waiting = await _pods(extender, SHOWN, lambda pod: pod.node is None)
+    shown = ([inspection.pod_info(extender.state, pod) for pod in some] for some in (placed, waiting))
+    names, following = _slice(extender, q, after, SHOWN)
     nodes = inspection.nodes(extender.state, names, now())
-    return _html(pages.overview(extender.figures(), nodes, placed, waiting, query=q, following=following))
+    return _html(pages.overview(extender.figures(), nodes, *shown, query=q, following=following))
 
 
 @router.get("/nodes/{name}", include_in_schema=False)
@@ -124,8 +125,7 @@ async def show_node(extender: Serving, name: str) -> HTMLResponse:
     detail = inspection.node(extender.state, name, now())
     if detail is None:
         return _html(pages.missing_page(f"There is no node {name}."), 404)
-    placed = [inspection.pod_info(extender.state, pod) for pod in inspection.pods(extender.state, node=name)]
-    return _html(pages.node_page(detail, placed))
+    return _html(pages.node_page(detail, inspection.pods_on(extender.state, name)))
 
 
 @router.get("/pods/{namespace}/{name}", include_in_schema=False)
@@ -144,8 +144,15 @@ def _found(value: Found | None, complaint: str) -> Found:
 
 
 def _slice(extender: Extender, query: str, after: str, limit: int) -> tuple[list[str], str | None]:
-    names = [name for name in inspection.node_names(extender.state, query) if name > after]
+    names = list(islice(inspection.node_names(extender.state, query, after), limit + 1))
     return names[:limit], names[limit - 1] if len(names) > limit else None
+
+
+async def _pods(extender: Extender, count: int, where: Callable[[GpuPod], bool]) -> list[GpuPod]:
+    """Return the first pods by namespace and name of those that have not ended and that `where` admits."""
+    return await paging.first(
+        count, extender.state.pods, lambda pod: pod.key, lambda pod: not pod.stopped and where(pod)
+    )
 
 
 def _html(page: str, status: int = 200) -> HTMLResponse:

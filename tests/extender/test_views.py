@@ -108,6 +108,28 @@ async def test_many_nodes_come_page_by_page(tmp_path: Path) -> None:
         assert answer["next"] is None
 
 
+async def test_many_pods_come_page_by_page(tmp_path: Path) -> None:
+    """In order of namespace and name, whether they wait or not; all of them would hold up kube-scheduler."""
+    async with serving(tmp_path, SimulatedNode("n1", "dgx-a100", used=(0,))) as extender:
+        for number in range(4):
+            await extender.create(f"p{number}", 1)
+        seen: list[str] = []
+        for count in (2, 2, 1):
+            _, text = await extender.get(f"/v1/inspect/pods?limit=2&after=default/{seen[-1] if seen else ''}")
+            answer = json.loads(text)
+            assert len(answer["pods"]) == count
+            seen += [pod["name"] for pod in answer["pods"]]
+        assert seen == ["n1-occupant", "p0", "p1", "p2", "p3"]
+        assert answer["next"] is None
+
+
+def test_the_front_page_says_where_all_pods_are() -> None:
+    """It shows the first ones only."""
+    some = pages.overview(FIGURES | {"pods": 3.0}, [NODE], [POD], [POD])
+    every = pages.overview(FIGURES | {"pods": 2.0}, [NODE], [POD], [POD])
+    assert ("/v1/inspect/pods" in links(some), "/v1/inspect/pods" in links(every)) == (True, False)
+
+
 @pytest.mark.parametrize("path", ["/nodes/x", "/pods/a/b", "/v1/inspect/nodes/x", "/v1/inspect/pods/a/b"])
 async def test_what_is_not_there_is_404(tmp_path: Path, path: str) -> None:
     """In words, on the page and in JSON."""
