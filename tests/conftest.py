@@ -20,6 +20,9 @@ GOLDEN = ROOT / "tests" / "golden"
 _SECONDS_TO_END = 60.0
 """What threads have left to come to their end in when all tests are done."""
 
+_SLACK = 5.0
+"""So many times as long may things take on a machine that runs other tests beside."""
+
 _FIGURES = pytest.StashKey[list[str]]()
 
 
@@ -57,6 +60,24 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{name} differs; look, then run pytest --update-golden"
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def rounds(pytestconfig: pytest.Config) -> Callable[[int, int], int]:
+    """Return what chooses between the number of rounds for every day and that of the long form (`--long`)."""
+    is_long: bool = pytestconfig.getoption("--long")
+    return lambda short, long: long if is_long else short
+
+
+@pytest.fixture(scope="session")
+def goal(pytestconfig: pytest.Config) -> Callable[[float], float]:
+    """Return what turns the catalogue's limit of a time or a share into what is asserted.
+
+    That is the limit itself under `--long`, which wants a quiet machine, and `_SLACK` times as much every day. What was
+    measured is to be printed as a `figure` before.
+    """
+    slack = 1.0 if pytestconfig.getoption("--long") else _SLACK
+    return lambda limit: slack * limit
 
 
 @pytest.fixture(scope="session")

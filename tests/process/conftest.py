@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -18,13 +18,6 @@ __all__ = ["binaries"]
 
 DOUBLE = "double"
 _PASSED = pytest.StashKey[bool]()
-
-
-@pytest.fixture
-def rounds(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
-    """Return what chooses between the number of rounds for every day and that of the long form (`--long`)."""
-    is_long: bool = request.config.getoption("--long")
-    return lambda short, long: long if is_long else short
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
+from itertools import count, islice
 from random import Random
 
 from benchmarks.client import Json
@@ -16,22 +19,36 @@ ENDING_RATIO = 0.8
 DELETED_AT_ONCE = 3
 
 
-async def churn(world: World, there: int, prefix: str = "load") -> None:
-    """Keep `there` pods in being until cancelled: some end, some are deleted while they run, and others follow."""
-    chance, number = Random(1), 0
+@asynccontextmanager
+async def load(world: World, there: int) -> AsyncIterator[None]:
+    """Keep `there` pods in being for the length of a block: some end, some are deleted while they run, others follow.
+
+    Calls that fail cost only themselves, as of a server that is away; any other end of the load is the test's.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        feeding = tasks.create_task(_feed(world, there))
+        yield
+        feeding.cancel()
+
+
+async def _feed(world: World, there: int) -> None:
+    chance, numbers = Random(1), count()
     while True:
-        try:
+        with suppress(*UNAVAILABLE):
             _, pods = await world.backend.objects()
             ended = [pod for pod in pods if pod["status"].get("phase") in ("Succeeded", "Failed")]
             running = [pod for pod in pods if pod["status"].get("phase") == "Running"]
             doomed = chance.sample(running, min(DELETED_AT_ONCE, len(running)))
-            await asyncio.gather(*(world.delete(pod["metadata"]["name"]) for pod in (*ended, *doomed)))
+            await asyncio.gather(*(_try(world.delete(pod["metadata"]["name"])) for pod in (*ended, *doomed)))
             missing = max(0, there - len(pods) + len(ended))
-            await world.submit(*(_pod(chance, f"{prefix}-{number + each}") for each in range(missing)))
-            number += missing
-        except UNAVAILABLE:
-            number += there  # nobody knows which of the names are taken
+            more = [_pod(chance, f"load-{number}") for number in islice(numbers, missing)]
+            await asyncio.gather(*(_try(world.submit(pod)) for pod in more))
         await asyncio.sleep(0.1)
+
+
+async def _try(call: Awaitable[object]) -> None:
+    with suppress(*UNAVAILABLE):
+        await call
 
 
 def _pod(chance: Random, name: str) -> Json:

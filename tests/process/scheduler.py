@@ -53,6 +53,11 @@ class Scheduler:
         """The attempts that went well."""
         return [attempt for attempt in self.attempts if attempt.error == ""]
 
+    @property
+    def pods_bound(self) -> int:
+        """How many pods heard so."""
+        return len({attempt.uid for attempt in self.bound})
+
     async def run(self) -> None:
         """Schedule for ever."""
         clock = asyncio.get_running_loop().time

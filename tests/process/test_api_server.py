@@ -17,7 +17,7 @@ from tests.extender.polling import eventually
 from tests.process import faults
 from tests.process.backends import Kube
 from tests.process.calls import Call, Kind
-from tests.process.load import churn
+from tests.process.load import load
 from tests.process.replica import BRISK
 from tests.process.tiers import everywhere, on_the_real_one
 from tests.process.world import PODS, World, pods
@@ -27,34 +27,38 @@ POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmission"
 DEADLINE_SECONDS = 3.0
 PATIENT = {"reconcile": {**BRISK["reconcile"], "orphanAfter": "60s"}}
 ANSWER_SECONDS = 5.0
-"""What kube-scheduler waits; on an idle machine a bind ends within a tenth of a second of its deadline."""
+"""What kube-scheduler waits; `Replica.bind` waits no longer, and has no answer then."""
 
 
 @everywhere
 async def test_a1_outage_costs_errors_and_no_restart(
-    world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+    world: World, rounds: Callable[[int, int], int], goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
     """Binds fail in time, memory goes on answering filter, and afterwards all are bound soon."""
     await world.join(*fleet({"hgx-h100": 5}))
     (replica,), clock = await world.start(), asyncio.get_running_loop()
     (probe, *_) = made = await world.submit(*pods(20))
     await world.caught_up()
-    began = clock.time()
+    began, failed = clock.time(), list[float]()
     async with world.outage():
         world.schedule()
         while clock.time() < began + rounds(3, 60):
             asked = clock.time()
             assert await replica.bind(probe, "hgx-h100-0")
-            assert clock.time() - asked <= ANSWER_SECONDS
+            failed.append(clock.time() - asked)
             assert await replica.fits(probe, "hgx-h100-0")
             await asyncio.sleep(0.2)
     back = clock.time()
-    await eventually(lambda: world.are_bound(made), 60)
-    figure(f"A1: {back - began:.0f} s without API server; all bound {clock.time() - back:.1f} s after its return")
+    await eventually(lambda: world.are_bound(made), goal(10))
+    figure(
+        f"A1: {back - began:.0f} s without API server, {len(failed)} binds failed after {max(failed):.2f} s at most; "
+        f"all bound {clock.time() - back:.1f} s after its return"
+    )
+    assert max(failed) <= goal(3)
 
 
 async def test_a2_slow_answer_costs_the_deadline_and_keeps_the_claim(
-    world: World, figure: Callable[[str], None]
+    world: World, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
     """To a claim or a Binding, after 5 s or never: no bind takes longer than it may, and what may have been written stays."""
     (replica,), clock = await world.start(settings=PATIENT), asyncio.get_running_loop()
@@ -73,10 +77,11 @@ async def test_a2_slow_answer_costs_the_deadline_and_keeps_the_claim(
         return clock.time() - began
 
     seconds = await asyncio.gather(*map(timed, made))
-    assert all(DEADLINE_SECONDS - 0.1 <= each <= ANSWER_SECONDS for each in seconds)
+    assert min(seconds) >= DEADLINE_SECONDS - 0.1
     owners = [await world.owners(name) for name in ways]
     assert owners == [[], [], ["binding-late"], ["binding-never"]]
     figure(f"A2: binds without an answer ended after {min(seconds):.2f} to {max(seconds):.2f} s")
+    assert max(seconds) <= goal(3.5)
 
 
 def is_write_of(path: str, call: Call) -> bool:
@@ -195,7 +200,7 @@ async def test_a7_absence_from_a_server_that_is_behind_is_not_believed(
 
 @on_the_real_one
 async def test_a8_binding_that_a_foreign_policy_refuses_leaves_no_claim(
-    world: World, figure: Callable[[str], None]
+    world: World, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
     """The pod is fenced, its claim dropped at once, and the policy's reason is in the answer."""
     assert isinstance(world.backend, Kube)
@@ -206,7 +211,7 @@ async def test_a8_binding_that_a_foreign_policy_refuses_leaves_no_claim(
     async with foreign_policy(world, "not on my watch"):
         answer, began = await replica.bind(pod, "n1"), clock.time()
         assert "not on my watch" in str(answer)
-        await eventually(lambda: world.has_no_claims("n1"), 15)
+        await eventually(lambda: world.has_no_claims("n1"), goal(2))
         figure(f"A8: claim dropped {clock.time() - began:.2f} s after a policy's refusal")
         assert replica.proxy.statuses(Kind.FENCE) == [200]
 
@@ -235,18 +240,19 @@ async def test_a10_etcd_killed_under_load_loses_nothing(
     await world.join(*fleet({"hgx-h100": 5}))
     await world.start(2)
     scheduler, chance, kills = world.schedule(), Random(0), rounds(3, 50)
-    feeding = asyncio.create_task(churn(world, 20))
-    for _ in range(kills):
-        await asyncio.sleep(chance.uniform(0.2, 1))
-        await asyncio.to_thread(world.backend.plane.etcd.kill)
-        world.backend.plane.etcd.start()
-        await asyncio.to_thread(world.backend.plane.apiserver.wait_ready)
-    feeding.cancel()
+    async with load(world, 20):
+        for _ in range(kills):
+            await asyncio.sleep(chance.uniform(0.2, 1))
+            await asyncio.to_thread(world.backend.plane.etcd.kill)
+            world.backend.plane.etcd.start()
+            await asyncio.to_thread(world.backend.plane.apiserver.wait_ready)
     seconds = await world.settle()
     failed = sum(attempt.error != "" for attempt in scheduler.attempts)
     figure(
-        f"A10: {kills} kills of etcd, {len(scheduler.bound)} binds, {failed} failed ones; at rest after {seconds:.1f} s"
+        f"A10: {kills} kills of etcd, {scheduler.pods_bound} pods bound, {failed} binds failed; "
+        f"at rest after {seconds:.1f} s"
     )
+    assert scheduler.pods_bound >= kills
 
 
 @asynccontextmanager

@@ -114,7 +114,7 @@ SCENARIOS = {
 
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_c3_kill_9_around_every_write_loses_nothing(
-    world: World, name: str, figure: Callable[[str], None]
+    world: World, name: str, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
     """Before and after each one, however many there are; the pod is bound in the end, and what was claimed is claimed for it."""
     scenario = SCENARIOS[name]
@@ -127,6 +127,7 @@ async def test_c3_kill_9_around_every_write_loses_nothing(
                 break
             points += 1
     figure(f"C3 {name}: killed at {points} points, ready again within {max(replica.starts):.1f} s")
+    assert max(replica.starts) <= goal(READY_WITHIN_SECONDS)
 
 
 async def dies(world: World, replica: Replica, scenario: Scenario, side: Side, number: int) -> bool:

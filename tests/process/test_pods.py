@@ -76,7 +76,7 @@ async def test_c12_pod_that_is_deleted_between_claim_and_binding_is_an_error(wor
 
 @everywhere
 async def test_c12_terminating_pod_keeps_its_gpus_until_its_containers_have_ended(
-    world: World, figure: Callable[[str], None]
+    world: World, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
     """A deletionTimestamp frees nothing; the end of the containers does, soon."""
     await world.join(NODE)
@@ -91,7 +91,7 @@ async def test_c12_terminating_pod_keeps_its_gpus_until_its_containers_have_ende
         if await world.is_running("train"):
             assert not any(looks)
     began = asyncio.get_running_loop().time()
-    await eventually(lambda: world.has_no_claims("n1"), 15)
+    await eventually(lambda: world.has_no_claims("n1"), goal(2))
     figure(
         f"C12: GPUs freed {asyncio.get_running_loop().time() - began:.2f} s after a deleted pod's containers had ended"
     )
@@ -160,11 +160,11 @@ async def test_c17_pods_that_were_deleted_while_nobody_was_there_are_released_af
 
 @everywhere
 async def test_c25_pod_whose_bind_always_fails_does_not_slow_the_others(
-    world: World, figure: Callable[[str], None]
+    world: World, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
     """A policy refuses it for ever; a loop that waited for it would leave the others a small part of their throughput.
 
-    The goal is nine tenths, printed; on a busy machine two turns of the same work differ by more than the tenth.
+    They keep nine tenths; on a busy machine two turns of the same work differ by more than the tenth.
     """
     await world.join(*fleet({"hgx-h100": 2}))
     (replica,) = await world.start()
@@ -179,10 +179,9 @@ async def test_c25_pod_whose_bind_always_fails_does_not_slow_the_others(
         if turn and seconds["alone"] / seconds["beside"] >= 0.9:
             break
     assert rule.met
-    figure(
-        f"C25: throughput of others beside a pod whose bind always fails: {seconds['alone'] / seconds['beside']:.0%}"
-    )
-    assert seconds["alone"] / seconds["beside"] >= 0.5
+    kept = seconds["alone"] / seconds["beside"]
+    figure(f"C25: throughput of others beside a pod whose bind always fails: {kept:.0%}")
+    assert 1 - kept <= goal(0.1)
 
 
 async def time_of(world: World, prefix: str) -> float:

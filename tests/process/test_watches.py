@@ -29,8 +29,6 @@ from topology.codec import decode_status, encode_status
 
 SMALL = "rtx-3090-2"
 ONE = SimulatedNode("n1", SMALL)
-LAG_SECONDS = 1.0
-"""0.1 s on a machine with nothing else to do."""
 GONE = (
     b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}\n'
 )
@@ -64,7 +62,7 @@ async def test_w1_stream_that_is_cut_again_and_again_loses_no_change(
 
 
 async def test_w2_silent_stream_is_noticed(
-    world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+    world: World, rounds: Callable[[int, int], int], goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
     """The connection stays and says nothing; the watchdog gives it up, and what was missed is heard on the next one."""
     limit = rounds(2, 55)
@@ -76,14 +74,18 @@ async def test_w2_silent_stream_is_noticed(
     began = clock.time()
     await world.join(ONE)
     await eventually(lambda: replica.knows("n1"), 90)
-    figure(
-        f"W2: a silent stream was given up after {clock.time() - began:.1f} s, with a limit of {limit} s (55 s by default)"
-    )
+    seconds = clock.time() - began
+    figure(f"W2: a silent stream was given up after {seconds:.1f} s, with a limit of {limit} s (55 s by default)")
+    assert seconds <= goal(limit + 5)
     assert replica.proxy.count(Kind.LIST) == 2
 
 
 async def test_w3_expired_version_means_a_whole_list_and_never_half_a_cache(
-    world: World, store: Store, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+    world: World,
+    store: Store,
+    rounds: Callable[[int, int], int],
+    goal: Callable[[float], float],
+    figure: Callable[[str], None],
 ) -> None:
     """At thousands of nodes it is consistent again within seconds, and has known all of them all the time."""
     count = rounds(1500, 5000)
@@ -94,6 +96,7 @@ async def test_w3_expired_version_means_a_whole_list_and_never_half_a_cache(
         seconds, looks = await expire(store, replica, where, f"{SMALL}-{number}", f"new-{number}")
         assert looks and set(looks) == {count}
         figure(f"W3: 410 {where} at {count} nodes: consistent after {seconds:.2f} s; {len(looks)} looks saw all nodes")
+        assert seconds <= goal(5)
         replica.proxy.forgive()
         await until(lambda: len(replica.proxy.streams) == 2, 30)
 
@@ -253,7 +256,7 @@ async def test_w8_frozen_cache_shows_how_long_it_has_heard_nothing(
 
 
 async def test_w9_flood_of_events_leaves_the_verbs_responsive(
-    world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+    world: World, rounds: Callable[[int, int], int], goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
     """Five thousand a second: filter goes on answering meanwhile."""
     await world.join(SimulatedNode("n1", "hgx-h100"))
@@ -268,7 +271,7 @@ async def test_w9_flood_of_events_leaves_the_verbs_responsive(
         await asyncio.sleep(0.005)
     p99 = quantiles(delays, n=100)[98]
     figure(f"W9: {thousands},000 events in {thousands / 5:.0f} s: filter p99 {p99:.3f} s, longest {max(delays):.3f} s")
-    assert p99 <= LAG_SECONDS
+    assert p99 <= goal(0.1)
     await replica.kill()  # it has heard of versions that are still to come
 
 
