@@ -68,9 +68,24 @@ def test_plan_arrives_inside_the_process(
     )
 
 
-def gpus_inside(node: GpuNode, name: str) -> set[str]:
+def test_containers_of_one_pod_find_each_its_own(node_cluster: GpuCluster, nodes: Nodes, real_runtime: Runtime) -> None:
+    """Of equal size or not, no process finds a GPU of the container beside it."""
+    node = nodes.one("dgx1v", real_runtime)
+    enforcing(node)
+    shapes = {"equal": (2, 2), "unequal": (1, 2)}
+    node_cluster.submit(*(pod(name, *shape, schedulerName=SCHEDULER_NAME) for name, shape in shapes.items()))
+    wait_running(node_cluster, *shapes)
+    for name, shape in shapes.items():
+        planned = node_cluster.placement(name).containers
+        found = {container: gpus_inside(node, name, container) for container in ("main", "c1")}
+        assert found == {container: set(gpus) for container, gpus in planned.items()}
+        assert tuple(map(len, found.values())) == shape
+        assert not found["main"] & found["c1"]
+
+
+def gpus_inside(node: GpuNode, name: str, container: str = "main") -> set[str]:
     """Return the GPUs that a process finds, if environment and device nodes agree."""
-    view = seen_inside(node, name)
+    view = seen_inside(node, name, container)
     gpus = set(view.env["NVIDIA_VISIBLE_DEVICES"].split(","))
     assert view.devices == {f"/dev/nvidia{node.machine.uuids.index(uuid)}" for uuid in gpus}
     return gpus
