@@ -7,6 +7,7 @@ It passes on what arrives, remembers every call, and lets a `Fault` answer those
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,6 +22,7 @@ from aiohttp import web
 
 from tests.process.calls import Call, Kind
 
+_VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
 _HOP_BY_HOP = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding"}
 
 
@@ -79,6 +81,8 @@ class Proxy:
         """What the server said to those that reached it, in that order."""
         self.streams: list[Stream] = []
         """Those that are open now, the oldest first."""
+        self.told: dict[str, set[int]] = defaultdict(set)
+        """Resource → the versions that its watches have passed on."""
         self._config = yaml.safe_load(kubeconfig.read_text())
         self._cluster = self._config["clusters"][0]["cluster"]
         self._rules: list[Rule] = []
@@ -200,7 +204,7 @@ class Proxy:
         try:
             await response.prepare(request)
             self.streams.append(stream)
-            await stream.relay(reply.upstream, self._flows[call.resource])
+            await stream.relay(reply.upstream, self._flows[call.resource], self.told[call.resource])
         except (ConnectionError, aiohttp.ClientError):
             return _break(request)
         finally:
@@ -219,8 +223,8 @@ class Stream:
         self._response = response
         self._audible = _open()
 
-    async def relay(self, upstream: aiohttp.ClientResponse, flow: asyncio.Event) -> None:
-        """Pass on whole lines as they come, while `flow` is set."""
+    async def relay(self, upstream: aiohttp.ClientResponse, flow: asyncio.Event, told: set[int]) -> None:
+        """Pass on whole lines as they come, while `flow` is set, and their versions to `told`."""
         rest = b""
         async for chunk in upstream.content.iter_any():
             lines, newline, rest = (rest + chunk).rpartition(b"\n")
@@ -228,6 +232,7 @@ class Stream:
                 await flow.wait()
                 await self._audible.wait()
                 await self._response.write(lines + newline)
+                told.update(map(int, _VERSION.findall(lines)))
 
     async def say(self, text: bytes) -> None:
         """Put something between two lines that the server never said."""

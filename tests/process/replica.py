@@ -160,6 +160,15 @@ class Replica:
         status, text = await self.look(f"/v1/inspect/nodes/{name}")
         return msgspec.json.decode(text.encode(), type=dict[str, Any]) if status == 200 else {}
 
+    async def pods(self) -> dict[str, str]:
+        """Return the pods that it knows, UID → phase."""
+        found, after = dict[str, str](), ""
+        while after is not None:
+            page = msgspec.json.decode((await self.look(f"/v1/inspect/pods?limit=200&after={after}"))[1])
+            found |= {pod["uid"]: pod["phase"] for pod in page["pods"]}
+            after = page["next"]
+        return found
+
     async def knows(self, node: str) -> bool:
         """Whether it has heard of a node."""
         return bool(await self.node(node))
