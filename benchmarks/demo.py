@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import signal
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from benchmarks.double.server import ApiServer, write_kubeconfig
 from benchmarks.double.store import Store
 from benchmarks.extender_process import running_extender
 from benchmarks.fleet import SimulatedNode, gpu_pod, join
+from benchmarks.process import end_in_order_on_signals
 from benchmarks.scheduler_loop import Bound, SchedulerLoop, Unschedulable
 from benchmarks.stock import StockCluster, StockPlacement
 from topology import keys
@@ -93,8 +93,7 @@ def run(*, serve: bool) -> None:
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
     with tempfile.TemporaryDirectory(prefix="gputopo-demo-") as folder:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.default_int_handler)
+        end_in_order_on_signals()
         try:
             asyncio.run(_play(console, Path(folder), serve=serve))
         except KeyboardInterrupt:
@@ -106,16 +105,13 @@ async def _play(console: Console, folder: Path, *, serve: bool) -> None:
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, server.url)
         await join(api, FLEET)
-        extender = running_extender(kubeconfig, folder)
-        url = await asyncio.to_thread(extender.__enter__)
-        try:
-            rows = await _schedule_all(api, url)
+        async with running_extender(kubeconfig, folder) as extender:
+            rows = await _schedule_all(api, extender.url)
             _report(console, rows)
             if serve:
-                console.print(f"\nLook at the cluster: [bold]{url}/v1/inspect/[/]   (Ctrl-C ends)", highlight=False)
+                page = f"{extender.url}/v1/inspect/"
+                console.print(f"\nLook at the cluster: [bold]{page}[/]   (Ctrl-C ends)", highlight=False)
                 await asyncio.Event().wait()
-        finally:
-            await asyncio.to_thread(extender.__exit__, None, None, None)
 
 
 async def _schedule_all(api: ApiClient, url: str) -> list[Row]:

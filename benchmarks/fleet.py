@@ -23,6 +23,10 @@ from topology.records import (
 )
 from topology.status import GpuStatus, NodeStatus
 
+MIXED = ("dgx-1v", "dgx-a100", "hgx-h100", "l40s-8", "a100-pcie-8-pairs")
+"""Machines of eight GPUs, each kind wired in a way of its own."""
+POD_SIZES = (1, 2, 4, 8, 2, 1)
+"""GPUs of the pods that measurements of speed create in turn."""
 OCCUPANT_NAMESPACE = "default"
 DRIVER_VERSION = "570.124.06"
 CUDA_VERSION = "12.8"
@@ -56,6 +60,24 @@ def fleet(machines: Mapping[str, int]) -> tuple[SimulatedNode, ...]:
     ['dgx-a100-0', 'dgx-a100-1', 't4-4-0']
     """
     return tuple(SimulatedNode(f"{name}-{number}", name) for name, count in machines.items() for number in range(count))
+
+
+def mixed_fleet(nodes: int) -> tuple[SimulatedNode, ...]:
+    """Return so many nodes in all, of five kinds in equal parts."""
+    return fleet(dict.fromkeys(MIXED, -(-nodes // len(MIXED))))[:nodes]
+
+
+class TooFewGpus(Exception):
+    """The pods of a measurement would not all find a place."""
+
+
+def check_room(nodes: int, pods: int) -> None:
+    """Raise `TooFewGpus` unless so many pods of the usual sizes take at most half of a `mixed_fleet`."""
+    asked, there = sum(POD_SIZES) * pods // len(POD_SIZES), 8 * nodes
+    if 2 * asked > there:
+        raise TooFewGpus(
+            f"{pods} pods ask for some {asked} GPUs, more than half of the {there} that {nodes} nodes have"
+        )
 
 
 def agent_annotations(topology: NodeTopology) -> dict[str, str]:

@@ -7,12 +7,8 @@ connection, as kube-scheduler makes them: for each pod filter, prioritize, bind.
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,46 +20,52 @@ from rich.progress import Progress
 from benchmarks.client import ApiClient, Json
 from benchmarks.double.server import ApiServer, write_kubeconfig
 from benchmarks.double.store import Store
-from benchmarks.extender_process import free_port, running_extender, wait_ready
-from benchmarks.fleet import fleet, gpu_pod, join
+from benchmarks.echo import running_echo
+from benchmarks.extender_process import running_extender
+from benchmarks.fleet import POD_SIZES, check_room, gpu_pod, join, mixed_fleet
 from benchmarks.machine import describe_machine
+from benchmarks.process import end_in_order_on_signals
 
-_MACHINES = ("dgx-1v", "dgx-a100", "hgx-h100", "l40s-8", "a100-pcie-8-pairs")
-_SIZES = (1, 2, 4, 8, 2, 1)
 _WARM_UP = 30
+_PERCENTILES = (50, 99)
 FILTER, PRIORITIZE, BIND = "filter", "prioritize", "bind"
 FLOOR, GPUTOPO, ALL_NAMES = "floor", "gputopo", "gputopo, all names"
-"""`prioritize` normally gets the candidates of `filter`; to be compared with the floor it gets all names, too."""
+"""`prioritize` normally gets the candidates of `filter`; the floor gets all names, and so do we once more."""
 
 
 def measure(nodes: int, pods: int, candidates: int) -> dict[str, Any]:
-    """Return rows of p50 and p99 per verb and server, in milliseconds, and the ratios of the p99s to the floor's."""
+    """Return rows of p50 and p99 per verb and server, in milliseconds, each with its ratio to the floor's.
+
+    Raises `TooFewGpus` and `NotReady`.
+    """
+    check_room(nodes, _WARM_UP + pods)
+    machine = describe_machine()
+    end_in_order_on_signals()
     with tempfile.TemporaryDirectory(prefix="gputopo-latency-") as folder:
-        return asyncio.run(_measure(Path(folder), nodes, pods, candidates))
+        samples = asyncio.run(_measure(Path(folder), nodes, pods, candidates))
+    return {"rows": _rows(samples, nodes), "candidates": candidates, "machine": machine}
 
 
-async def _measure(folder: Path, nodes: int, pods: int, candidates: int) -> dict[str, Any]:
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
-        kubeconfig = folder / "kubeconfig"
-        write_kubeconfig(kubeconfig, server.url)
-        simulated = fleet(dict.fromkeys(_MACHINES, -(-nodes // len(_MACHINES))))[:nodes]
-        await join(api, simulated)
-        extender = running_extender(kubeconfig, folder, {"scheduling": {"candidates": candidates}})
-        floor = _running_floor(folder)
-        started = time.perf_counter()
-        url = await asyncio.to_thread(extender.__enter__)
-        ready_seconds = time.perf_counter() - started
-        floor_url = await asyncio.to_thread(floor.__enter__)
-        try:
-            names = [node.name for node in simulated]
-            samples = await _call_all(api, url, floor_url, names, pods)
-        finally:
-            await asyncio.to_thread(floor.__exit__, None, None, None)
-            await asyncio.to_thread(extender.__exit__, None, None, None)
-    return _summary(samples, nodes, candidates, ready_seconds)
+def as_text(found: dict[str, Any]) -> str:
+    """Return the rows as lines, a ratio behind each figure that has a floor."""
+    return "\n".join(
+        f"{row['server']:<20}{row['verb']:<12}" + "   ".join(_cell(row, percent) for percent in _PERCENTILES)
+        for row in found["rows"]
+    )
 
 
 Samples = dict[tuple[str, str], list[float]]
+
+
+async def _measure(folder: Path, nodes: int, pods: int, candidates: int) -> Samples:
+    kubeconfig = folder / "kubeconfig"
+    simulated = mixed_fleet(nodes)
+    settings = {"scheduling": {"candidates": candidates}}
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        write_kubeconfig(kubeconfig, server.url)
+        await join(api, simulated)
+        async with running_extender(kubeconfig, folder, settings) as extender, running_echo(folder) as floor_url:
+            return await _call_all(api, extender.url, floor_url, [node.name for node in simulated], pods)
 
 
 async def _call_all(api: ApiClient, url: str, floor_url: str, names: list[str], pods: int) -> Samples:
@@ -90,7 +92,7 @@ async def _call_all(api: ApiClient, url: str, floor_url: str, names: list[str], 
 
 
 async def _one_pod(api: ApiClient, call: Any, names: list[str], number: int) -> None:
-    spec = gpu_pod(f"pod-{number}", _SIZES[number % len(_SIZES)], schedulerName="gputopo")
+    spec = gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], schedulerName="gputopo")
     pod = (await api.call("POST", "/api/v1/namespaces/default/pods", spec)).ok()
     everywhere = {"Pod": pod, "Nodes": None, "NodeNames": names}
     await call(FLOOR, FILTER, everywhere)
@@ -106,44 +108,24 @@ async def _one_pod(api: ApiClient, call: Any, names: list[str], number: int) -> 
         raise RuntimeError(outcome["Error"])
 
 
-def _summary(samples: Samples, nodes: int, candidates: int, ready_seconds: float) -> dict[str, Any]:
-    percentiles = {key: _percentiles(seconds) for key, seconds in sorted(samples.items())}
-    rows = [
-        {"server": server, "verb": verb, "nodes": nodes, "calls": len(samples[server, verb]), **figures}
-        for (server, verb), figures in percentiles.items()
-    ]
-    ratios = {
-        verb: round(percentiles[ours, verb]["p99_ms"] / percentiles[FLOOR, verb]["p99_ms"], 2)
-        for ours, verb in ((GPUTOPO, FILTER), (ALL_NAMES, PRIORITIZE))
-    }
-    return {
-        "rows": rows,
-        "p99_ratio_to_floor": ratios,
-        "candidates": candidates,
-        "ready_seconds": round(ready_seconds, 2),
-        "machine": describe_machine(),
-    }
+def _rows(samples: Samples, nodes: int) -> list[dict[str, Any]]:
+    rows = []
+    for (server, verb), seconds in sorted(samples.items()):
+        row: dict[str, Any] = {"server": server, "verb": verb, "nodes": nodes, "calls": len(seconds)}
+        floor = samples.get((FLOOR, verb))
+        for percent in _PERCENTILES:
+            row[f"p{percent}_ms"] = round(1000 * _percentile(seconds, percent), 3)
+            if floor and server != FLOOR:
+                row[f"p{percent}_to_floor"] = round(_percentile(seconds, percent) / _percentile(floor, percent), 2)
+        rows.append(row)
+    return rows
 
 
-def _percentiles(seconds: list[float]) -> dict[str, float]:
+def _percentile(seconds: list[float], percent: int) -> float:
     ordered = sorted(seconds)
-    return {
-        f"p{percent}_ms": round(1000 * ordered[min(len(ordered) - 1, len(ordered) * percent // 100)], 3)
-        for percent in (50, 99)
-    }
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
-@contextmanager
-def _running_floor(folder: Path) -> Iterator[str]:
-    port = free_port()
-    log = folder / "floor.log"
-    command = [sys.executable, "-m", "uvicorn", "benchmarks.echo:app", "--port", str(port), "--no-access-log"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603 - our own program
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_ready(process, url, log)
-        yield url
-    finally:
-        process.kill()
-        process.wait()
+def _cell(row: dict[str, Any], percent: int) -> str:
+    ratio = row.get(f"p{percent}_to_floor")
+    return f"p{percent} {row[f'p{percent}_ms']:8.3f} ms" + (f" = {ratio:.2f} of the floor" if ratio else " " * 20)

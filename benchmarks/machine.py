@@ -12,11 +12,12 @@ _LIBRARIES = ("fastapi", "msgspec", "networkx", "numpy", "uvicorn", "uvloop")
 """Those that are there are told; numpy is for the placement experiments only."""
 
 
-def describe_machine() -> dict[str, str | int]:
-    """Return processor, cores, memory, Python and the libraries that matter for speed."""
+def describe_machine() -> dict[str, str | int | float]:
+    """Return processor, cores, what else they do (load over the last minute), memory, Python and the libraries that matter."""
     return {
         "processor": _first("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count() or 0,
+        "load": round(os.getloadavg()[0], 1),
         "memory": _first("/proc/meminfo", "MemTotal"),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),

@@ -14,7 +14,7 @@ import yaml
 
 from benchmarks.double.server import ApiServer, write_kubeconfig
 from benchmarks.double.store import Store
-from benchmarks.extender_process import free_port
+from benchmarks.process import free_port
 from tests.extender.polling import eventually
 
 COMMAND = (sys.executable, "-m", "extender")

@@ -18,8 +18,8 @@ import yaml
 from benchmarks.client import ApiClient, Json
 from benchmarks.double.server import ApiServer, write_kubeconfig
 from benchmarks.double.store import Store
-from benchmarks.extender_process import free_port
 from benchmarks.fleet import SimulatedNode, gpu_pod, join
+from benchmarks.process import free_port
 from tests.extender.polling import eventually
 
 MIB = 1 << 20

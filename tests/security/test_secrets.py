@@ -13,8 +13,8 @@ import pytest
 from benchmarks.client import ApiClient, Json
 from benchmarks.double.server import ApiServer, write_kubeconfig
 from benchmarks.double.store import Store
-from benchmarks.extender_process import free_port
 from benchmarks.fleet import SimulatedNode, gpu_pod, node_object
+from benchmarks.process import free_port
 from benchmarks.scheduler_loop import Bound, SchedulerLoop
 from tests.cluster.component import Component
 from tests.extender.polling import eventually

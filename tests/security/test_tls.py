@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from benchmarks.double.server import write_kubeconfig
-from benchmarks.extender_process import free_port
+from benchmarks.process import free_port
 from tests.cluster.component import Component
 from tests.cluster.polling import eventually
 from tests.security.certificates import Authority, Certificate

@@ -1,0 +1,103 @@
+"""A program as a process of its own, for as long as a context is open: ready when the context opens, gone when it closes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+READY_WITHIN_SECONDS = 120.0
+STOP_WITHIN_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+_PORTS = range(20_000, 32_000)
+"""Below those that outgoing connections take: one of these could sit on a port before its server does."""
+
+
+class NotReady(Exception):
+    """A program did not become ready; the text ends with the last lines of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A program that runs and has said that it is ready."""
+
+    pid: int
+    log: Path
+
+    def log_tail(self, lines: int = 20) -> str:
+        """Return the last lines of what it has printed."""
+        return _tail(self.log, lines)
+
+
+@asynccontextmanager
+async def running(name: str, command: Sequence[str | Path], folder: Path, ready_url: str) -> AsyncIterator[Process]:
+    """Run `command` with its log in `folder`, and enter when `ready_url` answers 200; raises `NotReady`.
+
+    It has a session of its own, so that Ctrl-C reaches us alone, and whoever depends on another one ends first.
+    """
+    log = folder / f"{name}.log"
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *map(str, command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        await _wait_ready(name, process, ready_url, log)
+        yield Process(process.pid, log)
+    finally:
+        await _stop(process)
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on at the moment."""
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def end_in_order_on_signals() -> None:
+    """Let SIGTERM and SIGHUP be what Ctrl-C is, so that every context is closed."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+
+
+async def _wait_ready(name: str, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+    """Ask until the answer is 200; a certificate of its own making is not looked at."""
+    clock = asyncio.get_running_loop().time
+    end = clock() + READY_WITHIN_SECONDS
+    timeout = aiohttp.ClientTimeout(total=2)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False), timeout=timeout) as session:
+        while process.returncode is None and clock() < end:
+            with suppress(aiohttp.ClientError, TimeoutError):
+                async with session.get(url) as response:
+                    if response.status == 200:
+                        return
+            await asyncio.sleep(_POLL_SECONDS)
+    raise NotReady(f"{name} is not ready (exit code {process.returncode}):\n{_tail(log, 20)}")
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(STOP_WITHIN_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _tail(log: Path, lines: int) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
