@@ -23,6 +23,7 @@ from extender.cluster.objects import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import BrokenStream, Expired, Unavailable, decoder, list_objects
 from extender.logs import printable
 from extender.web import inspection
@@ -38,8 +39,8 @@ class Output(StrEnum):
 
 
 Format = Annotated[Output, typer.Option("-o", "--output", help="table or json.")]
-Kubeconfig = Annotated[Path | None, typer.Option(help="Instead of $KUBECONFIG or ~/.kube/config.")]
-Context = Annotated[str | None, typer.Option(help="A context of the kubeconfig.")]
+File = Annotated[Path | None, typer.Option("--kubeconfig", help="Instead of $KUBECONFIG or ~/.kube/config.")]
+Context = Annotated[str | None, typer.Option(help="Instead of the kubeconfig's current context.")]
 Resource = Annotated[str, typer.Option(help="The resource that counts GPUs.")]
 
 app = typer.Typer(
@@ -50,12 +51,12 @@ app = typer.Typer(
 @app.command()
 def nodes(
     output: Format = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
+    file: File = None,
     context: Context = None,
     resource: Resource = keys.GPU_RESOURCE,
 ) -> None:
     """List the nodes with GPUs, and how many are free."""
-    state = _load(kubeconfig, context, resource)
+    state = _load(_kubeconfig(file, context), resource)
     listed = inspection.nodes(state, inspection.node_names(state), _now())
     if output is Output.JSON:
         _print_json(NodeList(nodes=tuple(listed)))
@@ -70,12 +71,12 @@ def nodes(
 def node(
     name: str,
     output: Format = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
+    file: File = None,
     context: Context = None,
     resource: Resource = keys.GPU_RESOURCE,
 ) -> None:
     """Show one node: its wires, who has its GPUs, and what the free ones are worth together."""
-    detail = inspection.node(_load(kubeconfig, context, resource), name, _now())
+    detail = inspection.node(_load(_kubeconfig(file, context), resource), name, _now())
     if detail is None:
         _say_no(f"no node {name}")
     if output is Output.JSON:
@@ -87,14 +88,18 @@ def node(
 @app.command()
 def pod(
     name: str,
-    namespace: Annotated[str, typer.Option("-n", "--namespace")] = "default",
+    namespace: Annotated[
+        str | None, typer.Option("-n", "--namespace", help="Instead of the context's namespace.")
+    ] = None,
     output: Format = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
+    file: File = None,
     context: Context = None,
     resource: Resource = keys.GPU_RESOURCE,
 ) -> None:
     """Show one pod: the GPUs that it has, or where it could go now and why not elsewhere."""
-    told = inspection.explain(_load(kubeconfig, context, resource), namespace, name, _now())
+    kubeconfig = _kubeconfig(file, context)
+    namespace = namespace or kubeconfig.namespace
+    told = inspection.explain(_load(kubeconfig, resource), namespace, name, _now())
     if told is None:
         _say_no(f"no pod {namespace}/{name} asks for {resource}")
     if output is Output.JSON:
@@ -110,19 +115,24 @@ def main() -> None:
     app(prog_name="kubectl gputopo")
 
 
-def _load(kubeconfig: Path | None, context: str | None, resource: str) -> ClusterState:
-    file = kubeconfig or Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+def _kubeconfig(file: Path | None, context: str | None) -> Kubeconfig:
     try:
-        return asyncio.run(_read(file, context, resource))
+        return Kubeconfig.find(file, context, os.environ)
+    except Unavailable as error:
+        _fail(str(error))
+
+
+def _load(kubeconfig: Kubeconfig, resource: str) -> ClusterState:
+    try:
+        return asyncio.run(_read(kubeconfig, resource))
     except (Unavailable, BrokenStream, Expired) as error:
-        print(printable(f"cannot read the cluster: {error or 'the list expired, try again'}"), file=sys.stderr)
-        raise typer.Exit(2) from error
+        _fail(str(error) or "the list expired, try again")
 
 
-async def _read(file: Path, context: str | None, resource: str) -> ClusterState:
+async def _read(kubeconfig: Kubeconfig, resource: str) -> ClusterState:
     state = ClusterState(resource=resource)
     pods = PodFeed(state)
-    async with KubeApi.from_kubeconfig(file, context) as api:
+    async with KubeApi.from_kubeconfig(kubeconfig.files, kubeconfig.context) as api:
         (found_nodes, _), (found_pods, _) = await asyncio.gather(
             list_objects(api.resource("/api/v1/nodes"), decoder(Node)),
             list_objects(api.resource("/api/v1/pods"), decoder(Pod), pods.keep),
@@ -184,6 +194,11 @@ def _print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def _print_json(value: NodeList | NodeDetail | Explanation) -> None:
     print(value.model_dump_json(indent=2))
+
+
+def _fail(why: str) -> NoReturn:
+    print(printable(f"cannot read the cluster: {why}"), file=sys.stderr)
+    raise typer.Exit(2)
 
 
 def _say_no(why: str) -> NoReturn:

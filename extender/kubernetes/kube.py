@@ -7,7 +7,8 @@ a time-out is `NoAnswer`, never a guess, and nothing is sent twice unless the se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -45,16 +46,17 @@ class KubeApi:
         self._not_before = 0.0
 
     @classmethod
-    def from_kubeconfig(cls, file: Path | None, context: str | None = None, **settings: Any) -> Self:
-        """Be whom `file` says; `None` is the service account of the pod that we run in."""
+    def from_kubeconfig(cls, file: Path | Sequence[Path] | None, context: str | None = None, **settings: Any) -> Self:
+        """Be whom the file or files say; `None` is the service account of the pod that we run in."""
+        paths = [file] if isinstance(file, Path) else file
 
         async def login() -> Configuration:
             configuration = Configuration()
-            if file is None:
+            if paths is None:
                 load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             else:
                 await load_kube_config(  # type: ignore[no-untyped-call]
-                    config_file=str(file),
+                    config_file=os.pathsep.join(map(str, paths)),
                     context=context,
                     client_configuration=configuration,
                     persist_config=False,

@@ -90,3 +90,63 @@ def test_wrong_usage_and_no_cluster_are_2(arguments: tuple[str, ...]) -> None:
     result = invoke(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr
+
+
+def kubeconfig(file: Path, **parts: object) -> str:
+    """Write a kubeconfig with some of its parts, and return where it is."""
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **parts}))
+    return str(file)
+
+
+async def test_kubeconfig_is_a_list_as_it_is_for_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what several files say the first counts, the current context too; one that is not there is passed over."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, [SimulatedNode("n1", "t4-4")])
+        context = {"cluster": "here", "user": "me"}
+        files = [
+            kubeconfig(tmp_path / "a", contexts=[{"name": "mine", "context": context}], **{"current-context": "mine"}),
+            str(tmp_path / "absent"),
+            kubeconfig(tmp_path / "b", clusters=[{"name": "here", "cluster": {"server": server.url}}]),
+            kubeconfig(tmp_path / "c", users=[{"name": "me", "user": {}}], **{"current-context": "other"}),
+        ]
+        monkeypatch.setenv("KUBECONFIG", ":".join(files))
+        result = await asyncio.to_thread(invoke, "nodes", "-o", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [node["name"] for node in json.loads(result.stdout)["nodes"]] == ["n1"]
+
+
+async def test_a_pod_is_looked_for_in_the_context_s_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `kubectl get pod` does, unless it is told another one."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        (await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": "ml"}})).ok()
+        (await api.call("POST", PODS.replace("default", "ml"), gpu_pod("train", 1, {}))).ok()
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        written = (tmp_path / "kubeconfig").read_text().replace("user: anybody", "user: anybody\n    namespace: ml")
+        (tmp_path / "kubeconfig").write_text(written)
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        here = await asyncio.to_thread(invoke, "pod", "train")
+        elsewhere = await asyncio.to_thread(invoke, "pod", "train", "-n", "default")
+    assert here.stdout.startswith("ml/train: waits")
+    assert elsewhere.stderr == "no pod default/train asks for nvidia.com/gpu\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "no kubeconfig: FILE not found, or empty"),
+        ("", "no kubeconfig: FILE not found, or empty"),
+        ("{", "FILE: while parsing a flow node"),
+        ("contexts: [{}]", "FILE: Object missing required field `name` - at `$.contexts[0]`"),
+        ("contexts: []", "the kubeconfig has no current context: name one with --context"),
+        ("current-context: mine", "no credentials: "),
+    ],
+)
+def test_what_is_wrong_with_a_kubeconfig_is_said_in_one_line(tmp_path: Path, text: str | None, reason: str) -> None:
+    """With the file and the reason, and nothing else."""
+    file = tmp_path / "kubeconfig"
+    if text is not None:
+        file.write_text(text)
+    result = invoke("nodes", "--kubeconfig", str(file))
+    assert result.exit_code == 2
+    assert result.stderr.startswith("cannot read the cluster: " + reason.replace("FILE", str(file)))
+    assert len(result.stderr.splitlines()) == 1
