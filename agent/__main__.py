@@ -106,6 +106,7 @@ def _serve(settings: AgentConfiguration) -> None:
     from agent.metrics import Metrics
     from agent.node_watch import NodeWatch
     from agent.nvml_events import follow_xids
+    from agent.patience import PatientNvml
     from agent.probes import Probes, announced
     from agent.publish import Publication
     from agent.service import Agent
@@ -128,7 +129,8 @@ def _serve(settings: AgentConfiguration) -> None:
     kubelet = KubeletSide(settings, node.read, metrics, news.changed, read_processes)
     xids = Xids(time.monotonic, settings.discovery.xid_recovery)
     ignored = settings.discovery.ignored_processes
-    agent = Agent(read_nvml, _host(settings), node, publication, metrics, time.monotonic, kubelet, xids, ignored)
+    nvml = PatientNvml(read_nvml)
+    agent = Agent(nvml, _host(settings), node, publication, metrics, time.monotonic, kubelet, xids, ignored)
 
     def tell_again() -> None:
         agent.refresh()

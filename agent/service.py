@@ -15,6 +15,7 @@ from agent.host import Host
 from agent.kube import NodePort
 from agent.metrics import Metrics
 from agent.node_watch import NodeVersion
+from agent.patience import TIMED_OUT
 from agent.publish import Patch, Publication
 from agent.sight import KubeletPort
 from agent.xids import Xids
@@ -25,7 +26,7 @@ STALE_LIBRARY = "LIB_RM_VERSION_MISMATCH"
 """The driver was updated under us. Only a new process loads the new library."""
 
 _SLOW_TURN_SECONDS = 120.0
-"""NVML takes its time on a GPU that is going; this much is still life."""
+"""NVML takes its time on a GPU that is going; a new process is no help before this has passed."""
 
 
 class Agent:
@@ -56,6 +57,7 @@ class Agent:
         self._report: Report | None = None
         self._heard: NodeVersion | None = None
         self._turned_at = clock()
+        self._hangs = False
         self._refresh_wanted = False
 
     @property
@@ -64,7 +66,7 @@ class Agent:
         return self._publication.is_known
 
     def is_turning(self, interval_seconds: float) -> bool:
-        """Whether the loop still turns: a call into a dead driver can hang for ever."""
+        """Whether the loop still turns, and NVML answers, be it with an error: a new process may get an answer."""
         return self._clock() - self._turned_at < 3 * interval_seconds + _SLOW_TURN_SECONDS
 
     def turn(self) -> None:
@@ -80,7 +82,8 @@ class Agent:
             if self._kubelet:
                 self._kubelet.offer(report)
             self.publish()
-        self._turned_at = self._clock()
+        if not self._hangs:
+            self._turned_at = self._clock()
 
     def refresh(self) -> None:
         """Have the node written with the next publication, whatever has changed; from any thread.
@@ -126,10 +129,12 @@ class Agent:
 
     def _look(self) -> Report | None:
         """Return what the node is now, or `None` when it has no NVML and never had GPUs."""
+        self._hangs = False
         try:
             return discover(self._read_nvml(), self._host, self._before, self._ignored)
         except NvmlUnavailable as error:
             code = error.code
+            self._hangs = code == TIMED_OUT
             self._metrics.failed(code)
             log.warning("nvml does not work", reason=str(error))
             if code == STALE_LIBRARY:

@@ -13,6 +13,7 @@ from agent.facts import Known, NvmlFacts
 from agent.host import Host
 from agent.metrics import Metrics
 from agent.node_watch import NodeVersion
+from agent.patience import TIMED_OUT
 from agent.publish import Publication
 from agent.service import Agent
 from agent.sight import Sight
@@ -157,8 +158,21 @@ def test_refused_write_is_tried_again() -> None:
     assert len(node.writes) == 2
 
 
-def test_a_call_that_hangs_in_a_dead_driver_shows() -> None:
-    """The liveness probe fails after a few intervals without a turn."""
+def test_n13_nvml_that_hangs_closes_the_node_and_then_fails_the_liveness_probe() -> None:
+    """No GPU is given away meanwhile; the agent goes on, until a new process may be of help."""
+    node, hangs = FakeNode(), NvmlUnavailable(TIMED_OUT, "it hangs")
+    life = Life(node, machine_of("GPU-1"), hangs)
+    life.turns(2)
+    assert decode_status(node.annotations[keys.STATUS]).unhealthy == {"GPU-1"}
+    assert len(decode_topology(node.annotations[keys.TOPOLOGY]).gpus) == 1
+    life.turns(4)
+    assert life.agent.is_turning(30.0)
+    life.turns(1)
+    assert not life.agent.is_turning(30.0)
+
+
+def test_a_loop_that_stands_still_fails_the_liveness_probe() -> None:
+    """Whatever it waits for."""
     life = Life(FakeNode(), machine_of("GPU-1"))
     life.turns(1)
     assert life.agent.is_turning(30.0)

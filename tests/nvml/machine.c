@@ -26,6 +26,7 @@
  *   p2p GPUS GPUS CAP STATUS        CAP: read, write, nvlink, atomics, pci or all; STATUS: OK, CNS, GNS, TNS, DR, NS, U
  *                                   default: OK, and nvlink OK where active links join the two
  *   fail FUNCTION GPUS CODE         that call fails for these GPUs; `*` stands for every call that takes a handle
+ *   hang FUNCTION GPUS SECONDS      that call takes so long for these GPUs, and is answered then
  *   missing FUNCTION                the library has no such symbol (obeyed when it is linked, see library.py)
  */
 #include "machine.h"
@@ -188,11 +189,12 @@ static void set_pair(struct machine *machine, int a, int b, int level, int cap, 
         if (cap == P2P_CAPS || cap == c) machine->p2p[a][b][c] = machine->p2p[b][a][c] = status;
 }
 
-static bool add_failure(struct machine *machine, const char *function, unsigned long gpus, const char *code) {
-    if (machine->failure_count == MAX_FAILURES || nvml_code(code) < 0) return false;
+static bool add_failure(struct machine *machine, const char *function, unsigned long gpus, int code, int seconds) {
+    if (machine->failure_count == MAX_FAILURES || code < 0 || seconds < 0) return false;
     struct failure *failure = &machine->failures[machine->failure_count++];
     failure->gpus = gpus;
-    failure->code = nvml_code(code);
+    failure->code = code;
+    failure->seconds = seconds;
     return snprintf(failure->function, NAME, "%s", function) < NAME;
 }
 
@@ -278,9 +280,10 @@ static bool read_statement(struct machine *machine, char *line) {
     while (count < 8 && (argument[count] = strtok_r(rest, " \t", &rest))) count++;
     if (set_system(machine, word, argument, count) || set_pairs(machine, word, argument, count)) return true;
     if (!strcmp(word, "nvlink") && count == 3) return add_nvlinks(machine, argument);
-    bool fail = !strcmp(word, "fail") && count == 3;
-    if (count < 2 || !parse_set(argument[fail], &gpus, MAX_GPUS)) return false;
-    if (fail) return add_failure(machine, argument[0], gpus, argument[2]);
+    bool fail = !strcmp(word, "fail") && count == 3, hang = !strcmp(word, "hang") && count == 3;
+    if (count < 2 || !parse_set(argument[fail || hang], &gpus, MAX_GPUS)) return false;
+    if (fail) return add_failure(machine, argument[0], gpus, nvml_code(argument[2]), 0);
+    if (hang) return add_failure(machine, argument[0], gpus, 0, atoi(argument[2]));
     for (int index = 0; index < MAX_GPUS; index++)
         if (gpus >> index & 1 && !set_each(machine, index, word, argument, count)) return false;
     return true;

@@ -61,6 +61,7 @@ struct failure {
     char function[NAME]; /* "*": every call on this GPU but the one that finds its handle */
     unsigned long gpus;  /* bit mask */
     int code;
+    int seconds; /* that pass before any answer */
 };
 
 enum { P2P_CAPS = 5 };

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     unsigned long long total, free, used;
@@ -30,7 +31,9 @@ static nvmlReturn_t failure_of(const char *function, int gpu) {
         const struct failure *failure = &machine.failures[n];
         bool every = !strcmp(failure->function, "*") && gpu >= 0 && strcmp(function, "nvmlDeviceGetHandleByIndex_v2");
         bool named = !strcmp(failure->function, function);
-        if ((every || named) && (gpu < 0 || failure->gpus >> gpu & 1)) return failure->code;
+        if (!(every || named) || (gpu >= 0 && !(failure->gpus >> gpu & 1))) continue;
+        if (failure->seconds) sleep(failure->seconds);
+        if (failure->code) return failure->code;
     }
     return SUCCESS;
 }
