@@ -54,13 +54,16 @@ class Side:
 
 
 def islands_broken(side: Side, rounds: int) -> int:
-    """Return how often a pod of 2 broke the island that the pod of 2 before it had left whole."""
+    """Return how often a pod of 2 took a GPU of the island that the pod of 2 before it had left untouched."""
     half = len(side.node.machine.uuids) // 2
     island = {uuid: position // half for position, uuid in enumerate(side.node.machine.uuids)}
     broken = 0
     for number in range(rounds):
         first, second = (side.place(f"{which}{number}", 2) for which in ("first", "second"))
-        broken += {island[uuid] for uuid in first} != {island[uuid] for uuid in second}
+        assert len(first) == len(second) == 2, f"a pod of 2 holds {first}, the other {second}"
+        used = {island[uuid] for uuid in first}
+        assert len(used) == 1, f"{first} straddles both islands of an empty machine, and no island was left untouched"
+        broken += not {island[uuid] for uuid in second} <= used
         side.clear(f"first{number}", f"second{number}")
     return broken
 
@@ -77,7 +80,7 @@ def with_asymmetric_links(side: Side) -> str:
     side.node.machine.say("link 0 0-11 inactive")
     settle(side)
     said = outcome(side, "asymmetric")
-    return said if side.plugin.is_running else f"{said}; the plugin died"
+    return f"{said}; the plugin died" if comes_true(lambda: not side.plugin.is_running) else said
 
 
 def after_transient_xid(side: Side) -> str:
@@ -103,7 +106,12 @@ def outcome(side: Side, name: str) -> str:
 def settle(side: Side) -> None:
     """Give the plugin the time to notice what has changed."""
     known = len(side.node.offered())
+    comes_true(lambda: len(side.node.offered()) != known)
+
+
+def comes_true(claim: Callable[[], bool]) -> bool:
+    """Whether a claim comes true within the time that is given to everything here."""
     try:
-        eventually(lambda: len(side.node.offered()) != known, _SOON_SECONDS)
+        return eventually(claim, _SOON_SECONDS)
     except TimedOut:
-        return
+        return False
