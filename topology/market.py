@@ -3,7 +3,8 @@
 Each pod that comes goes to the machine where it gains most: its worth there, plus the value of what that machine has left,
 minus the value of what it had. A machine earns what its offer is better than the best of the others, which is what the cluster
 would lose without it. So the value is a fixed point: it decides where pods go, where they go says how free the machines are,
-and that says how good the others' offers are. It is found by turns, a few steps of each (value iteration in a mean field).
+and that says how good the others' offers are. It is found by turns, a few steps of each (value iteration in a mean field). How
+many pods come is found with it: as many as leave a fixed small share of them without a place, on whatever machine.
 
 Two simplifications keep it to one number per free set. Machines of a fleet are alike. GPUs in use are taken to belong to pods
 of the same mix, each on a best set of its size, that end independently after a mean time of 1. Deterministic.
@@ -24,13 +25,16 @@ Table = dict[Counts, float]
 
 NODES = 10
 """Machines among which a pod finds its place; more make the offers more alike."""
-LOAD = 1.1
-"""GPUs asked for over GPUs there are. Where much is free nothing is scarce, so what counts is how a full cluster decides."""
+SCARCITY = 0.02
+"""Of the GPUs asked for, those that find no place: so many pods are taken to come as bring that about. Where nothing is scarce,
+no set is worth more than another; where most pods find no place, too much is given up for the few that do."""
 MAX_SETS = 4_096
 """Free sets, without those that are alike, up to which a table is computed; a step over half as many takes 0.07 s."""
 
-_TURNS, _VALUE_STEPS, _SHARE_STEPS = 20, 10, 30
-"""Four times as many change no value of a DGX-1V by more than 0.01 %."""
+_TURNS, _VALUE_STEPS, _SHARE_STEPS = 30, 10, 30
+"""Four times as many turns change no value of a DGX-1V by more than 1 % of the whole machine's."""
+_PATIENCE, _MOST_CHANGE = 20.0, 1.1
+"""How gently the number of pods to come is changed; three times as fast, it swings for ever on machines of sixteen GPUs."""
 _DIGITS = 7
 """Gains that differ by less are equal."""
 
@@ -64,6 +68,7 @@ def value_table(symmetry: Symmetry, offers: Sequence[Offer]) -> Generator[None, 
     shares = [1 / len(values)] * len(values)
     for _ in range(_TURNS):
         prices = [_Price.of(states, values, shares, place) for place in range(len(offers))]
+        states.let_come(shares)
         flows = states.flows(values, prices)
         yield
         for _ in range(_VALUE_STEPS):
@@ -100,8 +105,10 @@ class _States:
         self._offers = offers
         size = sum(symmetry.sizes)
         per_pod = sum(offer.size * offer.share for offer in offers)
-        self.rates = [LOAD * size * NODES / per_pod * offer.share for offer in offers]
-        """Pods of each size that come to all machines, per mean time that a pod runs."""
+        self._asked = [offer.size * offer.share / per_pod for offer in offers]
+        """Of all GPUs asked for, those that pods of each size ask for."""
+        self.rates = [size * NODES / per_pod * offer.share for offer in offers]
+        """Pods of each size that come to all machines, per mean time that a pod runs; at first they ask for all GPUs."""
         self._fastest = size + sum(self.rates)
         self._takes: list[list[list[tuple[int, float]]]] = []
         """For each state and offer: (state after, worth of the set)."""
@@ -117,6 +124,17 @@ class _States:
                 self.too_many = True
                 return
             yield
+
+    def let_come(self, shares: Sequence[float]) -> None:
+        """Let more pods come where too few find no place, and fewer where too many do; `shares` of machines in each state."""
+        refused = 0.0
+        for place, asked in enumerate(self._asked):
+            too_full = sum(share for takes, share in zip(self._takes, shares, strict=True) if not takes[place])
+            refused += asked * too_full**NODES
+        change = (SCARCITY / max(refused, 1e-12)) ** (1 / _PATIENCE)
+        change = min(max(change, 1 / _MOST_CHANGE), _MOST_CHANGE)
+        self.rates = [rate * change for rate in self.rates]
+        self._fastest = sum(self._symmetry.sizes) + sum(self.rates)
 
     def gains(self, values: Sequence[float], place: int) -> list[float | None]:
         """Return what the machine's best set for a size of pod gains, by state."""

@@ -12,7 +12,7 @@ from topology.request import Communication, GpuRequest
 from topology.room import WHOLE_GPU_MILLI, Appetite, PodKind, Room
 
 GPU_OF_ROOM = 500.0
-"""What one GPU's worth of room counts in the unit of free sets, where the last free GPU of a machine counts about 10: capacity
+"""What one GPU's worth of room counts in the unit of free sets, where the last free GPU of a machine counts 1 to 4: capacity
 that nobody can use is lost for good, a broken island until its pods end."""
 
 _SINGLE = GpuRequest(1, communication=Communication.NONE)

@@ -18,8 +18,8 @@ HALF_UTILITY_GB_PER_S = 20.0
 SIZE_POWER = 2.0
 """A pod of 4 GPUs counts as much as 16 single ones: it waits for a place that many of those can use, and they not for its."""
 
-_TURNOVER = 2.0
-"""Brings the formula to the scale of computed values, which look further ahead than one pod for each GPU."""
+_TURNOVER = 0.5
+"""Brings the formula to the scale of computed values, where only some of the pods to come miss what is taken."""
 
 _UTILITY_SHARE = {Communication.HEAVY: 1.0, Communication.LIGHT: 0.3, Communication.NONE: 0.0}
 
@@ -28,11 +28,12 @@ _UTILITY_SHARE = {Communication.HEAVY: 1.0, Communication.LIGHT: 0.3, Communicat
 class Weights:
     """How this pod is weighed against those to come."""
 
-    foresight: float = 0.01
+    foresight: float = 0.2
     """λ of the score: what the pods to come lose, against what this one gains. 0 looks at this pod alone.
 
-    At 0.01 a pair leaves no DGX-1V's NVLink for PCIe for the sake of others, but prefers a single link on a broken machine to
-    breaking an empty one. Between sets that are as good to the pod itself the loss decides at any λ above 0."""
+    Between nodes only: on its node a pod always gets the best set. At 0.2 a pair takes one NVLink instead of two, rather than
+    break an untouched DGX-1V; PCIe instead of NVLink only where pods of eight are common and would lose a whole machine.
+    Between sets that are as good to the pod itself the loss decides at any λ above 0."""
     admission: float = 3.0
     """What it is worth to serve a pod to come at all, when perfect wiring adds 1. Low keeps islands whole at the price of pods
     that find no place, high the other way round; `docs/benchmarks.md` has the curve."""

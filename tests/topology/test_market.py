@@ -51,6 +51,14 @@ def test_a_single_pod_goes_where_it_breaks_no_island() -> None:
     assert min(lost, key=lost.__getitem__) == 4
 
 
+@pytest.mark.parametrize("name", ["a100-sxm4-4", "dgx-2"])
+def test_gpus_are_about_as_scarce_on_machines_of_any_size(name: str) -> None:
+    """Four or sixteen: at a fixed load so many GPUs side by side would hardly ever run out, and be worth nothing."""
+    small, other = appraised("hgx-h100"), appraised(name)
+    each, wanted = (found.value((1 << len(found.node)) - 1) / len(found.node) for found in (other, small))
+    assert wanted / 2 < each < 2 * wanted
+
+
 def test_the_same_demand_gives_the_same_values() -> None:
     """Nothing is drawn by lot."""
     one, other = (appraised("a100-pcie-8-pairs") for _ in range(2))
