@@ -29,7 +29,7 @@ from topology.codec import encode_topology
 from topology.errors import PayloadError
 from topology.matrix import print_matrix
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 class Output(StrEnum):
@@ -41,7 +41,7 @@ class Output(StrEnum):
     """As `nvidia-smi topo -m` prints it."""
 
 
-@app.command()
+@app.command(help=__doc__)
 def run(
     once: Annotated[bool, typer.Option("--once", help="Print what this node is, without a cluster, and end.")] = False,
     output: Annotated[Output | None, typer.Option("-o", "--output", help="What --once prints.")] = None,

@@ -1,4 +1,7 @@
-"""`gputopo-extender`: read the configuration, then serve until told to stop."""
+"""`gputopo-extender`: reads the configuration, then serves kube-scheduler until told to stop.
+
+Exit codes: 0 stopped by a signal, 1 something broke, 2 the configuration is wrong.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from extender import config as configuration
 from extender import logs
 from extender.kubernetes.reflector import Unavailable
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 log = structlog.get_logger("extender")
 
 
@@ -32,7 +35,7 @@ def run(
         bool, typer.Option("--print-config", help="Print the configuration in force, and end.")
     ] = False,
 ) -> None:
-    """Exit 0 when stopped by a signal, 1 when something broke, 2 when the configuration is wrong."""
+    """Serve, or print what would be served with."""
     try:
         overrides = dict(_pair(setting) for setting in settings or ())
         effective = configuration.load(config, os.environ, overrides)

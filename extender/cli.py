@@ -44,7 +44,12 @@ Context = Annotated[str | None, typer.Option(help="Instead of the kubeconfig's c
 Resource = Annotated[str, typer.Option(help="The resource that counts GPUs.")]
 
 app = typer.Typer(
-    name="kubectl gputopo", help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    name="kubectl gputopo",
+    help=__doc__,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 
