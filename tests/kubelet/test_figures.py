@@ -1,6 +1,7 @@
 """The agent's figures, printed with their goals: how soon it answers its kubelet beside 50 pods, and what it takes to run.
 
-The goals are those of an idle machine; what is judged here is ten times as much, as other tests may run beside this one.
+The goals are those of an idle machine, and are asked for with `--long`; else ten times as much may be taken, as other tests may
+run beside this one.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def store_with_node() -> Store:
     return store
 
 
-async def test_answers_to_the_kubelet(tmp_path: Path, figure: Callable[[str], None]) -> None:
+async def test_answers_to_the_kubelet(
+    tmp_path: Path, pytestconfig: pytest.Config, figure: Callable[[str], None]
+) -> None:
     """From the kubelet's question to the agent's answer; kubelet and API server share the agent's thread."""
     async with ApiServer(store_with_node()) as server, ReadOverHttp(tmp_path, server.url) as node:
         identified: list[float] = []
@@ -72,9 +75,11 @@ async def test_answers_to_the_kubelet(tmp_path: Path, figure: Callable[[str], No
         f"beside {OTHERS} pods: identification p50 {p50:.1f} ms (goal 5), p99 {p99:.1f} ms (goal 25); "
         f"GetPreferredAllocation and Allocate p99 {p99_both:.1f} ms (goal 100)"
     )
-    assert len(both) == 100
-    assert p50 < 50
-    assert p99_both < 1000
+    slack = 1 if pytestconfig.getoption("--long") else 10
+    assert len(both) == len(identified) == 100
+    assert p50 <= slack * 5
+    assert p99 <= slack * 25
+    assert p99_both <= slack * 100
 
 
 @pytest.mark.parametrize("mode", ["observe", "enforce"])

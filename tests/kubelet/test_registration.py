@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import grpc.aio
@@ -25,12 +25,15 @@ async def restart(node: AgentOnNode) -> None:
     await until(lambda: node.kubelet.allocatable == 8)
 
 
-async def test_kubelet_that_restarts_finds_us_at_once(tmp_path: Path) -> None:
+async def test_kubelet_that_restarts_finds_us_at_once(
+    tmp_path: Path, pytestconfig: pytest.Config, figure: Callable[[str], None]
+) -> None:
     """Rows N11 and I7: before it admits the first pod, and running pods notice nothing."""
+    is_long: bool = pytestconfig.getoption("--long")
     async with AgentOnNode(tmp_path) as node:
         pod = await node.place(gpu_pod("before", 2), [0, 5])
         took = []
-        for _ in range(20):
+        for _ in range(100 if is_long else 20):
             await node.kubelet.kill()
             await node.kubelet.start()
             began = time.monotonic()
@@ -39,7 +42,13 @@ async def test_kubelet_that_restarts_finds_us_at_once(tmp_path: Path) -> None:
             await node.kubelet.settle()
         assert (pod.starts, node.got(pod)) == (1, [node.named(0, 5)])
         assert node.got(await node.place(gpu_pod("after", 2), [1, 2], exact=True)) == [node.named(1, 2)]
-        assert sorted(took)[len(took) // 2] < 0.5  # a tenth of that on an idle machine
+    took.sort()
+    median, longest = took[len(took) // 2], took[-1]
+    figure(
+        f"N11: {len(took)} kubelets found after {1000 * median:.0f} ms, the last after {1000 * longest:.0f} ms (goal 100)"
+    )
+    assert longest < 5
+    assert median < (0.1 if is_long else 0.5)
 
 
 async def test_wiped_sockets_are_noticed(tmp_path: Path) -> None:
