@@ -7,14 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
-from typing import Final
+from itertools import product
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from extender.binding.intents import Intent, Reply
+from extender.binding.outcome import Failure
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-VERBS: Final = ("filter", "prioritize", "bind", "preempt")
+CROWDED: Final = "crowded"
+VERDICTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "filter": ("fits", "no-fit", "error", CROWDED),
+    "prioritize": ("scored", "no-opinion", CROWDED),
+    "bind": ("bound", *Failure, CROWDED),
+    "preempt": ("victims", "no-victims", CROWDED),
+}
+"""Verb → what may be said to a call of it."""
 REPAIRS: Final = ("rebuilt", "adopted", "moved", "restored")
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -49,11 +60,16 @@ class Metrics:
             ["kind"],
             registry=self._registry,
         )
+        for verb, reasons in VERDICTS.items():
+            for reason in reasons:
+                self._verdicts.labels(verb, reason)
+        for intent, reply in product(get_args(Intent), get_args(Reply)):
+            self._replies.labels(intent.__name__, reply.__name__)
         for kind in REPAIRS:
             self._repairs.labels(kind)
         build = Info("gputopo_build", "Version and configuration of this process.", registry=self._registry)
         build.info({"version": version("gputopo"), "config": config_digest})
-        self._timers = {verb: self._seconds.labels(verb) for verb in VERBS}
+        self._timers = {verb: self._seconds.labels(verb) for verb in VERDICTS}
 
     def answered(self, verb: str, reason: str, seconds: float) -> None:
         """Count one answer of a verb."""

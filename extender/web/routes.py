@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from extender.binding.outcome import Bound
 from extender.config import Limits
+from extender.metrics import CROWDED
 from extender.service import Extender
 from extender.verbs.wire import (
     ExtenderArgs,
@@ -81,7 +82,7 @@ def _endpoint(
             async with line.admitted(request) as body:
                 answer = await call(extender, decode(body))
         except Crowded as refusal:
-            extender.metrics.answered(verb, "crowded", time.perf_counter() - started)
+            extender.metrics.answered(verb, CROWDED, time.perf_counter() - started)
             log.warning("refused", verb=verb, why=str(refusal))
             return _complaint(429, str(refusal))
         except MalformedBody as error:

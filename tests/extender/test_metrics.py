@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.metrics import BUCKETS, GAUGES, VERBS, Metrics
+from extender.binding.intents import Intent, Reply
+from extender.metrics import BUCKETS, GAUGES, REPAIRS, VERDICTS, Metrics
 
 
 def families(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
@@ -20,7 +23,16 @@ def families(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
 def test_the_verbs_have_their_histograms_before_the_first_call() -> None:
     """A rate of something that does not exist yet is no rate."""
     counts = families(Metrics("digest"))["gputopo_extender_request_duration_seconds_count"]
-    assert counts == {(verb,): 0.0 for verb in VERBS}
+    assert counts == {(verb,): 0.0 for verb in VERDICTS}
+
+
+def test_whatever_is_counted_begins_at_nought() -> None:
+    """The first bind that fails is an increase, and not a series out of nowhere."""
+    found = families(Metrics("digest"))
+    assert found["gputopo_verdicts_total"] == {(said, verb): 0 for verb, all_ in VERDICTS.items() for said in all_}
+    names = [(intent.__name__, reply.__name__) for intent in get_args(Intent) for reply in get_args(Reply)]
+    assert found["gputopo_api_requests_total"] == dict.fromkeys(names, 0)
+    assert found["gputopo_ledger_repairs_total"] == {(kind,): 0 for kind in REPAIRS}
 
 
 def test_an_answer_is_timed_and_counted() -> None:

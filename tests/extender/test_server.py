@@ -207,15 +207,22 @@ async def test_probes_and_metrics_have_a_port_of_their_own(tmp_path: Path) -> No
         assert (await extender.get("/v1/extender/filter", extender.health_url))[0] == 404
 
 
+def counted(text: str) -> set[str]:
+    """Return which counters with labels a page of metrics has."""
+    return {line.partition(" ")[0] for line in text.splitlines() if "_total{" in line}
+
+
 async def test_verdicts_are_counted(tmp_path: Path) -> None:
-    """By verb and by what was said."""
+    """By verb and by what was said, in series that were there before."""
     async with serving(tmp_path, WHOLE) as extender:
+        _, before = await extender.get("/metrics")
         pod = await extender.create("train", 4)
         await SchedulerLoop(extender.api, extender.session, extender.url).schedule(pod)
         _, text = await extender.get("/metrics")
         assert 'gputopo_verdicts_total{reason="fits",verb="filter"} 1.0' in text
         assert 'gputopo_verdicts_total{reason="bound",verb="bind"} 1.0' in text
         assert 'gputopo_api_requests_total{intent="SwapLedger",reply="Done"} 1.0' in text
+        assert counted(text) == counted(before)
 
 
 async def test_new_nodes_are_seen_without_a_restart(tmp_path: Path) -> None:
