@@ -112,6 +112,8 @@ def test_pods_whose_gpus_were_swapped_change_places(gpu_cluster: GpuCluster) -> 
     for generation, real in ((2, swapped), (3, planned)):  # and back, for that is what the scheduler was told
         report(gpu_cluster, generation, **real)
         await_owners(gpu_cluster, real)
+    assert eventually(lambda: told(gpu_cluster, "GPUPlacementCorrected")) == ["p", "q"]
+    assert 'gputopo_ledger_repairs_total{kind="moved"} 4.0' in page(f"{gpu_cluster.extender.url}/metrics")
 
 
 def test_the_api_server_honours_the_preconditions_of_a_binding(gpu_cluster: GpuCluster) -> None:

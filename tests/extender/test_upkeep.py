@@ -92,6 +92,16 @@ async def test_a_stranger_is_adopted(tmp_path: Path) -> None:
         await until(lambda: told(extender, "GPUPlacementAdopted"))
 
 
+async def test_a_pod_that_runs_on_other_gpus_is_corrected_and_told(tmp_path: Path) -> None:
+    """N9: its claims follow the agent's report, with an event on the pod and a count."""
+    async with serving(tmp_path, N1) as extender:
+        real = Observed({gpu: Holder("default", "n1-occupant", "main") for gpu in UUIDS[2:]})
+        await annotate(extender, "n1", keys.OBSERVED, encode_observed(real))
+        await until(lambda: claims(extender) == dict.fromkeys(UUIDS[2:], "n1-occupant"))
+        await until(lambda: [about["name"] for about in told(extender, "GPUPlacementCorrected")] == ["n1-occupant"])
+        assert 'gputopo_ledger_repairs_total{kind="moved"} 1.0' in (await extender.get("/metrics"))[1]
+
+
 async def test_pods_with_one_gpu_are_told_of_each_other(tmp_path: Path) -> None:
     """C16: both pods and the node, a gauge, and a state that people can see."""
     async with serving(tmp_path, N1) as extender:
