@@ -162,11 +162,11 @@ class Replica:
 
     async def pods(self) -> dict[str, str]:
         """Return the pods that it knows, UID → phase."""
-        found, after = dict[str, str](), ""
-        while after is not None:
-            page = msgspec.json.decode((await self.look(f"/v1/inspect/pods?limit=200&after={after}"))[1])
+        found, query = dict[str, str](), "limit=200"
+        while query:
+            page = msgspec.json.decode((await self.look(f"/v1/inspect/pods?{query}"))[1])
             found |= {pod["uid"]: pod["phase"] for pod in page["pods"]}
-            after = page["next"]
+            query = f"limit=200&after={page['next']}" if page["next"] else ""
         return found
 
     async def knows(self, node: str) -> bool:

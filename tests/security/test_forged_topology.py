@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 import pytest
@@ -55,7 +56,9 @@ def test_n16_forged_topology_closes_its_own_node(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_n16_forgery_is_seen_through_soon(name: str) -> None:
+def test_n16_forgery_is_seen_through_soon(
+    name: str, goal: Callable[[float], float], figure: Callable[[str], None]
+) -> None:
     """Within a millisecond, so that a node that lies all the time holds up nobody."""
     state, text = cluster(node("good"), node("bad")), forged(FORGERIES[name])
     seconds = []
@@ -64,7 +67,8 @@ def test_n16_forgery_is_seen_through_soon(name: str) -> None:
         began = time.perf_counter()
         state.nodes.changed(written)
         seconds.append(time.perf_counter() - began)
-    assert min(seconds) <= 0.001
+    figure(f"N16: {name}: seen through in {1000 * median(seconds):.2f} ms (median of {len(seconds)})")
+    assert median(seconds) <= goal(0.001)
 
 
 def test_n16_another_nodes_gpus_are_no_claim_on_them() -> None:

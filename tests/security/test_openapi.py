@@ -133,10 +133,10 @@ def ask_everything(url: str, cases: int) -> list[int]:
 
 @pytest.mark.slow
 async def test_i6_answers_are_as_the_schema_says(
-    tmp_path: Path, pytestconfig: pytest.Config, figure: Callable[[str], None]
+    tmp_path: Path, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
     """A short form; more than 50,000 questions with `--long`."""
-    cases = 6_300 if pytestconfig.getoption("--long") else 40
+    cases = rounds(40, 6_300)
     async with target(tmp_path, *NODES) as extender:
         for name in PODS:
             (await extender.api.call("POST", "/api/v1/namespaces/default/pods", gpu_pod(name, 2))).ok()
