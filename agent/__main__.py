@@ -6,16 +6,11 @@ Exit codes: 0 yes, 1 a clear no (no driver, no GPU, no credentials), 2 bad usage
 from __future__ import annotations
 
 import os
-import random
-import signal
 import sys
-import time
 from enum import StrEnum
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import structlog
 import typer
 
 from agent import logs
@@ -23,8 +18,7 @@ from agent.config import AgentConfiguration, load
 from agent.discovery import Report, discover
 from agent.errors import ApiError, ConfigurationError, NvmlUnavailable
 from agent.host import Host
-from agent.news import News
-from agent.nvml import read_nvml, read_processes
+from agent.nvml import read_nvml
 from topology.codec import encode_topology
 from topology.errors import PayloadError
 from topology.matrix import print_matrix
@@ -98,65 +92,16 @@ def _warnings(report: Report) -> list[str]:
 
 
 def _serve(settings: AgentConfiguration) -> None:
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read when gRPC is imported; its own logs are no JSON
-    # Only the service needs these, and they are most of the agent's memory and start-up time.
-    from agent.kube import KubernetesNode
-    from agent.kubelet.side import KubeletSide
-    from agent.loop import turn
-    from agent.metrics import Metrics
-    from agent.node_watch import NodeWatch
-    from agent.nvml_events import follow_xids
-    from agent.patience import PatientNvml
-    from agent.probes import Probes, announced
-    from agent.publish import Publication
-    from agent.service import Agent
-    from agent.xid_watch import XidWatch
-    from agent.xids import Xids
-
     if settings.node_name is None:
         _end(2, "which node is this? give --node-name, NODE_NAME or nodeName in the configuration")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read when gRPC is imported; its own logs are no JSON
+    from agent.serve import serve
+
     logs.start(settings.log.level, settings.log.format)
-    kubernetes = settings.kubernetes
     try:
-        node = KubernetesNode(settings.node_name, kubernetes.kubeconfig, kubernetes.context, kubernetes.request_timeout)
-    except ApiError as error:
+        serve(settings, settings.node_name, _host(settings))
+    except (ApiError, NvmlUnavailable) as error:
         _end(1, str(error))
-    news = News()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: news.stop())
-    metrics = Metrics(version("gputopo"))
-    publication = Publication(random.random, settings.publish.refresh_interval)
-    kubelet = KubeletSide(settings, node.read, metrics, news.changed, read_processes)
-    xids = Xids(time.monotonic, settings.discovery.xid_recovery)
-    ignored = settings.discovery.ignored_processes
-    nvml = PatientNvml(read_nvml)
-    agent = Agent(nvml, _host(settings), node, publication, metrics, time.monotonic, kubelet, xids, ignored)
-
-    def tell_again() -> None:
-        agent.refresh()
-        news.changed()
-
-    checks = {
-        "/livez": lambda: agent.is_turning(settings.discovery.interval),
-        "/readyz": announced(lambda: agent.is_ready, tell_again),
-    }
-    probes = Probes(settings.health.host, settings.health.port, checks, metrics.text)
-    structlog.get_logger().info("started", node=settings.node_name, mode=settings.mode, probes=probes.port)
-    watch = NodeWatch(node.follow, agent.heard, news.changed, random.random)
-    errors = XidWatch(follow_xids, xids, news.look)
-    kubelet.start()
-    watch.start()
-    if settings.discovery.xids:
-        errors.start()
-    try:
-        turn(agent, news, settings.discovery.interval)
-    except NvmlUnavailable as error:
-        _end(1, str(error))
-    finally:
-        errors.close()
-        watch.close()
-        kubelet.close()
-        probes.close()
 
 
 def _host(settings: AgentConfiguration) -> Host:

@@ -40,6 +40,7 @@ class Agent:
         publication: Publication,
         metrics: Metrics,
         clock: Callable[[], float],
+        *,
         kubelet: KubeletPort | None = None,
         xids: Xids | None = None,
         ignored: Collection[str] = (),

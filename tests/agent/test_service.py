@@ -219,9 +219,8 @@ def test_every_write_has_a_look_of_its_own() -> None:
     node, kubelet = FakeNode(), Kubelet()
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
-    agent = Agent(
-        lambda: machine_of("GPU-1"), Host(nowhere, nowhere), node, publication, Metrics("x"), lambda: 0.0, kubelet
-    )
+    machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), Metrics("x")
+    agent = Agent(lambda: machine, host, node, publication, metrics, lambda: 0.0, kubelet=kubelet)
     agent.turn()
     agent.turn()
     assert [decode_observed(write[keys.OBSERVED]).gpus["GPU-1"].name for write in node.writes] == ["pod-1", "pod-2"]
@@ -232,9 +231,8 @@ def test_what_is_heard_of_during_a_look_is_not_what_the_look_answers() -> None:
     node, kubelet = FakeNode(), Kubelet()
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
-    agent = Agent(
-        lambda: machine_of("GPU-1"), Host(nowhere, nowhere), node, publication, Metrics("x"), lambda: 0.0, kubelet
-    )
+    machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), Metrics("x")
+    agent = Agent(lambda: machine, host, node, publication, metrics, lambda: 0.0, kubelet=kubelet)
     agent.heard(NodeVersion("7"))
     kubelet.meanwhile = lambda: agent.heard(NodeVersion("9", look="8"))
     agent.turn()

@@ -70,7 +70,7 @@ def _running(
     side = KubeletSide(configuration, node.read, metrics, news.changed, read_processes)
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
-    agent = Agent(nvml, Host(nowhere, nowhere), node, publication, metrics, time.monotonic, side, xids)
+    agent = Agent(nvml, Host(nowhere, nowhere), node, publication, metrics, time.monotonic, kubelet=side, xids=xids)
     watch = NodeWatch(follow, agent.heard, news.changed, lambda: 0.5) if follow else None
     errors = XidWatch(follow_xids, xids, news.look) if xids else None
     side.start()

@@ -1,0 +1,81 @@
+"""The agent's service, put together from its settings.
+
+Most of the agent's memory and start-up time is what this module imports, so `gputopo-agent --once` does not import it.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from contextlib import ExitStack
+from importlib.metadata import version
+
+import structlog
+
+from agent.config import AgentConfiguration
+from agent.host import Host
+from agent.kube import KubernetesNode
+from agent.kubelet.side import KubeletSide
+from agent.loop import turn
+from agent.metrics import Metrics
+from agent.news import News
+from agent.node_watch import NodeWatch
+from agent.nvml import read_nvml, read_processes
+from agent.nvml_events import follow_xids
+from agent.patience import PatientNvml
+from agent.probes import Probes, announced
+from agent.publish import Publication
+from agent.service import Agent
+from agent.xid_watch import XidWatch
+from agent.xids import Xids
+
+
+def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
+    """Look after the node until a signal comes.
+
+    Raises:
+        ApiError: There are no credentials.
+        NvmlUnavailable: The driver was updated, and only a new process loads its library.
+
+    """
+    discovery, kubernetes = settings.discovery, settings.kubernetes
+    news, metrics = News(), Metrics(version("gputopo"))
+    node = KubernetesNode(node_name, kubernetes.kubeconfig, kubernetes.context, kubernetes.request_timeout)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: news.stop())
+    kubelet = KubeletSide(settings, node.read, metrics, news.changed, read_processes)
+    xids = Xids(time.monotonic, discovery.xid_recovery)
+    agent = Agent(
+        PatientNvml(read_nvml),
+        host,
+        node,
+        Publication(random.random, settings.publish.refresh_interval),
+        metrics,
+        time.monotonic,
+        kubelet=kubelet,
+        xids=xids,
+        ignored=discovery.ignored_processes,
+    )
+    with ExitStack() as running:
+        probes = _probes(settings, agent, news, metrics)
+        running.callback(probes.close)
+        structlog.get_logger().info("started", node=node_name, mode=settings.mode, probes=probes.port)
+        watch = NodeWatch(node.follow, agent.heard, news.changed, random.random)
+        errors = XidWatch(follow_xids, xids, news.look)
+        for service in (kubelet, watch, errors) if discovery.xids else (kubelet, watch):
+            running.callback(service.close)
+            service.start()
+        turn(agent, news, discovery.interval)
+
+
+def _probes(settings: AgentConfiguration, agent: Agent, news: News, metrics: Metrics) -> Probes:
+    def tell_again() -> None:
+        agent.refresh()
+        news.changed()
+
+    checks = {
+        "/livez": lambda: agent.is_turning(settings.discovery.interval),
+        "/readyz": announced(lambda: agent.is_ready, tell_again),
+    }
+    return Probes(settings.health.host, settings.health.port, checks, metrics.text)
