@@ -1,4 +1,4 @@
-"""`latency`: what the extender costs."""
+"""`latency` and `state`: what the extender costs."""
 
 from __future__ import annotations
 
@@ -23,5 +23,21 @@ def latency(
     try:
         found = measure(nodes, pods, candidates)
     except (NotReady, TooFewGpus) as wrong:
+        refuse(str(wrong))
+    reply(output, found, as_text(found))
+
+
+def state(
+    nodes: Annotated[int, typer.Option("--nodes", min=1)] = 5000,
+    pods: Annotated[int, typer.Option("--pods", min=0, help="running already, on all nodes together")] = 50_000,
+    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+) -> None:
+    """Measure how long the extender takes to know a whole cluster after its start, and how much memory that takes."""
+    from benchmarks.process import NotReady
+    from benchmarks.state import as_text, measure
+
+    try:
+        found = measure(nodes, pods)
+    except NotReady as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))
