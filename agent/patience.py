@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Thread
-from typing import Final
+from typing import Final, TypeVar
 
 from agent.errors import NvmlUnavailable
 from agent.facts import NvmlFacts, NvmlPort
+
+T = TypeVar("T")
 
 TIMED_OUT: Final = "TIMEOUT"
 PATIENCE_SECONDS: Final = 25.0
@@ -26,20 +29,23 @@ class PatientNvml:
         """Return the facts of now; raises `NvmlUnavailable`, and at once as long as an earlier call hangs."""
         hangs = self._reading is not None and not self._reading.done()
         if self._reading is None or not hangs:
-            self._reading = self._start()
+            self._reading = aside(self._read)
         try:
             return self._reading.result(0 if hangs else self._patience_seconds)
         except TimeoutError:
             raise NvmlUnavailable(TIMED_OUT, "NVML hangs: a call into the driver does not return") from None
 
-    def _start(self) -> Future[NvmlFacts]:
-        reading: Future[NvmlFacts] = Future()
 
-        def read() -> None:
-            try:
-                reading.set_result(self._read())
-            except BaseException as error:
-                reading.set_exception(error)
+def aside(call: Callable[[], T]) -> Future[T]:
+    """Call on a thread that nobody waits for when the process ends."""
+    calling: Future[T] = Future()
+    calling.set_running_or_notify_cancel()
 
-        Thread(target=read, name="nvml", daemon=True).start()
-        return reading
+    def run() -> None:
+        try:
+            calling.set_result(call())
+        except BaseException as error:
+            calling.set_exception(error)
+
+    Thread(target=run, name="nvml", daemon=True).start()
+    return calling

@@ -81,7 +81,6 @@ class Enforcement:
         try:
             await self._serve(ledger, journal, vacancy)
         finally:
-            vacancy.close()
             ledger.close()
             journal.close()
             self._lock.release()
