@@ -1,7 +1,9 @@
 """Our agent on a node of the tests: the real program, with the rights of the chart's agent."""
 
+import json
 import sysconfig
 import urllib.request
+from datetime import datetime
 from pathlib import Path
 
 import yaml
@@ -77,6 +79,12 @@ class AgentProcess(NodeProcess):
         with urllib.request.urlopen(f"{self._url}/metrics", timeout=5) as answer:
             text: str = answer.read().decode()
         return text
+
+    def registrations(self) -> list[float]:
+        """Return when it said that it had registered with the kubelet, over all its starts, in seconds since the epoch."""
+        lines = (json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{"))
+        said = [line["ts"] for line in lines if line.get("msg") == "registered with the kubelet"]
+        return [datetime.fromisoformat(ts).timestamp() for ts in said]
 
 
 def enforcing(node: GpuNode, deadline: str = "400ms") -> AgentProcess:

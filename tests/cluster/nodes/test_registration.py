@@ -1,0 +1,80 @@
+"""What the kubelet knows of our device plugin and of its devices stays true, whatever happens to sockets, streams and pods."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.gpu_cluster import GpuCluster
+from tests.cluster.installation import SCHEDULER_NAME
+from tests.cluster.nodes.agents import AgentProcess, enforcing
+from tests.cluster.nodes.node import GpuNode
+from tests.cluster.nodes.nodes import Nodes
+from tests.cluster.nodes.plugins import wilful
+from tests.cluster.nodes.pods import bound_pod, is_running, pod, submit, wait_running
+from tests.cluster.polling import eventually
+from topology import keys
+
+
+def test_i9_checkpoint_forgets_a_dead_pod(
+    node_cluster: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """I9: else the next kubelet would take the GPUs of the dead for taken, and turn away the first pod that needs them."""
+    node = nodes.one("hgx_h100")
+    enforcing(node)
+    uid = submit(node, bound_pod(node, "dead", 6))["metadata"]["uid"]
+    eventually(lambda: is_running(node, "dead"))
+    assert len(node.checkpoint()[uid]) == 6
+    node_cluster.delete("dead")
+    eventually(lambda: not node.held(), every_seconds=0.01)
+    ended = time.monotonic()
+    eventually(lambda: uid not in node.checkpoint(), within_seconds=rounds(20, 2), every_seconds=0.01)
+    figure(f"I9: the checkpoint had forgotten a dead pod after {time.monotonic() - ended:.1f} s (goal 2)")
+    node.kubelet.kill()
+    submit(node, bound_pod(node, "next", 7))
+    node.kubelet.start()
+    eventually(lambda: is_running(node, "next"))
+
+
+def wiped_sockets(node: GpuNode, agent: AgentProcess) -> None:
+    """Clean the plugins' folder under a living kubelet."""
+    for socket in node.device_plugins.glob("gputopo-*.sock"):
+        socket.unlink()
+
+
+def closing_stream(node: GpuNode, agent: AgentProcess) -> None:
+    """Have another plugin register for our resource, and end."""
+    known = asked_to_register(node)
+    other = wilful(node)
+    eventually(lambda: asked_to_register(node) > known)
+    other.kill()
+
+
+def asked_to_register(node: GpuNode) -> int:
+    """Return how often any plugin has registered with the node's kubelet, as its log says."""
+    return node.kubelet.log.read_text().count("Got registration request from device plugin")
+
+
+def early_start(node: GpuNode, agent: AgentProcess) -> None:
+    """Start the agent before its kubelet, whose socket still lies there, and which removes all that it finds there."""
+    node.kubelet.kill()
+    agent.kill()
+    agent.start()
+    eventually(lambda: "no kubelet answers" in (node.annotation(keys.STATUS) or ""))
+    node.kubelet.start()
+
+
+@pytest.mark.parametrize("happens", [wiped_sockets, closing_stream, early_start])
+def test_i10_plugin_registers_again(
+    node_cluster: GpuCluster, nodes: Nodes, happens: Callable[[GpuNode, AgentProcess], None]
+) -> None:
+    """I10: and the next pod gets its plan."""
+    node = nodes.one("hgx_h100")
+    agent = enforcing(node)
+    known = len(agent.registrations())
+    happens(node, agent)
+    eventually(lambda: len(agent.registrations()) > known)
+    eventually(lambda: node.offered() == set(node.machine.uuids))
+    node_cluster.submit(pod("four", 4, schedulerName=SCHEDULER_NAME))
+    wait_running(node_cluster, "four")
+    assert node.held() == {("four", "main"): set(node_cluster.placement("four").containers["main"])}
