@@ -14,7 +14,7 @@ def main(arguments: list[str]) -> int:
                 write()
             case ["--check"]:
                 if names := outdated():
-                    print(f"manifests/rendered/{', '.join(names)}: not what the chart gives; run `make manifests`")
+                    print(f"manifests: {', '.join(names)}: not what the chart gives; run `make manifests`")
                     return 1
             case _:
                 print("usage: python -m tests.manifests [--check]", file=sys.stderr)

@@ -82,6 +82,14 @@ def test_enforcing_agent_has_the_folders_that_a_device_plugin_needs() -> None:
     assert configuration(rendered, "agent.yaml").items() >= {"mode": "enforce", "resource": "example.com/gpu"}.items()
 
 
+def test_monitoring_is_off_by_default_and_selected_by_the_labels_of_the_user() -> None:
+    """Its kinds of objects are not in every cluster, and Prometheus takes those only that it selects."""
+    assert "monitoring.coreos.com" not in render()
+    objects = yaml.safe_load_all(render("monitoring.enabled=true", "monitoring.labels.release=prometheus"))
+    labelled = [found["kind"] for found in objects if found["metadata"]["labels"].get("release") == "prometheus"]
+    assert sorted(labelled) == ["PodMonitor", "PrometheusRule"]
+
+
 def test_single_replica_needs_no_disruption_budget() -> None:
     """A budget for one pod would block every drain, or mean nothing."""
     assert "PodDisruptionBudget" in render()

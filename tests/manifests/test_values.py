@@ -9,7 +9,7 @@ import yaml
 from tests.manifests.helm import CHART
 
 VALUES = (CHART / "values.yaml").read_text()
-WHOLE = {"resources", "config", "affinity", "nodeSelector"}
+WHOLE = {"resources", "config", "affinity", "nodeSelector", "labels"}
 """Objects that are one value; what is in them belongs to Kubernetes or to our programs."""
 
 

@@ -1,0 +1,71 @@
+"""Alerts and dashboard speak of metrics that our programs have, and say what to do."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from agent import metrics as agent_metrics
+from extender import metrics as extender_metrics
+from tests.manifests.helm import CHART
+from tests.manifests.objects import Json
+from tests.manifests.rendered import FOLDER, MONITORING
+
+RULES: list[Json] = [
+    rule for group in yaml.safe_load((CHART / "files/alerts.yaml").read_text())["groups"] for rule in group["rules"]
+]
+PANELS: list[Json] = json.loads((CHART / "files/dashboard.json").read_text())["panels"]
+EXPRESSIONS = [rule["expr"] for rule in RULES] + [target["expr"] for panel in PANELS for target in panel["targets"]]
+PARTS_OF_A_HISTOGRAM = ("_bucket", "_sum", "_count")
+
+
+def exposed() -> Iterator[str]:
+    """Yield the names of all series that extender and agent can have."""
+    extender = extender_metrics.Metrics("digest")
+    extender.watch(lambda: dict.fromkeys(extender_metrics.GAUGES, 0.0))
+    texts = (extender.exposition(), agent_metrics.Metrics("0").text())
+    for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", "".join(text.decode() for text in texts), re.MULTILINE):
+        yield from (name + part for part in PARTS_OF_A_HISTOGRAM) if kind == "histogram" else [name]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_metric_in_an_expression_exists(expression: str) -> None:
+    """A name that nothing exposes would be an alert that never fires, or an empty panel."""
+    named = set(re.findall(r"gputopo_\w+", expression))
+    assert named
+    assert named <= set(exposed())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_an_alert_waits_and_says_what_to_do(rule: Json) -> None:
+    """What has happened, and after it where to look or what to change."""
+    assert re.fullmatch(r"\d+[mh]", rule["for"])
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    happened, *advice = re.split(r"[.;] ", rule["annotations"]["summary"])
+    assert happened and advice
+
+
+def test_each_alert_and_each_panel_has_a_name_of_its_own() -> None:
+    """Both are known by it."""
+    names = [rule["alert"] for rule in RULES] + [panel["title"] for panel in PANELS]
+    assert len(set(names)) == len(names)
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+
+
+def test_the_overlay_carries_exactly_these_and_scrapes_the_ports_that_the_pods_declare() -> None:
+    """For Prometheus Operator and Grafana's sidecar; the base has none of it."""
+    monitor, rule, dashboard = (
+        next(
+            found for found in yaml.safe_load_all((MONITORING / "monitoring.yaml").read_text()) if found["kind"] == kind
+        )
+        for kind in ("PodMonitor", "PrometheusRule", "ConfigMap")
+    )
+    assert [rule for group in rule["spec"]["groups"] for rule in group["rules"]] == RULES
+    assert json.loads(dashboard["data"]["gputopo.json"])["panels"] == PANELS
+    base = "".join(file.read_text() for file in FOLDER.glob("*.yaml"))
+    assert all(
+        f"name: {endpoint['port']}, containerPort" in base for endpoint in monitor["spec"]["podMetricsEndpoints"]
+    )
+    assert "monitoring.coreos.com" not in base
