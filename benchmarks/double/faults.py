@@ -96,7 +96,10 @@ FATES: Final[Mapping[RequestFault, Fate]] = {
     RequestFault.UNAVAILABLE: Fate(0, refusal=503),
 }
 _REASONS: Final = {
+    401: "Unauthorized",
+    403: "Forbidden",
     409: "Conflict",
+    410: "Expired",
     422: "Invalid",
     500: "InternalError",
     503: "ServiceUnavailable",

@@ -1,4 +1,8 @@
-"""What can become of one request on its way to the API server and back."""
+"""What can become of one request on its way to the API server and back, whichever server it is.
+
+The words and what they mean are those of `benchmarks.double.faults`; here a `Proxy` brings them about, and only here a test may
+hold a request and let it go, or do something in the middle of it.
+"""
 
 from __future__ import annotations
 
@@ -6,48 +10,34 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-import msgspec
-
+from benchmarks.double.faults import FATES, Ending, RequestFault, refusal_body
 from tests.process.calls import Call
 from tests.process.proxy import Fault, Forward, Reply
 
-_WORDS = {
-    401: "Unauthorized",
-    403: "Forbidden",
-    409: "Conflict",
-    410: "Expired",
-    422: "Invalid",
-    429: "TooManyRequests",
-}
-
-
-async def lost(_: Call, __: Forward) -> None:
-    """Never arrive; the connection breaks."""
-
-
-async def reply_lost(_: Call, forward: Forward) -> None:
-    """Arrive and take effect; nobody hears of it."""
-    await forward()
-
-
-async def silence(_: Call, __: Forward) -> None:
-    """Swallow the request; the connection stays and says nothing."""
-    await asyncio.Event().wait()
-
 
 def refused(status: int, *, retry_after_seconds: int | None = None) -> Fault:
-    """Be answered with a failure `Status`; nothing happens."""
-    text = f"the test says {status}"
-    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": _WORDS.get(status, "InternalError")}
-    content = msgspec.json.encode({**body, "message": text, "code": status})
-    headers = {"Content-Type": "application/json"}
-    if retry_after_seconds is not None:
-        headers["Retry-After"] = str(retry_after_seconds)
+    """Be answered with a failure; nothing happens."""
+    pause = {} if retry_after_seconds is None else {"Retry-After": str(retry_after_seconds)}
+    return answered(Reply(status, {"Content-Type": "application/json"} | pause, refusal_body(status)))
 
-    async def fault(_: Call, __: Forward) -> Reply:
-        return Reply(status, headers, content)
+
+def of(what: RequestFault) -> Fault:
+    """Suffer the fate of a fault that leaves the client without an answer."""
+    fate = FATES[what]
+    assert fate.ending is not Ending.TOLD
+
+    async def fault(_: Call, forward: Forward) -> None:
+        for _arrival in range(fate.arrivals):
+            await forward()
+        if fate.ending is Ending.SILENT:
+            await asyncio.Event().wait()
 
     return fault
+
+
+lost = of(RequestFault.RESET_BEFORE)
+reply_lost = of(RequestFault.RESET_AFTER)
+silence = of(RequestFault.LOST_REQUEST)
 
 
 def sometimes(chance: Random, ratio: float, *faults: Fault) -> Fault:
