@@ -72,12 +72,10 @@ class Appetite:
 
     def __init__(self, kinds: Sequence[tuple[PodKind, float]], model: str = "") -> None:
         """Take what comes with its share of all pods; those that may not use this model find no place here."""
-        welcome = [
+        self._kinds = [
             (kind, share) for kind, share in kinds if kind.gpus and (not kind.models or model in kind.models)
         ]  # fmt: skip
-        self._kinds = sorted(welcome, key=lambda each: each[0].cpu_milli)
-        self._cpu_milli = [kind.cpu_milli for kind, _ in self._kinds]
-        self._usable_by: dict[tuple[int, ...], list[float]] = {}
+        self._usable_by: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
 
     def value(self, room: Room) -> float:
         """Return the worth of the room in GPUs, 0 or less; linear in the kinds, then a look-up for the same GPUs."""
@@ -93,10 +91,20 @@ class Appetite:
         levels = tuple(sorted(room.gpu_milli))
         found = self._usable_by.get(levels)
         if found is None:
-            each = (share * _usable_milli(levels, kind) for kind, share in self._kinds)
-            found = self._usable_by[levels] = [0.0, *accumulate(each)]
-        return found[bisect_right(self._cpu_milli, room.cpu_milli)]
+            each = sorted(
+                (_cpu_milli(levels, kind), share * _usable_milli(levels, kind)) for kind, share in self._kinds
+            )
+            usable = [0.0, *accumulate(milli for _, milli in each)]
+            found = self._usable_by[levels] = [cpu_milli for cpu_milli, _ in each], usable
+        cpu_milli, usable = found
+        return usable[bisect_right(cpu_milli, room.cpu_milli)]
 
 
 def _usable_milli(levels: Sequence[int], kind: PodKind) -> int:
     return sum(milli for milli in levels if milli >= kind.gpu_milli)
+
+
+def _cpu_milli(levels: Sequence[int], kind: PodKind) -> float:
+    """Return the CPU that the kind needs for so many of its GPUs as are idle: that it finds more GPUs is not asked here."""
+    idle = sum(milli >= kind.gpu_milli for milli in levels)
+    return kind.cpu_milli * min(1.0, idle / kind.gpus)

@@ -39,6 +39,13 @@ def test_gpus_without_cpu_are_worth_less_before_the_cpu_is_gone() -> None:
     assert Appetite([(WHOLE, 1.0)]).value(room(1000, 1000, 1000, 1000, cpu_milli=cores)) == -MISSING_CORES * 4 / 2
 
 
+def test_cpu_is_missed_for_the_gpus_that_are_idle_and_for_no_others() -> None:
+    """A pod of four with twelve cores for each finds too few GPUs on half a machine; that is for the links to say."""
+    appetite = Appetite([(PodKind(4, cpu_milli=48_000), 1.0)])
+    assert appetite.value(room(1000, 1000, 0, 0, cpu_milli=24_000)) == 0
+    assert appetite.value(room(1000, 1000, 0, 0, cpu_milli=23_000)) == -2
+
+
 def test_pods_that_may_not_use_the_model_find_no_place() -> None:
     """All that is idle is a fragment to them."""
     choosy = [(PodKind(1, models=("H100",)), 1.0)]
