@@ -31,7 +31,7 @@ def test_a_swap_that_does_not_compare_is_not_linearizable() -> None:
 
 
 def test_the_table_is_whole() -> None:
-    """Nine broken protocols, and nineteen of the catalogue's twenty bugs of peers: what the other one is nobody could find out."""
+    """Nine broken protocols, and nineteen of the catalogue's twenty bugs of peers: what the other is nobody could find out."""
     peers = {mutant.origin for mutant in PEERS}
     assert (len(PROTOCOL), len(peers), len(NOT_ESTABLISHED)) == (9, 19, 1)
     assert not peers & set(NOT_ESTABLISHED)
