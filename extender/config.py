@@ -141,7 +141,7 @@ class Scheduling(_Section):
     appraise_after: Duration = 15.0
     """How long after the start the values of free GPUs are first computed; until then a formula serves."""
     hold: Duration = 30.0
-    """How long the predicted winner's GPUs are kept from other pods between prioritize and bind."""
+    """How long the predicted winner's GPUs are kept from other pods between prioritize and bind, and again during the bind."""
     bind_deadline: Duration = 3.0
     """Must be shorter than the scheduler's `httpTimeout`."""
 
@@ -149,6 +149,12 @@ class Scheduling(_Section):
     @classmethod
     def _keeps_the_other_levels(cls, given: dict[Level, tuple[str, ...]]) -> dict[Level, tuple[str, ...]]:
         return {level: tuple(labels) for level, labels in {**LABELS, **given}.items()}
+
+    @model_validator(mode="after")
+    def _holds_for_a_whole_bind(self) -> Scheduling:
+        if self.hold <= self.bind_deadline:
+            raise ValueError("hold must be longer than bindDeadline, or GPUs are offered to others while they are bound")
+        return self
 
     @property
     def weights(self) -> Weights:

@@ -31,10 +31,10 @@ def test_defaults_are_a_loopback_sidecar() -> None:
 
 def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
     """Each level is seen where no higher one speaks."""
-    file = document(tmp_path, "scheduling: {candidates: 1, bindDeadline: 1s, hold: 1s}")
+    file = document(tmp_path, "scheduling: {candidates: 1, bindDeadline: 1s, hold: 5s}")
     environment = {"GPUTOPO_SCHEDULING_CANDIDATES": "2", "GPUTOPO_SCHEDULING_BIND_DEADLINE": "2s"}
     scheduling = load(file, environment, {"scheduling.candidates": "3"}).scheduling
-    assert (scheduling.candidates, scheduling.bind_deadline, scheduling.hold) == (3, 2.0, 1.0)
+    assert (scheduling.candidates, scheduling.bind_deadline, scheduling.hold) == (3, 2.0, 5.0)
     assert scheduling.weights == Weights()
 
 
@@ -57,6 +57,7 @@ def test_a_level_that_there_is_not_is_refused_with_its_path() -> None:
         ("listen: {port: 70000}", "listen.port: Input should be less than or equal to 65535"),
         ("watch: {backoff: 5}", "watch.backoff: not a duration such as 500ms, 5s or 1m30s"),
         ("watch: {silence: 10s}", "watch: silence must be longer than stream"),
+        ("scheduling: {bindDeadline: 30s}", "scheduling: hold must be longer than bindDeadline, or GPUs are offered"),
         ("listen: {host: 10.0.0.1}", "listen.host is not a loopback address, which takes tls.certFile"),
         ("tls: {certFile: a, keyFile: b}", "tls: certFile, keyFile and clientCaFile go together"),
         ("tls: {cert_file: a}", "tls.cert_file: unknown key"),
@@ -103,7 +104,7 @@ def test_reports_every_problem_at_once() -> None:
 
 @given(
     st.integers(0, 1000),
-    st.sampled_from(["1ms", "250ms", "1s", "2.5s", "90s", "1m30s", "2h"]),
+    st.sampled_from(["3001ms", "3s250ms", "4s", "5.5s", "90s", "1m30s", "2h"]),
     st.sampled_from([1, "64KiB", "4MiB"]),
 )
 def test_what_is_printed_can_be_read_again(candidates: int, hold: str, size: int | str) -> None:

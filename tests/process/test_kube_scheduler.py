@@ -51,7 +51,7 @@ async def test_scheduler_that_is_killed_under_load_is_followed_by_one_that_binds
 ) -> None:
     """Whatever it had asked and not heard: holds expire, claims are reused, every pod is bound."""
     await world.join(*FLEET)
-    (replica,) = await world.start(settings={"scheduling": {"hold": "1s"}})
+    (replica,) = await world.start(settings={"scheduling": {"hold": "3.5s"}})
     scheduler, kills = await start_scheduler(world, replica), rounds(2, 20)
     made = await world.submit(*pods(PODS))
     for kill in range(1, kills + 1):

@@ -78,7 +78,10 @@ async def test_c7_binding_that_was_held_in_the_network_until_its_claim_was_revok
 
 async def two_replicas(world: World, deadline: str) -> tuple[Replica, Replica]:
     """Return one that never revokes and has so much time for a bind, and one that revokes soon."""
-    slow, quick = await world.add({**NEVER, "scheduling": {"bindDeadline": deadline}}), await world.add(SOON)
+    slow, quick = (
+        await world.add({**NEVER, "scheduling": {"bindDeadline": deadline, "hold": "60s"}}),
+        await world.add(SOON),
+    )
     await asyncio.gather(slow.run(), quick.run())
     return slow, quick
 
