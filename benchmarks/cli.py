@@ -32,6 +32,7 @@ def demo(
 
 
 app.command(name="latency")(performance.latency)
+app.command(name="scheduler")(performance.scheduler)
 app.command(name="state")(performance.state)
 app.command(name="bandwidth")(comparison.bandwidth)
 app.command(name="placement")(comparison.placement)

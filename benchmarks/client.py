@@ -101,6 +101,11 @@ class ApiClient:
             body = await response.read() if response.content_type == "application/json" else b"{}"
             return Answer(response.status, msgspec.json.decode(body), int(pause) if pause else None)
 
+    async def text(self, path: str) -> str:
+        """Return what is no JSON, such as `/metrics`."""
+        async with self._session.get(self._url + path) as response:
+            return await response.text()
+
     async def watch(self, path: str, **query: str) -> AsyncGenerator[tuple[str, Json], None]:
         """Yield (type, object) as the server tells them, until it ends the stream; ERROR is an event like any other."""
         async with self._session.get(self._url + path, params={"watch": "true", **query}) as response:

@@ -17,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from benchmarks.client import MERGE_PATCH, ApiClient, RequestRefused
+from benchmarks.extender_process import RunningExtender
 from benchmarks.process import free_port, running
 
 _CLAIM = "benchmark.gputopo.dev/claim"
@@ -45,15 +46,17 @@ class _Outcome(msgspec.Struct):
 
 
 @asynccontextmanager
-async def running_echo(folder: Path, *, candidates: int = 0, kubeconfig: Path | None = None) -> AsyncIterator[str]:
-    """Run it as a process of its own, and give its URL once it is ready."""
+async def running_echo(
+    folder: Path, *, candidates: int = 0, kubeconfig: Path | None = None
+) -> AsyncIterator[RunningExtender]:
+    """Run it as a process of its own, and enter once it is ready."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.echo", "--port", str(port), "--candidates", str(candidates)]
     if kubeconfig:
         command += ["--kubeconfig", str(kubeconfig)]
     url = f"http://127.0.0.1:{port}"
-    async with running("echo", command, folder, f"{url}/readyz"):
-        yield url
+    async with running("echo", command, folder, f"{url}/readyz") as process:
+        yield RunningExtender(url, process)
 
 
 def build(candidates: int = 0, kubeconfig: Path | None = None) -> FastAPI:

@@ -16,7 +16,7 @@ from benchmarks.process import Process, free_port, running
 
 @dataclass(frozen=True, slots=True)
 class RunningExtender:
-    """An extender that is ready."""
+    """An extender that is ready, ours or another one."""
 
     url: str
     process: Process

@@ -64,8 +64,8 @@ async def _measure(folder: Path, nodes: int, pods: int, candidates: int) -> Samp
     async with ApiServer(Store()) as server, ApiClient(server.url) as api:
         write_kubeconfig(kubeconfig, server.url)
         await join(api, simulated)
-        async with running_extender(kubeconfig, folder, settings) as extender, running_echo(folder) as floor_url:
-            return await _call_all(api, extender.url, floor_url, [node.name for node in simulated], pods)
+        async with running_extender(kubeconfig, folder, settings) as extender, running_echo(folder) as floor:
+            return await _call_all(api, extender.url, floor.url, [node.name for node in simulated], pods)
 
 
 async def _call_all(api: ApiClient, url: str, floor_url: str, names: list[str], pods: int) -> Samples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import signal
 import socket
@@ -34,6 +35,20 @@ class Process:
     def log_tail(self, lines: int = 20) -> str:
         """Return the last lines of what it has printed."""
         return _tail(self.log, lines)
+
+    def cpu_seconds(self) -> float:
+        """Return what it has computed since its start, on all cores together (Linux)."""
+        of_user, of_system = self._proc("stat").rpartition(")")[2].split()[11:13]
+        return (int(of_user) + int(of_system)) / os.sysconf("SC_CLK_TCK")
+
+    def memory_mib(self) -> tuple[int, int]:
+        """Return resident memory now, and the most that it has been (Linux)."""
+        fields = dict(line.split(":", 1) for line in self._proc("status").splitlines())
+        now, most = (int(fields[key].split()[0]) // 1024 for key in ("VmRSS", "VmHWM"))
+        return now, most
+
+    def _proc(self, file: str) -> str:
+        return Path(f"/proc/{self.pid}/{file}").read_text()
 
 
 @asynccontextmanager

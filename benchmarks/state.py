@@ -8,7 +8,6 @@ timed before, because the double makes its pages in Python and more slowly than 
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 import time
 from functools import partial
@@ -72,10 +71,10 @@ async def _measure(folder: Path, nodes: int, pods: int) -> dict[str, Any]:
         listed = time.perf_counter()
         async with running_extender(kubeconfig, folder) as extender:
             ready = time.perf_counter()
-            cpu_seconds = _cpu_seconds(extender)
-            resident, peak = _memory_mib(extender)
+            cpu_seconds = extender.process.cpu_seconds()
+            resident, peak = extender.process.memory_mib()
             candidates = await _ask(api, extender, [node.name for node in simulated])
-            in_use, _ = _memory_mib(extender)
+            in_use, _ = extender.process.memory_mib()
     return {
         "nodes": nodes,
         "pods": pods,
@@ -162,20 +161,3 @@ async def _ask(api: ApiClient, extender: RunningExtender, names: list[str]) -> d
                 answer = msgspec.json.decode(await response.read())
             candidates[str(gpus)] = len(answer.get("NodeNames") or ())
     return candidates
-
-
-def _memory_mib(extender: RunningExtender) -> tuple[int, int]:
-    """Return resident memory now, and the most it has been (Linux)."""
-    fields = dict(line.split(":", 1) for line in _proc(extender, "status").splitlines())
-    now, most = (int(fields[key].split()[0]) // 1024 for key in ("VmRSS", "VmHWM"))
-    return now, most
-
-
-def _cpu_seconds(extender: RunningExtender) -> float:
-    """Return what the process has computed so far (Linux)."""
-    of_user, of_system = _proc(extender, "stat").rpartition(")")[2].split()[11:13]
-    return (int(of_user) + int(of_system)) / os.sysconf("SC_CLK_TCK")
-
-
-def _proc(extender: RunningExtender, file: str) -> str:
-    return Path(f"/proc/{extender.process.pid}/{file}").read_text()

@@ -1,7 +1,8 @@
-"""`latency` and `state`: what the extender costs."""
+"""`latency`, `scheduler` and `state`: what the extender costs."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,35 @@ def latency(
     try:
         found = measure(nodes, pods, candidates)
     except (NotReady, TooFewGpus) as wrong:
+        refuse(str(wrong))
+    reply(output, found, as_text(found))
+
+
+def scheduler(
+    nodes: Annotated[int, typer.Option("--nodes", min=1)] = 1000,
+    pods: Annotated[int, typer.Option("--pods", min=2)] = 300,
+    percentage: Annotated[
+        int, typer.Option("--percentage-of-nodes-to-score", min=0, max=100, help="0: kube-scheduler's own choice")
+    ] = 100,
+    candidates: Annotated[int, typer.Option("--candidates", min=0)] = 16,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="how often everything is measured")] = 1,
+    kube_bin: Annotated[
+        Path | None,
+        typer.Option(
+            "--kube-bin", envvar="GPUTOPO_KUBE_BIN", help="folder with etcd, kube-apiserver and kube-scheduler"
+        ),
+    ] = None,
+    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+) -> None:
+    """Measure pods per second through a real kube-scheduler: with our extender, with a trivial one, and with none."""
+    from benchmarks.fleet import TooFewGpus
+    from benchmarks.kube_binaries import BinariesMissing, find_binaries
+    from benchmarks.process import NotReady
+    from benchmarks.throughput import Load, Stalled, as_text, measure
+
+    try:
+        found = measure(Load(nodes, pods, candidates, percentage), rounds, find_binaries(kube_bin))
+    except (BinariesMissing, NotReady, Stalled, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))
 

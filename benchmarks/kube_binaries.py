@@ -1,0 +1,49 @@
+"""Where the programs of a real Kubernetes control plane are: a folder that somebody names, or one built earlier."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler")
+ENVIRONMENT = "GPUTOPO_KUBE_BIN"
+
+
+class BinariesMissing(Exception):
+    """There are no programs to run; the text says where they were looked for."""
+
+
+def find_binaries(named: Path | None) -> Path:
+    """Return a folder with all of `PROGRAMS`: the one that is named, else the newest Kubernetes in the user's cache.
+
+    Raises `BinariesMissing`.
+    """
+    if named is not None:
+        if absent := _absent(named):
+            raise BinariesMissing(f"{named}: {absent[0]} is not an executable file there")
+        return named.resolve()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gputopo" / "kube"
+    built = [folder for folder in cache.glob("*/") if not _absent(folder)]
+    if not built:
+        raise BinariesMissing(
+            f"no {', '.join(PROGRAMS)} in {cache}: name their folder with --kube-bin or {ENVIRONMENT}, or build them in a "
+            "checkout with `python -m tests.cluster.binaries` (Go, five minutes)"
+        )
+    return max(built, key=lambda folder: (_numbers(kubernetes_version(folder)), folder))
+
+
+def kubernetes_version(folder: Path) -> str:
+    """Return what the scheduler there calls itself, such as `v1.36.2`."""
+    command = [str(folder / "kube-scheduler"), "--version"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603 - what was named
+    return printed.split()[-1] if printed.split() else "unknown"
+
+
+def _absent(folder: Path) -> list[str]:
+    return [program for program in PROGRAMS if not os.access(folder / program, os.X_OK)]
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]

@@ -1,0 +1,16 @@
+"""`gputopo-bench scheduler` on the real control plane: whom the scheduler asks, and who writes what."""
+
+from pathlib import Path
+
+from tests.benchmarks.test_cli import answer
+
+
+def test_schedules_with_our_extender_with_a_trivial_one_and_with_none(binaries: Path) -> None:
+    """Every pod is bound in every way; an extender that binds writes to the node too, and ours once more after a conflict."""
+    found = answer("scheduler", "--nodes", "20", "--pods", "12", "--kube-bin", str(binaries))
+    writes = {(row["extender"], row["binder"]): row["writes_per_pod"] for row in found["rows"]}
+    assert writes["none", "scheduler"] == 1
+    assert writes["trivial", "extender"] == 2
+    assert 2 <= writes["gputopo", "extender"] <= 3
+    assert all(row["pods_per_second"] > 0 for row in found["rows"])
+    assert all(ratio["lowest"] <= ratio["median"] <= ratio["highest"] for ratio in found["ratios"])
