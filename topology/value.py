@@ -32,8 +32,8 @@ class Weights:
     """λ of the score: what the pods to come lose, against what this one gains. 0 looks at this pod alone.
 
     Between nodes only: on its node a pod always gets the best set. At 0.05, and where pods of eight are common, a pair takes one
-    NVLink on a broken DGX-1V rather than two on a whole one; PCIe it would take from 0.07 on. Between sets that are as good to the
-    pod itself the loss decides at any λ above 0."""
+    NVLink on a broken DGX-1V rather than two on a whole one; PCIe it would take from 0.07 on. Between sets that are as good to
+    the pod itself the loss decides at any λ above 0."""
     admission: float = 3.0
     """What it is worth to serve a pod to come at all, when perfect wiring adds 1. Low keeps islands whole at the price of pods
     that find no place, high the other way round; `docs/benchmarks.md` has the curve."""
