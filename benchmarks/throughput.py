@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -19,8 +20,6 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from benchmarks.client import ApiClient, Json
 from benchmarks.control_plane import ControlPlane, running_control_plane, running_scheduler
@@ -106,7 +105,7 @@ def measure(load: Load, rounds: int, binaries: Path) -> dict[str, Any]:
         for variant in VARIANTS if number % 2 == 0 else reversed(VARIANTS):
             with tempfile.TemporaryDirectory(prefix="gputopo-scheduler-") as folder:
                 row = asyncio.run(_measure(Path(folder), binaries, load, variant, number))
-            Console(stderr=True).print(_line(row), highlight=False)
+            print(_line(row), file=sys.stderr, flush=True)
             rows.append(row)
     return {
         "rows": [asdict(row) for row in rows],
