@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +22,19 @@ from benchmarks.client import ApiClient, Json
 from benchmarks.double.server import ApiServer, write_kubeconfig
 from benchmarks.double.store import Store
 from benchmarks.echo import running_echo
-from benchmarks.extender_process import running_extender
+from benchmarks.extender_process import RunningExtender, running_extender
 from benchmarks.fleet import POD_SIZES, check_room, gpu_pod, join, mixed_fleet
 from benchmarks.machine import describe_machine
 from benchmarks.process import end_in_order_on_signals
 
 _WARM_UP = 30
-_PERCENTILES = (50, 99)
 FILTER, PRIORITIZE, BIND = "filter", "prioritize", "bind"
 FLOOR, GPUTOPO, ALL_NAMES = "floor", "gputopo", "gputopo, all names"
 """`prioritize` normally gets the candidates of `filter`; the floor gets all names, and so do we once more."""
 
 
 def measure(nodes: int, pods: int, candidates: int) -> dict[str, Any]:
-    """Return rows of p50 and p99 per verb and server, in milliseconds, each with its ratio to the floor's.
+    """Return rows of p50 and p99 per verb and server, and the p50 of what the server computes, each beside the floor's.
 
     Raises `TooFewGpus` and `NotReady`.
     """
@@ -47,14 +47,22 @@ def measure(nodes: int, pods: int, candidates: int) -> dict[str, Any]:
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """Return the rows as lines, a ratio behind each figure that has a floor."""
-    return "\n".join(
-        f"{row['server']:<20}{row['verb']:<12}" + "   ".join(_cell(row, percent) for percent in _PERCENTILES)
-        for row in found["rows"]
-    )
+    """Return the rows as lines; in brackets how many times the floor it is."""
+    lines = [f"{row['server']:<20}{row['verb']:<10}{_cells(row)}" for row in found["rows"]]
+    return "\n".join([*lines, f"in brackets: times the floor; load {found['machine']['load']}"])
 
 
-Samples = dict[tuple[str, str], list[float]]
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One call."""
+
+    milliseconds: float
+    """As the caller sees it: what else the machine does counts."""
+    cpu_ms: float
+    """What the server's event loop computed meanwhile."""
+
+
+Samples = dict[tuple[str, str], list[Sample]]
 
 
 async def _measure(folder: Path, nodes: int, pods: int, candidates: int) -> Samples:
@@ -65,23 +73,27 @@ async def _measure(folder: Path, nodes: int, pods: int, candidates: int) -> Samp
         write_kubeconfig(kubeconfig, server.url)
         await join(api, simulated)
         async with running_extender(kubeconfig, folder, settings) as extender, running_echo(folder) as floor:
-            return await _call_all(api, extender.url, floor.url, [node.name for node in simulated], pods)
+            return await _call_all(api, extender, floor, [node.name for node in simulated], pods)
 
 
-async def _call_all(api: ApiClient, url: str, floor_url: str, names: list[str], pods: int) -> Samples:
+async def _call_all(
+    api: ApiClient, ours: RunningExtender, floor: RunningExtender, names: list[str], pods: int
+) -> Samples:
     samples: Samples = {}
     async with aiohttp.ClientSession() as session:
 
         async def call(server: str, verb: str, body: Json) -> Any:
-            base = floor_url if server == FLOOR else url
+            asked = floor if server == FLOOR else ours
             content = msgspec.json.encode(body)
-            begun = time.perf_counter()
-            async with session.post(f"{base}/v1/extender/{verb}", data=content) as response:
+            computed, begun = asked.process.main_thread_cpu_ms(), time.perf_counter()
+            async with session.post(f"{asked.url}/v1/extender/{verb}", data=content) as response:
                 answer = await response.read()
-                samples.setdefault((server, verb), []).append(time.perf_counter() - begun)
+                milliseconds = 1000 * (time.perf_counter() - begun)
                 if response.status != 200:
                     raise RuntimeError(f"{verb}: {response.status} {answer[:200]!r}")
-                return msgspec.json.decode(answer)
+            cpu_ms = asked.process.main_thread_cpu_ms() - computed
+            samples.setdefault((server, verb), []).append(Sample(milliseconds, cpu_ms))
+            return msgspec.json.decode(answer)
 
         with Progress(console=Console(stderr=True), transient=True) as progress:
             for number in progress.track(range(_WARM_UP + pods), description="pods"):
@@ -110,22 +122,35 @@ async def _one_pod(api: ApiClient, call: Any, names: list[str], number: int) -> 
 
 def _rows(samples: Samples, nodes: int) -> list[dict[str, Any]]:
     rows = []
-    for (server, verb), seconds in sorted(samples.items()):
-        row: dict[str, Any] = {"server": server, "verb": verb, "nodes": nodes, "calls": len(seconds)}
-        floor = samples.get((FLOOR, verb))
-        for percent in _PERCENTILES:
-            row[f"p{percent}_ms"] = round(1000 * _percentile(seconds, percent), 3)
-            if floor and server != FLOOR:
-                row[f"p{percent}_to_floor"] = round(_percentile(seconds, percent) / _percentile(floor, percent), 2)
+    for (server, verb), calls in sorted(samples.items()):
+        row: dict[str, Any] = {"server": server, "verb": verb, "nodes": nodes, "calls": len(calls)}
+        figures = _figures(calls)
+        row |= {f"{name}_ms": round(figure, 3) for name, figure in figures.items()}
+        if server != FLOOR and (FLOOR, verb) in samples:
+            floor = _figures(samples[FLOOR, verb])
+            row |= {f"{name}_to_floor": round(figure / floor[name], 2) for name, figure in figures.items()}
         rows.append(row)
     return rows
 
 
-def _percentile(seconds: list[float], percent: int) -> float:
-    ordered = sorted(seconds)
+def _figures(calls: list[Sample]) -> dict[str, float]:
+    """Return what is told of the calls of one verb to one server, in milliseconds."""
+    seen = [call.milliseconds for call in calls]
+    return {
+        "p50": _percentile(seen, 50),
+        "p99": _percentile(seen, 99),
+        "p50_cpu": _percentile([call.cpu_ms for call in calls], 50),
+    }
+
+
+def _percentile(figures: list[float], percent: int) -> float:
+    ordered = sorted(figures)
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
-def _cell(row: dict[str, Any], percent: int) -> str:
-    ratio = row.get(f"p{percent}_to_floor")
-    return f"p{percent} {row[f'p{percent}_ms']:8.3f} ms" + (f" = {ratio:.2f} of the floor" if ratio else " " * 20)
+def _cells(row: dict[str, Any]) -> str:
+    return "".join(
+        f"{name.replace('_cpu', ' CPU'):>9} {row[f'{name}_ms']:7.3f} ms" + (f" ({ratio:.2f})" if ratio else " " * 7)
+        for name in ("p50", "p99", "p50_cpu")
+        for ratio in [row.get(f"{name}_to_floor")]
+    )

@@ -41,6 +41,10 @@ class Process:
         of_user, of_system = self._proc("stat").rpartition(")")[2].split()[11:13]
         return (int(of_user) + int(of_system)) / os.sysconf("SC_CLK_TCK")
 
+    def main_thread_cpu_ms(self) -> float:
+        """Return what its main thread, which is where an event loop runs, has computed; to the nanosecond (Linux)."""
+        return int(self._proc("schedstat").split()[0]) / 1e6
+
     def memory_mib(self) -> tuple[int, int]:
         """Return resident memory now, and the most that it has been (Linux)."""
         fields = dict(line.split(":", 1) for line in self._proc("status").splitlines())

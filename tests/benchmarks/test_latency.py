@@ -9,9 +9,13 @@ from tests.benchmarks.test_cli import answer, bench
 
 @pytest.mark.slow
 def test_compares_every_verb_that_has_a_floor_with_it() -> None:
-    """Both verbs have a ratio at p50 and p99, `prioritize` for the candidates and for all names; bind has no floor."""
+    """Filter and prioritize have ratios at p50 and p99 and of CPU, the latter for candidates and all names; bind has no floor."""
     rows = answer("latency", "--nodes", "40", "--pods", "10")["rows"]
-    compared = {(row["server"], row["verb"]) for row in rows if {"p50_to_floor", "p99_to_floor"} <= row.keys()}
+    compared = {
+        (row["server"], row["verb"])
+        for row in rows
+        if {"p50_to_floor", "p99_to_floor", "p50_cpu_to_floor"} <= row.keys()
+    }
     assert compared == {("gputopo", "filter"), ("gputopo", "prioritize"), ("gputopo, all names", "prioritize")}
     assert {row["calls"] for row in rows} == {10}
 
