@@ -6,12 +6,13 @@ Every pod carries a forged placement. What was planned is what the API server ha
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, chain
 from subprocess import CalledProcessError
 from typing import Any
 
@@ -25,7 +26,8 @@ from tests.cluster.objects import PODS
 from topology import keys
 from topology.records import PlacementRecord, decode_placement, encode_placement
 
-AT_ONCE = 8
+AT_ONCE = 12
+"""Pods that are created together."""
 SHAPES = ((2,), (2,), (2,), (2,), (2,), (1, 1), (1,), (4,))
 """GPUs of each container, mostly equal: two pods of one size cannot be told from each other by their size."""
 _STEP_SECONDS = 0.3
@@ -41,6 +43,8 @@ class Churn:
     history: History
     held: set[tuple[Container, frozenset[str]]] = field(default_factory=set)
     """All that any kubelet has ever said, about every container."""
+    shared: set[str] = field(default_factory=set)
+    """GPUs that a kubelet has ever listed with two containers at once."""
     refused: dict[str, str] = field(default_factory=dict)
     """Pods that kubelets have turned away, and why."""
 
@@ -55,11 +59,28 @@ class Churn:
         return plans
 
 
-def churn(cluster: GpuCluster, nodes: Iterable[GpuNode], history: History, pods: int, chance: random.Random) -> Churn:
-    """Create so many pods on the nodes, `AT_ONCE` at a time, delete running ones at random, and return when all are gone."""
+def churn(
+    cluster: GpuCluster,
+    nodes: Iterable[GpuNode],
+    history: History,
+    pods: int,
+    chance: random.Random,
+    mismatch: str = "refuse",
+) -> Churn:
+    """Create so many pods on the nodes, `AT_ONCE` at a time, delete running ones at random, and return when all are gone.
+
+    Args:
+        cluster: with extender and scheduler at work.
+        nodes: where their device plugins serve.
+        history: records the cluster since before the first pod.
+        pods: how many.
+        chance: decides what they ask for, what they forge, and which of them are deleted.
+        mismatch: what they ask for where their planned GPUs cannot be had, `refuse` or `adopt`.
+
+    """
     told, nodes = Churn(history), [*nodes]
     gpus = [uuid for node in nodes for uuid in node.machine.uuids]
-    waiting = [_forger(number, chance, gpus) for number in range(pods)]
+    waiting = [_forger(number, chance, gpus, mismatch) for number in range(pods)]
     with ThreadPoolExecutor(AT_ONCE) as threads, _listening(nodes, told):
         while True:
             alive = _pods(cluster)
@@ -84,10 +105,10 @@ def most_at_once(calls: Iterable[Mapping[str, Any]]) -> int:
     return max(accumulate(change for _, change in sorted(moments)), default=0)
 
 
-def _forger(number: int, chance: random.Random, gpus: list[str]) -> Json:
+def _forger(number: int, chance: random.Random, gpus: list[str], mismatch: str) -> Json:
     shape = chance.choice(SHAPES)
     forged = encode_placement(PlacementRecord({"main": tuple(chance.sample(gpus, shape[0]))}))
-    annotations = {keys.PLACEMENT: forged, keys.DEVICE_MISMATCH: "refuse"}
+    annotations = {keys.PLACEMENT: forged, keys.DEVICE_MISMATCH: mismatch}
     return pod(f"p{number:04}", *shape, annotations=annotations, schedulerName=SCHEDULER_NAME)
 
 
@@ -126,9 +147,11 @@ def _listening(nodes: Iterable[GpuNode], told: Churn) -> Iterator[None]:
         while not over.wait(0.5):
             for node in nodes:
                 try:
-                    told.held |= {(container, frozenset(gpus)) for container, gpus in node.held().items()}
+                    held = node.held()
                 except CalledProcessError:
                     continue  # it was killed
+                told.held |= {(container, frozenset(gpus)) for container, gpus in held.items()}
+                told.shared |= {gpu for gpu, count in Counter(chain.from_iterable(held.values())).items() if count > 1}
 
     with ThreadPoolExecutor(1) as threads:
         listening = threads.submit(listen)

@@ -4,6 +4,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -11,13 +12,13 @@ from tests.cluster.admission import put_in_force, unbind_policies
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import recorded
 from tests.cluster.nodes.agents import enforcing
-from tests.cluster.nodes.churn import Churn, churn, most_at_once
+from tests.cluster.nodes.churn import Churn, Container, churn, most_at_once
 from tests.cluster.nodes.killer import killing
 from tests.cluster.nodes.nodes import Nodes
 
 MACHINES = {"n0": "hgx_h100", "n1": "two_islands", "n2": "dgx1v"}
 PATIENT = "5s"
-"""All these nodes share one machine, and wait for its processors; what a hurried agent does is in `tests/kubelet/`."""
+"""Of an agent whose kubelet waits for it: all these nodes share one machine, and are not to wait for its processors."""
 FLEET = ("hgx_h100", "dgx1v", "two_islands", "pcie_l40s", "dgx_a100")
 
 
@@ -29,7 +30,7 @@ def lawless(node_cluster: GpuCluster) -> Iterator[GpuCluster]:
     put_in_force(node_cluster.plane)
 
 
-def test_every_started_container_holds_its_plan(
+def test_i1_every_started_container_holds_its_plan(
     lawless: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
     """I1: what was planned, what the kubelet lists and what was injected are the same GPUs, for every container."""
@@ -39,13 +40,50 @@ def test_every_started_container_holds_its_plan(
             enforcing(node, PATIENT)
         told = churn(lawless, nodes, history, pods, random.Random(0))
     assert history.violations() == []
-    started = assert_plans_kept(told, nodes)
+    started, at_once = assert_plans_kept(told, nodes), most_at_once(lawless.extender.said("bind"))
+    figure(f"churn of {pods} pods on {len(MACHINES)} real kubelets: {started.words}; {at_once} binds at once")
     assert told.refused == {}
-    assert started >= 0.9 * pods
+    assert len(started.pods) >= 0.9 * pods, "one in a hundred looks deletes a pod that is still on its way"
+    assert at_once >= rounds(4, 8)
+
+
+def test_hurried_agents_turn_pods_away_and_give_no_wrong_gpu(
+    lawless: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """With the default deadline, on a machine that is busy: refusals are counted, and every started container has its plan."""
+    pods = rounds(0, 200)
+    if not pods:
+        pytest.skip("two hundred pods take minutes: only with --long")
+    with recorded(lawless.api) as history:
+        for node in nodes.start(MACHINES):
+            enforcing(node)
+        told = churn(lawless, nodes, history, pods, random.Random(2))
+    assert history.violations() == []
+    started = assert_plans_kept(told, nodes)
+    figure(f"churn of {pods} pods, default deadline: {started.words}, refused {refusals(told)}")
+    assert len(started.pods | told.refused.keys()) >= 0.9 * pods
+
+
+def test_adopting_pods_start_and_share_no_gpu(
+    lawless: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """With the default deadline and the default of pods: nobody is turned away, and the ledger follows whoever got others."""
+    pods = rounds(0, 200)
+    if not pods:
+        pytest.skip("two hundred pods take minutes: only with --long")
+    with recorded(lawless.api) as history:
+        for node in nodes.start(MACHINES):
+            enforcing(node)
+        told = churn(lawless, nodes, history, pods, random.Random(3), mismatch="adopt")
+    planned, injected = told.planned(), injected_on(nodes)
+    assert [each for each in told.held if each[1] != injected.get(each[0], each[1])] == []
+    assert told.shared == set()
+    others = sum(gpus != planned[container] for container, gpus in injected.items())
     figure(
-        f"churn of {pods} pods on {len(MACHINES)} real kubelets: {started} containers started, all with the planned GPUs; "
-        f"{most_at_once(lawless.extender.said('bind'))} binds at once"
+        f"churn of {pods} adopting pods, default deadline: {len(injected)} containers started, {others} with other GPUs "
+        f"than planned, no GPU in two; refused {refusals(told)}"
     )
+    assert len({pod for pod, _ in injected} | told.refused.keys()) >= 0.9 * pods
 
 
 def test_fleet_of_twenty_kubelets(
@@ -63,14 +101,15 @@ def test_fleet_of_twenty_kubelets(
         seconds = time.monotonic() - began
     assert history.violations() == []
     started = assert_plans_kept(told, nodes)
+    figure(f"{pods} mixed pods on {count} real kubelets in {seconds:.0f} s: {started.words}")
     assert told.refused == {}
-    figure(f"{pods} mixed pods on {count} real kubelets in {seconds:.0f} s: {started} containers with the planned GPUs")
+    assert len(started.pods) >= 0.9 * pods
 
 
 EXPLAINED = {
     "bound while no plugin was registered": "no healthy devices present",
     "GPUs of dead pods, from the kubelet's checkpoint": "requested number of devices unavailable",
-    "refused by our plugin, as the pod has asked": "FailedPrecondition",
+    "refused by our plugin": "FailedPrecondition",
     "the plugin died while it was asked": "code = Unavailable",
 }
 """What a kubelet may say when it turns a pod away after a kill, and what it means."""
@@ -87,13 +126,16 @@ def test_no_kill_gives_a_container_a_wrong_gpu(
         with killing(victims, random.Random(1), every_seconds=2) as died:
             told = churn(lawless, nodes, history, pods, random.Random(1))
     assert history.violations() == []
-    count = assert_plans_kept(told, nodes)
-    refusals = Counter(explanation(reason) for reason in told.refused.values())
-    figure(
-        f"churn of {pods} pods, killed {dict(Counter(died))}: {count} started with their plan, refused {dict(refusals)}"
-    )
+    kept = assert_plans_kept(told, nodes)
+    figure(f"churn of {pods} pods, killed {dict(Counter(died))}: {kept.words}, refused {refusals(told)}")
     assert len(died) >= 3
-    assert count >= pods / 3
+    assert len(kept.pods | told.refused.keys()) >= 0.9 * pods, "pods are neither started nor refused"
+    assert len(kept.pods) >= 0.6 * pods, "a kill turns away the few pods that were bound and not yet admitted"
+
+
+def refusals(told: Churn) -> dict[str, int]:
+    """Count the pods that were turned away, by what the kubelet's reason means."""
+    return dict(Counter(map(explanation, told.refused.values())))
 
 
 def explanation(reason: str) -> str:
@@ -103,12 +145,36 @@ def explanation(reason: str) -> str:
     return found
 
 
-def assert_plans_kept(told: Churn, nodes: Nodes) -> int:
-    """Fail if any container ever had other GPUs than its plan says; return how many were started."""
-    planned, started = told.planned(), [each for node in nodes for each in node.started() if each.pod.startswith("p")]
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The containers that were started, all with their plan."""
+
+    containers: frozenset[Container]
+
+    @property
+    def pods(self) -> frozenset[str]:
+        """Their pods."""
+        return frozenset(pod for pod, _ in self.containers)
+
+    @property
+    def words(self) -> str:
+        """How many, for a person."""
+        return f"{len(self.pods)} pods with {len(self.containers)} containers started, all with the planned GPUs"
+
+
+def assert_plans_kept(told: Churn, nodes: Nodes) -> Kept:
+    """Fail if any container ever had other GPUs than its plan says; return those that were started."""
+    planned, injected = told.planned(), injected_on(nodes)
+    assert injected == {container: planned[container] for container in injected}
+    assert [each for each in told.held if each[1] != planned[each[0]]] == []
+    assert told.shared == set()
+    return Kept(frozenset(injected))
+
+
+def injected_on(nodes: Nodes) -> dict[Container, set[str]]:
+    """Return the GPUs that were injected into each container that was started; environment and CDI name the same."""
+    started = [each for node in nodes for each in node.started() if each.pod.startswith("p")]  # others are agents
     injected = {(each.pod, each.container): set(each.env["NVIDIA_VISIBLE_DEVICES"].split(",")) for each in started}
     named = {(each.pod, each.container): {name.split("=")[1] for name in each.cdi_devices} for each in started}
-    assert injected == named == {container: planned[container] for container in injected}
-    listed = [(container, gpus) for container, gpus in told.held if container[0].startswith("p")]
-    assert [each for each in listed if each[1] != planned[each[0]]] == []
-    return len(injected)
+    assert injected == named
+    return injected
