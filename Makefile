@@ -83,8 +83,10 @@ pictures: venv ## Draw the pictures of the documentation anew
 	$(PICTURE) > docs/images/plan.svg
 	$(GLANCE) > docs/images/peers.svg
 
-bench: venv ## Print the first performance figures
+bench: venv ## Measure the extender: latency, start and memory, pods per second (minutes; the last needs the programs of the control plane)
 	$(BIN)/gputopo-bench latency -o text
+	$(BIN)/gputopo-bench state -o text
+	-$(BIN)/gputopo-bench scheduler -o text
 
 report: venv ## Run the placement experiments and write reports/placement (minutes to an hour; traces: docs/benchmarks.md)
 	$(BIN)/gputopo-bench report
