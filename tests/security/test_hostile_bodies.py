@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
 
@@ -41,23 +41,25 @@ def body(pod: dict[str, object]) -> bytes:
 async def test_i1_what_is_no_number_of_gpus_is_refused_soon(
     tmp_path: Path, quantity: str, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
-    """With a reason, within 5 ms, and no node passes."""
+    """With a reason, within 5 ms of the processor's time, client and API double included, and no node passes."""
     async with serving(tmp_path, NODE) as extender:
         pod = gpu_pod("p", 1)
         pod["metadata"]["uid"] = "u"
         pod["spec"]["containers"][0]["resources"]["limits"] = {keys.GPU_RESOURCE: quantity}
         status, answer = await extender.post("filter", body(pod))
-        seconds = [await timed(extender.post("filter", body(pod))) for _ in range(30)]
+        seconds = [await cpu_seconds(extender.post("filter", body(pod))) for _ in range(30)]
     assert (status, answer["NodeNames"]) == (200, [])
     assert "which is no whole number of GPUs" in answer["FailedAndUnresolvableNodes"][NODE.name]
-    figure(f"I1: {quantity[:8] or 'nothing'!r} refused in {1000 * median(seconds):.1f} ms (median of {len(seconds)})")
+    figure(
+        f"I1: {quantity[:8] or 'nothing'!r} refused in {1000 * median(seconds):.1f} ms of CPU (median of {len(seconds)})"
+    )
     assert median(seconds) <= goal(0.005)
 
 
-async def timed(call: object) -> float:
-    began = time.perf_counter()
-    await call  # type: ignore[misc]
-    return time.perf_counter() - began
+async def cpu_seconds(call: Awaitable[object]) -> float:
+    began = time.process_time()
+    await call
+    return time.process_time() - began
 
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
