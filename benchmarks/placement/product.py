@@ -13,7 +13,7 @@ from benchmarks.placement.cluster import Allotment, Cluster
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
 from extender.cluster.groups import rooms_for
-from extender.cluster.node_view import CPU_STEP_MILLI, Shape
+from extender.cluster.shape import CPU_STEP_MILLI, Shape
 from extender.cluster.shape_index import Order, ShapeIndex
 from extender.cluster.values import Values
 from topology.domains import GroupWish, Location

@@ -9,9 +9,10 @@ A pod that wants the planned GPUs or none is not followed before it runs: its no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from extender.cluster.evidence import Evidence
 from extender.cluster.pods import GpuPod, claims_for, planned_gpus
 from topology.records import Claim, Holder
 
@@ -58,20 +59,20 @@ def holdings_of(
     pods: Iterable[GpuPod],
     claims: Iterable[Claim],
     holders: Mapping[str, Holder],
-    is_about: Callable[[GpuPod, frozenset[str]], bool],
-    has_replaced: Callable[[GpuPod, Claim], bool],
+    evidence: Evidence,
 ) -> tuple[Holding, ...]:
     """Return what each pod that has not stopped holds, by UID; linear in pods, claims and holders.
 
-    What is claimed for a namesake is not seen with a pod, as that one's containers may run on, though it is gone; unless the pod
-    ran by the time of the look, and no more GPUs are reported under their name than it must have.
+    A report knows names only. So a GPU that is reported under a pod's name, but claimed for an earlier pod of that name, is
+    the earlier one's, whose containers may still run. It counts as this pod's once the agent has looked while this pod ran, and
+    has reported exactly as many GPUs as it asks for. Example: `train-0` was deleted and made anew; until the agent has looked
+    again, the GPUs under that name are those of the old `train-0`.
 
     Args:
         pods: Those that are bound to the node.
         claims: Those that are not proven dead.
         holders: GPU → whom the agent saw with it.
-        is_about: Says whether the GPUs that are reported under a pod's name are certainly its own.
-        has_replaced: Says whether a pod ran by the time of the look, and the claim's, of the same name, was gone.
+        evidence: Says whom a report is about.
 
     """
     claim_on = {claim.gpu: claim for claim in claims}
@@ -85,10 +86,10 @@ def holdings_of(
     for pod in sorted((pod for pod in pods if not pod.stopped), key=lambda pod: pod.uid):
         named = reported.get(pod.key, ())
         namesakes = {gpu: claim_on[gpu] for gpu in named if gpu in claim_on and _is_namesakes(claim_on[gpu], pod)}
-        if len(named) == pod.gpus and all(has_replaced(pod, claim) for claim in namesakes.values()):
+        if len(named) == pod.gpus and all(evidence.has_replaced(pod, claim) for claim in namesakes.values()):
             namesakes = {}
         seen = {gpu: holders[gpu].container for gpu in named if gpu not in namesakes}
-        is_about_it = is_about(pod, frozenset(seen))
+        is_about_it = evidence.is_about(pod, frozenset(seen))
         found.append(_holding(pod, claimed.get(pod.uid, {}), seen, is_about_it=is_about_it))
     return tuple(found)
 
@@ -116,39 +117,3 @@ def _planned(pod: GpuPod, claimed: Mapping[str, str]) -> Mapping[str, str]:
     if not pod.placed:
         return {}
     return claimed if claimed.keys() == pod.placed else planned_gpus(pod.pod)
-
-
-@dataclass(slots=True)
-class _Sighting:
-    entry: frozenset[str]
-    looks: int
-    is_new: bool = False
-
-
-class Sightings:
-    """Since when the reports of a node are about a pod: counted from the first version of the pod that was bound there."""
-
-    def __init__(self) -> None:
-        self._first: dict[str, _Sighting] = {}
-
-    def is_about(self, uid: str, entry: frozenset[str], looks: int) -> bool:
-        """Whether a report is of a look at this very pod.
-
-        It is if it says something else of that name than the report that was there when the pod was bound; else after two more
-        looks, because the first of them may have been under way by then.
-
-        Args:
-            uid: The pod, which is bound to the node.
-            entry: The GPUs that the report names for a pod of its name.
-            looks: The agent's count of its looks.
-
-        """
-        first = self._first.get(uid)
-        if first is None or (looks < first.looks and not first.is_new):
-            first = self._first[uid] = _Sighting(entry, looks)
-        first.is_new = first.is_new or entry != first.entry or looks >= first.looks + 2
-        return first.is_new
-
-    def forget(self, uid: str) -> None:
-        """Forget a pod that is gone."""
-        self._first.pop(uid, None)

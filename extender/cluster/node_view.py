@@ -6,77 +6,21 @@ is proven dead. Two live pods with one GPU are a conflict: such a GPU is not fre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from extender.cluster.evidence import Evidence
 from extender.cluster.holdings import Holding, holdings_of
 from extender.cluster.objects import Node
 from extender.cluster.openness import UNKNOWN_GPUS, Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.payloads import NodePayloads
 from extender.cluster.pods import GpuPod
+from extender.cluster.shape import CPU_STEP_MILLI, Shape
 from extender.cluster.standing import Standing
-from topology.forecast import forecast
-from topology.placement import Placement, Reason, Rejection, TopologyClass, plan
+from topology.placement import Placement, Reason, Rejection
 from topology.records import Claim, Holder
 from topology.request import GpuRequest
-from topology.room import Appetite, PodKind, Room
-from topology.sharing import less_room
 from topology.status import Mode
-
-CPU_STEP_MILLI = 4000
-"""Finer differences do not make another shape."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """All that decides a verdict: to filter and prioritize, nodes of one shape are one node."""
-
-    topology_class: TopologyClass | None
-    free: int
-    """Mask over positions."""
-    closed: str | None = None
-    """Why no GPU of the node may be given away."""
-    hidden: int = 0
-    """How many of the free GPUs are held by pods that bypassed us; which ones is not known yet."""
-    observed: bool = False
-    """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
-    cpu_milli: int | None = None
-    """CPU that nobody has asked for, in whole steps; `None` where that is not known."""
-
-    def plan(self, wish: GpuRequest) -> Placement | Rejection:
-        """Return the best placement on the free GPUs, or why there is none; memoised by the class."""
-        if self.closed is not None or self.topology_class is None:
-            return Rejection(Reason.CLOSED, self.closed or "no GPU topology is published")
-        if self.hidden:
-            return self._plan_around(wish, self.topology_class)
-        return (forecast if self.observed else plan)(self.topology_class, self.free, wish)
-
-    def room(self, wish: GpuRequest) -> int:
-        """Return how many pods with this wish fit one after the other, each planned beside those before it."""
-        shape, pods = self, 0
-        while isinstance(found := shape.plan(wish), Placement) and found.gpus:
-            shape, pods = replace(shape, free=shape.free & ~sum(1 << position for position in found.gpus)), pods + 1
-        return pods
-
-    def weigh(self, verdict: Placement | Rejection, kind: PodKind, appetite: Appetite | None) -> Placement | Rejection:
-        """Return the verdict with the CPU counted that would be left to the other GPUs."""
-        if appetite is None or self.cpu_milli is None or self.topology_class is None or isinstance(verdict, Rejection):
-            return verdict
-        taken = sum(1 << position for position in verdict.gpus)
-        room = Room.of_whole(len(self.topology_class.node), self.free | taken, self.cpu_milli)
-        return less_room(verdict, self.topology_class.weights.foresight, room, kind, appetite)
-
-    def _plan_around(self, wish: GpuRequest, topology_class: TopologyClass) -> Placement | Rejection:
-        """Plan as if any of the free GPUs could be one of the hidden ones: the kubelet may have to give others.
-
-        Enough must be left whichever they are, and nothing can be promised of the set but its size.
-        """
-        if wish.required is not None or wish.min_bandwidth_gb_per_s is not None:
-            return Rejection(Reason.CLOSED, UNKNOWN_GPUS)
-        with_hidden = plan(topology_class, self.free, replace(wish, gpus=wish.gpus + self.hidden))
-        if isinstance(with_hidden, Rejection):
-            return Rejection(Reason.TOO_FEW_FREE, f"too few GPUs are free: {UNKNOWN_GPUS}", resolvable=True)
-        return plan(topology_class, self.free, wish)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +154,7 @@ def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
 
 
 def derive(
-    node: Node,
-    payloads: NodePayloads,
-    pods: Collection[GpuPod],
-    standing: Callable[[Claim], Standing],
-    is_stale: Callable[[Holder], bool],
-    is_about: Callable[[GpuPod, frozenset[str]], bool],
-    has_replaced: Callable[[GpuPod, Claim], bool],
-    surroundings: Surroundings,
+    node: Node, payloads: NodePayloads, pods: Collection[GpuPod], evidence: Evidence, surroundings: Surroundings
 ) -> NodeView:
     """Build the view of one node; linear in GPUs, claims and pods.
 
@@ -225,43 +162,27 @@ def derive(
         node: The node.
         payloads: What its annotations say.
         pods: Those bound to it that ask for GPUs.
-        standing: Judges a claim of its ledger.
-        is_stale: Says of an observed holder that no such pod runs here any more.
-        is_about: Says whether the GPUs that are reported under a pod's name are certainly its own.
-        has_replaced: Says whether a pod ran by the time of the agent's look, and the claim's, of the same name, was gone.
+        evidence: Judges the claims of its ledger, and whom its agent saw.
         surroundings: What is known from elsewhere.
 
     """
     gpus, ledger, observed = payloads.topology.value, payloads.ledger.value, payloads.observed.value
     uuids = gpus.uuids if gpus else ()
-    claims = tuple((claim, standing(claim)) for claim in ledger.claims) if ledger else ()
-    holders = {gpu: holder for gpu, holder in (observed.gpus if observed else {}).items() if not is_stale(holder)}
+    claims = tuple((claim, evidence.standing(claim)) for claim in ledger.claims) if ledger else ()
+    holders = {gpu: who for gpu, who in (observed.gpus if observed else {}).items() if not evidence.is_stale(who)}
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
-    in_question = _in_question(pods, payloads, standing_claims)
-    holdings = holdings_of(in_question, standing_claims, holders, is_about, has_replaced)
+    holdings = holdings_of(_in_question(pods, payloads, standing_claims), standing_claims, holders, evidence)
     is_lost = is_ledger_lost(payloads, holdings)
-    closed = why_closed(node, payloads, holdings, surroundings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
     strangers = observed.strangers if observed else ()
     fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, strangers) | _unfit(payloads))
     usable = fit & ~mask_of(uuids, placed.union(holders))
     claimed = mask_of(uuids, (claim.gpu for claim in standing_claims))
-    shape = Shape(gpus.topology_class if gpus else None, 0, closed)
-    if not closed:
-        hidden = sum(held.hidden or 0 for held in holdings)
-        cpu_milli = surroundings.free_cpu_milli
-        shape = replace(
-            shape,
-            free=usable & ~claimed,
-            hidden=hidden,
-            observed=_is_observed(payloads),
-            cpu_milli=None if cpu_milli is None else cpu_milli - cpu_milli % CPU_STEP_MILLI,
-        )
     return NodeView(
         node=node,
         payloads=payloads,
         uuids=uuids,
-        shape=shape,
+        shape=_shape(node, payloads, holdings, usable & ~claimed, surroundings),
         usable=usable,
         fit=fit,
         holders=holders,
@@ -270,6 +191,23 @@ def derive(
         conflicts=_conflicts(holdings),
         is_broken=payloads.is_ledger_broken or is_lost or is_ledger_missing(payloads),
         is_new=payloads.ledger.text is None and not is_lost,
+    )
+
+
+def _shape(
+    node: Node, payloads: NodePayloads, holdings: Sequence[Holding], free: int, surroundings: Surroundings
+) -> Shape:
+    """Return the node's shape; closed nodes of one class are alike, whatever is free there."""
+    gpus, cpu_milli = payloads.topology.value, surroundings.free_cpu_milli
+    topology_class = gpus.topology_class if gpus else None
+    if closed := why_closed(node, payloads, holdings, surroundings):
+        return Shape(topology_class, 0, closed)
+    return Shape(
+        topology_class,
+        free,
+        hidden=sum(held.hidden or 0 for held in holdings),
+        observed=_is_observed(payloads),
+        cpu_milli=None if cpu_milli is None else cpu_milli - cpu_milli % CPU_STEP_MILLI,
     )
 
 

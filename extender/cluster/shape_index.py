@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import groupby
 
-from extender.cluster.node_view import Shape
+from extender.cluster.shape import Shape
 from topology.domains import Location
 from topology.placement import Placement, Rejection
 from topology.request import GpuRequest

@@ -12,12 +12,12 @@ from collections.abc import Collection, Mapping
 from extender.cluster.agents import SILENCE_SECONDS, AgentPods, Hearing
 from extender.cluster.baselines import Baselines
 from extender.cluster.cpu import CpuInUse
+from extender.cluster.evidence import Evidence
 from extender.cluster.fences import Fences
 from extender.cluster.groups import Groups
-from extender.cluster.holdings import Sightings
 from extender.cluster.holds import Holds
 from extender.cluster.locations import LABELS, Labels
-from extender.cluster.node_cache import KnownNode, NodeCache
+from extender.cluster.node_cache import NodeCache
 from extender.cluster.node_view import NodeView, derive
 from extender.cluster.objects import Node
 from extender.cluster.offers import Offers
@@ -26,7 +26,7 @@ from extender.cluster.pod_cache import PodCache
 from extender.cluster.publishers import Publishers
 from extender.cluster.quantities import cpu_milli
 from extender.cluster.shape_index import ShapeIndex
-from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
+from extender.cluster.sightings import Sightings
 from extender.cluster.values import Values
 from topology import keys
 from topology.placement import TopologyClasses
@@ -183,17 +183,9 @@ class ClusterState:
             self._index_claims(name, before, None)
             self.fences.mended(name)
             return
-        looks = known.report.writes
-        view = derive(
-            known.node,
-            known.payloads,
-            self.pods.bound_to(name),
-            standing=lambda claim: self._standing(claim, known),
-            is_stale=lambda holder: self.pods.is_stale(holder, name),
-            is_about=lambda pod, gpus: self._sightings.is_about(pod.uid, gpus, looks) or self.pods.is_alone(pod),
-            has_replaced=lambda pod, claim: self._baselines.has_replaced(known, pod, claim),
-            surroundings=self._surroundings(known.node),
-        )
+        evidence = Evidence(known, self.pods, self._sightings, self._baselines)
+        bound, surroundings = self.pods.bound_to(name), self._surroundings(known.node)
+        view = derive(known.node, known.payloads, bound, evidence, surroundings)
         self._views[name] = view
         self._shapes.put(name, view.shape)
         self._index_claims(name, before, view)
@@ -232,14 +224,3 @@ class ClusterState:
             self._claimed_on[uid].discard(name)
             if not self._claimed_on[uid]:
                 del self._claimed_on[uid]
-
-    def _standing(self, claim: Claim, known: KnownNode) -> Standing:
-        name, ledger = known.node.metadata.name, known.payloads.ledger.value
-        if pod := self.pods.get(claim.uid):
-            return standing_of_pod(pod, name, reported_free=self._baselines.shows_free(known, claim))
-        return standing_of_grave(
-            self.pods.grave(claim.uid),
-            name,
-            other_incarnation=ledger is not None and ledger.node_uid not in ("", known.node.metadata.uid),
-            reported_free=self._baselines.shows_free(known, claim),
-        )

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from extender.cluster.graveyard import Graveyard
 from extender.cluster.holds import Hold, Holds
-from extender.cluster.node_view import Shape
 from extender.cluster.offers import Offers
 from extender.cluster.pods import GpuPod
+from extender.cluster.shape import Shape
 from extender.cluster.shape_index import ShapeIndex
 from tests.extender.builders import PAIRS, pod
 from topology.catalog import machine
