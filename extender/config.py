@@ -27,6 +27,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from extender.cluster.holds import HOLD_SECONDS
 from extender.cluster.locations import LABELS
 from topology import keys
 from topology.domains import Level
@@ -140,8 +141,8 @@ class Scheduling(_Section):
     """Labels of nodes that name their NVLink domain, rack and block; of several the first that a node has counts."""
     appraise_after: Duration = 15.0
     """How long after the start the values of free GPUs are first computed; until then a formula serves."""
-    hold: Duration = 30.0
-    """How long the predicted winner's GPUs are kept from other pods between prioritize and bind, and again during the bind."""
+    hold: Duration = HOLD_SECONDS
+    """How long the predicted winner's GPUs are kept from other pods, from prioritize on until its bind has had its turn."""
     bind_deadline: Duration = 3.0
     """Must be shorter than the scheduler's `httpTimeout`."""
 
@@ -153,7 +154,9 @@ class Scheduling(_Section):
     @model_validator(mode="after")
     def _holds_for_a_whole_bind(self) -> Scheduling:
         if self.hold <= self.bind_deadline:
-            raise ValueError("hold must be longer than bindDeadline, or GPUs are offered to others while they are bound")
+            raise ValueError(
+                "hold must be longer than bindDeadline, or GPUs are offered to others while a bind waits for its turn"
+            )
         return self
 
     @property

@@ -47,8 +47,6 @@ from topology.records import PlacementRecord, encode_placement
 from topology.request import GpuRequest
 
 MAX_ROUNDS = 3
-HOLD_SECONDS = 30.0
-"""Longer than any bind: while one is under way, its GPUs are held for its pod."""
 
 
 def bind(state: ClusterState, target: BindTarget, clock: Clock, *, deadline: float) -> Step[Outcome]:
@@ -188,7 +186,7 @@ class _Bind:
                     verdict = view.plan_for(uid, wish, held_for_others)
         if isinstance(verdict, Placement):
             gpus = sum(1 << position for position in verdict.gpus)
-            self._state.holds.put(uid, Hold(view.name, gpus, now + HOLD_SECONDS))
+            self._state.holds.put(uid, Hold(view.name, gpus, self._deadline))
         return verdict
 
     def _claim(self, view: NodeView, pod: Pod, record: PlacementRecord) -> Step[Pod | NotBound | _Again]:
@@ -295,4 +293,4 @@ def _words(reply: Reply) -> str:
             return message
         case Gone():
             return "not found"
-    return "an answer that makes no sense"
+    return f"unexpected reply {type(reply).__name__}"

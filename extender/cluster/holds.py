@@ -7,6 +7,10 @@ next pod elsewhere. It is advice: it lives in memory, expires, is replaced by th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+HOLD_SECONDS: Final = 30.0
+"""Unless configured: longer than kube-scheduler usually takes from prioritize to the end of bind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from itertools import islice
 
 from extender.clock import Instant
-from extender.cluster.holds import Hold
+from extender.cluster.holds import HOLD_SECONDS, Hold
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.ranking import Ranking
@@ -27,7 +27,6 @@ from topology.errors import RequestError
 from topology.placement import Placement, Rejection
 
 CANDIDATES = 16
-HOLD_SECONDS = 30.0
 NOT_SYNCED = "the extender has not seen the whole cluster yet"
 
 
