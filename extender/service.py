@@ -27,6 +27,7 @@ from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
 from extender.dra import DeviceClasses
+from extender.gauges import gauges_of
 from extender.guard import Guard
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
@@ -84,14 +85,14 @@ class Extender:
         self._preconditions = Preconditions(api.send, self.state.pods)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._upkeep = Upkeep(
-            self.state,
-            Attention(orphan_seconds=config.reconcile.orphan_after),
-            self._execute,
-            self._turn,
-            self._events,
-            self.metrics,
-            clock,
-            config.scheduling.bind_deadline,
+            state=self.state,
+            attention=Attention(orphan_seconds=config.reconcile.orphan_after),
+            execute=self._execute,
+            turn=self._turn,
+            events=self._events,
+            metrics=self.metrics,
+            clock=clock,
+            work_timeout_seconds=config.scheduling.bind_deadline,
         )
         self._reflectors = self._watches()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -180,33 +181,16 @@ class Extender:
         return checks | ({"policies": self._unguarded()} if self.config.policies.required else {})
 
     def figures(self) -> Figures:
-        """Return the gauges as they are now; linear in nodes, a few milliseconds for thousands."""
-        state, clock = self.state, asyncio.get_running_loop()
-        machines = [view for view in state.views.values() if view.uuids]
-        return {
-            "nodes": len(machines),
-            "nodes_closed": sum(view.shape.closed is not None for view in machines),
-            "gpus": sum(len(view.uuids) for view in machines),
-            "gpus_free": sum(view.shape.free.bit_count() for view in machines),
-            "gpus_in_conflict": sum(len(view.conflicts) for view in machines),
-            "topology_classes": len({view.shape.topology_class for view in machines}),
-            "nodes_silent": state.silent,
-            "ledgers_broken": sum(view.is_broken for view in state.views.values()),
-            "pods_unledgered": sum(
-                not held.is_settled or held.hidden != 0 for name in state.amiss for held in state.views[name].holdings
-            ),
-            "nodes_unsettled": len(state.unsettled),
-            "assumed_placements": len(state.holds),
-            "pods": len(state.pods),
-            "pods_waiting": sum(pod.node is None for pod in state.pods),
+        """Return the gauges as they are now; one whose value is not known yet is absent."""
+        clock = asyncio.get_running_loop()
+        known = {
             "watch_silence_seconds": max(clock.time() - reflector.heard_at for reflector in self._reflectors),
             "events_dropped": self._events.dropped,
             "stands_aside": self.device_classes.mapping is not None,
-            **(
-                {} if self._preconditions.honoured is None else {"preconditions_honoured": self._preconditions.honoured}
-            ),
-            **({} if self.guard.in_force is None else {"policies_in_force": self.guard.in_force}),
+            "preconditions_honoured": self._preconditions.honoured,
+            "policies_in_force": self.guard.in_force,
         }
+        return {**gauges_of(self.state), **{name: value for name, value in known.items() if value is not None}}
 
     def _unguarded(self) -> str | None:
         return None if self.guard.in_force else "the admission policies are not known to be in force"
@@ -221,7 +205,12 @@ class Extender:
 
     def _watches(self) -> tuple[Reflector[Node], Reflector[Pod]]:
         watch, pods = self.config.watch, PodFeed(self.state)
-        timing = Timing(watch.silence, watch.backoff, watch.max_backoff, watch.max_line)
+        timing = Timing(
+            silence_seconds=watch.silence,
+            backoff_seconds=watch.backoff,
+            max_backoff_seconds=watch.max_backoff,
+            max_line_bytes=watch.max_line,
+        )
         resource = partial(
             self._api.resource, page_size=watch.page_size, stream_seconds=watch.stream, max_page_bytes=watch.max_page
         )

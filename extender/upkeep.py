@@ -34,7 +34,7 @@ OBSTACLE_SECONDS = 60.0
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Upkeep:
     """The rounds of one extender."""
 
@@ -46,8 +46,8 @@ class Upkeep:
     events: events.EventRecorder
     metrics: Metrics
     clock: Clock
-    seconds: float
-    """That one piece of work may take."""
+    work_timeout_seconds: float
+    """What one release or repair may take."""
     has_looked: bool = False
     """A round has ended: a node that was without a ledger at the start is so for a reason."""
     _repairs: Repairs = field(default_factory=Repairs)
@@ -74,7 +74,7 @@ class Upkeep:
 
     async def _release(self, task: Task, room: asyncio.Semaphore) -> None:
         async with room, self.turn(task.node):
-            deadline = self.clock().monotonic + self.seconds
+            deadline = self.clock().monotonic + self.work_timeout_seconds
             try:
                 dropped = await drive(release(self.state, task), self.execute, self.clock, deadline)
             except Exception:  # one node's trouble must not keep the GPUs of all others
@@ -100,7 +100,7 @@ class Upkeep:
             view = self.state.views.get(name)
             if view is not None and view.is_broken and not view.is_new:
                 self._tell_of_broken(view)
-            deadline = self.clock().monotonic + self.seconds
+            deadline = self.clock().monotonic + self.work_timeout_seconds
             try:
                 done = await drive(repair(self.state, name), self.execute, self.clock, deadline)
             except Exception:

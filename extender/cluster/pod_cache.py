@@ -55,7 +55,7 @@ class PodCache:
         pod = self._read(item, before)
         if pod is None:
             return
-        namesake = self._pods.get(self._uids.get(pod.key, ""))
+        namesake = self.find(*pod.key)
         if namesake and namesake.uid != pod.uid:
             self._remove(namesake.uid)
             self._graves.bury(namesake, gone=True)
@@ -95,6 +95,10 @@ class PodCache:
         """Return a pod by UID."""
         return self._pods.get(uid)
 
+    def find(self, namespace: str, name: str) -> GpuPod | None:
+        """Return a pod by namespace and name."""
+        return self._pods.get(self._uids.get((namespace, name), ""))
+
     def grave(self, uid: str) -> Grave | None:
         """Return what is remembered of a pod that left."""
         return self._graves.find(uid)
@@ -106,17 +110,22 @@ class PodCache:
     def is_stale(self, holder: Holder, node: str) -> bool:
         """Whether an observed holder is known to have stopped on `node`; one that nobody knows may well be running."""
         key = holder.namespace, holder.name
-        pod = self._pods.get(self._uids.get(key, ""))
+        pod = self.find(*key)
         return pod.stopped if pod and pod.node == node else self._graves.has_stopped(key, node)
 
     def runs_as(self, key: tuple[str, str], node: str) -> str | None:
         """Return the UID of the pod with that namespace and name whose containers have started on `node`, if they have."""
-        pod = self._pods.get(self._uids.get(key, ""))
+        pod = self.find(*key)
         return pod.uid if pod and pod.node == node and pod.pod.status.phase == "Running" else None
 
     def is_alone(self, pod: GpuPod) -> bool:
         """Whether no report can mean another pod of that name: none has left, and this one was heard of before it was bound."""
         return pod.uid in self._followed and not self._graves.knows(pod.key)
+
+    @property
+    def waiting(self) -> int:
+        """How many pods are bound to no node; linear in nodes."""
+        return len(self._pods) - sum(map(len, self._bound.values()))
 
     def __iter__(self) -> Iterator[GpuPod]:
         return iter(self._pods.values())

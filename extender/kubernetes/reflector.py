@@ -75,7 +75,7 @@ class Sink(Protocol[Object_contra]):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Seconds and bytes of one reflector."""
 

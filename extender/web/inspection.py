@@ -213,7 +213,7 @@ def pods_on(state: ClusterState, node: str) -> list[PodInfo]:
 
 def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Explanation | None:
     """Say where a pod could go and why not elsewhere, as filter and prioritize would; `None` when it is not known."""
-    found = next((pod for pod in state.pods if pod.key == (namespace, name)), None)
+    found = state.pods.find(namespace, name)
     if found is None:
         return None
     try:

@@ -130,7 +130,16 @@ async def test_a_fence_that_is_refused_for_good_is_told_once_a_minute() -> None:
         return Refused(403, "no status for you") if isinstance(intent, FencePod) else world.execute(intent)
 
     events, turns = EventRecorder(partial(pytest.fail, "nothing is sent")), defaultdict[str, Lock](Lock)
-    upkeep = Upkeep(replica.state, replica.attention, execute, turns.__getitem__, events, metrics, replica.clock, 3.0)
+    upkeep = Upkeep(
+        state=replica.state,
+        attention=replica.attention,
+        execute=execute,
+        turn=turns.__getitem__,
+        events=events,
+        metrics=metrics,
+        clock=replica.clock,
+        work_timeout_seconds=3.0,
+    )
     with capture_logs() as lines:
         for _ in range(35):
             await upkeep.round()

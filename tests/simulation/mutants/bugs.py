@@ -180,9 +180,9 @@ async def list_with_version_of_last_item(*args: Any) -> Any:
     return kept, kept[-1].metadata.resource_version if kept else version
 
 
-def patient_for_ever(silence: float, *others: Any) -> Timing:
+def patient_for_ever(**timing: Any) -> Timing:
     """Wait for a silent stream."""
-    return Timing(1e9, *others)
+    return Timing(**timing | {"silence_seconds": 1e9})
 
 
 def newer_always(*_: Any) -> bool:
