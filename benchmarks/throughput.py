@@ -91,7 +91,7 @@ class Row:
     writes_per_pod: float
     """Of nodes and pods, Bindings among them, as the API server counts them."""
     extender_cpu_ms_per_pod: float | None
-    """What the extender computes for a pod; the one figure here that does not depend on what else the machine does."""
+    """What the extender computes for a pod: the figure here that other load stretches least."""
 
 
 def measure(load: Load, rounds: int, binaries: Path) -> dict[str, Any]:
@@ -103,23 +103,30 @@ def measure(load: Load, rounds: int, binaries: Path) -> dict[str, Any]:
     for number in range(rounds):
         # Back and forth, so that whatever slows the machine down meanwhile favours nobody.
         for variant in VARIANTS if number % 2 == 0 else reversed(VARIANTS):
+            print(f"round {number + 1} of {rounds}: {_name(variant)}", file=sys.stderr, flush=True)
             with tempfile.TemporaryDirectory(prefix="gputopo-scheduler-") as folder:
-                row = asyncio.run(_measure(Path(folder), binaries, load, variant, number))
-            print(_line(row), file=sys.stderr, flush=True)
-            rows.append(row)
+                rows.append(asyncio.run(_measure(Path(folder), binaries, load, variant, number)))
     return {
         "rows": [asdict(row) for row in rows],
-        "ratios": [_ratio(rows, ours, other) for ours, other in COMPARED],
+        "ratios": compare(rows),
         "candidates": load.candidates,
         "kubernetes": kubernetes_version(binaries),
         "machine": machine,
     }
 
 
+def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return how many times as fast ours was in each comparison, round by round: median, lowest, highest."""
+    return [_ratio(rows, ours, other) for ours, other in COMPARED]
+
+
 def as_text(found: dict[str, Any]) -> str:
-    """Return the ratios as lines; the rows have been told on the way."""
-    lines = [f"{ratio['of']} / {ratio['to']}: {ratio['median']:.2f}{_spread(ratio)}" for ratio in found["ratios"]]
-    return "\n".join([f"Kubernetes {found['kubernetes']}, load {found['machine']['load']}", *lines])
+    """Return rows and ratios as lines."""
+    rows = [_line(row) for row in found["rows"]]
+    ratios = [f"{ratio['of']} / {ratio['to']}: {ratio['median']:.2f}{_spread(ratio)}" for ratio in found["ratios"]]
+    return "\n".join(
+        [*rows, *ratios, f"Kubernetes {found['kubernetes']}; load {found['machine']['load']} at the beginning"]
+    )
 
 
 def scheduler_configuration(extender_url: str | None, binder: str, percentage_of_nodes_to_score: int) -> Json:
@@ -234,7 +241,6 @@ _WRITES = re.compile(
 
 
 def _ratio(rows: Sequence[Row], ours: Variant, other: Variant) -> dict[str, Any]:
-    """Compare two variants round by round."""
     ratios = [a / b for a, b in zip(_rates(rows, ours), _rates(rows, other), strict=True)]
     return {
         "of": _name(ours),
@@ -255,10 +261,11 @@ def _name(variant: Variant) -> str:
     return f"{variant.extender}{' (filter, prioritize)' if looks_on else ''}"
 
 
-def _line(row: Row) -> str:
-    who = _name(Variant(row.extender, row.binder))
-    cpu = f"{row.extender_cpu_ms_per_pod:7.1f} ms of CPU per pod" if row.extender_cpu_ms_per_pod is not None else ""
-    return f"{who:<30}{row.pods_per_second:8.1f} pods/s {row.writes_per_pod:6.2f} writes per pod{cpu}"
+def _line(row: dict[str, Any]) -> str:
+    who = _name(Variant(Extender(row["extender"]), row["binder"]))
+    cpu = row["extender_cpu_ms_per_pod"]
+    told = f"{who:<30}{row['pods_per_second']:8.1f} pods/s{row['writes_per_pod']:8.2f} writes per pod"
+    return told if cpu is None else f"{told}{cpu:8.1f} ms of the extender's CPU per pod"
 
 
 def _spread(ratio: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kube_binaries import PROGRAMS, BinariesMissing, find_binaries
-from benchmarks.throughput import scheduler_configuration
+from benchmarks.throughput import GPUTOPO, GPUTOPO_LOOKS, NONE, TRIVIAL, Row, Variant, compare, scheduler_configuration
 from tests.benchmarks.test_cli import bench
 from tests.cluster.extender_process import scheduler_configuration as of_the_chart
 
@@ -19,6 +19,20 @@ def programs(folder: Path) -> Path:
         (folder / name).write_text("#!/bin/sh\necho Kubernetes v1.9.0\n")
         (folder / name).chmod(0o755)
     return folder
+
+
+def measured(number: int, variant: Variant, pods_per_second: float) -> Row:
+    return Row(number, variant.extender, variant.binder, 1000, 300, 100, 10.0, pods_per_second, 1.0, None)
+
+
+def test_compares_within_a_round() -> None:
+    """A machine that is half as fast in one round changes no ratio, in whichever order the round went."""
+    rates = {NONE: 100.0, TRIVIAL: 80.0, GPUTOPO: 72.0, GPUTOPO_LOOKS: 95.0}
+    first = [measured(0, variant, rate) for variant, rate in rates.items()]
+    second = [measured(1, variant, rate / 2) for variant, rate in reversed(rates.items())]
+    ratios = {(ratio["of"], ratio["to"]): (ratio["lowest"], ratio["highest"]) for ratio in compare([*first, *second])}
+    assert ratios["gputopo", "trivial"] == (0.9, 0.9)
+    assert ratios["gputopo (filter, prioritize)", "none"] == (0.95, 0.95)
 
 
 def test_the_scheduler_asks_as_the_chart_has_it() -> None:
