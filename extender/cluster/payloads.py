@@ -85,7 +85,7 @@ class NodePayloads:
         )
 
     def _reread_ledger(self, text: str | None) -> Payload[Ledger]:
-        """Keep what was said by a ledger that a stranger has removed or changed: that is the more likely truth.
+        """Keep what was said by a ledger that somebody else has removed or changed: that is the more likely truth.
 
         As long as the text is the same in each version, the payload is the same object, and no longer.
         """

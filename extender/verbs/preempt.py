@@ -98,9 +98,9 @@ class _Node:
 
     def _importance(self, choice: Choice) -> tuple[int, int, int, int, tuple[str, ...]]:
         priorities = [_priority(held.pod.pod) for held in choice]
-        strangers = sum(held.pod.uid not in self._offered for held in choice)
+        added = sum(held.pod.uid not in self._offered for held in choice)
         uids = tuple(held.pod.uid for held in choice)
-        return max(priorities, default=-(2**31)), len(choice), strangers, sum(priorities), uids
+        return max(priorities, default=-(2**31)), len(choice), added, sum(priorities), uids
 
     def _gain(self, choice: Choice) -> float | None:
         """Return the bandwidth of the set that the evictions make room for, GB/s; `None` when they do not help."""
