@@ -1,7 +1,8 @@
 """Whether a container may start with the GPUs that the kubelet will give it: asked again before every start.
 
 A refusal here is a hold: the kubelet tries again with growing pauses, and the container starts by itself once we agree. So this
-is where a wrong guess ends: nothing starts with GPUs that are promised to somebody else.
+is where a wrong guess ends: nothing starts with GPUs that are promised to somebody else. It ends for the whole pod: once one
+of its containers runs, the ledger follows what all of them hold.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ class Served:
 
 
 def is_as_served(gpus: frozenset[str], pods: Sequence[ListedPod], served: Iterable[Served]) -> bool:
-    """Whether the pod with these GPUs is the one that they were handed out to."""
-    holders = {pod.key for pod in pods if pod.gpus & gpus}
-    return len(holders) == 1 and any(gpus <= item.gpus and item.key in holders for item in served)
+    """Whether the pod with these GPUs is the one that they were handed out to, like all others that it holds."""
+    holders = [pod for pod in pods if pod.gpus & gpus]
+    given = {gpu for item in served for gpu in item.gpus if holders and item.key == holders[0].key}
+    return len(holders) == 1 and gpus | holders[0].gpus <= given
 
 
 def is_by_plan(gpus: frozenset[str], served: Iterable[Served], plans: Mapping[Key, PodPlan]) -> bool:
@@ -45,15 +47,18 @@ def may_start(
     gpus: frozenset[str], pods: Sequence[ListedPod], served: Iterable[Served], plans: Mapping[Key, PodPlan]
 ) -> str | None:
     """Return why a container with these GPUs has to wait, or `None`."""
-    holders = sorted({pod.key for pod in pods if pod.gpus & gpus})
+    holders = [pod for pod in pods if pod.gpus & gpus]
     if len(holders) > 1:
         return "the kubelet lists its GPUs with several pods"
     if not holders:  # an ordinary init container: the kubelet does not list those
         given = [*(item.gpus for item in served), *(plan.gpus for plan in plans.values())]
         return None if any(gpus <= known for known in given) else "nobody was given these GPUs"
-    plan = plans.get(holders[0])
-    if is_as_served(gpus, pods, served) or (plan and gpus <= plan.gpus):
+    plan = plans.get(holders[0].key)
+    if is_as_served(gpus, pods, served):
         return None
     if plan and plan.exact:
-        return "its GPUs are not those promised to the pod"
-    return "its GPUs are promised to another pod" if gpus & promised_to_others(plans.values(), holders[0]) else None
+        return None if gpus | holders[0].gpus <= plan.gpus else "its GPUs are not those promised to the pod"
+    if plan and gpus <= plan.gpus:
+        return None
+    others = promised_to_others(plans.values(), holders[0].key)
+    return "its GPUs are promised to another pod" if gpus & others else None

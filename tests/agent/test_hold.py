@@ -42,6 +42,13 @@ def test_exact_pod_waits_with_foreign_gpus() -> None:
     assert reason == "its GPUs are not those promised to the pod"
 
 
+def test_no_container_of_an_exact_pod_starts_beside_one_with_foreign_gpus() -> None:
+    """Its own are as planned; but once it ran, the ledger would follow the pod, and the other one could start."""
+    plans = by_key(planned("a", exact=True, one="a", two="b"))
+    pods, served = [listed("a", one="a", two="c")], [Served("ml", "a", "uid-a", frozenset("a")), NOBODY]
+    assert may_start(frozenset("a"), pods, served, plans) == "its GPUs are not those promised to the pod"
+
+
 @pytest.mark.parametrize(("served", "reason"), [([GIVEN], None), ([], "nobody was given these GPUs")])
 def test_init_container_starts_with_what_was_given(served: list[Served], reason: str | None) -> None:
     """The kubelet does not list it, so our own memory has to do."""
