@@ -23,7 +23,7 @@ app.command(name="list")(topology.list_machines)
 
 @app.command()
 def demo(
-    serve: Annotated[bool, typer.Option("--serve", help="stay, and leave the inspect page open")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="Stay, and leave the inspect page open.")] = False,
 ) -> None:
     """Place pods on a simulated fleet through the real extender, next to what stock scheduling does."""
     from benchmarks.demo import run

@@ -38,7 +38,7 @@ class Output(StrEnum):
     JSON = "json"
 
 
-Format = Annotated[Output, typer.Option("-o", "--output", help="table or json.")]
+Format = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
 File = Annotated[Path | None, typer.Option("--kubeconfig", help="Instead of $KUBECONFIG or ~/.kube/config.")]
 Context = Annotated[str | None, typer.Option(help="Instead of the kubeconfig's current context.")]
 Resource = Annotated[str, typer.Option(help="The resource that counts GPUs.")]

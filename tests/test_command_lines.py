@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 OURS = [script for script in entry_points(group="console_scripts") if script.dist and script.dist.name == "gputopo"]
@@ -13,7 +16,26 @@ OURS = [script for script in entry_points(group="console_scripts") if script.dis
 @pytest.mark.parametrize("script", OURS, ids=lambda script: script.name)
 def test_help_is_plain_text_that_begins_with_what_the_command_does(script: EntryPoint) -> None:
     """No boxes: it goes into pipes and pages, too."""
-    app = __import__(script.module, fromlist=["app"]).app
-    said = CliRunner().invoke(app, ["--help"]).stdout
+    said = CliRunner().invoke(app_of(script), ["--help"]).stdout
     assert said.isascii()
     assert said.splitlines()[2].startswith(f"  `{script.name.replace('-', ' ', script.name.startswith('kubectl'))}`: ")
+
+
+@pytest.mark.parametrize("script", OURS, ids=lambda script: script.name)
+def test_every_option_is_explained_by_a_sentence(script: EntryPoint) -> None:
+    """As the options are that the library adds."""
+    told = list(helps(get_command(app_of(script))))
+    assert told
+    assert [help_ for help_ in told if help_[0].islower() or not help_.endswith(".")] == []
+
+
+def app_of(script: EntryPoint) -> Any:
+    """Return the command line that a script runs."""
+    return __import__(script.module, fromlist=["app"]).app
+
+
+def helps(command: Any) -> Iterator[str]:
+    """Yield the help of each option of a command, and of those below it."""
+    yield from (found for parameter in command.params if (found := getattr(parameter, "help", None)))
+    for below in getattr(command, "commands", {}).values():
+        yield from helps(below)

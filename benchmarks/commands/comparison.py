@@ -16,11 +16,11 @@ from topology import keys
 
 
 def bandwidth(
-    measured: Annotated[Path | None, typer.Option("--measured", help="CSV table of published bandwidths")] = None,
+    measured: Annotated[Path | None, typer.Option("--measured", help="CSV table of published bandwidths.")] = None,
     topologies: Annotated[
-        list[Path] | None, typer.Option("--topologies", help="folder with the topologies that the table names")
+        list[Path] | None, typer.Option("--topologies", help="Folder with the topologies that the table names.")
     ] = None,
-    more_topologies: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="further folders")] = None,
+    more_topologies: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="Further folders.")] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Compare predicted bandwidth with published measurements, those it was fitted on and those that check it apart."""
@@ -39,18 +39,18 @@ def bandwidth(
 
 
 def placement(
-    scenario: Annotated[str | None, typer.Option("--scenario", help="which experiment")] = None,
+    scenario: Annotated[str | None, typer.Option("--scenario", help="Which experiment.")] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", help="folder with the trace, as docs/benchmarks.md says")
+        Path | None, typer.Option("--trace", help="Folder with the trace, as docs/benchmarks.md says.")
     ] = None,
     workloads: Annotated[
-        str | None, typer.Option("--workloads", help="some of its workloads, with commas between")
+        str | None, typer.Option("--workloads", help="Some of its workloads, with commas between.")
     ] = None,
-    policies: Annotated[str | None, typer.Option("--policies", help="some policies, with commas between")] = None,
+    policies: Annotated[str | None, typer.Option("--policies", help="Some policies, with commas between.")] = None,
     seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="runs of each cell, with random numbers of their own")
+        int, typer.Option("--seeds", min=1, help="Runs of each cell, with random numbers of their own.")
     ] = 10,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="processes")] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = os.cpu_count() or 1,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
     """Place the same jobs by the product's decision and by its peers' rules, and measure what comes of it."""
@@ -66,10 +66,10 @@ def placement(
 
 
 def snapshot(
-    folder: Annotated[Path, typer.Argument(help="where the trace goes")],
-    nodes: Annotated[Path, typer.Option("--nodes", help="what `kubectl get nodes -o json` printed")],
-    pods: Annotated[Path, typer.Option("--pods", help="what `kubectl get pods -A -o json` printed")],
-    resource: Annotated[str, typer.Option("--resource", help="the resource that pods ask for")] = keys.GPU_RESOURCE,
+    folder: Annotated[Path, typer.Argument(help="Where the trace goes.")],
+    nodes: Annotated[Path, typer.Option("--nodes", help="What `kubectl get nodes -o json` printed.")],
+    pods: Annotated[Path, typer.Option("--pods", help="What `kubectl get pods -A -o json` printed.")],
+    resource: Annotated[str, typer.Option("--resource", help="The resource that pods ask for.")] = keys.GPU_RESOURCE,
 ) -> None:
     """Turn a cluster as it is now into a folder that `placement --trace` takes."""
     from benchmarks.placement.traces.files import BadTrace
@@ -83,13 +83,13 @@ def snapshot(
 
 
 def report_placement(
-    folder: Annotated[Path, typer.Option("--folder", help="where the page goes")] = Path("reports/placement"),
-    scenarios: Annotated[str | None, typer.Option("--scenarios", help="some of them, with commas between")] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="instead of what each scenario needs")] = None,
+    folder: Annotated[Path, typer.Option("--folder", help="Where the page goes.")] = Path("reports/placement"),
+    scenarios: Annotated[str | None, typer.Option("--scenarios", help="Some of them, with commas between.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Instead of what each scenario needs.")] = None,
     rows: Annotated[
-        Path | None, typer.Option("--rows", help="do not run: take the rows.json of an earlier run")
+        Path | None, typer.Option("--rows", help="Do not run: take the rows.json of an earlier run.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="processes")] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = os.cpu_count() or 1,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
     """Run the placement experiments and write a page with tables, figures and the raw figures beside it."""

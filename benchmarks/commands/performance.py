@@ -32,14 +32,14 @@ def scheduler(
     nodes: Annotated[int, typer.Option("--nodes", min=1)] = 1000,
     pods: Annotated[int, typer.Option("--pods", min=2)] = 300,
     percentage: Annotated[
-        int, typer.Option("--percentage-of-nodes-to-score", min=0, max=100, help="0: kube-scheduler's own choice")
+        int, typer.Option("--percentage-of-nodes-to-score", min=0, max=100, help="0: kube-scheduler's own choice.")
     ] = 100,
     candidates: Annotated[int, typer.Option("--candidates", min=0)] = 16,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="how often everything is measured")] = 1,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 1,
     kube_bin: Annotated[
         Path | None,
         typer.Option(
-            "--kube-bin", envvar="GPUTOPO_KUBE_BIN", help="folder with etcd, kube-apiserver and kube-scheduler"
+            "--kube-bin", envvar="GPUTOPO_KUBE_BIN", help="Folder with etcd, kube-apiserver and kube-scheduler."
         ),
     ] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
@@ -59,7 +59,7 @@ def scheduler(
 
 def state(
     nodes: Annotated[int, typer.Option("--nodes", min=1)] = 5000,
-    pods: Annotated[int, typer.Option("--pods", min=0, help="running already, on all nodes together")] = 50_000,
+    pods: Annotated[int, typer.Option("--pods", min=0, help="Running already, on all nodes together.")] = 50_000,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure how long the extender takes to know a whole cluster after its start, and how much memory that takes."""

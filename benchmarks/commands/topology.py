@@ -25,8 +25,10 @@ from topology.request import Communication, GpuRequest
 from topology.rings import members_of
 from topology.value import Weights
 
-Source = Annotated[str, typer.Argument(help="topo -m text, NCCL XML, topology payload, catalogue name, or - for stdin")]
-GpuModel = Annotated[str | None, typer.Option("--gpu-model", help="name of the GPUs where the source does not say")]
+Source = Annotated[
+    str, typer.Argument(help="A topo -m text, NCCL XML, topology payload, catalogue name, or - for stdin.")
+]
+GpuModel = Annotated[str | None, typer.Option("--gpu-model", help="Name of the GPUs where the source does not say.")]
 
 
 class ShowFormat(StrEnum):
@@ -80,12 +82,12 @@ def show(
 
 def plan_gpus(
     source: Source,
-    gpus: Annotated[int, typer.Option("--gpus", min=1, help="how many GPUs the pod asks for")],
-    free: Annotated[str | None, typer.Option("--free", help="indexes of the free GPUs, 0,1,4-7; default all")] = None,
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs the pod asks for.")],
+    free: Annotated[str | None, typer.Option("--free", help="Indexes of the free GPUs, 0,1,4-7; default all.")] = None,
     gpu_model: GpuModel = None,
     required_affinity: Annotated[RequiredAffinity | None, typer.Option("--required-affinity")] = None,
     min_bandwidth: Annotated[
-        float | None, typer.Option("--min-bandwidth", min=0.0, callback=_finite, help="GB/s")
+        float | None, typer.Option("--min-bandwidth", min=0.0, callback=_finite, help="GB/s.")
     ] = None,
     output: Annotated[PlanFormat, typer.Option("--output", "-o")] = PlanFormat.JSON,
 ) -> None:
@@ -131,9 +133,10 @@ def _verdict(node: NodeTopology, verdict: Placement | Rejection) -> tuple[dict[s
 
 def value(
     source: Source,
-    free: Annotated[str | None, typer.Option("--free", help="indexes of the free GPUs, 0,1,4-7; default all")] = None,
+    free: Annotated[str | None, typer.Option("--free", help="Indexes of the free GPUs, 0,1,4-7; default all.")] = None,
     demand: Annotated[
-        str | None, typer.Option("--demand", help="pods to come by size, 1:0.4,2:0.35,4:0.25; default the built-in mix")
+        str | None,
+        typer.Option("--demand", help="Pods to come by size, 1:0.4,2:0.35,4:0.25; default the built-in mix."),
     ] = None,
     gpu_model: GpuModel = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
