@@ -147,9 +147,12 @@ def explanation(reason: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The containers that were started, all with their plan."""
+    """How plans were kept."""
 
     containers: frozenset[Container]
+    """Started, all with their plan."""
+    on_hold: frozenset[Container]
+    """Never started: the kubelet lists them with other GPUs, since the ledger could not be read in time."""
 
     @property
     def pods(self) -> frozenset[str]:
@@ -159,16 +162,18 @@ class Kept:
     @property
     def words(self) -> str:
         """How many, for a person."""
-        return f"{len(self.pods)} pods with {len(self.containers)} containers started, all with the planned GPUs"
+        kept = f"{len(self.pods)} pods with {len(self.containers)} containers started, all with the planned GPUs"
+        return f"{kept}; {len(self.on_hold)} got others and were never started" if self.on_hold else kept
 
 
 def assert_plans_kept(told: Churn, nodes: Nodes) -> Kept:
     """Fail if any container ever had other GPUs than its plan says; return those that were started."""
     planned, injected = told.planned(), injected_on(nodes)
     assert injected == {container: planned[container] for container in injected}
-    assert [each for each in told.held if each[1] != planned[each[0]]] == []
+    others = {container for container, gpus in told.held if gpus != planned[container]}
+    assert others & injected.keys() == set()
     assert told.shared == set()
-    return Kept(frozenset(injected))
+    return Kept(frozenset(injected), frozenset(others))
 
 
 def injected_on(nodes: Nodes) -> dict[Container, set[str]]:
