@@ -179,6 +179,7 @@ def test_notes_print_the_stanza_of_the_configuration() -> None:
         ("extender.bindDeadlineSeconds=5", "must be longer than extender.bindDeadlineSeconds"),
         ("extender.config.listen.host=0.0.0.0", "/extender/config/listen"),
         ("extender.config.tls.certFile=x", "/extender/config/tls"),
+        ("extender.config.agents.namespace=x", "/extender/config/agents/namespace"),
         ("extender.service.enabled=true", "without certificates on both sides"),
         ("policies.exemptGroups={it's}", "does not match pattern"),
         ("agent.privileged=true", "additional properties 'privileged' not allowed"),

@@ -4,8 +4,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import yaml
+from pydantic import BaseModel
 
+from agent.config import AgentConfiguration
+from extender.config import ExtenderConfiguration
 from tests.manifests.helm import CHART
 
 VALUES = (CHART / "values.yaml").read_text()
@@ -25,6 +29,16 @@ def test_schema_knows_exactly_the_values() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     del schema["properties"]["global"]  # Helm's own, for charts that include this one
     assert described(schema, schema) == names(yaml.safe_load(VALUES))
+
+
+@pytest.mark.parametrize(
+    ("program", "configuration"), [("extender", ExtenderConfiguration), ("agent", AgentConfiguration)]
+)
+def test_every_section_of_a_configuration_can_be_set(program: str, configuration: type[BaseModel]) -> None:
+    """Or is refused by name, because another value of the chart sets it."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    sections = {field.alias for field in configuration.model_fields.values() if isinstance(field.default, BaseModel)}
+    assert sections <= schema["properties"][program]["properties"]["config"]["properties"].keys()
 
 
 def value_lines(mapping: yaml.MappingNode) -> Iterator[int]:
