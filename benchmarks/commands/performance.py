@@ -9,11 +9,15 @@ import typer
 
 from benchmarks.commands.answers import AnswerFormat, refuse, reply
 
+Candidates = Annotated[
+    int, typer.Option("--candidates", min=0, help="How many nodes filter passes on; 0: all that fit.")
+]
+
 
 def latency(
-    nodes: Annotated[int, typer.Option("--nodes", min=1)] = 5000,
-    pods: Annotated[int, typer.Option("--pods", min=1)] = 2000,
-    candidates: Annotated[int, typer.Option("--candidates", min=0)] = 16,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 5000,
+    pods: Annotated[int, typer.Option("--pods", min=1, help="Scheduled one after another.")] = 2000,
+    candidates: Candidates = 16,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure the verbs over HTTP beside the floor of a handler that only echoes the names."""
@@ -29,12 +33,12 @@ def latency(
 
 
 def scheduler(
-    nodes: Annotated[int, typer.Option("--nodes", min=1)] = 1000,
-    pods: Annotated[int, typer.Option("--pods", min=2)] = 300,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 1000,
+    pods: Annotated[int, typer.Option("--pods", min=2, help="Waiting when the scheduler starts.")] = 300,
     percentage: Annotated[
         int, typer.Option("--percentage-of-nodes-to-score", min=0, max=100, help="0: kube-scheduler's own choice.")
     ] = 100,
-    candidates: Annotated[int, typer.Option("--candidates", min=0)] = 16,
+    candidates: Candidates = 16,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 1,
     kube_bin: Annotated[
         Path | None,
@@ -58,7 +62,7 @@ def scheduler(
 
 
 def state(
-    nodes: Annotated[int, typer.Option("--nodes", min=1)] = 5000,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 5000,
     pods: Annotated[int, typer.Option("--pods", min=0, help="Running already, on all nodes together.")] = 50_000,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
