@@ -58,6 +58,11 @@ class Scheduler:
         """How many pods heard so."""
         return len({attempt.uid for attempt in self.bound})
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no bind is under way."""
+        return not self._under_way
+
     async def run(self) -> None:
         """Schedule for ever."""
         clock = asyncio.get_running_loop().time
