@@ -47,13 +47,6 @@ def parts(binaries: Path, built: Callable[[GoBuild], Path], tmp_path_factory: py
     return Parts(binaries, built(programs.TOOLS), FakeNvml(tmp_path_factory.mktemp("nvml")))
 
 
-@pytest.fixture
-def rounds(pytestconfig: pytest.Config) -> Callable[[int, int], int]:
-    """Return what chooses between the number of rounds for every day and that of the long form (`--long`)."""
-    is_long: bool = pytestconfig.getoption("--long")
-    return lambda short, long: long if is_long else short
-
-
 @pytest.fixture(scope="session")
 def node_plane(binaries: Path) -> Iterator[Installation]:
     """Start one control plane with gputopo for all tests that have real nodes."""
