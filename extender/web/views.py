@@ -111,12 +111,13 @@ async def read_config(request: Request) -> ExtenderConfiguration:
 @router.get("/v1/inspect/", include_in_schema=False)
 async def show_overview(extender: Serving, q: str = "", after: str = "") -> HTMLResponse:
     """Show everything at a glance."""
+    figures = extender.figures()
     placed = await _pods(extender, SHOWN, lambda pod: pod.node is not None)
     waiting = await _pods(extender, SHOWN, lambda pod: pod.node is None)
     shown = ([inspection.pod_info(extender.state, pod) for pod in some] for some in (placed, waiting))
     names, following = _slice(extender, q, after, SHOWN)
     nodes = inspection.nodes(extender.state, names, now())
-    return _html(pages.overview(extender.figures(), nodes, *shown, query=q, following=following))
+    return _html(pages.overview(figures, nodes, *shown, query=q, following=following))
 
 
 @router.get("/nodes/{name}", include_in_schema=False)
