@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,9 @@ MIB = 1024.0
 
 
 def percentile(seconds: Iterable[float], share: float) -> float:
-    """Return a percentile in milliseconds."""
+    """Return a percentile in milliseconds: the least value that this share of them does not exceed."""
     ordered = sorted(seconds)
-    return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return 1000 * ordered[ceil(share * len(ordered)) - 1]
 
 
 class ReadOverHttp(AgentOnNode):
