@@ -67,7 +67,7 @@ def test_hurried_agents_turn_pods_away_and_give_no_wrong_gpu(
 def test_adopting_pods_start_and_share_no_gpu(
     lawless: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
-    """With the default deadline and the default of pods: nobody is turned away, and the ledger follows whoever got others."""
+    """With the default deadline and what pods ask for by default: refusals are counted, and no GPU is ever in two containers."""
     pods = rounds(0, 200)
     if not pods:
         pytest.skip("two hundred pods take minutes: only with --long")
@@ -179,6 +179,7 @@ def assert_plans_kept(told: Churn, nodes: Nodes) -> Kept:
 def injected_on(nodes: Nodes) -> dict[Container, set[str]]:
     """Return the GPUs that were injected into each container that was started; environment and CDI name the same."""
     started = [each for node in nodes for each in node.started() if each.pod.startswith("p")]  # others are agents
+    assert [each for each in started if "NVIDIA_VISIBLE_DEVICES" not in each.env] == []
     injected = {(each.pod, each.container): set(each.env["NVIDIA_VISIBLE_DEVICES"].split(",")) for each in started}
     named = {(each.pod, each.container): {name.split("=")[1] for name in each.cdi_devices} for each in started}
     assert injected == named
