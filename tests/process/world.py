@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -23,7 +23,7 @@ from benchmarks.pod_life import EXIT_CODE
 from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually, until
 from tests.process import faults, laws
-from tests.process.backends import Backend, Kube
+from tests.process.backends import UNAVAILABLE, Backend, Kube, names
 from tests.process.replica import Replica
 from tests.process.scheduler import Scheduler
 from topology import keys
@@ -36,7 +36,8 @@ SETTLED_WITHIN_SECONDS = 90.0
 TERMINATION_SECONDS = 0.3
 _AT_ONCE = 24
 _AGENTS_LOOK_EVERY_SECONDS = 0.5
-"""In reality every five minutes, and on every change."""
+"""Of nodes that somebody waits for; else every five minutes, as in reality."""
+_AGENTS_REPORT_EVERY_SECONDS = 300.0
 
 
 class World:
@@ -59,6 +60,7 @@ class World:
     async def __aenter__(self) -> Self:
         self.api = await self._stack.enter_async_context(ApiClient.from_kubeconfig(self.backend.admin))
         await self._stack.enter_async_context(Kubelets(self.api, termination_seconds=TERMINATION_SECONDS))
+        self._stack.push_async_callback(_end, asyncio.create_task(self._report()))
         return self
 
     async def __aexit__(
@@ -242,6 +244,14 @@ class World:
         wrong = laws.ever_wrong(self.backend.events, self.replicas, pods, self.spoiled)
         assert not wrong, "\n".join(wrong[:20])
 
+    async def _report(self) -> None:
+        """Let all agents report now and then, or their nodes would close."""
+        while True:
+            await asyncio.sleep(_AGENTS_REPORT_EVERY_SECONDS)
+            with suppress(*UNAVAILABLE):
+                nodes, _ = await self.backend.objects()
+                await self.agents_look([name for name in names(nodes) if keys.STATUS in await self.annotations(name)])
+
     async def _annotate(self, path: str, annotations: Mapping[str, str | None]) -> None:
         patch = {"metadata": {"annotations": annotations}}
         (await self.api.call("PATCH", path, patch, content_type=MERGE_PATCH)).ok()
@@ -253,6 +263,11 @@ class World:
                 replica.process.thaw()
         if self.replicas and not any(replica.is_running for replica in self.replicas):
             await self.replicas[0].run()
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _phase(pod: Json) -> str:
