@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
+from math import sqrt
 from pathlib import Path
 
 import pytest
@@ -32,14 +33,15 @@ def test_the_same_seed_gives_the_same_rows(policy: str) -> None:
 
 
 def test_links_are_worth_looking_at() -> None:
-    """On cube meshes the product puts far more 4-GPU jobs on cliques than its peers do, and loses one in ten more at most."""
+    """On cube meshes the product puts far more 4-GPU jobs on cliques than its peers do, and loses no more than by chance."""
     scenario = LinkGraph(arrivals=1500)
     ours, *peers = (
         scenario.run("dgx-1v/load-0.82", policy, 42) for policy in ("gputopo", "stock-least", "stock-most", "hived")
     )
     for theirs in peers:
         assert values(ours, "clique_ratio_4") > values(theirs, "clique_ratio_4") + 0.1
-        assert values(ours, "lost_4") < 1.1 * values(theirs, "lost_4")
+        lost = values(theirs, "lost_4")
+        assert values(ours, "lost_4") < lost + 2 * sqrt(lost)
 
 
 def test_where_links_are_all_alike_nobody_is_hurt() -> None:
