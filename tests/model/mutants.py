@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from unittest import mock
 
-from extender.cluster import pod_cache, state
+from extender.cluster import evidence, pod_cache
 from extender.cluster.graveyard import Grave
 from extender.cluster.objects import Pod
 from extender.cluster.pods import has_ended, has_stopped
@@ -60,7 +60,7 @@ NINE = (
     Wanting("no ledger", _PLAIN, 9, Mutant.NO_LEDGER),
     Wanting("no compare-and-swap", _PLAIN, 11, Mutant.NO_CAS),
     Wanting("no fence", _PLAIN, 14, Mutant.NO_FENCE),
-    Wanting("absence taken for proof", _PLAIN, 14, planted=(state, "standing_of_grave", _absence_is_proof)),
+    Wanting("absence taken for proof", _PLAIN, 14, planted=(evidence, "standing_of_grave", _absence_is_proof)),
     Wanting("Binding with the UID only", _PLAIN, 15, Mutant.UID_ONLY),
     Wanting(
         "Binding with neither UID nor version",
