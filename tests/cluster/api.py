@@ -8,6 +8,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +24,8 @@ _PATCH_TYPES: dict[PatchKind, str] = {
     "strategic": "application/strategic-merge-patch+json",
     "apply": "application/apply-patch+yaml",
 }
+_IDLE_SECONDS = 30.0
+"""The API server closes a connection that was idle for 90, which can meet the next request on its way."""
 
 
 class ApiError(Exception):
@@ -115,6 +118,9 @@ class Api:
         if connection is None:
             connection = self._of_thread.connection = self._connect(self._timeout_seconds)
             self._kept_alive.append(connection)
+        elif time.monotonic() - self._of_thread.used > _IDLE_SECONDS:
+            connection.close()  # the next request opens it again
+        self._of_thread.used = time.monotonic()
         return connection
 
     def _connect(self, timeout_seconds: float) -> http.client.HTTPSConnection:
