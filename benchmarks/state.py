@@ -80,7 +80,7 @@ async def _measure(folder: Path, nodes: int, pods: int) -> dict[str, Any]:
         "pods": pods,
         "gpu_pods": gpu_pods,
         "list_mib": round(list_bytes / _MIB, 1),
-        "list_seconds": round(listed - begun, 2),
+        "list_seconds": round(listed - begun, 3),
         "ready_seconds": round(ready - listed, 2),
         "cpu_seconds": cpu_seconds,
         "resident_mib": resident,
