@@ -11,12 +11,14 @@ import csv
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import kube_settings
 from benchmarks.client import ApiClient
+from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.process import Process, free_port, running
 
 _OK = 200
@@ -35,19 +37,20 @@ class ControlPlane:
 @asynccontextmanager
 async def running_control_plane(binaries: Path, folder: Path) -> AsyncIterator[ControlPlane]:
     """Run etcd and kube-apiserver, and enter when pods can be created; raises `NotReady`."""
-    etcd_url = f"http://127.0.0.1:{free_port()}"
+    etcd_url, peer_url = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     port = free_port()
+    url = f"https://127.0.0.1:{port}"
     plane = ControlPlane(binaries, folder, folder / "admin.kubeconfig")
     token = secrets.token_hex(16)
-    with (folder / "tokens.csv").open("w", newline="") as file:
+    with kube_settings.tokens_file(folder).open("w", newline="") as file:
         csv.writer(file).writerow([token, "admin", "admin", "system:masters"])
-    etcd = _command(binaries / "etcd", _etcd_flags(folder, etcd_url))
-    apiserver = _command(binaries / "kube-apiserver", _apiserver_flags(folder, etcd_url, port))
+    etcd = kube_settings.etcd_flags(folder, etcd_url, peer_url)
+    apiserver = kube_settings.apiserver_flags(folder, etcd_url, port)
     async with (
-        running("etcd", etcd, folder, f"{etcd_url}/health"),
-        running("kube-apiserver", apiserver, folder, f"https://127.0.0.1:{port}/readyz"),
+        _running(binaries, "etcd", etcd, folder, f"{etcd_url}/health"),
+        _running(binaries, "kube-apiserver", apiserver, folder, f"{url}/readyz"),
     ):
-        _write_kubeconfig(plane.kubeconfig, port, folder / "apiserver" / "apiserver.crt", token)
+        write_kubeconfig(plane.kubeconfig, url, user="admin", token=token, ca_file=kube_settings.ca_file(folder))
         await _await_namespace(plane.kubeconfig)
         yield plane
 
@@ -56,26 +59,18 @@ async def running_control_plane(binaries: Path, folder: Path) -> AsyncIterator[C
 async def running_scheduler(plane: ControlPlane, configuration: Mapping[str, Any]) -> AsyncIterator[Process]:
     """Run a kube-scheduler, and enter when it has listed the cluster; no limit of its client holds it back."""
     file = plane.folder / "kube-scheduler.json"
-    connection = {"kubeconfig": str(plane.kubeconfig), "qps": 1000, "burst": 2000}
-    document = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": False},
-        "clientConnection": connection,
-        **configuration,
-    }
-    file.write_text(json.dumps(document))
+    file.write_text(json.dumps(kube_settings.scheduler_configuration(configuration, plane.kubeconfig)))
     port = free_port()
-    flags = {
-        "config": file,
-        "authentication-skip-lookup": "true",
-        "bind-address": "127.0.0.1",
-        "secure-port": port,
-        "cert-dir": plane.folder / "scheduler",
-    }
-    command = _command(plane.binaries / "kube-scheduler", flags)
-    async with running("kube-scheduler", command, plane.folder, f"https://127.0.0.1:{port}/healthz") as process:
+    flags = kube_settings.scheduler_flags(file, plane.folder / "scheduler", port)
+    ready_url = f"https://127.0.0.1:{port}/healthz"
+    async with _running(plane.binaries, "kube-scheduler", flags, plane.folder, ready_url) as process:
         yield process
+
+
+def _running(
+    binaries: Path, program: str, flags: Mapping[str, object], folder: Path, ready_url: str
+) -> AbstractAsyncContextManager[Process]:
+    return running(program, kube_settings.command(binaries / program, flags), folder, ready_url)
 
 
 async def _await_namespace(kubeconfig: Path) -> None:
@@ -83,55 +78,3 @@ async def _await_namespace(kubeconfig: Path) -> None:
     async with ApiClient.from_kubeconfig(kubeconfig) as api:
         while (await api.call("GET", "/api/v1/namespaces/default")).code != _OK:  # noqa: ASYNC110 - it is not ours
             await asyncio.sleep(_POLL_SECONDS)
-
-
-def _command(program: Path, flags: Mapping[str, object]) -> list[str | Path]:
-    return [program, *(f"--{flag}={value}" for flag, value in flags.items())]
-
-
-def _etcd_flags(folder: Path, url: str) -> dict[str, object]:
-    peer_url = f"http://127.0.0.1:{free_port()}"
-    return {
-        "name": "etcd",
-        "data-dir": folder / "etcd",
-        "listen-client-urls": url,
-        "advertise-client-urls": url,
-        "listen-peer-urls": peer_url,
-        "initial-advertise-peer-urls": peer_url,
-        "initial-cluster": f"etcd={peer_url}",
-        "unsafe-no-fsync": "true",
-        "log-level": "warn",
-    }
-
-
-def _apiserver_flags(folder: Path, etcd_url: str, port: int) -> dict[str, object]:
-    certificates = folder / "apiserver"
-    return {
-        "etcd-servers": etcd_url,
-        "bind-address": "127.0.0.1",
-        "advertise-address": "127.0.0.1",
-        "secure-port": port,
-        "cert-dir": certificates,
-        "endpoint-reconciler-type": "none",
-        "service-cluster-ip-range": "10.0.0.0/24",
-        "authorization-mode": "RBAC",
-        "token-auth-file": folder / "tokens.csv",
-        # Controllers would give pods their tokens and take the taint from new nodes.
-        "disable-admission-plugins": "ServiceAccount,TaintNodesByCondition",
-        "service-account-issuer": "https://kubernetes.default.svc",
-        "service-account-signing-key-file": certificates / "apiserver.key",
-        "service-account-key-file": certificates / "apiserver.key",
-    }
-
-
-def _write_kubeconfig(file: Path, port: int, ca: Path, token: str) -> None:
-    cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(ca)}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "measured", "cluster": cluster}],
-        "users": [{"name": "admin", "user": {"token": token}}],
-        "contexts": [{"name": "measured", "context": {"cluster": "measured", "user": "admin"}}],
-        "current-context": "measured",
-    }
-    file.write_text(json.dumps(config))

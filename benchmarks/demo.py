@@ -19,10 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.client import ApiClient, Json
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store
 from benchmarks.extender_process import running_extender
 from benchmarks.fleet import SimulatedNode, gpu_pod, join
+from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.process import end_in_order_on_signals
 from benchmarks.scheduler_loop import Bound, SchedulerLoop, Unschedulable
 from benchmarks.stock import StockCluster, StockPlacement

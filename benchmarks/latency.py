@@ -19,11 +19,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.client import ApiClient, Json
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store
 from benchmarks.echo import running_echo
 from benchmarks.extender_process import RunningExtender, running_extender
 from benchmarks.fleet import POD_SIZES, check_room, gpu_pod, join, mixed_fleet
+from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.machine import describe_machine
 from benchmarks.process import end_in_order_on_signals
 

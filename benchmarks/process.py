@@ -18,7 +18,9 @@ READY_WITHIN_SECONDS = 120.0
 STOP_WITHIN_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _PORTS = range(20_000, 32_000)
-"""Below those that outgoing connections take: one of these could sit on a port before its server does."""
+"""Below those that outgoing connections take (32768 and up on Linux): there a client could sit on a port before its server does,
+or, polling for that server, even connect to itself."""
+_ports_given_out: set[int] = set()
 
 
 class NotReady(Exception):
@@ -78,11 +80,14 @@ async def running(name: str, command: Sequence[str | Path], folder: Path, ready_
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on at the moment."""
+    """Return a loopback port that nobody listens on at the moment, and that no earlier call has returned."""
     while True:
         port = secrets.choice(_PORTS)
+        if port in _ports_given_out:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _ports_given_out.add(port)
             return port
 
 

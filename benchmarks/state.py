@@ -21,10 +21,11 @@ import msgspec
 from benchmarks.client import ApiClient
 from benchmarks.double.patch import merge_patch
 from benchmarks.double.resources import NODES, PODS
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store
 from benchmarks.extender_process import RunningExtender, running_extender
 from benchmarks.fleet import POD_SIZES, SimulatedNode, gpu_pod, mixed_fleet, node_object
+from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.machine import describe_machine
 from benchmarks.pod_life import next_status
 from benchmarks.process import end_in_order_on_signals

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 import msgspec
-import yaml
 from aiohttp import web
 
 from benchmarks.double.api import Reply, Request, Stream, answer
@@ -123,19 +121,6 @@ class ApiServer:
             yield _line("ERROR", error.status)
         finally:
             unsubscribe()
-
-
-def write_kubeconfig(path: Path, url: str) -> None:
-    """Write a kubeconfig for a server that asks nobody who they are."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "double", "cluster": {"server": url}}],
-        "users": [{"name": "anybody", "user": {}}],
-        "contexts": [{"name": "double", "context": {"cluster": "double", "user": "anybody"}}],
-        "current-context": "double",
-    }
-    path.write_text(yaml.safe_dump(config, sort_keys=False))
 
 
 def _line(kind: str, item: dict[str, Any]) -> bytes:

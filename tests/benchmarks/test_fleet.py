@@ -12,9 +12,10 @@ import pytest
 from aiohttp import web
 
 from benchmarks.client import MERGE_PATCH, ApiClient, Json
-from benchmarks.double.server import ApiServer, Faultless, Handler, write_kubeconfig
+from benchmarks.double.server import ApiServer, Faultless, Handler
 from benchmarks.double.store import Store
 from benchmarks.fleet import SimulatedNode, fleet, gpu_pod, join, node_object
+from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.kubelets import Kubelets, running_kubelets
 from benchmarks.pod_life import EXIT_CODE, next_status
 from topology import keys

@@ -4,9 +4,7 @@ It runs under `supervise.py`, so it never outlives the process that holds its `C
 """
 
 import os
-import random
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -22,8 +20,6 @@ from tests.cluster.polling import TimedOut, eventually
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 STOP_GRACE_SECONDS = 5.0
 START_LIMIT_SECONDS = 60.0
-
-_ports_given_out: set[int] = set()
 
 
 class StartFailed(Exception):
@@ -142,25 +138,6 @@ class Component:
         assert self._process is not None and self._process.stdin is not None, f"{self.name} was not started"
         with suppress(BrokenPipeError):  # it ended by itself
             os.write(self._process.stdin.fileno(), order)
-
-
-def free_port() -> int:
-    """Return a loopback port that nobody listens on now, and that no earlier call has returned.
-
-    It lies below the range that outgoing connections take theirs from (32768 and up on Linux): there a client
-    could take the port before its server does, or, polling for that server, even connect to itself.
-    """
-    while True:
-        port = random.randrange(20_000, 32_000)
-        if port in _ports_given_out:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _ports_given_out.add(port)
-        return port
 
 
 def _answers_ok(url: str) -> bool:

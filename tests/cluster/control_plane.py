@@ -19,12 +19,15 @@ from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import yaml
 
+from benchmarks import kube_settings
+from benchmarks.kubeconfig import write_kubeconfig
+from benchmarks.process import free_port
 from tests.cluster.api import Api, ApiError
-from tests.cluster.component import Component, free_port
+from tests.cluster.component import Component
 from tests.cluster.polling import eventually
 
 ADMIN = "admin"
@@ -53,9 +56,10 @@ class ControlPlane:
         self._apis: dict[str, Api] = {}
         self.state = Path(tempfile.mkdtemp(prefix="gputopo-cluster-"))
         self.etcd_url = f"http://127.0.0.1:{free_port()}"
-        self.url = f"https://127.0.0.1:{free_port()}"
+        port = free_port()
+        self.url = f"https://127.0.0.1:{port}"
         self.etcd = self._etcd()
-        self.apiserver = self._apiserver(flags or {})
+        self.apiserver = self._apiserver(port, flags or {})
         self.schedulers: list[Component] = []
         self._scheduler_numbers = count()
 
@@ -145,17 +149,11 @@ class ControlPlane:
         """
         name = f"kube-scheduler-{next(self._scheduler_numbers)}"
         given = yaml.safe_load(configuration.read_text()) if isinstance(configuration, Path) else configuration
-        completed = _completed(given or {}, kubeconfig or self.kubeconfig(SCHEDULER))
+        whole = kube_settings.scheduler_configuration(given or {}, kubeconfig or self.kubeconfig(SCHEDULER))
         file = self.state / f"{name}.json"
-        file.write_text(json.dumps(completed))
+        file.write_text(json.dumps(whole))
         port = free_port()
-        flags = {
-            "config": file,
-            "authentication-skip-lookup": "true",
-            "bind-address": "127.0.0.1",
-            "secure-port": port,
-            "cert-dir": self.state / name,
-        }
+        flags = kube_settings.scheduler_flags(file, self.state / name, port)
         # The scheduler of 1.30 does not say when its caches are synced; what it has not listed it schedules nothing on.
         says = "readyz" if int(self.admin.get("/version")["minor"]) > 30 else "healthz"
         scheduler = self._component(name, "kube-scheduler", flags, f"https://127.0.0.1:{port}/{says}")
@@ -171,41 +169,15 @@ class ControlPlane:
 
     @property
     def _ca_file(self) -> Path:
-        """The API server signs its own certificate with a CA that it puts into the same file."""
-        return self.state / "apiserver" / "apiserver.crt"
+        return kube_settings.ca_file(self.state)
 
     def _etcd(self) -> Component:
-        peer_url = f"http://127.0.0.1:{free_port()}"
-        flags = {
-            "name": "etcd",
-            "data-dir": self.state / "etcd",
-            "listen-client-urls": self.etcd_url,
-            "advertise-client-urls": self.etcd_url,
-            "listen-peer-urls": peer_url,
-            "initial-advertise-peer-urls": peer_url,
-            "initial-cluster": f"etcd={peer_url}",
-            "unsafe-no-fsync": "true",
-            "log-level": "warn",
-        }
+        flags = kube_settings.etcd_flags(self.state, self.etcd_url, f"http://127.0.0.1:{free_port()}")
         return self._component("etcd", "etcd", flags, f"{self.etcd_url}/health")
 
-    def _apiserver(self, other_flags: Mapping[str, object]) -> Component:
-        certificates = self.state / "apiserver"
+    def _apiserver(self, port: int, other_flags: Mapping[str, object]) -> Component:
         flags = {
-            "etcd-servers": self.etcd_url,
-            "bind-address": "127.0.0.1",
-            "advertise-address": "127.0.0.1",
-            "secure-port": urlsplit(self.url).port,
-            "cert-dir": certificates,
-            "endpoint-reconciler-type": "none",
-            "service-cluster-ip-range": "10.0.0.0/24",
-            "authorization-mode": "RBAC",
-            "token-auth-file": self.state / "tokens.csv",
-            "disable-admission-plugins": "ServiceAccount,TaintNodesByCondition",
-            "service-account-issuer": "https://kubernetes.default.svc",
-            # Made with the certificate before it is read here, so no key has to be made or kept by us.
-            "service-account-signing-key-file": certificates / "apiserver.key",
-            "service-account-key-file": certificates / "apiserver.key",
+            **kube_settings.apiserver_flags(self.state, self.etcd_url, port),
             "allow-privileged": "true",
             "delete-collection-workers": 16,
             **other_flags,
@@ -213,29 +185,18 @@ class ControlPlane:
         return self._component("kube-apiserver", "kube-apiserver", flags, f"{self.url}/readyz")
 
     def _component(self, name: str, program: str, flags: Mapping[str, object], ready_url: str) -> Component:
-        arguments = [f"--{flag}={value}" for flag, value in flags.items()]
-        return Component(name, [self.binaries / program, *arguments], self.state, ready_url)
+        return Component(name, kube_settings.command(self.binaries / program, flags), self.state, ready_url)
 
     def _write_tokens(self) -> None:
-        with (self.state / "tokens.csv").open("w", newline="") as file:
+        with kube_settings.tokens_file(self.state).open("w", newline="") as file:
             rows = csv.writer(file)
             for user, token in self._tokens.items():
                 rows.writerow([token, user, user, ",".join(self._groups[user])])
 
     def _write_kubeconfig(self, user: str, token: str) -> Path:
-        cluster = {"server": self.url, "certificate-authority": str(self._ca_file)}
-        context = {"cluster": "test", "user": user, "namespace": "default"}
-        kubeconfig = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": user, "user": {"token": token}}],
-            "contexts": [{"name": "test", "context": context}],
-            "current-context": "test",
-        }
         # Where a kubeconfig is expected a colon separates several of them.
         file = self.state / f"{quote(user.replace(':', '.'), safe='')}.kubeconfig"
-        file.write_text(json.dumps(kubeconfig, indent=2))
+        write_kubeconfig(file, self.url, user=user, token=token, ca_file=self._ca_file)
         return file
 
     def _has_default_service_account(self) -> bool:
@@ -248,14 +209,3 @@ class ControlPlane:
                 raise
             return error.reason == "AlreadyExists"
         return True
-
-
-def _completed(configuration: Mapping[str, Any], kubeconfig: Path) -> dict[str, Any]:
-    connection = {"qps": 1000, "burst": 2000, **configuration.get("clientConnection", {})}
-    return {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": False},
-        **configuration,
-        "clientConnection": {**connection, "kubeconfig": str(kubeconfig)},
-    }

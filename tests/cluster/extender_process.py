@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.component import Component, free_port
+from benchmarks.process import free_port
+from tests.cluster.component import Component
 from tests.manifests.objects import file_of
 
 SCHEDULER_POD = "gputopo-scheduler"

@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from benchmarks.fleet import SimulatedNode, node_object
+from benchmarks.process import free_port
 from tests.cluster.agent_pod import AGENT, create_agent_pod
 from tests.cluster.api import ApiError
-from tests.cluster.component import Component, free_port
+from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.kubectl import kubectl
 from tests.cluster.objects import NODES, PODS, node

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from benchmarks.fleet import SimulatedNode, node_object
-from tests.cluster.component import Component, free_port
+from benchmarks.process import free_port
+from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import wants
 from tests.cluster.objects import NODES, PODS

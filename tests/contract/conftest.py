@@ -15,8 +15,9 @@ import pytest
 
 from benchmarks.client import ApiClient
 from benchmarks.double.faults import RequestFault, Rule, Unreliable
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store
+from benchmarks.kubeconfig import write_kubeconfig
 from tests.cluster.api import ApiError
 from tests.cluster.conftest import binaries
 from tests.cluster.control_plane import ControlPlane

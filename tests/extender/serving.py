@@ -13,9 +13,10 @@ import aiohttp
 import msgspec
 
 from benchmarks.client import ApiClient, Json
-from benchmarks.double.server import ApiServer, Faults, write_kubeconfig
+from benchmarks.double.server import ApiServer, Faults
 from benchmarks.double.store import Store
 from benchmarks.fleet import SimulatedNode, gpu_pod, join
+from benchmarks.kubeconfig import write_kubeconfig
 from extender.config import load
 from extender.web.server import serve
 from tests.extender.polling import eventually, until

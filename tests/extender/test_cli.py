@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from benchmarks.client import ApiClient
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store
 from benchmarks.fleet import SimulatedNode, gpu_pod, join
+from benchmarks.kubeconfig import write_kubeconfig
 from extender.cli import app
 from topology import keys
 

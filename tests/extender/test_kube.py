@@ -14,8 +14,9 @@ import yaml
 from aiohttp import web
 
 from benchmarks.double.resources import NODES, PODS
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store
+from benchmarks.kubeconfig import write_kubeconfig
 from extender.binding.intents import (
     BindPod,
     Conflict,

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store
+from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.process import free_port
 from tests.extender.polling import eventually
 

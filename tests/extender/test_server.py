@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.client import MERGE_PATCH
-from benchmarks.double.server import write_kubeconfig
 from benchmarks.fleet import SimulatedNode, fleet, join
+from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.scheduler_loop import Bound, SchedulerLoop, Unschedulable
 from extender.service import Extender
 from tests.extender.polling import eventually, until

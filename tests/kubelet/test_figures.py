@@ -17,8 +17,9 @@ import pytest
 
 from agent.kube import KubernetesNode
 from benchmarks.double.resources import NODES
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store
+from benchmarks.kubeconfig import write_kubeconfig
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.node import AgentOnNode

@@ -12,7 +12,8 @@ import pytest
 from agent.kube import KubernetesNode
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
 from benchmarks.double.resources import NODES
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer
+from benchmarks.kubeconfig import write_kubeconfig
 from extender.binding.outcome import Bound
 from extender.binding.release import release
 from tests.agent.builders import machine_of

@@ -12,8 +12,9 @@ import aiohttp
 
 from benchmarks.client import ApiClient, Json, RequestRefused
 from benchmarks.double.resources import NODES, PODS
-from benchmarks.double.server import ApiServer, Faults, write_kubeconfig
+from benchmarks.double.server import ApiServer, Faults
 from benchmarks.double.store import Change, Store
+from benchmarks.kubeconfig import write_kubeconfig
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import USERS
 from tests.cluster.sweep import sweep

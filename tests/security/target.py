@@ -16,9 +16,10 @@ import msgspec
 import yaml
 
 from benchmarks.client import ApiClient, Json
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store
 from benchmarks.fleet import SimulatedNode, gpu_pod, join
+from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.process import free_port
 from tests.extender.polling import eventually
 

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from benchmarks.client import ApiClient, Json
-from benchmarks.double.server import ApiServer, write_kubeconfig
+from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store
 from benchmarks.fleet import SimulatedNode, gpu_pod, node_object
+from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.process import free_port
 from benchmarks.scheduler_loop import Bound, SchedulerLoop
 from tests.cluster.component import Component

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.double.server import write_kubeconfig
+from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.process import free_port
 from tests.cluster.component import Component
 from tests.cluster.polling import eventually

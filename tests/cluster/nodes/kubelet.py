@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.component import free_port
+from benchmarks.process import free_port
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 
 ROOT = "/var/lib/kubelet"
