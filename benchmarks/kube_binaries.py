@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler")
-ENVIRONMENT = "GPUTOPO_KUBE_BIN"
+OVERRIDE = "GPUTOPO_KUBE_BIN"
+"""The environment variable that names a folder with ready-made programs."""
 
 
 class BinariesMissing(Exception):
@@ -24,14 +25,19 @@ def find_binaries(named: Path | None) -> Path:
         if absent := _absent(named):
             raise BinariesMissing(f"{named}: {absent[0]} is not an executable file there")
         return named.resolve()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gputopo" / "kube"
-    built = [folder for folder in cache.glob("*/") if not _absent(folder)]
+    kube = cache() / "kube"
+    built = [folder for folder in kube.glob("*/") if not _absent(folder)]
     if not built:
         raise BinariesMissing(
-            f"no {', '.join(PROGRAMS)} in {cache}: name their folder with --kube-bin or {ENVIRONMENT}, or build them in a "
+            f"no {', '.join(PROGRAMS)} in {kube}: name their folder with --kube-bin or {OVERRIDE}, or build them in a "
             "checkout with `python -m tests.cluster.binaries` (Go, five minutes)"
         )
     return max(built, key=lambda folder: (_numbers(kubernetes_version(folder)), folder))
+
+
+def cache() -> Path:
+    """Return the folder of the user's cache below which each set of built programs has a folder, with one for each version."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gputopo"
 
 
 def kubernetes_version(folder: Path) -> str:

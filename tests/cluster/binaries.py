@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.kube_binaries import OVERRIDE
 from tests.cluster.go_build import BinariesUnavailable, GoBuild
 
 MODULE = Path(__file__).parent / "kube"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
 NEEDED = ("etcd", "kube-apiserver", "kube-scheduler", "kubectl")
-OVERRIDE = "GPUTOPO_KUBE_BIN"
 VERSION = "GPUTOPO_KUBE_VERSION"
 NEWEST = "go"
 

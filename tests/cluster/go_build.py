@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.kube_binaries import cache
+
 
 class BinariesUnavailable(Exception):
     """The programs are not here and cannot be built here; the text says why in one line."""
@@ -45,8 +47,7 @@ class GoBuild:
         pins = (self.module / f"{self.pins}.mod", self.module / f"{self.pins}.sum")
         for file in (*pins, *sorted(self.module.rglob("*.go"))):
             digest.update(hashlib.sha256(file.read_bytes()).digest())
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return cache / "gputopo" / self.name / digest.hexdigest()[:16]
+        return cache() / self.name / digest.hexdigest()[:16]
 
     def find_or_build(self, announce: Callable[[str], None], finish: Callable[[Path], None] = lambda _: None) -> Path:
         """Return the folder with the programs; two runs at once build only once, and the second waits.

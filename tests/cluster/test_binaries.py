@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.binaries import OVERRIDE, PROGRAMS, VERSION, cache_folder, find_or_build, kubernetes_version, wanted
+from benchmarks.kube_binaries import OVERRIDE
+from tests.cluster.binaries import PROGRAMS, VERSION, cache_folder, find_or_build, kubernetes_version, wanted
 from tests.cluster.go_build import BinariesUnavailable
 
 BUILDS = """#!{python}

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.kube_binaries import OVERRIDE
 from tests.cluster.api import ApiError
-from tests.cluster.binaries import OVERRIDE, kubernetes_version, wanted
+from tests.cluster.binaries import kubernetes_version, wanted
 from tests.cluster.component import StartFailed
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.objects import NODES, PODS, node, pod
