@@ -184,8 +184,12 @@ def _check(node: NodeTopology) -> None:
     _check_gpus(node.gpus)
     known = {gpu.index for gpu in node.gpus}
     _check_links(node.links, known)
+    nvlinks = {gpu.index: gpu.switch_links for gpu in node.gpus}
+    for link in node.links:
+        nvlinks[link.a] += link.nvlinks
+        nvlinks[link.b] += link.nvlinks
     for position, gpu in enumerate(node.gpus):
-        if gpu.switch_links + sum(link.nvlinks for link in node.links if gpu.index in (link.a, link.b)) > MAX_NVLINKS:
+        if nvlinks[gpu.index] > MAX_NVLINKS:
             raise PayloadError(f"$.gpus[{position}]", f"more than the {MAX_NVLINKS} NVLinks that a GPU can have")
     _check_nics(node.nics, known)
 
