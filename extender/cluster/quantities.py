@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -12,6 +12,7 @@ from math import ceil
 from extender.cluster.objects import Pod
 
 Quantities = Mapping[str, str | int]
+Amount = Fraction | int
 
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,9})?)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,2}))?")
 _POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -42,31 +43,38 @@ def requests(pod: Pod) -> Counter[str]:
     return Counter({resource: requested(pod, resource) for resource in sorted(named)})
 
 
-def requested(pod: Pod, resource: str) -> Fraction | int:
-    """Return what the pod takes of one resource; raises `ValueError`."""
-    running: Fraction | int = 0
-    widest: Fraction | int = 0
+def requested(pod: Pod, resource: str, read: Callable[[str | int], Amount] = quantity) -> Amount:
+    """Return what the pod takes of one resource, in the unit of `read`; raises `ValueError`."""
+
+    def asked_by(limits: Quantities | None, requests: Quantities | None) -> Amount | None:
+        text = (requests or {}).get(resource, (limits or {}).get(resource))
+        return None if text is None else read(text)
+
+    running: Amount = 0
+    widest: Amount = 0
     for container in pod.spec.init_containers or ():
-        asked = _asked(container.resources.limits, container.resources.requests, resource) or 0
+        asked = asked_by(container.resources.limits, container.resources.requests) or 0
         if container.restart_policy == "Always":
             running += asked
         else:
             widest = max(widest, running + asked)
     for container in pod.spec.containers:
-        running += _asked(container.resources.limits, container.resources.requests, resource) or 0
-    whole = _asked(pod.spec.resources.limits, pod.spec.resources.requests, resource)
-    overhead = _asked(None, pod.spec.overhead, resource) or 0
+        running += asked_by(container.resources.limits, container.resources.requests) or 0
+    whole = asked_by(pod.spec.resources.limits, pod.spec.resources.requests)
+    overhead = asked_by(None, pod.spec.overhead) or 0
     return (max(widest, running) if whole is None else whole) + overhead
 
 
 def cpu_milli(pod: Pod) -> int:
     """Return what the pod takes of its node's CPU; 0 where nobody can read it, which is for the API server to refuse."""
     try:
-        return ceil(1000 * requested(pod, "cpu"))
+        return ceil(requested(pod, "cpu", _milli))
     except ValueError:
         return 0
 
 
-def _asked(limits: Quantities | None, requests: Quantities | None, resource: str) -> Fraction | None:
-    text = (requests or {}).get(resource, (limits or {}).get(resource))
-    return None if text is None else quantity(text)
+@lru_cache(4096)
+def _milli(text: str | int) -> Amount:
+    """Return thousandths, as an `int` where there are no parts of them: these are added up ten times as fast."""
+    milli = 1000 * quantity(text)
+    return int(milli) if milli.denominator == 1 else milli
