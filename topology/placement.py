@@ -7,20 +7,20 @@ more value, then to the lowest positions. Interchangeable GPUs are tried once. P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from functools import cache
 from weakref import WeakValueDictionary
 
 from topology.bandwidth import Bandwidth, Wiring, predict, ring_order
-from topology.links import Affinity, PciePath
+from topology.links import Affinity
 from topology.market import Offer, Table, value_table
-from topology.model import Gpu, NodeTopology
+from topology.model import NodeTopology
 from topology.nvidia_best_effort import Outcome
 from topology.request import Communication, GpuRequest, NicAffinity
 from topology.rings import members_of
+from topology.suitability import anonymous, gpus_near_nic, kinds, outdated, suitable_gpus
 from topology.symmetry import Counts, Symmetry, choose, ways
 from topology.value import Weights, formula, score, worth
 
@@ -81,10 +81,10 @@ class TopologyClasses:
 
     def of(self, node: NodeTopology) -> TopologyClass:
         """Return the class of a node; identity (UUIDs, PCI addresses, NIC names) makes no difference."""
-        anonymous = _without_identity(node)
-        known = self._known.get(anonymous)
+        nameless = anonymous(node)
+        known = self._known.get(nameless)
         if known is None:
-            known = self._known[anonymous] = TopologyClass(anonymous, self._weights)
+            known = self._known[nameless] = TopologyClass(nameless, self._weights)
         return known
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class TopologyClass:
         self.node = node
         self.weights = weights
         self.wiring = Wiring(node)
-        self.near_nic = _near_nic(node)
+        self.near_nic = gpus_near_nic(node)
         self._predictions: dict[int, tuple[Bandwidth, Affinity]] = {}
         self._best_sets: dict[tuple[int, int], tuple[int, float] | None] = {}
         self._values: dict[int, float] = {}
@@ -110,7 +110,7 @@ class TopologyClass:
         """Those of `forecast`, forgotten together with the plans."""
         self.outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
         """What NVIDIA's plugin may do with some free GPUs and a size."""
-        self._symmetry = Symmetry(self.wiring, _kinds(node, self.near_nic))
+        self._symmetry = Symmetry(self.wiring, kinds(node))
         self.table: Table | None = None
         """The value of free sets, by how many GPUs of each group of twins are free."""
         self.appraised: Weights | None = None
@@ -232,10 +232,11 @@ def plan(topology_class: TopologyClass, free: int, request: GpuRequest) -> Place
 
 def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
     node, size = topology_class.node, request.gpus
-    unsuitable = _unsuitable_node(node, request)
-    if unsuitable is not None:
-        return unsuitable
-    suitable = _suitable_gpus(node, request)
+    if not node.gpus:
+        return Rejection(Reason.NO_GPUS, "node has no GPUs")
+    if older := outdated(node, request):
+        return Rejection(Reason.DRIVER, older)
+    suitable = suitable_gpus(node, request)
     if suitable.bit_count() < size:
         message = f"only {suitable.bit_count()} GPUs of the node are as asked for, pod needs {size}"
         return Rejection(Reason.UNSUITABLE_GPUS, message)
@@ -341,59 +342,6 @@ def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest) ->
     most = f"at most {largest} of the" if largest else "no two"
     message = f"{most} free GPUs share {words[wanted]}, pod needs {request.gpus}"
     return Rejection(Reason.AFFINITY, message, resolvable=True)
-
-
-def _unsuitable_node(node: NodeTopology, request: GpuRequest) -> Rejection | None:
-    if not node.gpus:
-        return Rejection(Reason.NO_GPUS, "node has no GPUs")
-    if request.min_driver and not _at_least(node.driver_version, request.min_driver):
-        return Rejection(Reason.DRIVER, "driver is older than asked for")
-    if request.min_cuda and not _at_least(node.cuda_version, request.min_cuda):
-        return Rejection(Reason.DRIVER, "CUDA version is older than asked for")
-    return None
-
-
-def _suitable_gpus(node: NodeTopology, request: GpuRequest) -> int:
-    return sum(1 << i for i, gpu in enumerate(node.gpus) if _suits(gpu, request))
-
-
-def _suits(gpu: Gpu, request: GpuRequest) -> bool:
-    """Whether a GPU is as asked for; what is not known of it does not satisfy a demand."""
-    if gpu.mig_enabled:
-        return False
-    if request.models and not any(fnmatchcase(gpu.model.lower(), glob) for glob in request.models):
-        return False
-    if request.min_memory_bytes and (gpu.memory_bytes or 0) < request.min_memory_bytes:
-        return False
-    if request.min_compute_capability and (gpu.compute_capability or (0, 0)) < request.min_compute_capability:
-        return False
-    return request.ecc is None or gpu.ecc_enabled is request.ecc
-
-
-def _at_least(version: str | None, wanted: tuple[int, ...]) -> bool:
-    parts = (version or "").split(".")
-    if not all(part.isdecimal() and part.isascii() for part in parts):
-        return False
-    return tuple(map(int, parts)) >= wanted
-
-
-def _near_nic(node: NodeTopology) -> int:
-    near = {index for nic in node.nics for index, path in nic.paths if path <= PciePath.PXB}
-    return sum(1 << i for i, gpu in enumerate(node.gpus) if gpu.index in near)
-
-
-def _without_identity(node: NodeTopology) -> NodeTopology:
-    gpus = tuple(replace(gpu, uuid=str(gpu.index), pci=None, cpu_affinity=None) for gpu in node.gpus)
-    nics = tuple(replace(nic, name=str(i), device=None, pci=None, nic_paths=()) for i, nic in enumerate(node.nics))
-    return replace(node, gpus=gpus, nics=nics, domain=None)
-
-
-def _kinds(node: NodeTopology, near_nic: int) -> list[Hashable]:
-    """Return what a request can tell GPUs apart by."""
-    return [
-        (gpu.model, gpu.memory_bytes, gpu.compute_capability, gpu.ecc_enabled, gpu.mig_enabled, near_nic >> i & 1)
-        for i, gpu in enumerate(node.gpus)
-    ]
 
 
 def _lowest_first(mask: int) -> int:
