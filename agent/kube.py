@@ -172,8 +172,9 @@ def _event(line: bytes) -> Mapping[str, Any]:
 
 
 def _version(node: Mapping[str, Any]) -> NodeVersion:
-    look = _annotations(node).get(keys.LOOK, "")
-    return NodeVersion(str(node["metadata"].get("resourceVersion")), look)
+    annotations = _annotations(node)
+    version = str(node["metadata"].get("resourceVersion"))
+    return NodeVersion(version, annotations.get(keys.LOOK, ""), annotations.get(keys.LEDGER))
 
 
 def _annotations(node: Any) -> Mapping[str, str]:

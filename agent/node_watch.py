@@ -1,4 +1,4 @@
-"""Hears of every version of our own Node, so that an extender that asks for a look is answered at once.
+"""Hears of every version of our own Node: an extender that asks for a look is answered at once, and its ledger is known early.
 
 A report names the version of the node that was heard of before its look began. So whoever reads it knows that the look began
 after that version was written, whatever was slow on the way.
@@ -27,6 +27,8 @@ class NodeVersion:
     resource_version: str
     look: str = ""
     """The version that a look has to be later than; empty when nobody asks."""
+    ledger: str | None = None
+    """As it is written; `None` where there is none."""
 
     def asks(self, answered: str) -> bool:
         """Whether a look is asked for that a report about version `answered` is no answer to."""

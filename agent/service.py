@@ -110,6 +110,8 @@ class Agent:
     def heard(self, version: NodeVersion) -> None:
         """Take in a version of the node; from one thread, which may be another one."""
         self._heard = version
+        if self._kubelet:
+            self._kubelet.heard(version)
 
     def pause_seconds(self, longest: float) -> float:
         """Return how long there is nothing to do unless something happens, at most `longest`."""

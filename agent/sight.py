@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agent.discovery import Report
+from agent.node_watch import NodeVersion
 from topology.records import Holder
 from topology.status import DevicePluginStatus
 
@@ -34,4 +35,8 @@ class KubeletPort(Protocol):
 
     def offer(self, report: Report) -> None:
         """Take these GPUs for the node's."""
+        ...
+
+    def heard(self, version: NodeVersion) -> None:
+        """Take in what the Node says now."""
         ...

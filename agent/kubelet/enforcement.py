@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from agent.config import AgentConfiguration
@@ -16,7 +16,7 @@ from agent.kubelet.lock import NodeLock
 from agent.kubelet.looks import Looks
 from agent.kubelet.registration import Registration
 from agent.kubelet.vacancy import Vacancy
-from agent.ledger import LedgerReader
+from agent.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Scorer
 
 _RETRY_SECONDS = 0.5
@@ -38,7 +38,7 @@ class Enforcement:
         settings: AgentConfiguration,
         looks: Looks,
         devices: DeviceList,
-        read_node: Callable[[], Mapping[str, str]],
+        ledger: NodeLedger,
         metrics: PluginMetrics,
         clock: Callable[[], float],
         cdi: Callable[[], bool],
@@ -51,7 +51,7 @@ class Enforcement:
         self._clock = clock
         self._cdi = cdi
         self._lock = NodeLock(settings.enforce.state)
-        self._read_node = read_node
+        self._ledger = ledger
         self._processes = processes
         self._admission: Admission | None = None
         self._registration: Registration | None = None
@@ -74,7 +74,7 @@ class Enforcement:
         """Serve until cancelled."""
         while not self._lock.acquire():  # noqa: ASYNC110 - no event tells that another process has ended
             await asyncio.sleep(_RETRY_SECONDS)
-        ledger, journal = LedgerReader(self._read_node), JournalFile(self._settings.enforce.state)
+        ledger, journal = LedgerReader(self._ledger), JournalFile(self._settings.enforce.state)
         vacancy = Vacancy(
             self._processes, self._settings.enforce.process_wait, self._settings.discovery.ignored_processes
         )

@@ -21,6 +21,8 @@ from agent.facts import ProcessPort
 from agent.kubelet.devices import Device
 from agent.kubelet.enforcement import PluginMetrics
 from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
+from agent.ledger import NodeLedger
+from agent.node_watch import NodeVersion
 from agent.plugin.choose import Scorer
 from agent.sight import Sight
 from topology.model import NodeTopology
@@ -42,7 +44,8 @@ class KubeletSide:
         changed: Callable[[], None],
         processes: ProcessPort,
     ) -> None:
-        self._make = partial(KubeletWatch, settings, read_node, metrics, time.monotonic, changed, processes)
+        self._ledger = NodeLedger(read_node)
+        self._make = partial(KubeletWatch, settings, self._ledger, metrics, time.monotonic, changed, processes)
         self._thread = Thread(target=self._run, name="kubelet", daemon=True)
         self._started, self._closing = Event(), Event()
         self._loop: asyncio.AbstractEventLoop
@@ -75,6 +78,11 @@ class KubeletSide:
         whole = (gpu for gpu in report.topology.gpus if not gpu.mig_enabled)
         self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer
         self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
+
+    def heard(self, version: NodeVersion) -> None:
+        """Take in what the Node says now."""
+        if self._enforces and version.ledger is not None:
+            self._ledger.heard(version.ledger)
 
     @property
     def sight(self) -> Sight:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -15,6 +15,7 @@ from agent.kubelet.enforcement import Enforcement, PluginMetrics
 from agent.kubelet.looks import Looks
 from agent.kubelet.pod_resources import PodResourcesClient
 from agent.kubelet.surroundings import look_around
+from agent.ledger import NodeLedger
 from agent.plugin.choose import Scorer
 from agent.plugin.pods import ListedPod
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
@@ -38,7 +39,7 @@ class KubeletWatch:
     def __init__(
         self,
         settings: AgentConfiguration,
-        read_node: Callable[[], Mapping[str, str]],
+        ledger: NodeLedger,
         metrics: PluginMetrics,
         clock: Callable[[], float],
         changed: Callable[[], None],
@@ -53,7 +54,7 @@ class KubeletWatch:
         self._allocatable: frozenset[str] | None = None
         self._enforcement = (
             Enforcement(
-                settings, self._looks, self._devices, read_node, metrics, clock, lambda: self._setting.cdi, processes
+                settings, self._looks, self._devices, ledger, metrics, clock, lambda: self._setting.cdi, processes
             )
             if settings.mode == "enforce"
             else None

@@ -137,9 +137,9 @@ def event(kind: str, version: str, **annotations: str) -> bytes:
 
 def test_following_the_node_tells_each_version_and_what_is_asked(server: Server, node: KubernetesNode) -> None:
     """One watch of our own node, from the server's cache on; bookmarks only show that it lives."""
-    asked = {"alloc.gputopo.dev/look": "8"}
-    server.stream = event("ADDED", "8") + event("BOOKMARK", "9") + event("MODIFIED", "10", **asked)
-    assert list(node.follow()) == [NodeVersion("8"), NodeVersion("10", look="8")]
+    told = {"alloc.gputopo.dev/look": "8", "alloc.gputopo.dev/ledger": "{}"}
+    server.stream = event("ADDED", "8") + event("BOOKMARK", "9") + event("MODIFIED", "10", **told)
+    assert list(node.follow()) == [NodeVersion("8"), NodeVersion("10", look="8", ledger="{}")]
     method, path, *_ = server.requests[0]
     assert (method, path.partition("?")[0]) == ("GET", "/api/v1/nodes")
     assert {"watch=true", "fieldSelector=metadata.name%3Dnode-1", "resourceVersion=0"} < set(path[14:].split("&"))

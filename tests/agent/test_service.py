@@ -213,6 +213,9 @@ class Kubelet:
     def offer(self, report: Report) -> None:
         """Take what is found."""
 
+    def heard(self, version: NodeVersion) -> None:
+        """Take what the Node says."""
+
 
 def test_every_write_has_a_look_of_its_own() -> None:
     """Readers count on it: a write says what was so after the write before."""

@@ -15,6 +15,7 @@ from agent.config import load
 from agent.facts import Answer, Known, Process
 from agent.kubelet.devices import Device
 from agent.kubelet.watch import KubeletWatch
+from agent.ledger import NodeLedger
 from agent.metrics import Metrics
 from agent.plugin.best import Scorer
 from tests.extender.polling import eventually
@@ -43,6 +44,7 @@ class AgentOnNode:
         """UUID → who computes on that GPU, as NVML says."""
         self.nvml_answers = Event()
         self.nvml_answers.set()
+        self.ledger = NodeLedger(self._read)
         self.metrics = Metrics("test")
         flags = {
             "mode": "enforce",
@@ -78,7 +80,7 @@ class AgentOnNode:
     async def start_agent(self) -> None:
         """Start the agent's side towards the kubelet."""
         self.watch = KubeletWatch(
-            self.settings, self._read, self.metrics, time.monotonic, self._changed, self._processes
+            self.settings, self.ledger, self.metrics, time.monotonic, self._changed, self._processes
         )
         self.offer()
         self._agent = asyncio.create_task(self.watch.run())
@@ -140,10 +142,16 @@ class AgentOnNode:
         assert pod.phase is Phase.RUNNING, pod.reason
         return [pod.env(container.name) for container in pod.containers]
 
+    def tell(self) -> None:
+        """Have the agent hear of its node as it is now."""
+        self.ledger.heard(self._written())
+
     def _read(self) -> Mapping[str, str]:
         self.api_answers.wait()
-        claims = tuple(claim for by in self.claims.values() for claim in by)
-        return {keys.LEDGER: encode_ledger(Ledger(1, claims))}
+        return {keys.LEDGER: self._written()}
+
+    def _written(self) -> str:
+        return encode_ledger(Ledger(1, tuple(claim for by in self.claims.values() for claim in by)))
 
     def _processes(self, gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
         self.nvml_answers.wait()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from threading import Event
 
 import pytest
 
+from agent.errors import ApiError
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
+from agent.node_watch import NodeVersion
 from tests.agent.builders import FakeNode, machine_of
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
@@ -69,25 +72,52 @@ async def test_what_another_plugin_did_is_seen_and_so_is_its_end(tmp_path: Path,
     await kubelet.kill()
 
 
+def is_ready(node: FakeNode) -> bool:
+    """Whether the Node says that pods may be bound."""
+    text = node.annotations.get(keys.STATUS)
+    plugin = decode_status(text).device_plugin if text else None
+    return plugin is not None and plugin.ready
+
+
+def ledger_for_p() -> str:
+    """Return a ledger that promises the last two GPUs to the container of the pod `p`, and to nobody else."""
+    claims = tuple(Claim(gpu, "uid-p", "default", "p", "c0", "1", exact=True) for gpu in GPUS[2:])
+    return encode_ledger(Ledger(1, claims))
+
+
 async def test_enforcing_agent_says_when_pods_may_be_bound(tmp_path: Path, kubelet: KubeletDouble) -> None:
     """From the first registration to a pod with its GPUs, and from the kubelet's death to a node that is closed."""
-    node = FakeNode()
-    claims = tuple(Claim(gpu, "uid-p", "default", "p", "c0", "1", exact=True) for gpu in GPUS[2:])
-    node.annotations[keys.LEDGER] = encode_ledger(Ledger(1, claims))
-    ready: Callable[[], bool] = lambda: bool(  # noqa: E731
-        keys.STATUS in node.annotations
-        and (plugin := decode_status(node.annotations[keys.STATUS]).device_plugin)
-        and plugin.ready
-    )
+    node = FakeNode({keys.LEDGER: ledger_for_p()})
     with running(settings(tmp_path, kubelet, "enforce"), node, FACTS):
-        await until(ready)
+        await until(lambda: is_ready(node))
         pod = gpu_pod("p", 2)
         await kubelet.run(pod)
         await kubelet.started(pod)
         assert (pod.phase, pod.env("c0")) == (Phase.RUNNING, set(GPUS[2:]))
         await until(lambda: held(node) == dict.fromkeys(GPUS[2:], "p"), timeout_seconds=5)
         await kubelet.kill()
-        await until(lambda: not ready(), timeout_seconds=5)
+        await until(lambda: not is_ready(node), timeout_seconds=5)
         await kubelet.start()
-        await until(ready)
+        await until(lambda: is_ready(node))
+    await kubelet.kill()
+
+
+async def test_plan_that_only_the_watch_has_told_is_kept(tmp_path: Path, kubelet: KubeletDouble) -> None:
+    """The API server answers no read any more."""
+    node, written, heard = FakeNode(), Event(), Event()
+
+    def follow() -> Iterator[NodeVersion]:
+        written.wait()
+        yield NodeVersion("7", ledger=ledger_for_p())
+        heard.set()
+        raise ApiError(0, "nobody there")
+
+    with running(settings(tmp_path, kubelet, "enforce"), node, FACTS, follow):
+        await until(lambda: is_ready(node))
+        node.failure = ApiError(0, "nobody there")
+        written.set()
+        await until(heard.is_set)
+        await kubelet.run(pod := gpu_pod("p", 2))
+        await kubelet.started(pod)
+        assert (pod.phase, pod.env("c0")) == (Phase.RUNNING, set(GPUS[2:]))
     await kubelet.kill()

@@ -57,6 +57,20 @@ async def test_api_server_that_hangs_costs_no_more_than_the_deadline(tmp_path: P
         assert answers(node)["Allocate"] < LIMIT_SECONDS
 
 
+async def test_plan_that_was_heard_of_is_kept_while_the_api_server_hangs(tmp_path: Path) -> None:
+    """Where every GPU is promised, a pod whose claims are in no known ledger would be turned away."""
+    async with AgentOnNode(tmp_path) as node:
+        await node.place(gpu_pod("first", 6), [0, 1, 2, 3, 4, 5])
+        node.api_answers.clear()
+        heard = gpu_pod("heard", 2)
+        node.promise(heard, {"c0": [6, 7]})
+        node.tell()
+        await node.kubelet.run(heard)
+        await node.kubelet.started(heard)
+        assert node.got(heard) == [node.named(6, 7)]
+        assert max(answers(node).values()) < LIMIT_SECONDS
+
+
 async def test_plan_that_comes_too_late_is_still_kept(tmp_path: Path) -> None:
     """A pod that takes its own GPUs only, and whose claims could not be read in time, never starts with others."""
     async with AgentOnNode(tmp_path) as node:

@@ -17,7 +17,7 @@ from agent.kubelet.admission import Admission
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
 from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.looks import Looks
-from agent.ledger import LedgerReader
+from agent.ledger import LedgerReader, NodeLedger
 from agent.metrics import Metrics
 from agent.plugin.choose import Ask, Refusal
 from agent.plugin.pods import ListedContainer, ListedPod
@@ -77,7 +77,7 @@ class Node(RuleBasedStateMachine):
 
     @rule()
     def crash_agent(self) -> None:
-        journal, ledger = JournalFile(Path(self.folder.name)), LedgerReader(self._annotations)
+        journal, ledger = JournalFile(Path(self.folder.name)), LedgerReader(NodeLedger(self._annotations))
         clock = self.loop.time
         admission = Admission(
             Looks(_Lister(self), lambda: None), ledger, journal, FirstCome, Metrics("test"), clock, 5.0, _nobody
