@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 
@@ -94,18 +95,13 @@ def test_errors_that_are_not_told_are_said_not_to_be() -> None:
 @pytest.fixture
 def listening(fake_nvml: FakeNvml) -> Iterator[Callable[[Path], Iterator[Coverage | Xid | None]]]:
     """Return what listens to a described machine through the real binding."""
-    opened = []
+    with ExitStack() as stack:
 
-    def _listening(description: Path) -> Iterator[Coverage | Xid | None]:
-        context, stream = fake_nvml.loaded(description), follow_xids()
-        context.__enter__()
-        opened.append((context, stream))
-        return stream
+        def _listening(description: Path) -> Iterator[Coverage | Xid | None]:
+            stack.enter_context(fake_nvml.loaded(description))
+            return stack.enter_context(closing(follow_xids()))
 
-    yield _listening
-    for context, stream in opened:
-        stream.close()
-        context.__exit__(None, None, None)
+        yield _listening
 
 
 Described = Callable[..., Path]

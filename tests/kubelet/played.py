@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.agent.builders import FakeNode
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
-from tests.kubelet.whole_agent import running_on_nvml, settings
+from tests.kubelet.whole_agent import in_a_thread, running_on_nvml, settings
 from tests.nvml.library import FakeNvml, machine
 from topology import keys
 from topology.codec import decode_status
@@ -65,11 +65,8 @@ async def playing(folder: Path, library: FakeNvml, **flags: str) -> AsyncIterato
     await kubelet.start()
     with library.loaded(played.description):
         agent = running_on_nvml(settings(folder, kubelet, "enforce", **flags), node)
-        told = await asyncio.to_thread(agent.__enter__)
-        try:
+        async with in_a_thread(agent) as told:
             await until(lambda: kubelet.registrations and kubelet.allocatable == 8, timeout_seconds=60)
             await until(lambda: told.coverage, timeout_seconds=60)
             yield played
-        finally:
-            await asyncio.to_thread(agent.__exit__, None, None, None)
     await kubelet.kill()

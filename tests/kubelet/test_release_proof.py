@@ -21,7 +21,7 @@ from tests.extender.polling import until
 from tests.extender.world import Replica, World, drive
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Container, Phase, Pod
-from tests.kubelet.whole_agent import running, settings
+from tests.kubelet.whole_agent import in_a_thread, running, settings
 from topology import keys
 from topology.catalog import machine
 from topology.records import decode_observed
@@ -93,12 +93,9 @@ async def observed_node(folder: Path) -> AsyncIterator[Node]:
         write_kubeconfig(folder / "kubeconfig", server.url)
         own = KubernetesNode("n1", folder / "kubeconfig", None, 5.0)
         agent = running(settings(folder, kubelet, "observe"), own, machine_of(*GPUS), own.follow)
-        await asyncio.to_thread(agent.__enter__)
-        try:
+        async with in_a_thread(agent):
             await until(lambda: keys.STATUS in world.store.get(NODES, "", "n1")["metadata"]["annotations"])
             yield Node(world, kubelet)
-        finally:
-            await asyncio.to_thread(agent.__exit__, None, None, None)
     await kubelet.kill()
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from threading import Thread
+from typing import TypeVar
 
 from agent.config import AgentConfiguration, load
 from agent.facts import NvmlFacts, NvmlPort
@@ -24,6 +26,8 @@ from agent.service import Agent
 from agent.xid_watch import XidWatch
 from agent.xids import Xids
 from tests.kubelet.double import KubeletDouble
+
+Given = TypeVar("Given")
 
 
 def settings(folder: Path, kubelet: KubeletDouble, mode: str, **more: str) -> AgentConfiguration:
@@ -56,6 +60,17 @@ def running_on_nvml(configuration: AgentConfiguration, node: NodePort) -> Iterat
     xids = Xids(time.monotonic, configuration.discovery.xid_recovery)
     with _running(configuration, node, read_nvml, None, xids):
         yield xids
+
+
+@asynccontextmanager
+async def in_a_thread(context: AbstractContextManager[Given]) -> AsyncIterator[Given]:
+    """Enter and leave `context` in a thread, because an agent that starts or ends waits for what runs in this loop."""
+    stack = ExitStack()
+    given = await asyncio.to_thread(stack.enter_context, context)
+    try:
+        yield given
+    finally:
+        await asyncio.to_thread(stack.close)
 
 
 @contextmanager
