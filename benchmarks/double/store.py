@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -59,6 +60,8 @@ class Store:
         self._new_uid = new_uid
         self._history_limit = history_limit
         self._objects: dict[Resource, dict[Key, Object]] = {}
+        self._ordered: tuple[Resource, int, list[Key]] = NAMESPACES, 0, []
+        """Of the last list, the version and all keys in order: most likely the next page is asked for."""
         self._history: list[Change] = []
         self._compacted = 0
         self._listeners: set[Callable[[], None]] = set()
@@ -98,7 +101,11 @@ class Store:
                 "You can start a new list without the continue parameter."
             )
         objects = self._objects_at(resource, version)
-        keys = sorted(key for key in objects if key > start and namespace in ("", key[0]) and selected(objects[key]))
+        if self._ordered[:2] != (resource, version):
+            self._ordered = resource, version, sorted(objects)
+        keys = self._ordered[2][bisect_right(self._ordered[2], start) :]
+        if namespace or selected is not everything:
+            keys = [key for key in keys if namespace in ("", key[0]) and selected(objects[key])]
         shown = keys[:limit] if limit else keys
         remaining = len(keys) - len(shown)
         return Page(
