@@ -17,6 +17,8 @@ from tests.cluster.polling import eventually
 from tests.manifests.rendered import NAMESPACE
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "gputopo-agent"
+DEADLINE = "400ms"
+"""For an answer to the kubelet, as the agent has it by default."""
 
 
 def allow_agent_pods(plane: ControlPlane) -> None:
@@ -35,7 +37,7 @@ class AgentProcess(NodeProcess):
 
     """
 
-    def __init__(self, node: GpuNode, mode: str, deadline: str = "400ms") -> None:
+    def __init__(self, node: GpuNode, mode: str, deadline: str = DEADLINE) -> None:
         port = free_port()
         self._plane, self._pod = node.plane, create_agent_pod(node.plane, node.name, port)
         kubeconfig = node.plane.service_account_kubeconfig(NAMESPACE, AGENT, self._pod)
@@ -87,7 +89,7 @@ class AgentProcess(NodeProcess):
         return [datetime.fromisoformat(ts).timestamp() for ts in said]
 
 
-def enforcing(node: GpuNode, deadline: str = "400ms") -> AgentProcess:
+def enforcing(node: GpuNode, deadline: str = DEADLINE) -> AgentProcess:
     """Start our agent as the node's device plugin, and return when the cluster sees the GPUs."""
     agent = AgentProcess(node, "enforce", deadline)
     agent.run()

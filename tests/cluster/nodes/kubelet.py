@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kube_settings import command
 from benchmarks.process import free_port
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 
@@ -47,9 +48,8 @@ class Kubelet(NodeProcess):
             "cert-dir": f"{ROOT}/pki",
             "hostname-override": node,
         }
-        arguments = [f"--{name}={value}" for name, value in flags.items()]
         super().__init__(
-            "kubelet", inside, state, [program, *arguments], ready_url=f"http://127.0.0.1:{health_port}/healthz"
+            "kubelet", inside, state, command(program, flags), ready_url=f"http://127.0.0.1:{health_port}/healthz"
         )
 
     def metrics(self) -> str:

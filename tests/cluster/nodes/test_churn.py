@@ -3,15 +3,16 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 
 from tests.cluster.admission import put_in_force, unbind_policies
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.history import recorded
-from tests.cluster.nodes.agents import enforcing
+from tests.cluster.history import History, recorded
+from tests.cluster.nodes.agents import DEADLINE, enforcing
 from tests.cluster.nodes.churn import Churn, Container, churn, most_at_once
 from tests.cluster.nodes.killer import killing
 from tests.cluster.nodes.nodes import Nodes
@@ -35,11 +36,8 @@ def test_i1_every_started_container_holds_its_plan(
 ) -> None:
     """I1: what was planned, what the kubelet lists and what was injected are the same GPUs, for every container."""
     pods = rounds(100, 1000)
-    with recorded(lawless.api) as history:
-        for node in nodes.start(MACHINES):
-            enforcing(node, PATIENT)
+    with lawful(lawless, nodes, MACHINES, PATIENT) as history:
         told = churn(lawless, nodes, history, pods, random.Random(0))
-    assert history.violations() == []
     started, at_once = assert_plans_kept(told, nodes), most_at_once(lawless.extender.said("bind"))
     figure(f"churn of {pods} pods on {len(MACHINES)} real kubelets: {started.words}; {at_once} binds at once")
     assert told.refused == {}
@@ -54,11 +52,8 @@ def test_hurried_agents_turn_pods_away_and_give_no_wrong_gpu(
     pods = rounds(0, 200)
     if not pods:
         pytest.skip("two hundred pods take minutes: only with --long")
-    with recorded(lawless.api) as history:
-        for node in nodes.start(MACHINES):
-            enforcing(node)
+    with lawful(lawless, nodes, MACHINES) as history:
         told = churn(lawless, nodes, history, pods, random.Random(2))
-    assert history.violations() == []
     started = assert_plans_kept(told, nodes)
     figure(f"churn of {pods} pods, default deadline: {started.words}, refused {refusals(told)}")
     assert len(started.pods | told.refused.keys()) >= 0.9 * pods
@@ -93,13 +88,11 @@ def test_fleet_of_twenty_kubelets(
     count, pods = rounds(0, 20), 200
     if not count:
         pytest.skip("twenty kubelets take minutes to start on a small machine: only with --long")
-    with recorded(lawless.api) as history:
-        for node in nodes.start({f"n{number}": FLEET[number % len(FLEET)] for number in range(count)}):
-            enforcing(node, PATIENT)
+    machines = {f"n{number}": FLEET[number % len(FLEET)] for number in range(count)}
+    with lawful(lawless, nodes, machines, PATIENT) as history:
         began = time.monotonic()
         told = churn(lawless, nodes, history, pods, random.Random(0))
         seconds = time.monotonic() - began
-    assert history.violations() == []
     started = assert_plans_kept(told, nodes)
     figure(f"{pods} mixed pods on {count} real kubelets in {seconds:.0f} s: {started.words}")
     assert told.refused == {}
@@ -120,17 +113,27 @@ def test_no_kill_gives_a_container_a_wrong_gpu(
 ) -> None:
     """I7: with `kill -9` of kubelets and agents every few seconds pods may be refused, for known reasons, and nothing worse."""
     pods = rounds(60, 1000)
-    with recorded(lawless.api) as history:
-        started = nodes.start(MACHINES)
-        victims = [process for node in started for process in (enforcing(node, PATIENT), node.kubelet)]
+    with lawful(lawless, nodes, MACHINES, PATIENT) as history:
+        victims = [process for process in nodes.components if process.name in ("agent", "kubelet")]
         with killing(victims, random.Random(1), every_seconds=2) as died:
             told = churn(lawless, nodes, history, pods, random.Random(1))
-    assert history.violations() == []
     kept = assert_plans_kept(told, nodes)
     figure(f"churn of {pods} pods, killed {dict(Counter(died))}: {kept.words}, refused {refusals(told)}")
     assert len(died) >= 3
     assert len(kept.pods | told.refused.keys()) >= 0.9 * pods, "pods are neither started nor refused"
     assert len(kept.pods) >= 0.6 * pods, "a kill turns away the few pods that were bound and not yet admitted"
+
+
+@contextmanager
+def lawful(
+    cluster: GpuCluster, nodes: Nodes, machines: Mapping[str, str], deadline: str = DEADLINE
+) -> Iterator[History]:
+    """Start nodes whose agents enforce, record what becomes of them, and fail at the end if it was ever wrong."""
+    with recorded(cluster.api) as history:
+        for node in nodes.start(machines):
+            enforcing(node, deadline)
+        yield history
+    assert history.violations() == []
 
 
 def refusals(told: Churn) -> dict[str, int]:
