@@ -20,6 +20,9 @@ from extender.web.tls import Files, Identity
 
 log = structlog.get_logger(__name__)
 
+_OBJECTS_WHILE_LISTING = 50_000
+"""New ones between two looks for garbage, of which lists make next to none."""
+
 
 async def serve(
     config: ExtenderConfiguration, stop: asyncio.Event, listening: Callable[[list[str]], None] = lambda _: None
@@ -65,8 +68,13 @@ async def _run(listeners: list[Listener], background: list[Coroutine[Any, Any, N
 
 
 async def _settle(extender: Extender) -> None:
-    """Take what the first lists left on the heap out of the collector's sight: scanning it would cost milliseconds."""
-    await extender.synced()
+    """Keep the collector off what the first lists leave on the heap: a look through it costs seconds now, later milliseconds."""
+    usual = gc.get_threshold()
+    gc.set_threshold(_OBJECTS_WHILE_LISTING)
+    try:
+        await extender.synced()
+    finally:
+        gc.set_threshold(*usual)
     gc.collect()
     gc.freeze()
     log.info("ready", nodes=len(extender.state.nodes), pods=len(extender.state.pods))
