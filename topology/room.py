@@ -1,10 +1,11 @@
 """What a node has room for beside its wires: CPU, and what is left of GPUs that pods share; and what that is worth.
 
-A node's room is worth less by all idle GPU capacity that the pods to come could not use, the fragments, and by the CPU cores that
-its idle GPUs lack. The links know nothing of either, and this knows nothing of links: together they are the value of a node.
+A node's room is worth less by all idle GPU capacity that the pods to come could not use, the fragments, and by the CPU that its
+idle GPUs lack: one should have as much as these pods ask for with a GPU, or it is likely to stay idle. The links know nothing of
+either, and this knows nothing of links: together they are the value of a node.
 
 The measure of fragments is FGD's (Weng et al., ATC'23) but for one thing: how many whole GPUs are free together is left to
-the value of free sets. Unlike FGD it counts cores that are scarce before they are gone.
+the value of free sets. Unlike FGD it counts CPU that is scarce before it is gone.
 """
 
 from __future__ import annotations
@@ -16,12 +17,9 @@ from itertools import accumulate
 
 WHOLE_GPU_MILLI = 1000
 
-CORES_PER_GPU = 11.0
-"""Free cores that an idle GPU should have, or it is likely to stay idle."""
-MISSING_CORES = 0.5
-"""What an idle GPU without any free core is worth less, in GPUs. Both numbers were chosen on other draws of the openb trace than
-the reports show: there 14 cores cost the workload of multi-GPU pods half a point of allocation, and weights of 0.3 to 0.6 are
-alike."""
+MISSING_CPU = 0.5
+"""What an idle GPU without any free CPU is worth less, in GPUs, where pods ask for some. Chosen on other draws of the openb trace
+than the reports show; 0.3 to 0.6 are alike there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +73,8 @@ class Appetite:
         self._kinds = [
             (kind, share) for kind, share in kinds if kind.gpus and (not kind.models or model in kind.models)
         ]  # fmt: skip
+        gpu_milli = sum(share * kind.gpus * kind.gpu_milli for kind, share in self._kinds)
+        self._cpu_per_gpu = sum(share * kind.cpu_milli for kind, share in self._kinds) / gpu_milli if gpu_milli else 0.0
         self._usable_by: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
 
     def value(self, room: Room) -> float:
@@ -82,9 +82,9 @@ class Appetite:
         idle_milli = sum(room.gpu_milli)
         if not idle_milli:
             return 0.0
-        wanted = CORES_PER_GPU * idle_milli
-        missing = max(0.0, 1.0 - room.cpu_milli / wanted) * idle_milli
-        return (self._usable_milli(room) - idle_milli - MISSING_CORES * missing) / WHOLE_GPU_MILLI
+        wanted = self._cpu_per_gpu * idle_milli
+        missing = max(0.0, 1.0 - room.cpu_milli / wanted) * idle_milli if wanted else 0.0
+        return (self._usable_milli(room) - idle_milli - MISSING_CPU * missing) / WHOLE_GPU_MILLI
 
     def _usable_milli(self, room: Room) -> float:
         """Return the idle GPU capacity that a pod to come can use on average."""

@@ -13,7 +13,7 @@ from benchmarks.placement.cluster import Allotment, Cluster
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
 from extender.cluster.groups import rooms_for
-from extender.cluster.shape import CPU_STEP_MILLI, Shape
+from extender.cluster.shape import Shape, in_steps
 from extender.cluster.shape_index import Order, ShapeIndex
 from extender.cluster.values import Values
 from topology.domains import GroupWish, Location
@@ -139,7 +139,7 @@ class Gputopo(Learning):
 
     def _put(self, index: int) -> None:
         node = self.cluster.nodes[index]
-        idle = node.cpu_milli - node.cpu_milli % CPU_STEP_MILLI if node.server.cpu_milli else None
+        idle = in_steps(node.cpu_milli) if node.server.cpu_milli else None
         self._shapes.put(self._names[index], Shape(self.classes[index], node.free, cpu_milli=idle))
 
 

@@ -15,7 +15,7 @@ from extender.cluster.objects import Node
 from extender.cluster.openness import UNKNOWN_GPUS, Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.payloads import NodePayloads
 from extender.cluster.pods import GpuPod
-from extender.cluster.shape import CPU_STEP_MILLI, Shape
+from extender.cluster.shape import Shape, in_steps
 from extender.cluster.standing import Standing
 from topology.placement import Placement, Reason, Rejection
 from topology.records import Claim, Holder
@@ -207,7 +207,7 @@ def _shape(
         free,
         hidden=sum(held.hidden or 0 for held in holdings),
         observed=_is_observed(payloads),
-        cpu_milli=None if cpu_milli is None else cpu_milli - cpu_milli % CPU_STEP_MILLI,
+        cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
     )
 
 

@@ -15,6 +15,15 @@ CPU_STEP_MILLI = 4000
 """Finer differences do not make another shape."""
 
 
+def in_steps(cpu_milli: int) -> int:
+    """Return idle CPU in whole steps, rounded up: GPUs that have all the CPU they need must not seem to lack some.
+
+    >>> in_steps(10_000), in_steps(8_000)
+    (12000, 8000)
+    """
+    return -(-cpu_milli // CPU_STEP_MILLI) * CPU_STEP_MILLI
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """All that decides a verdict: to filter and prioritize, nodes of one shape are one node."""
@@ -29,7 +38,7 @@ class Shape:
     observed: bool = False
     """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
     cpu_milli: int | None = None
-    """CPU that nobody has asked for, in whole steps; `None` where that is not known."""
+    """CPU that nobody has asked for, `in_steps`; `None` where that is not known."""
 
     def plan(self, wish: GpuRequest) -> Placement | Rejection:
         """Return the best placement on the free GPUs, or why there is none; memoised by the class."""

@@ -9,12 +9,13 @@ from extender.cluster.graveyard import Graveyard
 from extender.cluster.holds import Hold, Holds
 from extender.cluster.offers import Offers
 from extender.cluster.pods import GpuPod
-from extender.cluster.shape import Shape
+from extender.cluster.shape import Shape, in_steps
 from extender.cluster.shape_index import ShapeIndex
 from tests.extender.builders import PAIRS, pod
 from topology.catalog import machine
 from topology.placement import Placement, TopologyClass
 from topology.request import GpuRequest
+from topology.room import Appetite, PodKind
 
 NAMES = tuple(f"n{number}" for number in range(12))
 CLASSES = tuple(TopologyClass(machine(name)) for name in (PAIRS, "dgx-a100"))
@@ -47,6 +48,17 @@ def test_the_order_is_that_of_all_nodes_sorted(puts: list[tuple[str, Shape | Non
         if shape is not None:
             nodes[name] = shape
         assert [found for _, _, found in index.order(WISH).best_first(names)] == naive_order(nodes, names)
+
+
+@given(st.integers(1, 255), st.integers(1, 32), st.integers(1, 2))
+def test_gpus_with_just_the_cpu_that_pods_ask_for_lack_none(free: int, cores: int, size: int) -> None:
+    """The steps in which idle CPU is told apart make no node look short of it."""
+    kinds = [(PodKind(gpus, cpu_milli=1000 * cores * gpus), 0.5) for gpus in (1, 2)]
+    idle = 1000 * cores * free.bit_count()
+    enough, plenty = (Shape(CLASSES[0], free, cpu_milli=in_steps(cpu_milli)) for cpu_milli in (idle, 10 * idle))
+    wish, (kind, _), appetite = GpuRequest(size), kinds[size - 1], Appetite(kinds)
+    scores = [shape.weigh(shape.plan(wish), kind, appetite) for shape in (enough, plenty)]
+    assert scores[0] == scores[1]
 
 
 def test_shapes_that_nobody_has_any_more_are_forgotten() -> None:
