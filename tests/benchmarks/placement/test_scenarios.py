@@ -6,6 +6,7 @@ import gzip
 from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -16,6 +17,7 @@ from benchmarks.placement.scenarios.mapa_servers import SERVERS
 from benchmarks.placement.scenarios.mixed_fleet import MixedFleet
 from benchmarks.placement.scenarios.philly import Philly, pods_of
 from benchmarks.placement.scenarios.pollux import Pollux
+from benchmarks.placement.speed import Sensitivity
 from benchmarks.placement.traces.files import BadTrace
 
 
@@ -82,11 +84,30 @@ GAVEL = (
 )
 
 
+def philly_in(folder: Path) -> Philly:
+    """Write a short trace and return its scenario."""
+    (folder / "philly_jobs_x.csv.gz").write_bytes(gzip.compress(PHILLY.encode()))
+    (folder / "gavel_throughputs.csv").write_text(GAVEL)
+    return Philly(folder, folder / "gavel_throughputs.csv")
+
+
+def test_a_seed_of_philly_leaves_out_some_jobs_whatever_they_send(tmp_path: Path) -> None:
+    """So that policies, and sensitivities, meet the same jobs, and another seed is another draw."""
+    scenario = philly_in(tmp_path)
+
+    def numbers(seed: int, sensitivity: Sensitivity) -> list[int]:
+        return [job.number for job in scenario.jobs("ee9e8c", sensitivity, Random(seed))]
+
+    seeds = range(20)
+    assert all(numbers(seed, Sensitivity.NONE) == numbers(seed, Sensitivity.ALL) for seed in seeds)
+    kept = [len(numbers(seed, Sensitivity.NONE)) for seed in seeds]
+    assert 0.96 < sum(kept) / (20 * 96) < 1
+    assert len({tuple(numbers(seed, Sensitivity.NONE)) for seed in seeds}) > 10
+
+
 def test_philly_replays_a_folder_of_its_form(tmp_path: Path) -> None:
     """Sixteen GPUs are a gang, all jobs end, and packing is measured in bandwidth."""
-    (tmp_path / "philly_jobs_x.csv.gz").write_bytes(gzip.compress(PHILLY.encode()))
-    (tmp_path / "gavel_throughputs.csv").write_text(GAVEL)
-    rows = Philly(tmp_path, tmp_path / "gavel_throughputs.csv").run("ee9e8c/load-0.8/measured", "gputopo", 42)
+    rows = philly_in(tmp_path).run("ee9e8c/load-0.8/measured", "gputopo", 42)
     assert values(rows, "refused") == 0
     assert 0 < values(rows, "bandwidth_ratio_mean") <= 1
 
