@@ -50,9 +50,13 @@ def may_start(
     holders = [pod for pod in pods if pod.gpus & gpus]
     if len(holders) > 1:
         return "the kubelet lists its GPUs with several pods"
-    if not holders:  # an ordinary init container: the kubelet does not list those
-        given = [*(item.gpus for item in served), *(plan.gpus for plan in plans.values())]
-        return None if any(gpus <= known for known in given) else "nobody was given these GPUs"
+    if not holders:
+        # An ordinary init container, which the kubelet does not list, while it does list its pod. Where that is not listed
+        # either it is gone, and the kubelet, which forgets its GPUs with each List, would start the container without any.
+        there = {pod.key for pod in pods}
+        given = [item.gpus for item in served if not item.name or item.key in there]
+        given += [plan.gpus for key, plan in plans.items() if key in there]
+        return None if any(gpus <= known for known in given) else "no pod that the kubelet lists was given these GPUs"
     plan = plans.get(holders[0].key)
     if is_as_served(gpus, pods, served):
         return None

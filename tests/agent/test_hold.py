@@ -6,6 +6,7 @@ import pytest
 
 from agent.plugin.hold import Served, may_start
 from agent.plugin.journal import MAX_ENTRIES, decode, encode
+from agent.plugin.pods import Key, PodPlan
 from tests.agent.plans import by_key, listed, planned
 
 GIVEN = Served("ml", "a", "uid-a", frozenset("ab"))
@@ -49,10 +50,19 @@ def test_no_container_of_an_exact_pod_starts_beside_one_with_foreign_gpus() -> N
     assert may_start(frozenset("a"), pods, served, plans) == "its GPUs are not those promised to the pod"
 
 
-@pytest.mark.parametrize(("served", "reason"), [([GIVEN], None), ([], "nobody was given these GPUs")])
+NOT_GIVEN = "no pod that the kubelet lists was given these GPUs"
+
+
+@pytest.mark.parametrize(("served", "reason"), [([GIVEN], None), ([NOBODY], None), ([], NOT_GIVEN)])
 def test_init_container_starts_with_what_was_given(served: list[Served], reason: str | None) -> None:
-    """The kubelet does not list it, so our own memory has to do."""
-    assert may_start(frozenset("a"), [listed("other", main="")], served, {}) == reason
+    """The kubelet lists its pod and not the container, so our own memory has to do."""
+    assert may_start(frozenset("a"), [listed("a", main="")], served, {}) == reason
+
+
+@pytest.mark.parametrize(("served", "plans"), [([GIVEN], {}), ([], by_key(planned("a", main="ab")))])
+def test_container_of_a_pod_that_is_gone_waits(served: list[Served], plans: dict[Key, PodPlan]) -> None:
+    """With its pod the kubelet has forgotten its GPUs, and would start it without any: with all, if its image says so."""
+    assert may_start(frozenset("ab"), [listed("other", main="")], served, plans) == NOT_GIVEN
 
 
 def test_gpus_of_two_pods_start_nobody() -> None:
