@@ -11,9 +11,10 @@ import sys
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from tests.cluster.polling import TimedOut, eventually
 
@@ -71,6 +72,20 @@ class Component:
             raise self._start_failed(f"not ready after {START_LIMIT_SECONDS:.0f} s") from None
         if process.returncode is not None:
             raise self._start_failed(f"ended during its start with status {process.returncode}")
+
+    def run(self) -> None:
+        """Start the program, and return when it is ready; raises as `wait_ready` does."""
+        self.start()
+        self.wait_ready()
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Run the program for the length of a `with` block, which begins when it is ready."""
+        try:
+            self.run()
+            yield self
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         """Ask the program to end; kill it if that takes more than five seconds."""

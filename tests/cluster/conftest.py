@@ -9,7 +9,7 @@ from benchmarks.kubelets import running_kubelets
 from tests.cluster.binaries import find_or_build
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.go_build import BinariesUnavailable
-from tests.cluster.gpu_cluster import GpuCluster
+from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import USERS, Installation
 from tests.cluster.invariants import assert_invariants
 from tests.cluster.nodes.nodes import Nodes
@@ -67,17 +67,13 @@ def kubelets(installation: Installation) -> Iterator[None]:
 @pytest.fixture
 def gpu_cluster(installation: Installation) -> Iterator[GpuCluster]:
     """Lend the installed control plane with extender and scheduler at work; see that the invariants hold at the end."""
-    plane, extender = installation.plane, installation.extender()
-    lent = GpuCluster(plane, extender)
+    admin = installation.plane.admin
     try:
-        extender.run()
-        installation.start_scheduler(extender)
-        yield lent
-        assert_invariants(plane.admin, lent.told())
+        with at_work(installation) as lent:
+            yield lent
+            assert_invariants(admin, lent.told())
     finally:
-        plane.stop_schedulers()
-        extender.stop()
-        sweep(plane.admin, keep=[NAMESPACE])
+        sweep(admin, keep=[NAMESPACE])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -67,8 +67,7 @@ class ControlPlane:
         try:
             self._write_tokens()
             self.etcd.start()
-            self.apiserver.start()
-            self.apiserver.wait_ready()
+            self.apiserver.run()
             eventually(self._has_default_service_account)
         except BaseException:
             self.stop()
@@ -158,8 +157,7 @@ class ControlPlane:
         says = "readyz" if int(self.admin.get("/version")["minor"]) > 30 else "healthz"
         scheduler = self._component(name, "kube-scheduler", flags, f"https://127.0.0.1:{port}/{says}")
         self.schedulers.append(scheduler)
-        scheduler.start()
-        scheduler.wait_ready()
+        scheduler.run()
         return scheduler
 
     def stop_schedulers(self) -> None:

@@ -7,6 +7,7 @@ and a kubeconfig. Like every component it dies with the process that holds it.
 import json
 import re
 import sysconfig
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,20 +44,24 @@ class ExtenderProcess(Component):
         file.write_text(yaml.safe_dump({**configuration, **(settings or {})}, sort_keys=False))
         super().__init__(name, [PROGRAM, "--config", file], state, f"{self.url}/readyz")
 
-    def run(self) -> None:
-        """Start it, and return when it knows the cluster."""
-        self.start()
-        self.wait_ready()
+    def read(self, path: str, body: bytes | None = None) -> tuple[int, str]:
+        """Return status and text of a page, or of the answer to a call with `body`; 0 while nobody listens."""
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", body, timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, refusal.read().decode()
+        except urllib.error.URLError:
+            return 0, ""
 
-    def answered(self, verb: str) -> int:
+    def metric(self, series: str) -> float | None:
+        """Return a figure of the running process by its name without `gputopo_`, with its labels if it has any."""
+        found = re.search(rf"^gputopo_{re.escape(series)} (\S+)$", self.read("/metrics")[1], re.MULTILINE)
+        return float(found[1]) if found else None
+
+    def answered(self, verb: str) -> float | None:
         """Return how many calls of a verb the running process has answered."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
-        count = re.search(
-            rf'^gputopo_extender_request_duration_seconds_count{{verb="{verb}"}} (\S+)$', text, re.MULTILINE
-        )
-        assert count is not None, f"no figure for {verb}"
-        return int(float(count[1]))
+        return self.metric(f'extender_request_duration_seconds_count{{verb="{verb}"}}')
 
     def said(self, verb: str) -> list[dict[str, Any]]:
         """Return what the log tells of all calls of a verb, over all starts."""

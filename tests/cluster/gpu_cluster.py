@@ -1,8 +1,9 @@
 """The words in which scenarios are told: nodes join, pods are submitted, and we look at what became of them."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.client import ApiClient
@@ -12,10 +13,10 @@ from tests.cluster.api import Api, Json
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import ExtenderProcess
-from tests.cluster.installation import SCHEDULER_NAME
+from tests.cluster.installation import SCHEDULER_NAME, Installation
 from tests.cluster.objects import NODES, PODS
 from topology import keys
-from topology.records import Ledger, PlacementRecord, decode_ledger, decode_placement
+from topology.records import Holder, Ledger, Observed, PlacementRecord, decode_ledger, decode_placement, encode_observed
 
 _AT_ONCE = 8
 
@@ -85,12 +86,29 @@ class GpuCluster:
         """Return what the scheduler was told of binds that went well, over all starts of the extender."""
         return [call for call in self.extender.said("bind") if call["verdict"] == "bound" and "gpus" in call]
 
+    def events(self, reason: str) -> list[Json]:
+        """Return the events of a reason, about pods and nodes."""
+        return self.api.list("/api/v1/namespaces/default/events", fieldSelector=f"reason={reason}")
+
     def why_pending(self, name: str) -> str:
         """Return the newest sentence in which the scheduler says why a pod waits; empty before the first."""
-        selector = f"reason=FailedScheduling,involvedObject.name={name}"
-        events = self.api.list("/api/v1/namespaces/default/events", fieldSelector=selector)
+        events = [event for event in self.events("FailedScheduling") if event["involvedObject"]["name"] == name]
         newest = max(events, key=lambda event: int(event["metadata"]["resourceVersion"]), default={"message": ""})
         return str(newest["message"])
+
+    def bind_around_us(self, name: str, gpus: int, node: str) -> None:
+        """Create a pod and bind it, as a scheduler without an extender does."""
+        self.api.post(PODS, gpu_pod(name, gpus, schedulerName="somebody-else"))
+        self.api.post(f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}})
+
+    def report(self, node: str, generation: int, **held: Collection[str]) -> None:
+        """Let a node's agent say which pod holds which GPUs, in its report of this number."""
+        holders = {gpu: Holder("default", name, "main") for name, gpus in held.items() for gpu in gpus}
+        self.annotate(node, keys.OBSERVED, encode_observed(Observed(holders, generation)))
+
+    def annotate(self, node: str, key: str, value: str | None) -> None:
+        """Write on a node as a cluster administrator, whom the policies let through; `None` removes what is there."""
+        self.api.patch(f"{NODES}/{node}", {"metadata": {"annotations": {key: value}}})
 
     def delete(self, name: str) -> None:
         """Ask for a pod's deletion."""
@@ -99,6 +117,18 @@ class GpuCluster:
     def complete(self, name: str) -> None:
         """Let a pod's containers end well."""
         self.api.patch(f"{PODS}/{name}", {"metadata": {"annotations": {EXIT_CODE: "0"}}})
+
+
+@contextmanager
+def at_work(installation: Installation) -> Iterator[GpuCluster]:
+    """Have an extender and a scheduler that asks it at work for the length of a `with` block."""
+    plane, extender = installation.plane, installation.extender()
+    with extender.running():
+        try:
+            installation.start_scheduler(extender)
+            yield GpuCluster(plane, extender)
+        finally:
+            plane.stop_schedulers()
 
 
 def wants(name: str, gpus: int, *asks: str, **spec: Any) -> Json:

@@ -5,14 +5,17 @@ its own, and the processes have the account of the pod that they would run in.
 """
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
+import pytest
+
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import SCHEDULER_POD, ExtenderProcess, scheduler_configuration
+from tests.cluster.kubectl import kubectl
+from tests.manifests.helm import CHART, HelmUnavailable, helm
 from tests.manifests.objects import all_objects
 from tests.manifests.rendered import NAMESPACE
 
@@ -31,7 +34,8 @@ class Installation:
         self.plane = plane
         self._numbers = count()
         objects = [found for found in all_objects() if found["kind"] not in _WORKLOADS]
-        _apply(plane, objects)
+        document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        kubectl(plane, "apply", "--server-side", "-f", "-", given=document)
 
     def extender(self, settings: Mapping[str, Any] | None = None) -> ExtenderProcess:
         """Return an extender that is not started yet; `settings` replace sections of the chart's configuration."""
@@ -48,9 +52,11 @@ class Installation:
         return self.plane.start_scheduler(configuration, self.plane.kubeconfig(_ACCOUNT))
 
 
-def _apply(plane: ControlPlane, objects: Sequence[Any]) -> None:
-    kubectl = [str(plane.binaries / "kubectl"), "--kubeconfig", str(plane.kubeconfig())]
-    command = [*kubectl, "apply", "--server-side", "-f", "-"]
-    document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    ended = subprocess.run(command, input=document, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+def install_chart(plane: ControlPlane, *settings: str) -> None:
+    """Install the whole chart as its users do, workloads and all, with `--set` for each setting; skip without Helm."""
+    target = ("--namespace", NAMESPACE, "--create-namespace", "--kubeconfig", plane.kubeconfig())
+    words = [word for setting in ("image.repository=gputopo", *settings) for word in ("--set", setting)]
+    try:
+        helm("install", "gputopo", CHART, *words, *target)
+    except HelmUnavailable as reason:
+        pytest.skip(str(reason))

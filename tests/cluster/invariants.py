@@ -42,7 +42,7 @@ class Owned:
     container: str
 
 
-def assert_invariants(api: Api, told: Iterable[Mapping[str, Any]] = ()) -> None:
+def assert_invariants(api: Api, told: Sequence[Mapping[str, Any]] = ()) -> None:
     """Fail unless all holds, or comes to hold within the seconds that releases and reports take.
 
     Args:

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.fleet import SimulatedNode
 from benchmarks.kubelets import running_kubelets
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.gpu_cluster import GpuCluster
+from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import USERS, Installation
 from tests.manifests.helm import MANIFESTS
 
@@ -52,16 +52,9 @@ def simulated(binaries: Path) -> Iterator[GpuCluster]:
 @contextmanager
 def installed(plane: ControlPlane) -> Iterator[GpuCluster]:
     """Install gputopo for the length of a `with` block; both schedulers are at work."""
-    installation = Installation(plane)
-    extender = installation.extender()
-    try:
-        extender.run()
-        installation.start_scheduler(extender)
+    with at_work(Installation(plane)) as cluster:
         plane.start_scheduler()
-        yield GpuCluster(plane, extender)
-    finally:
-        plane.stop_schedulers()
-        extender.stop()
+        yield cluster
 
 
 def stay(playground: AbstractContextManager[GpuCluster], nodes: str) -> None:

@@ -7,7 +7,6 @@ file per call.
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,8 @@ from pathlib import Path
 from tests.cluster.api import Json
 from tests.cluster.binaries import find_or_build, kubernetes_version, wanted
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.objects import NODES, PODS, container, node, pod, priority_class
+from tests.cluster.kubectl import kubectl
+from tests.cluster.objects import NODES, PODS, PRIORITIES, container, node, pod, priority_class
 from tests.cluster.polling import eventually
 from tests.cluster.recorder import RecordingExtender
 from tests.cluster.sweep import sweep
@@ -57,15 +57,14 @@ def applied_with_annotations(plane: ControlPlane) -> None:
         nodeSelector={"example.test/pool": "train"},
         volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}],
     )
-    kubectl = [str(plane.binaries / "kubectl"), "--kubeconfig", str(plane.kubeconfig()), "apply", "-f", "-"]
-    subprocess.run(kubectl, input=json.dumps(manifest), text=True, check=True, stdout=subprocess.DEVNULL)
+    kubectl(plane, "apply", "-f", "-", given=json.dumps(manifest))
 
 
 def preemption(plane: ControlPlane) -> None:
     """Make room on one of three full nodes: one victim, two victims, or one that a budget protects."""
     create_nodes(plane, 3, gpus=4)
     for name, value in (("low", 10), ("high", 1000)):
-        plane.admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", priority_class(name, value))
+        plane.admin.post(PRIORITIES, priority_class(name, value))
     for name, gpus, node_name in (("v1", 4, "gpu-1"), ("v2", 2, "gpu-2"), ("v3", 2, "gpu-2"), ("v4", 4, "gpu-3")):
         labels = {"protected": str(node_name == "gpu-3").lower()}
         plane.admin.post(PODS, pod(name, gpus=gpus, labels=labels, priorityClassName="low", nodeName=node_name))

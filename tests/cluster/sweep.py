@@ -8,7 +8,7 @@ changes more (RBAC, admission policies, custom resources), or breaks etcd or the
 from collections.abc import Collection, Iterator
 
 from tests.cluster.api import Api
-from tests.cluster.objects import Json
+from tests.cluster.objects import PRIORITIES, Json
 from tests.cluster.polling import eventually
 
 _CLUSTER_WIDE = ("/api/v1/nodes", "/apis/storage.k8s.io/v1/csinodes")
@@ -27,9 +27,9 @@ def sweep(api: Api, keep: Collection[str] = ()) -> None:
     """Delete nodes, pods, what goes with them, and namespaces not in `keep`; return when they are gone."""
     for collection in [*_CLUSTER_WIDE, *_namespaced_collections(api)]:
         api.delete(collection, gracePeriodSeconds="0", labelSelector=_NOT_ITS_OWN)
-    for priority_class in api.list("/apis/scheduling.k8s.io/v1/priorityclasses"):
+    for priority_class in api.list(PRIORITIES):
         if not _name(priority_class).startswith("system-"):
-            api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{_name(priority_class)}")
+            api.delete(f"{PRIORITIES}/{_name(priority_class)}")
     for namespace in _own_namespaces(api, keep):
         _remove_namespace(api, namespace)
     eventually(lambda: not (api.list("/api/v1/nodes") or api.list("/api/v1/pods") or _own_namespaces(api, keep)))

@@ -14,10 +14,11 @@ from tests.cluster.agent_pod import AGENT, create_agent_pod
 from tests.cluster.api import ApiError
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.installation import install_chart
 from tests.cluster.kubectl import kubectl
 from tests.cluster.objects import NODES, PODS, node
 from tests.cluster.polling import eventually
-from tests.manifests.helm import CHART, MANIFESTS, HelmUnavailable, helm
+from tests.manifests.helm import MANIFESTS, helm
 from tests.manifests.objects import Json, all_objects
 from tests.manifests.rendered import FOLDER, NAMESPACE
 from tests.nvml.library import FakeNvml, has_compiler, machine
@@ -37,14 +38,6 @@ def installed(request: pytest.FixtureRequest, binaries: Path) -> Iterator[Contro
         else:
             kubectl(own, "apply", "--server-side", "-k", FOLDER)
         yield own
-
-
-def install_chart(own: ControlPlane) -> None:
-    target = ("--namespace", NAMESPACE, "--create-namespace", "--kubeconfig", own.kubeconfig())
-    try:
-        helm("install", "gputopo", CHART, "--set", "image.repository=gputopo", *target)
-    except HelmUnavailable as reason:
-        pytest.skip(str(reason))
 
 
 def may(own: ControlPlane, name: str, verb: str, resource: str, namespace: str = "default") -> bool:
@@ -67,15 +60,20 @@ def test_every_object_is_stored(installed: ControlPlane) -> None:
     )
 
 
-@contextmanager
-def pod_security(own: ControlPlane, standard: str) -> Iterator[None]:
-    """Have the namespace hold pods to a standard."""
-    label = "pod-security.kubernetes.io/enforce"
-    own.admin.patch(IN_NAMESPACE, {"metadata": {"labels": {label: standard}}})
+def hold_to(own: ControlPlane, standard: str) -> None:
+    """Have the namespace hold pods to a standard; it counts a moment later."""
+    own.admin.patch(IN_NAMESPACE, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": standard}}})
+
+
+def is_let_in(own: ControlPlane, pod: Json) -> bool:
+    """Whether the namespace's standard admits a pod."""
     try:
-        yield
-    finally:
-        own.admin.patch(IN_NAMESPACE, {"metadata": {"labels": {label: "privileged"}}})
+        own.admin.post(f"{IN_NAMESPACE}/pods", pod, dryRun="All")
+    except ApiError as refusal:
+        if 'violates PodSecurity "restricted' not in str(refusal):
+            raise
+        return False
+    return True
 
 
 def as_made(own: ControlPlane, workload: str) -> Json:
@@ -86,18 +84,22 @@ def as_made(own: ControlPlane, workload: str) -> Json:
 
 def test_agent_is_let_into_the_namespace(installed: ControlPlane) -> None:
     """It has folders of the host, which only the `privileged` standard admits."""
-    with pod_security(installed, "privileged"):
-        installed.admin.post(f"{IN_NAMESPACE}/pods", as_made(installed, f"daemonsets/{AGENT}"), dryRun="All")
+    hold_to(installed, "privileged")
+    agent = as_made(installed, f"daemonsets/{AGENT}")
+    eventually(lambda: is_let_in(installed, agent))
 
 
 def test_scheduler_meets_the_restricted_standard(installed: ControlPlane) -> None:
     """Kubernetes' own admission lets it into a `restricted` namespace, and would refuse one that asks for the host."""
     template = as_made(installed, f"deployments/{SCHEDULER}")
     on_host = template | {"spec": {**template["spec"], "hostNetwork": True}}
-    with pod_security(installed, "restricted"):
-        installed.admin.post(f"{IN_NAMESPACE}/pods", template, dryRun="All")
-        with pytest.raises(ApiError, match='violates PodSecurity "restricted'):
-            installed.admin.post(f"{IN_NAMESPACE}/pods", on_host, dryRun="All")
+    hold_to(installed, "restricted")
+    try:
+        eventually(lambda: not is_let_in(installed, on_host))
+        assert is_let_in(installed, template)
+    finally:
+        hold_to(installed, "privileged")
+        eventually(lambda: is_let_in(installed, on_host))
 
 
 def test_agent_writes_its_annotations_and_sees_no_pod(installed: ControlPlane) -> None:
@@ -137,6 +139,7 @@ def test_extenders_own_role_suffices_for_its_writes(installed: ControlPlane) -> 
     bind_role(installed, "gputopo-extender", "extender-alone")
     needed = ["list nodes", "watch nodes", "get nodes", "patch nodes", "list pods", "watch pods", "get pods"]
     needed += ["patch pods/status", "create pods/binding", "create events"]
+    eventually(lambda: may(installed, "extender-alone", *needed[0].split()))  # role bindings count a moment later
     assert [right for right in needed if not may(installed, "extender-alone", *right.split())] == []
     assert not may(installed, "extender-alone", "delete", "pods")
 
@@ -189,14 +192,12 @@ def running(own: ControlPlane) -> Iterator[None]:
     command: list[str | Path] = [sys.executable, "-m", "extender", "--config", own.state / "extender.yaml", *overrides]
     extender = Component("extender", command, own.state, f"http://127.0.0.1:{health_port}/readyz")
     configuration = yaml.safe_load(files["scheduler.yaml"].replace(":8888/", f":{port}/"))
-    extender.start()
-    try:
-        extender.wait_ready()
+    with extender.running():
         own.start_scheduler(configuration, kubeconfig)
-        yield
-    finally:
-        own.stop_schedulers()
-        extender.stop()
+        try:
+            yield
+        finally:
+            own.stop_schedulers()
 
 
 def test_installed_agent_publishes_its_node(installed: ControlPlane, tmp_path: Path) -> None:
@@ -219,12 +220,8 @@ def running_agent(own: ControlPlane, name: str, driver: dict[str, str]) -> Itera
     kubeconfig = own.service_account_kubeconfig(NAMESPACE, AGENT, create_agent_pod(own, name))
     program: list[str | Path] = [sys.executable, "-m", "agent", "--config", file, "--kubeconfig", kubeconfig]
     agent = Component("agent", [*environment, *program], own.state, f"http://127.0.0.1:{port}/readyz")
-    agent.start()
-    try:
-        agent.wait_ready()
+    with agent.running():
         yield
-    finally:
-        agent.stop()
 
 
 def annotations_of(own: ControlPlane, name: str) -> dict[str, str]:

@@ -286,11 +286,10 @@ def test_sec5_extender_fences_and_releases_under_the_policies(installation: Inst
         cluster.join(machine)
         cluster.submit(wants("orphan", 1))
         claim_for(cluster, machine, cluster.pod("orphan"))
-        extender.run()
-        eventually(lambda: not cluster.claims(machine.name, "orphan"))
+        with extender.running():
+            eventually(lambda: not cluster.claims(machine.name, "orphan"))
         assert keys.FENCE in cluster.pod("orphan")["metadata"]["annotations"]
     finally:
-        extender.stop()
         sweep(plane.admin, keep=[NAMESPACE])
 
 
@@ -300,5 +299,4 @@ def claim_for(cluster: GpuCluster, machine: SimulatedNode, owner: Json) -> None:
     version = metadata["resourceVersion"]
     claim = Claim(machine.topology.gpus[0].uuid, metadata["uid"], "default", metadata["name"], "main", version)
     uid = cluster.api.get(f"{NODES}/{machine.name}")["metadata"]["uid"]
-    ledger = encode_ledger(Ledger(1, (claim,), uid))
-    cluster.api.patch(f"{NODES}/{machine.name}", {"metadata": {"annotations": {keys.LEDGER: ledger}}})
+    cluster.annotate(machine.name, keys.LEDGER, encode_ledger(Ledger(1, (claim,), uid)))

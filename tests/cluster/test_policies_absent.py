@@ -1,8 +1,6 @@
 """SEC7: without the admission policies the extender says so, and answers nobody if it was told to insist on them."""
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -44,33 +42,22 @@ def running(extender: ExtenderProcess) -> Iterator[ExtenderProcess]:
         extender.stop()
 
 
-def read(url: str, body: bytes | None = None) -> tuple[int, str]:
-    """Return status and text of a page, or of the answer to a call; 0 while nobody listens."""
-    try:
-        with urllib.request.urlopen(url, body, timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except urllib.error.URLError:
-        return 0, ""
-
-
 def test_sec7_extender_warns_and_counts(bare: Installation) -> None:
     """It goes on working, with a warning and a metric of 0, which becomes 1 when the policies come."""
     with running(bare.extender({"policies": {"look": "1s"}})) as extender:
-        eventually(lambda: "gputopo_policies_in_force 0.0" in read(f"{extender.url}/metrics")[1])
+        eventually(lambda: extender.metric("policies_in_force") == 0)
         assert "whoever may patch nodes or pods can forge our records" in extender.log.read_text()
-        assert read(f"{extender.url}/readyz")[0] == 200
-        assert read(f"{extender.url}/v1/extender/filter", CALL)[0] == 200
+        assert extender.read("/readyz")[0] == 200
+        assert extender.read("/v1/extender/filter", CALL)[0] == 200
         put_in_force(bare.plane)
-        eventually(lambda: "gputopo_policies_in_force 1.0" in read(f"{extender.url}/metrics")[1])
+        eventually(lambda: extender.metric("policies_in_force") == 1)
 
 
 def test_sec7_extender_that_insists_answers_nobody(bare: Installation) -> None:
     """Not ready and 503, until the policies are in force."""
     with running(bare.extender({"policies": {"look": "1s", "required": True}})) as extender:
-        eventually(lambda: "[-]policies failed" in read(f"{extender.url}/readyz")[1])
-        assert read(f"{extender.url}/v1/extender/filter", CALL)[0] == 503
+        eventually(lambda: "[-]policies failed" in extender.read("/readyz")[1])
+        assert extender.read("/v1/extender/filter", CALL)[0] == 503
         put_in_force(bare.plane)
-        eventually(lambda: read(f"{extender.url}/readyz")[0] == 200)
-        assert read(f"{extender.url}/v1/extender/filter", CALL)[0] == 200
+        eventually(lambda: extender.read("/readyz")[0] == 200)
+        assert extender.read("/v1/extender/filter", CALL)[0] == 200

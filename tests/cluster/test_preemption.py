@@ -4,31 +4,24 @@ import pytest
 
 from benchmarks.fleet import SimulatedNode
 from tests.cluster.gpu_cluster import GpuCluster, wants
-from tests.cluster.objects import PODS
+from tests.cluster.objects import PODS, PRIORITIES, priority_class
 from tests.cluster.polling import eventually
 
 pytestmark = pytest.mark.usefixtures("kubelets")
 
-PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 NODE = SimulatedNode("pairs", "a100-pcie-8-pairs")
-
-
-def priority_class(cluster: GpuCluster, name: str, value: int) -> str:
-    """Create a PriorityClass and return its name."""
-    if name not in [item["metadata"]["name"] for item in cluster.api.list(PRIORITIES)]:
-        cluster.api.post(PRIORITIES, {"metadata": {"name": name}, "value": value})
-    return name
 
 
 def test_victims_make_room_for_a_ring(gpu_cluster: GpuCluster) -> None:
     """Eight pods hold a GPU each of four pairs; two are evicted, and those two were a pair."""
-    low, high = (priority_class(gpu_cluster, name, value) for name, value in (("low", 10), ("high", 1000)))
+    for name, value in (("low", 10), ("high", 1000)):
+        gpu_cluster.api.post(PRIORITIES, priority_class(name, value))
     gpu_cluster.join(NODE)
     names = [f"low-{number}" for number in range(8)]
-    gpu_cluster.submit(*(wants(name, 1, priorityClassName=low) for name in names))
+    gpu_cluster.submit(*(wants(name, 1, priorityClassName="low") for name in names))
     eventually(lambda: all(map(gpu_cluster.is_running, names)))
     gpu_of = {name: gpu_cluster.placement(name).containers["main"][0] for name in names}
-    gpu_cluster.submit(wants("vip", 2, "required-affinity: nvlink", priorityClassName=high))
+    gpu_cluster.submit(wants("vip", 2, "required-affinity: nvlink", priorityClassName="high"))
     assert eventually(lambda: gpu_cluster.node_of("vip"), within_seconds=60.0) == NODE.name
     left = {pod["metadata"]["name"] for pod in gpu_cluster.api.list(PODS)}
     evicted = set(names) - left

@@ -1,8 +1,6 @@
 """What strangers do to ledgers and pods is put right on the real API server, with the rights and policies of the chart."""
 
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -12,17 +10,11 @@ from benchmarks.fleet import SimulatedNode
 from tests.cluster.gpu_cluster import GpuCluster, uuids, wants
 from tests.cluster.objects import NODES
 from tests.cluster.polling import eventually
-from tests.cluster.test_around_us import bind_around_us
 from topology import keys
 from topology.errors import PayloadError
-from topology.records import Holder, Observed, decode_ledger, encode_observed
+from topology.records import decode_ledger
 
 NODE = SimulatedNode("v100", "dgx-1v")
-
-
-def annotate(cluster: GpuCluster, key: str, value: str | None) -> None:
-    """Write as a cluster administrator, whom the policies let through."""
-    cluster.api.patch(f"{NODES}/{NODE.name}", {"metadata": {"annotations": {key: value}}})
 
 
 def owners(cluster: GpuCluster) -> dict[str, str]:
@@ -34,31 +26,9 @@ def owners(cluster: GpuCluster) -> dict[str, str]:
         return {}
 
 
-def report(cluster: GpuCluster, generation: int, **held: set[str]) -> None:
-    """Let the node's agent say which pod holds which GPUs."""
-    holders = {gpu: Holder("default", name, "main") for name, gpus in held.items() for gpu in gpus}
-    annotate(cluster, keys.OBSERVED, encode_observed(Observed(holders, generation)))
-
-
 def told(cluster: GpuCluster, reason: str) -> list[str]:
     """Return the names that events of a reason are about."""
-    events = cluster.api.list("/api/v1/namespaces/default/events", fieldSelector=f"reason={reason}")
-    return [event["involvedObject"]["name"] for event in events]
-
-
-def page(url: str) -> str:
-    """Return what is served there, whatever the status."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            text: str = answer.read().decode()
-    except urllib.error.HTTPError as refusal:
-        text = refusal.read().decode()
-    return text
-
-
-def readiness(url: str) -> str:
-    """Return `ok`, or what keeps an extender from being asked."""
-    return page(f"{url}/readyz")
+    return [event["involvedObject"]["name"] for event in cluster.events(reason)]
 
 
 def placed(cluster: GpuCluster, *names: str, gpus: int = 2) -> dict[str, set[str]]:
@@ -81,7 +51,7 @@ def test_a_damaged_ledger_is_rebuilt(text: str | None, gpu_cluster: GpuCluster, 
     gpu_cluster.join(NODE)
     placed(gpu_cluster, "p", "q")
     before, began = owners(gpu_cluster), time.monotonic()
-    annotate(gpu_cluster, keys.LEDGER, text)
+    gpu_cluster.annotate(NODE.name, keys.LEDGER, text)
     eventually(lambda: owners(gpu_cluster) == before)
     figure(
         f"a ledger that was {'wiped' if text is None else 'damaged'} was back after {time.monotonic() - began:.2f} s"
@@ -93,11 +63,10 @@ def test_a_damaged_ledger_is_rebuilt(text: str | None, gpu_cluster: GpuCluster, 
 def test_a_stranger_is_adopted_and_the_node_stays_open(gpu_cluster: GpuCluster, figure: Callable[[str], None]) -> None:
     """C18: the node counts it at once, and the ledger names it within ten seconds of the agent's report."""
     gpu_cluster.join(NODE)
-    bind_around_us(gpu_cluster, "stranger", 4)
+    gpu_cluster.bind_around_us("stranger", 4, NODE.name)
     ours = placed(gpu_cluster, "ours", gpus=2)["ours"]
-    report(
-        gpu_cluster, 2, stranger=uuids(NODE, range(8)) - ours - set(sorted(uuids(NODE, range(8)) - ours)[:2]), ours=ours
-    )
+    theirs = sorted(uuids(NODE, range(8)) - ours)[:4]
+    gpu_cluster.report(NODE.name, 2, stranger=theirs, ours=ours)
     began = time.monotonic()
     eventually(lambda: list(owners(gpu_cluster).values()).count("stranger") == 4, within_seconds=10)
     figure(f"a pod that was bound around us was in the ledger after {time.monotonic() - began:.2f} s")
@@ -110,15 +79,15 @@ def test_pods_whose_gpus_were_swapped_change_places(gpu_cluster: GpuCluster) -> 
     planned = placed(gpu_cluster, "p", "q")
     swapped = {"p": planned["q"], "q": planned["p"]}
     for generation, real in ((2, swapped), (3, planned)):  # and back, for that is what the scheduler was told
-        report(gpu_cluster, generation, **real)
+        gpu_cluster.report(NODE.name, generation, **real)
         await_owners(gpu_cluster, real)
     assert eventually(lambda: told(gpu_cluster, "GPUPlacementCorrected")) == ["p", "q"]
-    assert 'gputopo_ledger_repairs_total{kind="moved"} 4.0' in page(f"{gpu_cluster.extender.url}/metrics")
+    assert gpu_cluster.extender.metric('ledger_repairs_total{kind="moved"}') == 4
 
 
 def test_the_api_server_honours_the_preconditions_of_a_binding(gpu_cluster: GpuCluster) -> None:
     """Tried as a dry run with the rights of the chart, on a pod that asks for GPUs."""
     gpu_cluster.join(NODE)
     placed(gpu_cluster, "p")
-    eventually(lambda: "gputopo_preconditions_honoured 1.0" in page(f"{gpu_cluster.extender.url}/metrics"))
-    assert readiness(gpu_cluster.extender.url) == "ok"
+    eventually(lambda: gpu_cluster.extender.metric("preconditions_honoured") == 1)
+    assert gpu_cluster.extender.read("/readyz") == (200, "ok")

@@ -14,17 +14,20 @@ from benchmarks.process import free_port
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import wants
+from tests.cluster.installation import install_chart
 from tests.cluster.objects import NODES, PODS
 from tests.cluster.polling import eventually
-from tests.manifests.helm import CHART, HelmUnavailable, helm
 from tests.manifests.rendered import NAMESPACE
 from tests.security.certificates import Authority
 from topology import keys
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")
 
-VALUES = ("image.repository=gputopo", "extender.service.enabled=true")
-SECRETS = ("extender.service.serverSecret=server", "extender.service.clientSecret=client")
+SETTINGS = (
+    "extender.service.enabled=true",
+    "extender.service.serverSecret=server",
+    "extender.service.clientSecret=client",
+)
 MOUNTED = "/etc/gputopo-tls/"
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/gputopo-scheduler"
 
@@ -32,13 +35,8 @@ CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/gputopo-scheduler"
 @pytest.fixture(scope="module")
 def installed(binaries: Path) -> Iterator[ControlPlane]:
     """Start a control plane and install the Service form into it."""
-    settings = [word for value in (*VALUES, *SECRETS) for word in ("--set", value)]
     with ControlPlane(binaries) as own:
-        target = ("--namespace", NAMESPACE, "--create-namespace", "--kubeconfig", own.kubeconfig())
-        try:
-            helm("install", "gputopo", CHART, *settings, *target)
-        except HelmUnavailable as reason:
-            pytest.skip(str(reason))
+        install_chart(own, *SETTINGS)
         own.admin.post(NODES, node_object(SimulatedNode("h100", "hgx-h100")))
         yield own
 
@@ -59,12 +57,8 @@ def extender(own: ControlPlane, certificates: Path) -> Iterator[str]:
     overrides = [f"--set={key}={value}" for key, value in settings.items()]
     program = [sys.executable, "-m", "extender", "--config", str(own.state / "extender.yaml"), *overrides]
     process = Component("extender", program, own.state, f"http://127.0.0.1:{health_port}/readyz")
-    process.start()
-    try:
-        process.wait_ready()
+    with process.running():
         yield f"127.0.0.1:{port}"
-    finally:
-        process.stop()
 
 
 def start_scheduler(own: ControlPlane, certificates: Path, address: str) -> None:

@@ -9,7 +9,6 @@ from tests.cluster.extender_process import ExtenderProcess
 from tests.cluster.installation import Installation
 from tests.cluster.objects import GPU
 from tests.cluster.polling import eventually
-from tests.cluster.test_repair import readiness
 
 pytestmark = pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 maps no resource to a DeviceClass")
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
@@ -18,12 +17,8 @@ CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 @pytest.fixture
 def extender(installation: Installation) -> Iterator[ExtenderProcess]:
     """Run an extender that looks for DeviceClasses every second."""
-    running = installation.extender({"policies": {"look": "1s"}})
-    try:
-        running.run()
-        yield running
-    finally:
-        running.stop()
+    with installation.extender({"policies": {"look": "1s"}}).running() as extender:
+        yield extender
 
 
 def test_extender_stands_aside_while_a_device_class_hands_out_gpus(
@@ -31,15 +26,10 @@ def test_extender_stands_aside_while_a_device_class_hands_out_gpus(
 ) -> None:
     """With the rights of kube-scheduler's account, which it shares."""
     api = installation.plane.admin
-    assert readiness(extender.url) == "ok"
+    assert extender.read("/readyz") == (200, "ok")
     api.post(CLASSES, {"metadata": {"name": "gpus"}, "spec": {"extendedResourceName": GPU}})
     try:
-        assert "DeviceClass gpus hands out" in eventually(lambda: _complaint(extender.url))
+        eventually(lambda: "DeviceClass gpus hands out" in extender.read("/readyz")[1])
     finally:
         api.delete(f"{CLASSES}/gpus")
-    eventually(lambda: readiness(extender.url) == "ok")
-
-
-def _complaint(url: str) -> str:
-    text = readiness(url)
-    return text if "DeviceClass" in text else ""
+    eventually(lambda: extender.read("/readyz") == (200, "ok"))

@@ -107,12 +107,8 @@ def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
     running = Endpoint(port, process, tmp_path, servers, callers)
     running.show(servers.sign("extender", "/CN=extender", "serverAuth"))
     running.believe(callers)
-    process.start()
-    try:
-        process.wait_ready()
+    with process.running():
         yield running
-    finally:
-        process.stop()
 
 
 def test_sec1_only_a_certificate_of_the_clients_ca_is_heard(endpoint: Endpoint) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.go_build import BinariesUnavailable, GoBuild
-from tests.cluster.gpu_cluster import GpuCluster
+from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import USERS, Installation
 from tests.cluster.nodes import programs
 from tests.cluster.nodes.agents import allow_agent_pods
@@ -59,14 +59,8 @@ def node_plane(binaries: Path) -> Iterator[Installation]:
 @pytest.fixture
 def node_cluster(node_plane: Installation) -> Iterator[GpuCluster]:
     """Lend the control plane of `nodes` with extender and scheduler at work; take it before `nodes`."""
-    lent = GpuCluster(node_plane.plane, node_plane.extender())
-    try:
-        lent.extender.run()
-        node_plane.start_scheduler(lent.extender)
+    with at_work(node_plane) as lent:
         yield lent
-    finally:
-        node_plane.plane.stop_schedulers()
-        lent.extender.stop()
 
 
 @pytest.fixture

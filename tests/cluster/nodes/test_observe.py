@@ -1,9 +1,7 @@
 """Observe mode on real kubelets: another device plugin decides, and within seconds the cluster knows what it did."""
 
 import random
-import re
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,15 +146,12 @@ def by_uid(cluster: GpuCluster, gpus_of_pods: Mapping[str, set[str]]) -> dict[st
 
 def corrected(cluster: GpuCluster) -> set[str]:
     """Return the UIDs of the pods of which an event says that they run on other GPUs than planned."""
-    events = cluster.api.list("/api/v1/namespaces/default/events", fieldSelector="reason=GPUPlacementCorrected")
-    return {event["involvedObject"]["uid"] for event in events}
+    return {event["involvedObject"]["uid"] for event in cluster.events("GPUPlacementCorrected")}
 
 
-def moved(cluster: GpuCluster) -> int:
+def moved(cluster: GpuCluster) -> float:
     """Return how many pods' claims the extender has counted as moved."""
-    with urllib.request.urlopen(f"{cluster.extender.url}/metrics", timeout=5) as answer:
-        found = re.search(r'^gputopo_ledger_repairs_total{kind="moved"} (\S+)$', answer.read().decode(), re.MULTILINE)
-    return int(float(found[1])) if found else 0
+    return cluster.extender.metric('ledger_repairs_total{kind="moved"}') or 0.0
 
 
 def planned(cluster: GpuCluster, name: str) -> set[str]:
