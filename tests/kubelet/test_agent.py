@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -55,7 +55,9 @@ async def kubelet(tmp_path: Path) -> KubeletDouble:
     return made
 
 
-async def test_what_another_plugin_did_is_seen_and_so_is_its_end(tmp_path: Path, kubelet: KubeletDouble) -> None:
+async def test_what_another_plugin_did_is_seen_and_so_is_its_end(
+    tmp_path: Path, kubelet: KubeletDouble, goal: Callable[[float], float]
+) -> None:
     """Invariant I8: a pod got other GPUs than the ledger says, and the Node tells within seconds."""
     node = FakeNode()
     kubelet.devices.listed(dict.fromkeys(GPUS, True))
@@ -63,9 +65,9 @@ async def test_what_another_plugin_did_is_seen_and_so_is_its_end(tmp_path: Path,
     with running(settings(tmp_path, kubelet, "observe"), node, FACTS):
         pod = gpu_pod("p", 2)
         await kubelet.run(pod)
-        await until(lambda: held(node) == dict.fromkeys(kubelet.holders(), "p") != {}, timeout_seconds=5)
+        await until(lambda: held(node) == dict.fromkeys(kubelet.holders(), "p") != {}, timeout_seconds=goal(5))
         kubelet.delete(pod)
-        await until(lambda: held(node) == {}, timeout_seconds=5)
+        await until(lambda: held(node) == {}, timeout_seconds=goal(5))
         plugin = decode_status(node.annotations[keys.STATUS]).device_plugin
         assert plugin is not None
         assert (plugin.mode, plugin.ready) == (Mode.OBSERVE, True)
@@ -85,7 +87,9 @@ def ledger_for_p() -> str:
     return encode_ledger(Ledger(1, claims))
 
 
-async def test_enforcing_agent_says_when_pods_may_be_bound(tmp_path: Path, kubelet: KubeletDouble) -> None:
+async def test_enforcing_agent_says_when_pods_may_be_bound(
+    tmp_path: Path, kubelet: KubeletDouble, goal: Callable[[float], float]
+) -> None:
     """From the first registration to a pod with its GPUs, and from the kubelet's death to a node that is closed."""
     node = FakeNode({keys.LEDGER: ledger_for_p()})
     with running(settings(tmp_path, kubelet, "enforce"), node, FACTS):
@@ -94,9 +98,9 @@ async def test_enforcing_agent_says_when_pods_may_be_bound(tmp_path: Path, kubel
         await kubelet.run(pod)
         await kubelet.started(pod)
         assert (pod.phase, pod.env("c0")) == (Phase.RUNNING, set(GPUS[2:]))
-        await until(lambda: held(node) == dict.fromkeys(GPUS[2:], "p"), timeout_seconds=5)
+        await until(lambda: held(node) == dict.fromkeys(GPUS[2:], "p"), timeout_seconds=goal(5))
         await kubelet.kill()
-        await until(lambda: not is_ready(node), timeout_seconds=5)
+        await until(lambda: not is_ready(node), timeout_seconds=goal(5))
         await kubelet.start()
         await until(lambda: is_ready(node))
     await kubelet.kill()

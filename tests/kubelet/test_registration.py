@@ -122,12 +122,12 @@ async def test_agent_that_crashes_leaves_running_pods_alone(tmp_path: Path) -> N
         assert await node.kubelet._may_start(pod, "c0")
 
 
-async def test_checkpoint_forgets_the_dead(tmp_path: Path) -> None:
+async def test_checkpoint_forgets_the_dead(tmp_path: Path, goal: Callable[[float], float]) -> None:
     """Row I9: else a kubelet that crashes would bring them back, and turn away the pod that needs their GPUs."""
     async with AgentOnNode(tmp_path) as node:
         dead = await node.place(gpu_pod("dead", 6), [0, 1, 2, 3, 4, 5])
         node.delete(dead)
-        await until(lambda: json.loads(node.kubelet.checkpoint.read_text())["held"] == {}, timeout_seconds=2)
+        await until(lambda: json.loads(node.kubelet.checkpoint.read_text())["held"] == {}, timeout_seconds=goal(2))
         await restart(node)
         assert node.got(await node.place(gpu_pod("next", 7), range(7))) == [node.named(*range(7))]
 
