@@ -12,14 +12,12 @@ import pytest
 from tests.cluster.admission import put_in_force, unbind_policies
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import History, recorded
-from tests.cluster.nodes.agents import DEADLINE, enforcing
+from tests.cluster.nodes.agents import DEADLINE, PATIENT, enforcing
 from tests.cluster.nodes.churn import Churn, Container, churn, most_at_once
 from tests.cluster.nodes.killer import killing
 from tests.cluster.nodes.nodes import Nodes
 
 MACHINES = {"n0": "hgx_h100", "n1": "two_islands", "n2": "dgx1v"}
-PATIENT = "5s"
-"""Of an agent whose kubelet waits for it: all these nodes share one machine, and are not to wait for its processors."""
 FLEET = ("hgx_h100", "dgx1v", "two_islands", "pcie_l40s", "dgx_a100")
 
 

@@ -11,7 +11,7 @@ from tests.cluster.polling import eventually
 
 LEFTOVER = "4711 python train.py"
 HELD_SECONDS = 3.0
-GOAL_SECONDS, MARGIN_SECONDS = 10.0, 5.0
+GOAL_SECONDS = 10.0
 
 
 def test_n12_container_starts_when_the_process_is_gone(nodes: Nodes, figure: Callable[[str], None]) -> None:
@@ -28,10 +28,12 @@ def test_n12_container_starts_when_the_process_is_gone(nodes: Nodes, figure: Cal
     node.machine.repair()
     eventually(lambda: starts(node) == ["other", "waits"], within_seconds=30)
     figure(f"N12: a container started {time.monotonic() - gone:.1f} s after the process on its GPUs was gone")
-    assert on_hold(node, "waits") == ""
+    assert on_hold(node, "waits") == "" or gone - began > GOAL_SECONDS, "put off though the process had gone in time"
 
 
-def test_n12_process_that_stays_puts_the_container_off(nodes: Nodes, figure: Callable[[str], None]) -> None:
+def test_n12_process_that_stays_puts_the_container_off(
+    nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
     """The pod says which process is on which GPU, and starts by itself when that is gone after all."""
     node = occupied_node(nodes, gpus="3")
     began = time.monotonic()
@@ -43,7 +45,7 @@ def test_n12_process_that_stays_puts_the_container_off(nodes: Nodes, figure: Cal
     node.machine.repair()
     eventually(lambda: starts(node) == ["waits"], within_seconds=90)
     figure(f"N12: a process that stays puts a container off after {seconds:.1f} s (goal {GOAL_SECONDS:.0f})")
-    assert GOAL_SECONDS <= seconds <= GOAL_SECONDS + MARGIN_SECONDS
+    assert GOAL_SECONDS <= seconds <= rounds(60, 15)
 
 
 def occupied_node(nodes: Nodes, gpus: str) -> GpuNode:
