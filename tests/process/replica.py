@@ -30,6 +30,11 @@ BRISK: Mapping[str, Any] = {
 """The times of the configuration, shortened; what they are by default is no matter of safety."""
 
 
+def revoking_after(duration: str) -> dict[str, Any]:
+    """Return the settings of a replica that takes the claim of a pod that nobody binds back after so long."""
+    return {"reconcile": {**BRISK["reconcile"], "orphanAfter": duration}}
+
+
 class Replica:
     """One extender; `proxy` is the only way to the API server that it knows."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -17,14 +17,12 @@ from tests.extender.polling import eventually
 from tests.process import faults
 from tests.process.calls import Call, Kind
 from tests.process.proxy import Fault
-from tests.process.replica import BRISK, Replica
+from tests.process.replica import Replica, revoking_after
 from tests.process.world import World
-from topology import keys
-from topology.codec import decode_status, encode_status
 
 Act = Callable[[], Awaitable[object]]
 Side = Callable[[Callable[[], Awaitable[None]]], Fault]
-PATIENT = {"reconcile": {**BRISK["reconcile"], "orphanAfter": "60s"}}
+PATIENT = revoking_after("60s")
 READY_WITHIN_SECONDS = 5.0
 
 
@@ -76,10 +74,7 @@ async def a_second_choice(world: World, replica: Replica, pod: Json) -> Act:
     node = name_of(pod)
     await bind_in_vain(replica, pod)
     (claim,) = (await world.ledger(node)).claims
-    status = decode_status((await world.annotations(node))[keys.STATUS])
-    gpus = tuple(replace(gpu, healthy=gpu.uuid != claim.gpu) for gpu in status.gpus)
-    text = encode_status(replace(status, generation=status.generation + 1, gpus=gpus))
-    await world.annotate_node(node, {keys.STATUS: text})
+    await world.agent_looks(node, lambda uuid: uuid == claim.gpu)
     await world.caught_up(replica)
     return lambda: replica.bind(pod, node)
 
@@ -101,7 +96,7 @@ async def a_rebuild(world: World, replica: Replica, pod: Json) -> Act:
     return wipe
 
 
-BRIEF = {"reconcile": {**BRISK["reconcile"], "orphanAfter": "500ms"}}
+BRIEF = revoking_after("500ms")
 SCENARIOS = {
     "bind": Scenario(a_bind, 2),
     "release": Scenario(a_release, 1),

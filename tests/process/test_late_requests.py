@@ -17,11 +17,11 @@ from tests.extender.polling import eventually
 from tests.process import faults
 from tests.process.calls import Call, Kind
 from tests.process.proxy import Forward, Reply
-from tests.process.replica import BRISK, Replica
+from tests.process.replica import Replica, revoking_after
 from tests.process.world import World
 
 AT_ONCE = 10
-NEVER, SOON = ({"reconcile": {**BRISK["reconcile"], "orphanAfter": after}} for after in ("1h", "300ms"))
+NEVER, SOON = revoking_after("1h"), revoking_after("300ms")
 _numbers = count()
 
 
@@ -86,10 +86,16 @@ async def two_replicas(world: World, deadline: str) -> tuple[Replica, Replica]:
     return slow, quick
 
 
-async def rivals(world: World) -> tuple[list[Json], list[Json]]:
-    """Let small nodes join, and return for each of them two pods that want all of it."""
+async def small_nodes(world: World) -> list[str]:
+    """Let nodes of two GPUs join, and return their names."""
     names = [f"n-{next(_numbers)}" for _ in range(AT_ONCE)]
     await world.join(*(SimulatedNode(name, "rtx-3090-2") for name in names))
+    return names
+
+
+async def rivals(world: World) -> tuple[list[Json], list[Json]]:
+    """Let small nodes join, and return for each of them two pods that want all of it."""
+    names = await small_nodes(world)
     losers = await world.submit(*(wants(f"{name}.loser", 2) for name in names))
     winners = await world.submit(*(wants(f"{name}.winner", 2) for name in names))
     await world.caught_up()
@@ -152,8 +158,7 @@ async def test_c8_reply_to_a_release_that_is_lost_costs_no_more_than_a_look(
 
 async def one_pod_each(world: World) -> list[Json]:
     """Let small nodes join, and return a pod for each that wants all of it."""
-    names = [f"n-{next(_numbers)}" for _ in range(AT_ONCE)]
-    await world.join(*(SimulatedNode(name, "rtx-3090-2") for name in names))
+    names = await small_nodes(world)
     pods = await world.submit(*(wants(f"{name}.pod", 2) for name in names))
     await world.caught_up()
     return pods

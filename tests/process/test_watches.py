@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import count
 from random import Random
 from statistics import quantiles
@@ -25,8 +24,6 @@ from tests.process.calls import Call, Kind
 from tests.process.proxy import Forward, Reply
 from tests.process.replica import BRISK, Replica
 from tests.process.world import World
-from topology import keys
-from topology.codec import decode_status, encode_status
 
 SMALL = "rtx-3090-2"
 ONE = SimulatedNode("n1", SMALL)
@@ -216,10 +213,7 @@ async def test_w5_late_reply_does_not_take_the_cache_back(
 async def fall_ill(world: World, node: str) -> None:
     """Let the agent call the GPU sick that nobody has claimed."""
     (claim,) = (await world.ledger(node)).claims
-    status = decode_status((await world.annotations(node))[keys.STATUS])
-    gpus = tuple(replace(gpu, healthy=gpu.uuid == claim.gpu) for gpu in status.gpus)
-    text = encode_status(replace(status, generation=status.generation + 1, gpus=gpus))
-    await world.annotate_node(node, {keys.STATUS: text})
+    await world.agent_looks(node, lambda uuid: uuid != claim.gpu)
 
 
 async def test_w6_watch_goes_on_from_the_version_of_the_list(world: World, store: Store) -> None:

@@ -7,7 +7,7 @@ their nodes once more, and then the laws must hold.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,6 +21,7 @@ from benchmarks.fleet import SimulatedNode, join
 from benchmarks.kubelets import Kubelets
 from benchmarks.pod_life import EXIT_CODE
 from tests.cluster.gpu_cluster import wants
+from tests.cluster.objects import NODES, PODS
 from tests.extender.polling import eventually, until
 from tests.process import faults, laws
 from tests.process.backends import UNAVAILABLE, Backend, Kube, names
@@ -30,7 +31,6 @@ from topology import keys
 from topology.codec import decode_status, encode_status
 from topology.records import Ledger, decode_ledger
 
-PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 SETTLED_WITHIN_SECONDS = 90.0
 """INV3; INV7's 60 s are part of it."""
 TERMINATION_SECONDS = 0.3
@@ -197,9 +197,14 @@ class World:
     async def agents_look(self, nodes: Sequence[str]) -> None:
         """Let the agents of some nodes write their next reports."""
         for name in nodes:
-            status = decode_status((await self.annotations(name))[keys.STATUS])
-            text = encode_status(replace(status, generation=status.generation + 1))
-            await self.annotate_node(name, {keys.STATUS: text})
+            await self.agent_looks(name)
+
+    async def agent_looks(self, node: str, is_ill: Callable[[str], bool] = lambda _: False) -> None:
+        """Let a node's agent write its next report, in which GPUs of some UUIDs have fallen ill."""
+        status = decode_status((await self.annotations(node))[keys.STATUS])
+        gpus = tuple(replace(gpu, healthy=gpu.healthy and not is_ill(gpu.uuid)) for gpu in status.gpus)
+        text = encode_status(replace(status, generation=status.generation + 1, gpus=gpus))
+        await self.annotate_node(node, {keys.STATUS: text})
 
     @asynccontextmanager
     async def outage(self) -> AsyncIterator[None]:
