@@ -1,11 +1,12 @@
 """What a node has room for beside its wires: CPU, and what is left of GPUs that pods share; and what that is worth.
 
-A node's room is worth less by all idle GPU capacity that the pods to come could not use, the fragments, and by the CPU that its
-idle GPUs lack: one should have as much as these pods ask for with a GPU, or it is likely to stay idle. The links know nothing of
-either, and this knows nothing of links: together they are the value of a node.
+A node's room is worth less by all idle GPU capacity that the pods to come could not fill, the fragments, and by as many GPUs as
+its CPU does not suffice for, at what these pods ask for with a GPU. The links know nothing of either, and this knows nothing of
+links: together they are the value of a node.
 
-The measure of fragments is FGD's (Weng et al., ATC'23) but for one thing: how many whole GPUs are free together is left to
-the value of free sets. Unlike FGD it counts CPU that is scarce before it is gone.
+The measure of fragments is FGD's (Weng et al., ATC'23) but for two things: what pods of a kind would leave over of a GPU that
+they share is a fragment to them, and how many whole GPUs are free together is left to the value of free sets. Unlike FGD it
+counts CPU that is scarce before it is gone.
 """
 
 from __future__ import annotations
@@ -16,10 +17,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 WHOLE_GPU_MILLI = 1000
-
-MISSING_CPU = 0.5
-"""What an idle GPU without any free CPU is worth less, in GPUs, where pods ask for some. Chosen on other draws of the openb trace
-than the reports show; 0.3 to 0.6 are alike there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ class Appetite:
         ]  # fmt: skip
         gpu_milli = sum(share * kind.gpus * kind.gpu_milli for kind, share in self._kinds)
         self._cpu_per_gpu = sum(share * kind.cpu_milli for kind, share in self._kinds) / gpu_milli if gpu_milli else 0.0
-        self._usable_by: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
+        self._filled_by: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
 
     def value(self, room: Room) -> float:
         """Return the worth of the room in GPUs, 0 or less; linear in the kinds, then a look-up for the same GPUs."""
@@ -83,25 +80,25 @@ class Appetite:
         if not idle_milli:
             return 0.0
         wanted = self._cpu_per_gpu * idle_milli
-        missing = max(0.0, 1.0 - room.cpu_milli / wanted) * idle_milli if wanted else 0.0
-        return (self._usable_milli(room) - idle_milli - MISSING_CPU * missing) / WHOLE_GPU_MILLI
+        without_cpu = max(0.0, 1.0 - room.cpu_milli / wanted) * idle_milli if wanted else 0.0
+        return (self._filled_milli(room) - idle_milli - without_cpu) / WHOLE_GPU_MILLI
 
-    def _usable_milli(self, room: Room) -> float:
-        """Return the idle GPU capacity that a pod to come can use on average."""
+    def _filled_milli(self, room: Room) -> float:
+        """Return the idle GPU capacity that pods like one to come can fill, on average."""
         levels = tuple(sorted(room.gpu_milli))
-        found = self._usable_by.get(levels)
+        found = self._filled_by.get(levels)
         if found is None:
             each = sorted(
-                (_cpu_milli(levels, kind), share * _usable_milli(levels, kind)) for kind, share in self._kinds
+                (_cpu_milli(levels, kind), share * _filled_milli(levels, kind)) for kind, share in self._kinds
             )
-            usable = [0.0, *accumulate(milli for _, milli in each)]
-            found = self._usable_by[levels] = [cpu_milli for cpu_milli, _ in each], usable
-        cpu_milli, usable = found
-        return usable[bisect_right(cpu_milli, room.cpu_milli)]
+            filled = [0.0, *accumulate(milli for _, milli in each)]
+            found = self._filled_by[levels] = [cpu_milli for cpu_milli, _ in each], filled
+        cpu_milli, filled = found
+        return filled[bisect_right(cpu_milli, room.cpu_milli)]
 
 
-def _usable_milli(levels: Sequence[int], kind: PodKind) -> int:
-    return sum(milli for milli in levels if milli >= kind.gpu_milli)
+def _filled_milli(levels: Sequence[int], kind: PodKind) -> int:
+    return sum(milli - milli % kind.gpu_milli for milli in levels)
 
 
 def _cpu_milli(levels: Sequence[int], kind: PodKind) -> float:

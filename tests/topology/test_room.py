@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.room import MISSING_CPU, Appetite, PodKind, Room
+from topology.room import Appetite, PodKind, Room
 
 HALF = PodKind(1, gpu_milli=500, cpu_milli=4_000)
 WHOLE = PodKind(1, cpu_milli=8_000)
@@ -27,16 +28,22 @@ def test_what_all_pods_to_come_can_use_is_worth_most() -> None:
 
 
 def test_fragments_count_by_who_cannot_use_them() -> None:
-    """Of 300 milli nobody can use any; of 600 those pods that want half a GPU can."""
+    """Of 300 milli nobody can use any; of 500 those pods that want half a GPU can."""
     appetite = Appetite([(WHOLE, 0.25), (HALF, 0.75)])
     assert appetite.value(room(300)) == -0.3
-    assert round(appetite.value(room(600)), 9) == -0.6 * 0.25
+    assert appetite.value(room(500)) == -0.5 * 0.25
+
+
+@pytest.mark.parametrize(("left", "filled"), [(490, 320), (640, 640), (810, 640), (1000, 960)])
+def test_what_pods_of_a_kind_leave_over_of_a_shared_gpu_is_a_fragment(left: int, filled: int) -> None:
+    """Thirds that do not quite fill a GPU, as often as they fit."""
+    third = PodKind(1, gpu_milli=320)
+    assert Appetite([(third, 1.0)]).value(room(left)) == (filled - left) / 1000
 
 
 def test_gpus_without_cpu_are_worth_less_before_the_cpu_is_gone() -> None:
-    """Of what pods ask for with four GPUs half is missing, though a pod of one would still find enough."""
-    asked = 4 * WHOLE.cpu_milli
-    assert Appetite([(WHOLE, 1.0)]).value(room(1000, 1000, 1000, 1000, cpu_milli=asked // 2)) == -MISSING_CPU * 4 / 2
+    """There is enough for two of four GPUs, so two count as lost, though a pod of one would still find room."""
+    assert Appetite([(WHOLE, 1.0)]).value(room(1000, 1000, 1000, 1000, cpu_milli=2 * WHOLE.cpu_milli)) == -2
 
 
 def test_cpu_is_missed_for_the_gpus_that_are_idle_and_for_no_others() -> None:
@@ -57,13 +64,13 @@ MILLI = st.lists(st.integers(0, 10).map(lambda tenths: tenths * 100), min_size=1
 
 
 @given(MILLI, st.integers(0, PLENTY), st.integers(1, 10))
-def test_room_is_never_worth_more_than_none_and_never_less_than_all_that_is_idle(
+def test_room_is_never_worth_more_than_none_and_never_less_than_all_that_is_idle_twice(
     gpu_milli: list[int], cpu_milli: int, tenths: int
 ) -> None:
-    """Whatever the pods to come are like."""
+    """Whatever the pods to come are like: as fragments, and for want of CPU."""
     appetite = Appetite([(PodKind(1, gpu_milli=tenths * 100, cpu_milli=2_000), 0.5), (WHOLE, 0.5)])
     idle = sum(gpu_milli) / 1000
-    assert -idle * (1 + MISSING_CPU) - 1e-9 <= appetite.value(room(*gpu_milli, cpu_milli=cpu_milli)) <= 1e-9
+    assert -2 * idle - 1e-9 <= appetite.value(room(*gpu_milli, cpu_milli=cpu_milli)) <= 1e-9
 
 
 @given(MILLI, st.integers(0, PLENTY), st.permutations(range(8)))
