@@ -21,7 +21,7 @@ from topology.nvidia_best_effort import Outcome
 from topology.request import Communication, GpuRequest, NicAffinity
 from topology.rings import members_of
 from topology.suitability import anonymous, gpus_near_nic, kinds, outdated, suitable_gpus
-from topology.symmetry import Counts, Symmetry, choose, ways
+from topology.symmetry import Counts, Symmetry, subsets, ways
 from topology.value import Weights, formula, score, worth
 
 MAX_PLANS = 50_000
@@ -175,10 +175,9 @@ class TopologyClass:
         That one has the lowest positions. Grows with the number of GPUs that are wired differently, not with the node. Where
         there are more than `MAX_SETS`, only the sets that grow from each GPU along its fastest hops.
         """
-        available = self._symmetry.counts(free)
-        if ways(available, size) > MAX_SETS:
+        if ways(self._symmetry.counts(free), size) > MAX_SETS:
             return sorted({self._grow(1 << i, free, size) for i in members_of(free)})
-        return [self._symmetry.set_of(counts, free) for counts in choose(available, size)]
+        return subsets([group & free for group in self._symmetry.groups], size)
 
     def plan(self, free: int, request: GpuRequest) -> Placement | Rejection:
         """Return `plan(self, free, request)`, remembered."""

@@ -34,9 +34,9 @@ class Symmetry:
         """Return how many GPUs of each group are in the set."""
         return tuple((group & mask).bit_count() for group in self.groups)
 
-    def set_of(self, counts: Counts, among: int = -1) -> int:
-        """Return the set with so many of each group, the lowest positions of each that are in `among`."""
-        return sum(_lowest(group & among, count) for group, count in zip(self.groups, counts, strict=True) if count)
+    def set_of(self, counts: Counts) -> int:
+        """Return the set with so many of each group, the lowest positions of each."""
+        return sum(_lowest(group, count) for group, count in zip(self.groups, counts, strict=True))
 
     def canonical(self, counts: Counts) -> Counts:
         """Return one representative of all counts that are alike; memoised."""
@@ -46,27 +46,28 @@ class Symmetry:
         return found
 
 
-def choose(available: Counts, size: int) -> list[Counts]:
-    """Return every way to take `size` GPUs of what each group has.
+def subsets(groups: Sequence[int], size: int) -> list[int]:
+    """Return one set for every way to take `size` GPUs of what each group (mask) has: its lowest positions.
 
-    >>> choose((2, 1), 2)
-    [(1, 1), (2, 0)]
+    >>> [bin(mask) for mask in subsets((0b0011, 0b0100), 2)]
+    ['0b101', '0b11']
     """
-    partial: list[tuple[Counts, int]] = [((), 0)]
-    still_to_come = sum(available)
-    for count in available:
-        still_to_come -= count
+    partial: list[tuple[int, int]] = [(0, 0)]
+    still_to_come = sum(group.bit_count() for group in groups)
+    for group in filter(None, groups):
+        still_to_come -= group.bit_count()
+        lowest = [*enumerate(_lowest(group, count) for count in range(group.bit_count() + 1))]
         partial = [
-            ((*taken, more), total + more)
+            (taken | more, total + count)
             for taken, total in partial
-            for more in range(count + 1)
-            if size - still_to_come <= total + more <= size
+            for count, more in lowest[: size - total + 1]
+            if total + count >= size - still_to_come
         ]
     return [taken for taken, total in partial if total == size]
 
 
 def ways(available: Sequence[int], size: int) -> int:
-    """Return how many ways `choose` would find, without finding them."""
+    """Return how many sets `subsets` would find of groups with so many GPUs, without finding them."""
     found = [1] + [0] * size
     for count in available:
         found = [sum(found[max(0, total - count) : total + 1]) for total in range(size + 1)]
