@@ -70,6 +70,20 @@ class ExtenderProcess(Component):
             return [found for found in facts if found.get("verb") == verb]
 
 
+def in_its_container(state: Path, configuration: str, settings: Mapping[str, object]) -> Component:
+    """Return an extender whose configuration is the text of a ConfigMap; `settings` replace what only a pod has.
+
+    It answers probes on a port of its own.
+    """
+    health_port, file = free_port(), state / "extender.yaml"
+    file.write_text(configuration)
+    settings = {**settings, "health.host": "127.0.0.1", "health.port": health_port}
+    overrides = [f"--set={key}={value}" for key, value in settings.items()]
+    return Component(
+        "extender", [PROGRAM, "--config", file, *overrides], state, f"http://127.0.0.1:{health_port}/readyz"
+    )
+
+
 def scheduler_configuration(urls: Mapping[str, str]) -> dict[str, Any]:
     """Return our sample `KubeSchedulerConfiguration`, with addresses replaced as `urls` says (old → new)."""
     text = file_of(SCHEDULER_POD, "scheduler.yaml")

@@ -20,10 +20,11 @@ from tests.manifests.objects import all_objects
 from tests.manifests.rendered import NAMESPACE
 
 SCHEDULER_NAME = "gputopo"
-_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{SCHEDULER_POD}"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{SCHEDULER_POD}"
+"""Of extender and kube-scheduler, which share a pod."""
 _WORKLOADS = ("DaemonSet", "Deployment", "PodDisruptionBudget")
 
-USERS: Mapping[str, Sequence[str]] = {_ACCOUNT: ()}
+USERS: Mapping[str, Sequence[str]] = {ACCOUNT: ()}
 """Whom a control plane has to know to have gputopo installed. A token of this kind does not expire; the name says what it may."""
 
 
@@ -40,7 +41,7 @@ class Installation:
     def extender(self, settings: Mapping[str, Any] | None = None) -> ExtenderProcess:
         """Return an extender that is not started yet; `settings` replace sections of the chart's configuration."""
         name = f"extender-{next(self._numbers)}"
-        return ExtenderProcess(name, self.plane.kubeconfig(_ACCOUNT), self.plane.state, settings)
+        return ExtenderProcess(name, self.plane.kubeconfig(ACCOUNT), self.plane.state, settings)
 
     def start_scheduler(
         self, extender: ExtenderProcess, *, more_profiles: Sequence[str] = (), more_extenders: Sequence[Any] = ()
@@ -49,7 +50,7 @@ class Installation:
         configuration = scheduler_configuration({"http://127.0.0.1:8888": extender.url})
         configuration["profiles"] += [{"schedulerName": name} for name in more_profiles]
         configuration["extenders"] += more_extenders
-        return self.plane.start_scheduler(configuration, self.plane.kubeconfig(_ACCOUNT))
+        return self.plane.start_scheduler(configuration, self.plane.kubeconfig(ACCOUNT))
 
 
 def install_chart(plane: ControlPlane, *settings: str) -> None:

@@ -4,7 +4,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,17 +31,9 @@ class RecordingExtender:
         self._api = api
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
 
-    @contextmanager
-    def serving(self) -> Iterator[None]:
+    def serving(self) -> AbstractContextManager[None]:
         """Serve for the length of a `with` block."""
-        thread = threading.Thread(target=self._server.serve_forever)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
+        return serving(self._server)
 
     def scheduler_configuration(self, *, node_cache_capable: bool) -> Json:
         """Return a scheduler configuration that calls this extender for GPU pods."""
@@ -116,3 +108,16 @@ class RecordingExtender:
                 pass
 
         return Handler
+
+
+@contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[None]:
+    """Serve in a thread for the length of a `with` block."""
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -14,6 +14,7 @@ from tests.cluster.agent_pod import AGENT, create_agent_pod
 from tests.cluster.api import ApiError
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.extender_process import SCHEDULER_POD, in_its_container
 from tests.cluster.installation import install_chart
 from tests.cluster.kubectl import kubectl
 from tests.cluster.objects import NODES, PODS, node
@@ -25,7 +26,6 @@ from tests.nvml.library import FakeNvml, has_compiler, machine
 from topology import keys
 from topology.codec import decode_topology
 
-SCHEDULER = "gputopo-scheduler"
 IN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
 
 
@@ -91,7 +91,7 @@ def test_agent_is_let_into_the_namespace(installed: ControlPlane) -> None:
 
 def test_scheduler_meets_the_restricted_standard(installed: ControlPlane) -> None:
     """Kubernetes' own admission lets it into a `restricted` namespace, and would refuse one that asks for the host."""
-    template = as_made(installed, f"deployments/{SCHEDULER}")
+    template = as_made(installed, f"deployments/{SCHEDULER_POD}")
     on_host = template | {"spec": {**template["spec"], "hostNetwork": True}}
     hold_to(installed, "restricted")
     try:
@@ -130,7 +130,7 @@ def test_agent_may_not(installed: ControlPlane, right: str) -> None:
 )  # fmt: skip
 def test_scheduler_and_extender_may_not(installed: ControlPlane, right: str) -> None:
     """Their one account, with all that kube-scheduler itself needs, still cannot touch what a pod is or read secrets."""
-    assert not may(installed, SCHEDULER, *right.split())
+    assert not may(installed, SCHEDULER_POD, *right.split())
 
 
 def test_extenders_own_role_suffices_for_its_writes(installed: ControlPlane) -> None:
@@ -170,7 +170,7 @@ def test_installed_configuration_places_every_example(installed: ControlPlane) -
     with running(installed):
         kubectl(installed, "apply", "-f", MANIFESTS / "examples")
         eventually(lambda: all(pod["spec"].get("nodeName") for pod in installed.admin.list(PODS)))
-        lease = installed.admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{SCHEDULER}")
+        lease = installed.admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{SCHEDULER_POD}")
     assert all(keys.PLACEMENT in pod["metadata"]["annotations"] for pod in installed.admin.list(PODS))
     assert lease["spec"]["holderIdentity"]
 
@@ -178,19 +178,10 @@ def test_installed_configuration_places_every_example(installed: ControlPlane) -
 @contextmanager
 def running(own: ControlPlane) -> Iterator[None]:
     """Run what the scheduler's pod would, as its account; only ports and the way to the API server are ours."""
-    port, health_port = free_port(), free_port()
-    kubeconfig = own.service_account_kubeconfig(NAMESPACE, SCHEDULER)
-    files = own.admin.get(f"{IN_NAMESPACE}/configmaps/{SCHEDULER}")["data"]
-    (own.state / "extender.yaml").write_text(files["extender.yaml"])
-    settings = {
-        "listen.port": port,
-        "health.host": "127.0.0.1",
-        "health.port": health_port,
-        "kubernetes.kubeconfig": kubeconfig,
-    }
-    overrides = [f"--set={key}={value}" for key, value in settings.items()]
-    command: list[str | Path] = [sys.executable, "-m", "extender", "--config", own.state / "extender.yaml", *overrides]
-    extender = Component("extender", command, own.state, f"http://127.0.0.1:{health_port}/readyz")
+    port, kubeconfig = free_port(), own.service_account_kubeconfig(NAMESPACE, SCHEDULER_POD)
+    files = own.admin.get(f"{IN_NAMESPACE}/configmaps/{SCHEDULER_POD}")["data"]
+    settings = {"listen.port": port, "kubernetes.kubeconfig": kubeconfig}
+    extender = in_its_container(own.state, files["extender.yaml"], settings)
     configuration = yaml.safe_load(files["scheduler.yaml"].replace(":8888/", f":{port}/"))
     with extender.running():
         own.start_scheduler(configuration, kubeconfig)

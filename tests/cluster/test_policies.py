@@ -27,6 +27,7 @@ from tests.cluster.api import Api
 from tests.cluster.binaries import is_oldest
 from tests.cluster.control_plane import SCHEDULER, ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster, wants
+from tests.cluster.installation import ACCOUNT as EXTENDER
 from tests.cluster.installation import Installation
 from tests.cluster.kubectl import kubectl
 from tests.cluster.objects import NODES, PODS, Json, container, node
@@ -36,7 +37,6 @@ from tests.manifests.rendered import FOLDER, NAMESPACE
 from topology import keys
 from topology.records import Claim, Ledger, encode_ledger
 
-EXTENDER = f"system:serviceaccount:{NAMESPACE}:gputopo-scheduler"
 REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
 DAEMON_SETS = "system:serviceaccount:kube-system:daemon-set-controller"
 KUBELET = "system:node:node-a"

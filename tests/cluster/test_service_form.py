@@ -1,7 +1,6 @@
 """The extender behind a Service: the real kube-scheduler calls it over mutual TLS, and each has an account of its own."""
 
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +10,8 @@ import yaml
 
 from benchmarks.fleet import SimulatedNode, node_object
 from benchmarks.process import free_port
-from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.extender_process import SCHEDULER_POD, in_its_container
 from tests.cluster.gpu_cluster import wants
 from tests.cluster.installation import install_chart
 from tests.cluster.objects import NODES, PODS
@@ -29,7 +28,7 @@ SETTINGS = (
     "extender.service.clientSecret=client",
 )
 MOUNTED = "/etc/gputopo-tls/"
-CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/gputopo-scheduler"
+CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{SCHEDULER_POD}"
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +43,10 @@ def installed(binaries: Path) -> Iterator[ControlPlane]:
 @contextmanager
 def extender(own: ControlPlane, certificates: Path) -> Iterator[str]:
     """Run the extender's container as its account, with what its secret holds; give its address."""
-    port, health_port = free_port(), free_port()
+    port, kubeconfig = free_port(), own.service_account_kubeconfig(NAMESPACE, "gputopo-extender")
     text = own.admin.get(CONFIG_MAP)["data"]["extender.yaml"].replace(MOUNTED, f"{certificates}/")
-    (own.state / "extender.yaml").write_text(text)
-    settings = {
-        "listen.host": "127.0.0.1",
-        "listen.port": port,
-        "health.host": "127.0.0.1",
-        "health.port": health_port,
-        "kubernetes.kubeconfig": own.service_account_kubeconfig(NAMESPACE, "gputopo-extender"),
-    }
-    overrides = [f"--set={key}={value}" for key, value in settings.items()]
-    program = [sys.executable, "-m", "extender", "--config", str(own.state / "extender.yaml"), *overrides]
-    process = Component("extender", program, own.state, f"http://127.0.0.1:{health_port}/readyz")
-    with process.running():
+    settings = {"listen.host": "127.0.0.1", "listen.port": port, "kubernetes.kubeconfig": kubeconfig}
+    with in_its_container(own.state, text, settings).running():
         yield f"127.0.0.1:{port}"
 
 
@@ -65,7 +54,7 @@ def start_scheduler(own: ControlPlane, certificates: Path, address: str) -> None
     """Run kube-scheduler's container as its account, with what its secret holds."""
     text = own.admin.get(CONFIG_MAP)["data"]["scheduler.yaml"].replace(MOUNTED, f"{certificates}/")
     settings = yaml.safe_load(text.replace(f"gputopo-extender.{NAMESPACE}.svc:8888", address))
-    kubeconfig = own.service_account_kubeconfig(NAMESPACE, "gputopo-scheduler")
+    kubeconfig = own.service_account_kubeconfig(NAMESPACE, SCHEDULER_POD)
     own.start_scheduler({**settings, "leaderElection": {"leaderElect": False}}, kubeconfig)
 
 

@@ -1,7 +1,6 @@
 """Others beside us in one scheduler: a second profile, and a second extender after ours."""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from tests.cluster.binaries import is_oldest
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
+from tests.cluster.recorder import serving
 
 pytestmark = pytest.mark.usefixtures("kubelets")
 
@@ -38,15 +38,9 @@ def picky_extender(refused: set[str]) -> Iterator[dict[str, object]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(server):
         url = f"http://127.0.0.1:{server.server_port}"
         yield {"urlPrefix": url, "filterVerb": "filter", "nodeCacheCapable": True}
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_two_profiles_share_one_extender(gpu_cluster: GpuCluster, installation: Installation) -> None:

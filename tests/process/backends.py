@@ -16,7 +16,7 @@ from benchmarks.double.server import ApiServer, Faults
 from benchmarks.double.store import Change, Store
 from benchmarks.kubeconfig import write_kubeconfig
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.installation import USERS
+from tests.cluster.installation import ACCOUNT
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 
@@ -75,7 +75,7 @@ class Kube:
     def __init__(self, plane: ControlPlane, api: ApiClient) -> None:
         self.plane = plane
         self.admin = plane.kubeconfig()
-        self.extender = plane.kubeconfig(next(iter(USERS)))
+        self.extender = plane.kubeconfig(ACCOUNT)
         self.events: list[Json] = []
         self._api = api
 
