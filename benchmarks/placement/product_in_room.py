@@ -23,8 +23,9 @@ class GputopoInRoom(Learning):
     def __init__(self, cluster: Cluster, weights: Weights = Weights()) -> None:  # noqa: B008 - a frozen value
         self._appetites: dict[str, Appetite] = {}
         self._orders: dict[tuple[GpuRequest, PodKind], _Order] = {}
-        self.rooms = [Room(tuple(node.gpu_milli), node.cpu_milli) for node in cluster.nodes]
-        """What each node has left."""
+        self._numbers: dict[tuple[int, Room], int] = {}
+        self.lefts = [self._left(node) for node in cluster.nodes]
+        """What each node has left, and a number that is the same for nodes of one kind that have the same left."""
         self._read = len(cluster.journal)
         super().__init__(cluster, weights)
 
@@ -48,18 +49,26 @@ class GputopoInRoom(Learning):
 
     def plan(self, node: Node, wish: GpuRequest, kind: PodKind) -> Placement | None:
         """Return the placement on one node, `None` where the pod does not fit."""
-        if kind.models and node.server.model not in kind.models:
+        room, _ = self.lefts[node.index]
+        if kind.cpu_milli > room.cpu_milli or (kind.models and node.server.model not in kind.models):
             return None
         appetite = self._appetites[node.server.model]
-        verdict = plan_in_room(self.classes[node.index], self.rooms[node.index], wish, kind, appetite)
+        verdict = plan_in_room(self.classes[node.index], room, wish, kind, appetite)
         return verdict if isinstance(verdict, Placement) else None
 
     def _catch_up(self) -> None:
         journal = self.cluster.journal
         for index in set(journal[self._read :]):
-            node = self.cluster.nodes[index]
-            self.rooms[index] = Room(tuple(node.gpu_milli), node.cpu_milli)
+            self.lefts[index] = self._left(self.cluster.nodes[index])
         self._read = len(journal)
+
+    def _left(self, node: Node) -> tuple[Room, int]:
+        room = Room(tuple(node.gpu_milli), node.cpu_milli)
+        return room, self._numbers.setdefault((node.kind, room), len(self._numbers))
+
+
+_Key = tuple[float, int, int]
+"""Minus the score, GPUs free, number of the node."""
 
 
 class _Order:
@@ -69,13 +78,13 @@ class _Order:
         self._policy = policy
         self._wish = wish
         self._kind = kind
-        self._ranked: list[tuple[float, int, int]] = []
-        self._found: dict[int, tuple[tuple[float, int, int], Placement]] = {}
-        self._plans: dict[tuple[int, Room], Placement | None] = {}
-        """By kind of node and what it has left: many are alike."""
+        self._found: dict[int, tuple[_Key, Placement]] = {}
+        self._plans: dict[int, Placement | None] = {}
+        """By the number of what a node has left: many are alike."""
         self._read = len(policy.cluster.journal)
         for node in policy.cluster.nodes:
-            self._enter(node)
+            self._look(node)
+        self._ranked = sorted(key for key, _ in self._found.values())
 
     def best(self, pod: Pod) -> Allotment | None:
         """Return the place of a pod of this kind."""
@@ -92,14 +101,20 @@ class _Order:
         before = self._found.pop(node.index, None)
         if before is not None:
             del self._ranked[bisect_left(self._ranked, before[0])]
-        placement = self._plan(node) if self._kind.cpu_milli <= node.cpu_milli else None
-        if placement is not None:
-            key = (-placement.score, node.free.bit_count(), node.index)
+        key = self._look(node)
+        if key is not None:
             insort(self._ranked, key)
-            self._found[node.index] = key, placement
+
+    def _look(self, node: Node) -> _Key | None:
+        placement = self._plan(node)
+        if placement is None:
+            return None
+        key = (-placement.score, node.free.bit_count(), node.index)
+        self._found[node.index] = key, placement
+        return key
 
     def _plan(self, node: Node) -> Placement | None:
-        key = node.kind, self._policy.rooms[node.index]
-        if key not in self._plans:
-            self._plans[key] = self._policy.plan(node, self._wish, self._kind)
-        return self._plans[key]
+        _, number = self._policy.lefts[node.index]
+        if number not in self._plans:
+            self._plans[number] = self._policy.plan(node, self._wish, self._kind)
+        return self._plans[number]
