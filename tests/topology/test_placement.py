@@ -184,6 +184,15 @@ def test_a_preferred_nic_breaks_ties() -> None:
     assert isinstance(found, Placement) and set(found.gpus) == {6, 7}
 
 
+def test_a_nic_tells_gpus_apart_that_are_alike_otherwise() -> None:
+    """On an NVSwitch any GPU stands for all, but not for the one with the NIC that is wished for."""
+    nic = Nic("mlx5_0", paths=((7, PciePath.PIX),))
+    found = plan(
+        TopologyClass(replace(machine("hgx-h100"), nics=(nic,))), 0xFF, GpuRequest(1, nic=NicAffinity.PREFERRED)
+    )
+    assert isinstance(found, Placement) and found.gpus == (7,)
+
+
 def test_a_fuller_node_scores_higher_for_the_same_bandwidth() -> None:
     """Four of exactly four free GPUs cost the future less than four of eight."""
     compiled = TopologyClass(machine("hgx-h100"))
