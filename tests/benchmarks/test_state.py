@@ -9,7 +9,7 @@ from tests.benchmarks.test_cli import answer
 
 @pytest.mark.slow
 def test_measures_an_extender_that_knows_who_holds_what() -> None:
-    """Six of each node's eight GPUs are held by four pods, so pods of up to two find a place and no larger ones."""
+    """What its pods hold leaves pods of two a place on every node of eight GPUs, and those of four none."""
     (row,) = answer("state", "--nodes", "20", "--pods", "200")["rows"]
     assert (row["nodes"], row["pods"], row["gpu_pods"]) == (20, 200, 80)
     assert row["candidates_by_gpus"] == {"1": 16, "2": 16, "4": 0, "8": 0}
