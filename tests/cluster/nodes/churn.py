@@ -47,6 +47,8 @@ class Churn:
     """GPUs that a kubelet has ever listed with two containers at once."""
     refused: dict[str, str] = field(default_factory=dict)
     """Pods that kubelets have turned away, and why."""
+    recalled: set[str] = field(default_factory=set)
+    """Pods that were deleted before they were seen to run; some may have been just about to."""
 
     def planned(self) -> dict[Container, set[str]]:
         """Return the GPUs of each container of each pod, as its Binding brought them: a later record may be a correction."""
@@ -89,7 +91,9 @@ def churn(
                     told.refused[found["metadata"]["name"]] = _reason(found)
             if not waiting and not alive:
                 return told
-            list(threads.map(lambda found: _delete(cluster, found), _doomed(alive, chance, last=not waiting)))
+            doomed = [*_doomed(alive, chance, last=not waiting)]
+            told.recalled |= {each["metadata"]["name"] for each in doomed if each["status"]["phase"] == "Pending"}
+            list(threads.map(lambda found: _delete(cluster, found), doomed))
             if len(alive) < len(gpus) // 2:
                 batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
                 list(threads.map(lambda wanted: cluster.api.post(PODS, wanted), batch))
