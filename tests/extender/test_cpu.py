@@ -79,6 +79,12 @@ def test_init_container_counts_beside_the_sidecars_before_it() -> None:
     assert cpu_milli(Pod(spec=PodSpec(init_containers=starting, containers=[container("6")]))) == 9000
 
 
+def test_parts_of_a_thousandth_add_up_before_the_sum_is_rounded_up() -> None:
+    """Neither is anything lost of two containers, nor does each of them count for more."""
+    containers = [Container(cpu, ResourceRequirements(requests={"cpu": cpu})) for cpu in ("1500u", "0.0021", "1m")]
+    assert cpu_milli(Pod(spec=PodSpec(containers=containers))) == 5
+
+
 def test_pod_that_needs_much_cpu_goes_where_gpus_keep_theirs() -> None:
     """The wires are alike; beside the other pod the free GPUs would be left without cores."""
     state = used_to("8", node("a", cpu="96"), node("b", cpu="96"), other("web", "a", "48"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 from pathlib import Path
 
@@ -51,6 +52,13 @@ async def test_a_pod_that_fits_nowhere_hears_why(tmp_path: Path) -> None:
         assert isinstance(outcome, Unschedulable)
         assert "1 no two free GPUs share an NVLink ring, pod needs 4" in outcome.message
         assert await event_reasons(extender) == ["GPUTopologyUnsatisfied"]
+
+
+async def test_garbage_is_looked_for_as_usual_once_all_is_listed(tmp_path: Path) -> None:
+    """It is looked for seldom only until then."""
+    usual = gc.get_threshold()
+    async with serving(tmp_path, WHOLE):
+        await until(lambda: gc.get_threshold() == usual)
 
 
 async def event_reasons(extender: Running) -> list[str]:
