@@ -26,7 +26,7 @@ TYPICAL_SHARE = 0.95
 RENEWAL = 1.5
 """The mix is worth a new look when so many times as many pods have been seen as at the last one."""
 DRIFT = 0.02
-"""Values are computed anew when so much of the mix is of another size."""
+"""Values are computed anew when pods of another size ask for so much of the GPUs."""
 
 
 class Demand:
@@ -107,10 +107,16 @@ def _halved(counts: Counter[T]) -> Counter[T]:
 
 
 def drift(before: Sequence[tuple[int, float]], now: Sequence[tuple[int, float]]) -> float:
-    """Return how much of the mix is of another size than before, 0..1.
+    """Return how much of the GPUs asked for is asked for by pods of another size than before, 0..1.
 
-    >>> drift([(1, 0.5), (2, 0.5)], [(1, 0.25), (4, 0.75)])
-    0.75
+    >>> drift([(1, 0.8), (4, 0.2)], [(1, 1.0)])
+    0.5
     """
-    old, new = dict(before), dict(now)
+    old, new = _of_gpus(before), _of_gpus(now)
     return sum(abs(old.get(size, 0.0) - new.get(size, 0.0)) for size in old.keys() | new.keys()) / 2
+
+
+def _of_gpus(sizes: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """Turn shares of pods into shares of the GPUs that they ask for."""
+    total = sum(size * share for size, share in sizes)
+    return {size: size * share / total for size, share in sizes}

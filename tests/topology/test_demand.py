@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.demand import PRIOR_PODS, REMEMBERED_PODS, Demand, drift
+from topology.demand import DRIFT, PRIOR_PODS, REMEMBERED_PODS, Demand, drift
 from topology.room import PodKind
 
 PRIOR = ((1, 0.5), (8, 0.5))
@@ -93,3 +93,9 @@ def test_drift_is_how_much_of_the_mix_moved() -> None:
     """None, and all."""
     assert drift(PRIOR, PRIOR) == 0
     assert drift(((1, 1.0),), ((8, 1.0),)) == 1
+
+
+def test_drift_counts_gpus_and_not_pods() -> None:
+    """One pod in two hundred makes no difference, unless it asks for eight."""
+    assert drift(((1, 0.995), (2, 0.005)), ((1, 1.0),)) < DRIFT
+    assert drift(((1, 0.995), (8, 0.005)), ((1, 1.0),)) > DRIFT
