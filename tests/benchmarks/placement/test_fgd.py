@@ -107,6 +107,14 @@ def test_scores_are_what_the_definition_says(state: tuple[int, list[int], str]) 
 
 WORKLOADS = ("cpu100", "default", "gpushare100", "gpushare40", "gpuspec33", "multigpu20", "multigpu50")
 
+TIES = {
+    "cpu100": {"gpu-clustering", "gpu-packing"},
+    "gpushare100": {"gpu-clustering", "gpu-packing"},
+    "gpushare40": {"gpu-clustering", "gpu-packing"},
+    "multigpu50": {"gpu-clustering", "best-fit"},
+}
+"""Published less than a tenth of a point apart, less than seeds tell; on cpu100 they come out the other way round."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", PUBLISHED_NAMES.values())
@@ -122,14 +130,15 @@ def test_published_results_are_met(policy: str, shared_dir: Path) -> None:
 def test_published_results_and_their_order_are_met_on_every_workload(
     workload: str, shared_dir: Path, pytestconfig: pytest.Config
 ) -> None:
-    """Policies that are published less than a tenth of a point apart may come out the other way round, and no others."""
+    """Of all pairs of policies the one that is published ahead is ahead here, but for those that are level."""
     if not pytestconfig.getoption("--long"):
         pytest.skip("twenty-four runs take minutes: only with --long")
     folder = shared_dir / "traces" / "openb"
     wanted = {policy: published_pct(folder, workload, policy) for policy in PUBLISHED_NAMES.values()}
     found = {policy: allocated_pct(folder, workload, policy, seeds=4) for policy in wanted}
     assert found == pytest.approx(wanted, abs=0.5)
-    assert all(found[a] < found[b] for a, b in permutations(found, 2) if wanted[a] < wanted[b] - 0.1)
+    told_apart = [(a, b) for a, b in permutations(found, 2) if wanted[a] < wanted[b] and {a, b} != TIES.get(workload)]
+    assert all(found[a] < found[b] for a, b in told_apart)
 
 
 def allocated_pct(folder: Path, workload: str, policy: str, seeds: int) -> float:
