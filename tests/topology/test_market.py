@@ -74,6 +74,15 @@ def test_a_machine_that_nobody_wants_whole_is_not_kept_whole() -> None:
     assert all(max(values) - min(values) < 1e-6 for values in by_count.values())
 
 
+@pytest.mark.parametrize("wholes", [0.006, 0.012, 0.02])
+@pytest.mark.parametrize("name", ["dgx-1v", "hgx-h100", "a100-pcie-8-pairs"])
+def test_a_machine_that_few_want_whole_is_kept_whole_all_the_same(name: str, wholes: float) -> None:
+    """Its last GPU is worth more than its first, though prices swing for ever where large pods are rare."""
+    found = appraised(name, Weights(demand=((1, 0.95 - wholes), (2, 0.05), (8, wholes))))
+    first, last = (found.value(upto) - found.value(upto >> 1) for upto in (0b1, 0b11111111))
+    assert last > 2 * first
+
+
 def test_plans_weigh_by_formula_until_the_values_are_computed() -> None:
     """Both are of one scale, so that a node with values and one without can be compared."""
     found = TopologyClass(machine("dgx-1v"))
