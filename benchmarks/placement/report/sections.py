@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from topology.value import Weights
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -32,8 +34,10 @@ class Section:
     """Those on which the extra policies run; empty: all."""
 
 
-FORESIGHTS = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
+FORESIGHTS = (0.0, 0.05, 0.2, 0.5, 1.0)
 """λ: how much the pods to come count against the one at hand."""
+ADMISSIONS = (0.3, 1.0)
+"""What it is worth to serve a pod to come at all; less than the default keeps cliques at the price of pods that find no place."""
 
 _QUEUE = (
     Column("jct_h_mean", "JCT mean, h", higher_is_better=False),
@@ -61,7 +65,10 @@ SECTIONS: Final[tuple[Section, ...]] = (
         ),
         10,
         "front",
-        tuple(f"gputopo@{foresight:g}" for foresight in FORESIGHTS),
+        (
+            *(f"gputopo@{foresight:g}" for foresight in FORESIGHTS),
+            *(f"gputopo@{Weights().foresight:g}:{admission:g}" for admission in ADMISSIONS),
+        ),
         ("dgx-1v/load-0.82", "dgx-1v/load-1.01"),
     ),
     Section(
