@@ -65,7 +65,7 @@ class _Look:
         vendor, model = self._host.cpu()
         return NodeTopology(
             gpus=tuple(gpus),
-            links=tuple(link for a, b in combinations(gpus, 2) if (link := self._link(a, b)) != Link(a.index, b.index)),
+            links=tuple(link for a, b in combinations(gpus, 2) if not (link := self._link(a, b)).is_unknown),
             nics=self._nics(),
             domain=self._domain(),
             driver_version=value_of(self._facts.driver_version),

@@ -107,7 +107,7 @@ def _cpus(numa_node: int | None, cores: int, threads_from: int) -> str | None:
 def _links(count: int, tree: _Tree, nvlinks: Mapping[tuple[int, int], int] | None = None) -> tuple[Link, ...]:
     wires = nvlinks or {}
     every = (Link(i, j, wires.get((i, j), 0), tree.path(i, j)) for i, j in combinations(range(count), 2))
-    return tuple(link for link in every if link != Link(link.a, link.b))
+    return tuple(link for link in every if not link.is_unknown)
 
 
 def _nics(gpus: tuple[Gpu, ...], tree: _Tree, beside: Sequence[int], path: PciePath = PIX) -> tuple[Nic, ...]:

@@ -221,16 +221,13 @@ def _decode_link(link: _Link, payload: _Topology) -> Link:
     return Link(link.a, link.b, link.nvlinks, _path(link.path), p2p, link.reason)
 
 
-_NOTHING_KNOWN = (0, None, None, None)
-
-
 def _all_links(node: NodeTopology, payload: _Topology) -> tuple[Link, ...]:
     other = payload.other_pairs or _Pair()
     path, p2p = _path(other.path), payload.every_pair.p2p if other.p2p is None else other.p2p
     listed = {(link.a, link.b): link for link in node.links}
     pairs = combinations((gpu.index for gpu in node.gpus), 2)
     every = (listed.get(pair) or Link(*pair, 0, path, p2p, other.reason) for pair in pairs)
-    return tuple(link for link in every if (link.nvlinks, link.path, link.p2p, link.reason) != _NOTHING_KNOWN)
+    return tuple(link for link in every if not link.is_unknown)
 
 
 def _path(name: Path | None) -> PciePath | None:

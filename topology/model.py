@@ -60,6 +60,11 @@ class Link:
     reason: str | None = None
     """Why this pair is worth less than its wires, e.g. `fabric not ready`."""
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it says nothing of the pair; a topology leaves such links out."""
+        return not self.nvlinks and self.path is None and self.p2p is None and self.reason is None
+
 
 @dataclass(frozen=True, slots=True)
 class Nic:

@@ -86,7 +86,7 @@ def topologies(draw: st.DrawFn, min_gpus: int = 0, max_gpus: int = 8) -> NodeTop
     model = draw(st.none() | st.sampled_from(MODELS))
     return NodeTopology(
         gpus=tuple(draw(gpus(index, model)) for index in indexes),
-        links=tuple(link for link in every if link != Link(link.a, link.b)),
+        links=tuple(link for link in every if not link.is_unknown),
         nics=draw(nics(indexes)),
         domain=draw(st.none() | domains),
         driver_version=draw(st.none() | st.just("550.90.07")),
@@ -112,7 +112,7 @@ def matrix_topologies(draw: st.DrawFn) -> NodeTopology:
     between = {pair: draw(shown) for pair in combinations(names, 2)}
     return NodeTopology(
         gpus=tuple(_matrix_gpu(draw, index, switch_links) for index in indexes),
-        links=tuple(link for link in every if link != Link(link.a, link.b)),
+        links=tuple(link for link in every if not link.is_unknown),
         nics=tuple(
             Nic(
                 name,
