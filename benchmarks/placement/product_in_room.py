@@ -24,7 +24,7 @@ class GputopoInRoom(Learning):
         self._appetites: dict[str, Appetite] = {}
         self._orders: dict[tuple[GpuRequest, PodKind], _Order] = {}
         self._numbers: dict[tuple[int, Room], int] = {}
-        self.lefts = [self._left(node) for node in cluster.nodes]
+        self.numbered_rooms = [self._numbered_room(node) for node in cluster.nodes]
         """What each node has left, and a number that is the same for nodes of one kind that have the same left."""
         self._read = len(cluster.journal)
         super().__init__(cluster, weights)
@@ -49,7 +49,7 @@ class GputopoInRoom(Learning):
 
     def plan(self, node: Node, wish: GpuRequest, kind: PodKind) -> Placement | None:
         """Return the placement on one node, `None` where the pod does not fit."""
-        room, _ = self.lefts[node.index]
+        room, _ = self.numbered_rooms[node.index]
         if kind.cpu_milli > room.cpu_milli or (kind.models and node.server.model not in kind.models):
             return None
         appetite = self._appetites[node.server.model]
@@ -59,10 +59,10 @@ class GputopoInRoom(Learning):
     def _catch_up(self) -> None:
         journal = self.cluster.journal
         for index in set(journal[self._read :]):
-            self.lefts[index] = self._left(self.cluster.nodes[index])
+            self.numbered_rooms[index] = self._numbered_room(self.cluster.nodes[index])
         self._read = len(journal)
 
-    def _left(self, node: Node) -> tuple[Room, int]:
+    def _numbered_room(self, node: Node) -> tuple[Room, int]:
         room = Room(tuple(node.gpu_milli), node.cpu_milli)
         return room, self._numbers.setdefault((node.kind, room), len(self._numbers))
 
@@ -114,7 +114,7 @@ class _Order:
         return key
 
     def _plan(self, node: Node) -> Placement | None:
-        _, number = self._policy.lefts[node.index]
+        _, number = self._policy.numbered_rooms[node.index]
         if number not in self._plans:
             self._plans[number] = self._policy.plan(node, self._wish, self._kind)
         return self._plans[number]
