@@ -95,7 +95,7 @@ def test_fleet_of_twenty_kubelets(
     started = assert_plans_kept(told, nodes)
     figure(f"{pods} mixed pods on {count} real kubelets in {seconds:.0f} s: {started.words}")
     assert told.refused == {}
-    assert_none_lost(told, started.pods, pods)
+    assert_none_lost(told, started.pods, pods, arrived=0.6)
 
 
 EXPLAINED = {
@@ -134,13 +134,14 @@ def lawful(
     assert history.violations() == []
 
 
-def assert_none_lost(told: Churn, started: AbstractSet[str], pods: int) -> None:
-    """Fail unless each pod was started, turned away or deleted on its way, and most of them were started.
+def assert_none_lost(told: Churn, started: AbstractSet[str], pods: int, arrived: float = 0.9) -> None:
+    """Fail unless each pod was started, turned away or deleted on its way; `arrived` is the part that at least was not deleted.
 
     How many are deleted on their way depends on how long that is, which is how busy the machine is; a kill turns away the few
     pods that were bound and not yet admitted.
     """
     assert len(started | told.refused.keys() | told.recalled) == pods
+    assert len(started | told.refused.keys()) >= arrived * pods
     assert len(started) >= 0.6 * pods
 
 
