@@ -31,9 +31,11 @@ from topology import keys
 from topology.bandwidth import Bandwidth
 from topology.codec import decode_topology
 from topology.links import Affinity
-from topology.placement import Placement, TopologyClass, plan
+from topology.placement import plan
 from topology.records import PlacementRecord, decode_ledger
 from topology.request import Communication, GpuRequest, parse_pod
+from topology.topology_class import TopologyClass
+from topology.verdict import Placement
 
 _PLAIN_WIDTH = 132
 

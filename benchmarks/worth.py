@@ -8,9 +8,11 @@ from typing import Any
 from topology.links import Affinity
 from topology.market import finish
 from topology.model import NodeTopology
-from topology.placement import Placement, TopologyClass
+from topology.placement import plan
 from topology.request import Communication, GpuRequest
+from topology.topology_class import TopologyClass
 from topology.value import Weights
+from topology.verdict import Placement
 
 
 def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, 
 def _pods(topology_class: TopologyClass, free: int, weights: Weights) -> Iterator[dict[str, Any]]:
     node = topology_class.node
     for size, share in weights.demand:
-        verdict = topology_class.plan(free, _request(size))
+        verdict = plan(topology_class, free, _request(size))
         if not isinstance(verdict, Placement):
             yield {"gpus": size, "share": share, "takes": None, "reason": verdict.message}
             continue
@@ -73,7 +75,7 @@ def _request(size: int) -> GpuRequest:
 
 def _sets_left(topology_class: TopologyClass, free: int, size: int) -> int:
     count = 0
-    while isinstance(verdict := topology_class.plan(free, _request(size)), Placement):
+    while isinstance(verdict := plan(topology_class, free, _request(size)), Placement):
         free &= ~_mask(verdict)
         count += 1
     return count

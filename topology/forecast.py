@@ -10,9 +10,11 @@ from dataclasses import replace
 
 from topology.bandwidth import Bandwidth
 from topology.nvidia_best_effort import Outcome, outcomes
-from topology.placement import MAX_PLANS, Placement, Rejection, TopologyClass, plan
+from topology.placement import MAX_PLANS, plan
 from topology.request import GpuRequest
+from topology.topology_class import TopologyClass
 from topology.value import score
+from topology.verdict import Placement, Rejection
 
 
 def forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:

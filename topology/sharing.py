@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from topology.placement import Placement, Reason, Rejection, TopologyClass, plan
+from topology.placement import plan
 from topology.request import Communication, GpuRequest
 from topology.room import WHOLE_GPU_MILLI, Appetite, PodKind, Room
+from topology.topology_class import TopologyClass
+from topology.verdict import Placement, Reason, Rejection
 
 GPU_OF_ROOM = 500.0
 """What one GPU's worth of room counts in the unit of free sets, where the last free GPU of a machine counts 1 to 4: capacity

@@ -66,6 +66,11 @@ def subsets(groups: Sequence[int], size: int) -> list[int]:
     return [taken for taken, total in partial if total == size]
 
 
+def lowest_first(mask: int) -> int:
+    """Order masks of equal size so that the greatest is the lexicographically lowest list of positions."""
+    return int(f"{mask:064b}"[::-1], 2)
+
+
 def ways(available: Sequence[int], size: int) -> int:
     """Return how many sets `subsets` would find of groups with so many GPUs, without finding them."""
     found = [1] + [0] * size

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from topology.bandwidth import ring_order
 from topology.model import NodeTopology
-from topology.placement import Placement, TopologyClass, plan
+from topology.placement import plan
 from topology.request import GpuRequest
 from topology.rings import members_of
+from topology.topology_class import TopologyClass
+from topology.verdict import Placement
 
 
 class Scorer:

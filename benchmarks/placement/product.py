@@ -19,10 +19,11 @@ from extender.cluster.values import Values
 from topology.domains import GroupWish, Location
 from topology.group import Progress, narrow
 from topology.links import Affinity
-from topology.placement import Placement, Rejection, TopologyClass, TopologyClasses
 from topology.request import Communication, GpuRequest
 from topology.room import Appetite, PodKind
+from topology.topology_class import TopologyClass, TopologyClasses
 from topology.value import Weights
+from topology.verdict import Placement, Rejection
 
 
 class Learning(PodByPod):

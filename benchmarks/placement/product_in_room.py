@@ -10,11 +10,11 @@ from bisect import bisect_left, insort
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.product import Learning, wish_of
-from topology.placement import Placement
 from topology.request import GpuRequest
 from topology.room import Appetite, PodKind, Room
 from topology.sharing import plan_in_room
 from topology.value import Weights
+from topology.verdict import Placement
 
 
 class GputopoInRoom(Learning):

@@ -17,7 +17,7 @@ from math import inf
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Placed
-from topology.placement import TopologyClass, TopologyClasses
+from topology.topology_class import TopologyClass, TopologyClasses
 
 
 class Sensitivity(StrEnum):

@@ -15,8 +15,8 @@ from extender.cluster.state import ClusterState
 from extender.verbs.ranking import Ranking
 from topology.domains import GroupWish
 from topology.group import Progress, narrow
-from topology.placement import Reason, Rejection
 from topology.request import GpuRequest
+from topology.verdict import Reason, Rejection
 
 ELSEWHERE = Rejection(Reason.GROUP, "not in the domain that the pod's group fills now")
 

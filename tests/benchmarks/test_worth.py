@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from benchmarks.cli import app
 from topology.catalog import machine
 from topology.market import finish
-from topology.placement import TopologyClass
+from topology.topology_class import TopologyClass
 from topology.value import Weights
 
 DEMAND = "1:0.4,2:0.35,4:0.25"

@@ -10,9 +10,11 @@ import pytest
 from topology.catalog import machine
 from topology.links import Affinity, PciePath
 from topology.model import Gpu, Link, NodeTopology
-from topology.placement import Placement, TopologyClass, plan
+from topology.placement import plan
 from topology.request import GpuRequest
 from topology.rings import members_of
+from topology.topology_class import TopologyClass
+from topology.verdict import Placement
 
 
 def tree(i: int, j: int) -> PciePath:

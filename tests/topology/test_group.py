@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from topology.domains import Domain, GroupWish, Level, Location
 from topology.group import Fit, Progress, fit, narrow
-from topology.placement import Reason, Rejection
+from topology.verdict import Reason, Rejection
 
 RACK = GroupWish("g", level=Level.RACK)
 ONE_RACK = GroupWish("g", level=Level.RACK, required=True)

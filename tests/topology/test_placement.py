@@ -11,10 +11,12 @@ import pytest
 from topology.catalog import MACHINES, machine
 from topology.links import Affinity, PciePath
 from topology.model import Gpu, Link, Nic, NodeTopology
-from topology.placement import Placement, Reason, Rejection, TopologyClass, TopologyClasses, plan
+from topology.placement import plan
 from topology.request import Communication, GpuRequest, NicAffinity
 from topology.rings import members_of
+from topology.topology_class import TopologyClass, TopologyClasses
 from topology.value import Weights
+from topology.verdict import Placement, Reason, Rejection
 
 WANTED = (None, Affinity.NVLINK, Affinity.PCIE_SWITCH, Affinity.NUMA_NODE)
 

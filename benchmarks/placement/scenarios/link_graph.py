@@ -20,8 +20,8 @@ from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import Row, mean, rows
 from topology.catalog import machine
 from topology.model import NodeTopology
-from topology.placement import TopologyClass
 from topology.rings import members_of
+from topology.topology_class import TopologyClass
 
 NODES = 10
 ARRIVALS = 6_000

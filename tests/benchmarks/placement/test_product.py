@@ -19,8 +19,10 @@ from topology.catalog import machine
 from topology.demand import PRIOR_PODS
 from topology.links import Affinity
 from topology.market import finish
-from topology.placement import Placement, TopologyClass, plan
+from topology.placement import plan
 from topology.request import GpuRequest
+from topology.topology_class import TopologyClass
+from topology.verdict import Placement
 
 
 def test_the_gpus_are_those_of_the_plan() -> None:

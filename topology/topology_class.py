@@ -1,0 +1,166 @@
+"""What is known of all machines that are wired and equipped alike: compiled once, and remembered together.
+
+Predictions, values of free sets and plans of one class hold for every node of it. Interchangeable GPUs are tried once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from functools import cache
+from weakref import WeakValueDictionary
+
+from topology.bandwidth import Bandwidth, Wiring, predict
+from topology.links import Affinity
+from topology.market import Offer, Table, value_table
+from topology.model import NodeTopology
+from topology.nvidia_best_effort import Outcome
+from topology.request import GpuRequest
+from topology.rings import members_of
+from topology.suitability import anonymous, gpus_near_nic, kinds
+from topology.symmetry import Counts, Symmetry, lowest_first, subsets, ways
+from topology.value import Weights, formula, worth
+from topology.verdict import Placement, Rejection
+
+MAX_SETS = 20_000
+"""Sets that one search looks at; 16 GPUs without any two alike have 12,870 of eight."""
+
+
+class TopologyClasses:
+    """Hands out one compiled `TopologyClass` for all nodes that are wired and equipped alike."""
+
+    def __init__(self, weights: Weights = Weights()) -> None:  # noqa: B008 - a frozen value
+        self._weights = weights
+        self._known: WeakValueDictionary[NodeTopology, TopologyClass] = WeakValueDictionary()
+        """Those that somebody still has: a node that changes all the time leaves nothing behind."""
+
+    def of(self, node: NodeTopology) -> TopologyClass:
+        """Return the class of a node; identity (UUIDs, PCI addresses, NIC names) makes no difference."""
+        nameless = anonymous(node)
+        known = self._known.get(nameless)
+        if known is None:
+            known = self._known[nameless] = TopologyClass(nameless, self._weights)
+        return known
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[TopologyClass]:
+        return iter([*self._known.values()])
+
+
+class TopologyClass:
+    """What plans need of a topology, compiled once, and what was found on it so far."""
+
+    def __init__(self, node: NodeTopology, weights: Weights = Weights()) -> None:  # noqa: B008
+        self.node = node
+        self.weights = weights
+        self.wiring = Wiring(node)
+        self.near_nic = gpus_near_nic(node)
+        self._predictions: dict[int, tuple[Bandwidth, Affinity]] = {}
+        self._best_sets: dict[tuple[int, int], tuple[int, float] | None] = {}
+        self._values: dict[int, float] = {}
+        self.plans: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
+        """Those of `placement.plan`, by free GPUs and wish."""
+        self.forecasts: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
+        """Those of `forecast`, forgotten together with the plans."""
+        self.outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
+        """What NVIDIA's plugin may do with some free GPUs and a size."""
+        self._symmetry = Symmetry(self.wiring, kinds(node))
+        self.table: Table | None = None
+        """The value of free sets, by how many GPUs of each group of twins are free."""
+        self.appraised: Weights | None = None
+        """What `appraise` has been through with."""
+
+    def predict(self, mask: int) -> tuple[Bandwidth, Affinity]:
+        """Return bandwidth and affinity of the set, two or more GPUs."""
+        found = self._predictions.get(mask)
+        if found is None:
+            found = self._predictions[mask] = predict(self.wiring, mask)
+        return found
+
+    def value(self, free: int) -> float:
+        """Return what the free GPUs are worth to pods still to come: computed once `appraise` is through, by formula before."""
+        found = self._values.get(free)
+        if found is None:
+            if self.table is not None:
+                found = self.table.get(self._symmetry.canonical(self._symmetry.counts(free)))
+            if found is None:  # no table, or a set that no pod of the mix ever leaves behind
+                found = formula(free, self.weights, self._best_set)
+            self._values[free] = found
+        return found
+
+    def appraise(self, weights: Weights) -> Generator[None]:
+        """Compute the value of every free set for this demand, in the steps of `value_table`.
+
+        Scores change when the last step is done, all at once. Machines with too many different free sets keep the formula.
+        """
+        table = yield from value_table(self._symmetry, self._offers(weights))
+        self.weights = self.appraised = weights
+        self.table = table
+        self._values.clear()
+        self._best_sets.clear()
+        self.plans.clear()
+        self.forecasts.clear()
+
+    def _offers(self, weights: Weights) -> list[Offer]:
+        fitting = [(size, share) for size, share in weights.demand if size <= len(self.node) and share > 0]
+        return [Offer(size, share, self._sets_for(size, weights)) for size, share in fitting]
+
+    def _sets_for(self, size: int, weights: Weights) -> Callable[[Counts], list[tuple[Counts, float]]]:
+        """Return which sets a pod to come would take of some free ones, with their worth; as `plan` does it."""
+
+        @cache
+        def sets(free: Counts) -> list[tuple[Counts, float]]:
+            masks = self.subsets(self._symmetry.set_of(free), size)
+            if size == 1:
+                return [(self._symmetry.counts(mask), worth(1, None, weights)) for mask in masks]
+            predicted = {mask: self.predict(mask)[0] for mask in masks}
+            best = max((bandwidth.point for bandwidth in predicted.values()), default=0.0)
+            return [
+                (self._symmetry.counts(mask), worth(size, bandwidth, weights))
+                for mask, bandwidth in predicted.items()
+                if bandwidth.point == best
+            ]
+
+        return sets
+
+    def subsets(self, free: int, size: int) -> list[int]:
+        """Return the sets of `size` free GPUs as masks, only one of those that differ by interchangeable GPUs.
+
+        That one has the lowest positions. Grows with the number of GPUs that are wired differently, not with the node. Where
+        there are more than `MAX_SETS`, only the sets that grow from each GPU along its fastest hops.
+        """
+        if ways(self._symmetry.counts(free), size) > MAX_SETS:
+            return sorted({self._grow(1 << i, free, size) for i in members_of(free)})
+        return subsets([group & free for group in self._symmetry.groups], size)
+
+    def _best_set(self, free: int, size: int) -> tuple[int, float] | None:
+        key = (free, size)
+        if key not in self._best_sets:
+            self._best_sets[key] = self._find_best_set(free, size)
+        return self._best_sets[key]
+
+    def _find_best_set(self, free: int, size: int) -> tuple[int, float] | None:
+        """Grow a set from each free GPU along its fastest hops and keep the fastest set; quick, and not always the best."""
+        if free.bit_count() < size:
+            return None
+        if size == 1:
+            return free & -free, worth(1, None, self.weights)
+        seeds = (group & free & -(group & free) for group in self._symmetry.groups if group & free)
+        grown = {self._grow(seed, free, size) for seed in seeds}
+        best = max(grown, key=lambda mask: (self.predict(mask)[0].point, lowest_first(mask)))
+        return best, worth(size, self.predict(best)[0], self.weights)
+
+    def _grow(self, chosen: int, free: int, size: int) -> int:
+        pull = [0.0] * len(self.node)
+        last = chosen.bit_length() - 1
+        for _ in range(size - 1):
+            pull = [sum(pair) for pair in zip(pull, self.wiring.hop_gb_per_s[last], strict=True)]
+            last = max(members_of(free & ~chosen), key=lambda i: (pull[i], -i))
+            chosen |= 1 << last
+        return chosen
+
+    def cut_gb_per_s(self, chosen: int, free: int) -> float:
+        """Return the sum of the hops between the chosen GPUs and the free ones that stay behind."""
+        left = members_of(free & ~chosen)
+        return sum(self.wiring.hop_gb_per_s[i][j] for i in members_of(chosen) for j in left)

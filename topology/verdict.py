@@ -1,0 +1,48 @@
+"""What deciding comes to: a placement, or the reason why there is none; "does not fit" is a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from topology.bandwidth import Bandwidth
+from topology.links import Affinity
+
+
+class Reason(StrEnum):
+    """Why a node does not fit, in words that metrics can count."""
+
+    CLOSED = "closed"
+    """What is known of the node does not allow a decision; said by whoever keeps that knowledge."""
+    NO_GPUS = "no-gpus"
+    TOO_FEW_FREE = "too-few-free"
+    UNSUITABLE_GPUS = "unsuitable-gpus"
+    DRIVER = "driver"
+    NIC = "nic"
+    AFFINITY = "affinity"
+    BANDWIDTH = "bandwidth"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The chosen GPUs, as positions in ring order."""
+
+    gpus: tuple[int, ...]
+    affinity: Affinity | None
+    """How near the ring's farthest hop is; `None` for one GPU."""
+    bandwidth: Bandwidth | None
+    """`None` for one GPU."""
+    score: float
+    """Higher is better; comparable between nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """No set of the free GPUs satisfies the request."""
+
+    reason: Reason
+    message: str
+    """Short, lower case, without names, so that kube-scheduler can count equal ones."""
+    resolvable: bool = False
+    """Whether removing pods could cure it."""
