@@ -44,7 +44,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Path | None], Scenario]]] = MappingProxy
         "mixed-fleet": lambda _: MixedFleet(),
         "kalos": lambda folder: Kalos(trace_folder(folder, "kalos")),
         "pollux": lambda folder: Pollux(
-            trace_folder(folder, "pollux"), workload_file("pollux_placements_aws_t4.csv.gz", folder)
+            trace_folder(folder, "pollux"), workload_file("pollux_placements_aws_t4.csv", folder)
         ),
         "philly": lambda folder: Philly(trace_folder(folder, "philly"), workload_file("gavel_throughputs.csv", folder)),
         "inflation": lambda folder: Inflation(OpenbTrace(trace_folder(folder, "openb"))),

@@ -2,9 +2,10 @@
 
 As published (ATC'23, hkust-adsl/kubernetes-scheduler-simulator): the trace's pods are shuffled, then pods drawn from it are
 added up to the target; a pod that does not fit is gone; nodes get names in random order. Metrics are means over the
-arrivals at which the GPUs asked for round to x percent of the cluster's: `allocation_pct` and `fragmentation_pct` of all
-GPUs, and `fragmentation_ratio_pct` of the idle ones, by FGD's own measure of fragmentation. Where the trace tells how nodes are
-wired, `bandwidth_ratio_mean` is the predicted bandwidth of pods of several GPUs over that of the best set there is.
+arrivals at which the GPUs asked for round to x percent of the cluster's, or, in a cluster so small that none does, what stood
+before the first that asks for more: `allocation_pct` and `fragmentation_pct` of all GPUs, and `fragmentation_ratio_pct` of the
+idle ones, by FGD's own measure of fragmentation. Where the trace tells how nodes are wired, `bandwidth_ratio_mean` is the
+predicted bandwidth of pods of several GPUs over that of the best set there is.
 """
 
 from __future__ import annotations
@@ -126,23 +127,24 @@ class _Wires:
 def _measured(
     cluster: Cluster, policy: Policy, arrivals: Iterable[Pod], meter: _Meter, wires: _Wires
 ) -> list[tuple[int, str, float]]:
-    asked = 0
-    readings: dict[int, list[tuple[float, float, float]]] = {x: [] for x in XS}
+    asked = x = 0
+    readings: dict[int, list[tuple[float, float, float]]] = {point: [] for point in XS}
     for number, pod in enumerate(arrivals):
         asked += pod.gpus * pod.gpu_milli
+        before, x = x, round(asked / cluster.gpus / 10)
+        for passed in (point for point in XS if before < point < x):
+            readings[passed] = [meter.read()]
         job = Job(number, float(number), float("inf"), (pod,), communication=wires.communication)
         placed = policy.place(job)
         if placed is not None:
             wires.saw(job, placed)
             for allotment in placed:
                 cluster.take(allotment)
-        x = round(asked / cluster.gpus / 10)
         if x in readings:
             readings[x].append(meter.read())
     metrics = ("allocation_pct", "fragmentation_pct", "fragmentation_ratio_pct")
     return [
-        (x, metric, mean(reading[column] for reading in found))
+        (point, metric, mean(reading[column] for reading in found or [meter.read()]))
         for column, metric in enumerate(metrics)
-        for x, found in readings.items()
-        if found
+        for point, found in readings.items()
     ]

@@ -20,7 +20,7 @@ from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import Row, mean, rows
 from benchmarks.placement.scenarios.queueing import run_queue, times
-from benchmarks.placement.traces.files import BadTrace, read_rows, tables
+from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, amount, read_rows, tables, whole
 from topology.catalog import machine
 
 HOST_GPUS = 8
@@ -83,15 +83,17 @@ def read_kalos(folder: Path) -> list[Job]:
     if len(found) != 1:
         raise BadTrace(f"{folder} holds {len(found)} files kalos*.csv, one is needed")
     read = read_rows(next(iter(found.values())), COLUMNS, _gang)
+    if not read:
+        raise BadTrace(f"{next(iter(found.values()))} has no gang")
     ordered = sorted(read, key=lambda gang: gang[0])
     return [Job(number, arrival_s, run_s, pods) for number, (arrival_s, run_s, pods) in enumerate(ordered)]
 
 
 def _gang(row: dict[str, str]) -> tuple[float, float, tuple[Pod, ...]]:
-    nodes, gpus = int(row["node_num"]), int(row["gpu_num"])
+    nodes, gpus = whole(row, "node_num", MOST_GPUS), whole(row, "gpu_num", MOST_GPUS)
     if nodes < 1 or gpus < 1 or gpus > nodes * HOST_GPUS or gpus % nodes:
         raise ValueError(f"{gpus} GPUs on {nodes} nodes")
-    return float(row["submit_time_s"]), float(row["duration_s"]), (Pod(gpus // nodes),) * nodes
+    return amount(row, "submit_time_s"), amount(row, "duration_s"), (Pod(gpus // nodes),) * nodes
 
 
 def _on_hosts_of(job: Job, gpus: int) -> Job:

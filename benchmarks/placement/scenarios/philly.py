@@ -20,6 +20,7 @@ from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import Row, rows
 from benchmarks.placement.scenarios.queueing import bandwidths, run_queue, times
 from benchmarks.placement.speed import Sensitivity, SpeedModel
+from benchmarks.placement.traces.files import BadTrace
 from benchmarks.placement.traces.gavel import read_traffic
 from benchmarks.placement.traces.philly import PhillyJob, read_philly
 from topology.catalog import machine
@@ -66,6 +67,11 @@ class Philly:
         vc, load, sensitivity = workload.split("/")
         random = Random(seed)  # noqa: S311 - a simulation
         jobs = self.jobs(vc, Sensitivity(sensitivity), random)
+        if not jobs or jobs[0].arrival_s == jobs[-1].arrival_s:
+            first, weeks = WEEKS[vc]
+            raise BadTrace(
+                f"{self.folder}: too few jobs of {vc!r} in the weeks {first + 1} to {first + weeks} of the trace"
+            )
         nodes = nodes_for(jobs, float(load.removeprefix("load-")))
         server = Server(
             MACHINE, machine(MACHINE), NODE_GPUS * CPU_MILLI_PER_GPU, NODE_GPUS * MEMORY_MIB_PER_GPU, MACHINE

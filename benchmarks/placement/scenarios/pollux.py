@@ -24,7 +24,7 @@ from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.policy import Placed
 from benchmarks.placement.rows import Row, mean, rows
 from benchmarks.placement.scenarios.queueing import run_queue, times
-from benchmarks.placement.traces.files import BadTrace, read_rows, tables
+from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, amount, read_rows, tables, whole
 from topology.catalog import machine
 
 NODES, NODE_GPUS = 16, 4
@@ -113,6 +113,8 @@ def _nearest(by_batch: Mapping[int, float], batch: int) -> float | None:
 
 def _jobs(path: Path) -> tuple[list[Job], dict[int, int]]:
     read = read_rows(path, ("time", "application", "num_replicas", "batch_size"), _row)
+    if not read:
+        raise BadTrace(f"{path} has no job")
     jobs, batches = [], {}
     for number, (arrival_s, application, replicas, batch) in enumerate(sorted(read)):
         service_s = GPU_HOURS[application] * 3600 / replicas
@@ -124,10 +126,10 @@ def _jobs(path: Path) -> tuple[list[Job], dict[int, int]]:
 def _row(row: dict[str, str]) -> tuple[float, str, int, int]:
     if row["application"] not in GPU_HOURS:
         raise ValueError(f"no application {row['application']!r}")
-    replicas = int(row["num_replicas"])
-    if replicas < 1:
-        raise ValueError(f"{replicas} replicas")
-    return float(row["time"]), row["application"], replicas, int(row["batch_size"])
+    replicas = whole(row, "num_replicas", MOST_GPUS)
+    if not replicas:
+        raise ValueError("a job without replicas")
+    return amount(row, "time"), row["application"], replicas, whole(row, "batch_size")
 
 
 @cache
@@ -136,7 +138,10 @@ def _steps(path: Path) -> Steps:
 
     def take(row: dict[str, str]) -> None:
         name = "".join(sorted(row["placement"], reverse=True))
-        found.setdefault((row["application"], name), {})[int(row["local_bsz"])] = float(row["step_time"])
+        step_s = amount(row, "step_time")
+        if not step_s:
+            raise ValueError("a step that takes no time")
+        found.setdefault((row["application"], name), {})[whole(row, "local_bsz")] = step_s
 
     read_rows(path, ("application", "placement", "local_bsz", "step_time"), take)
     return found

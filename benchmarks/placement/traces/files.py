@@ -5,11 +5,16 @@ from __future__ import annotations
 import csv
 import gzip
 import os
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, Any, Final, TypeVar
 
 T = TypeVar("T")
+MOST: Final = 1e12
+"""Beyond it no amount is meant, and sums would leave 64 bits."""
+MOST_GPUS: Final = 100_000
+"""Of one job; more are no cluster's."""
 
 
 class BadTrace(Exception):
@@ -27,11 +32,13 @@ def trace_folder(given: Path | None, name: str) -> Path:
 
 
 def workload_file(name: str, trace: Path | None) -> Path:
-    """Return a table of measurements that a trace is joined with: in the trace's own folder, else in `workloads`."""
-    beside = trace / name if trace else None
-    if beside and beside.is_file():
-        return beside
-    return _shared() / "workloads" / name
+    """Return a table of measurements that a trace is joined with: in the trace's own folder, else in `workloads`.
+
+    Plain or gzipped; where there is none, the plain name in `workloads`, which cannot be read then.
+    """
+    folders = [*([trace] if trace else []), _shared() / "workloads"]
+    candidates = (folder / file for folder in folders for file in (name, f"{name}.gz"))
+    return next((path for path in candidates if path.is_file()), folders[-1] / name)
 
 
 def _shared() -> Path:
@@ -45,27 +52,65 @@ def tables(folder: Path, pattern: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         name = path.name.removesuffix(".gz")
-        if name.startswith(head) and name.endswith(tail) and len(name) > len(head) + len(tail):
+        if name.startswith(head) and name.endswith(tail) and len(name) >= len(head) + len(tail):
             found[name[len(head) : len(name) - len(tail)]] = path
     return found
 
 
 def read_rows(path: Path, columns: tuple[str, ...], make: Callable[[dict[str, str]], T]) -> list[T]:
-    """Return what `make` turns each row into; `columns` are those that have to be there."""
+    """Return what `make` turns each row into; `columns` are those that have to be there, others may be."""
     return list(_rows(path, columns, make))
+
+
+def amount(row: Mapping[str, str], column: str, most: float = MOST) -> float:
+    """Return a number from 0 to `most`."""
+    try:
+        found = float(row[column])
+    except ValueError as unreadable:
+        raise ValueError(f"{column} {row[column]!r} is no number") from unreadable
+    if not 0 <= found <= most:
+        raise ValueError(f"{column} {row[column]!r} is not between 0 and {most:,.0f}")
+    return found
+
+
+def whole(row: Mapping[str, str], column: str, most: float = MOST) -> int:
+    """Return a whole number from 0 to `most`; `4000.0`, as tables with gaps are often written, is one too."""
+    found = amount(row, column, most)
+    if not found.is_integer():
+        raise ValueError(f"{column} {row[column]!r} is no whole number")
+    return int(found)
 
 
 def _rows(path: Path, columns: tuple[str, ...], make: Callable[[dict[str, str]], T]) -> Iterator[T]:
     try:
-        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
+        with _open(path) as file:
             reader = csv.DictReader(file)
             missing = [column for column in columns if column not in (reader.fieldnames or ())]
             if missing:
                 raise BadTrace(f"{path}: no column {missing[0]!r}")
             for row in reader:
                 try:
-                    yield make(row)
-                except (ValueError, TypeError) as wrong:
+                    yield make(_complete(row, columns))
+                except ValueError as wrong:
                     raise BadTrace(f"{path}, line {reader.line_num}: {wrong}") from wrong
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as failed:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as failed:
         raise BadTrace(f"{path}: {failed}") from failed
+
+
+def _open(path: Path) -> IO[str]:
+    # Spreadsheets begin their UTF-8 with a byte order mark, which would be part of the first column's name.
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def _complete(row: dict[str | Any, str | Any], columns: tuple[str, ...]) -> dict[str, str]:
+    """Return the row without blanks around its cells, if it has a cell for each of these columns and no more than it may."""
+    # The reader puts what is beyond the last column under `None`, and gives `None` for what is not there.
+    if any(map(str.strip, row.pop(None, ()))):
+        raise ValueError("more cells than columns")
+    found = {column: cell.strip() for column, cell in row.items() if cell is not None}
+    missing = [column for column in columns if column not in found]
+    if missing:
+        raise ValueError(f"no cell for {missing[0]!r}")
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.placement.speed import traffic_from
-from benchmarks.placement.traces.files import BadTrace, read_rows
+from benchmarks.placement.traces.files import BadTrace, amount, read_rows, whole
 
 COLUMNS = ("job_type", "num_gpus", "gpu", "steps_per_s_consolidated", "steps_per_s_unconsolidated")
 FAR_GB_PER_S = 1.25
@@ -22,8 +22,8 @@ def read_traffic(path: Path) -> dict[tuple[str, int], float]:
     found: dict[tuple[str, int], float] = {}
 
     def take(row: dict[str, str]) -> None:
-        gpus = int(row["num_gpus"])
-        near, far = (float(row[column] or 0) for column in COLUMNS[3:])
+        gpus = whole(row, "num_gpus")
+        near, far = (amount(row, column) if row[column] else 0.0 for column in COLUMNS[3:])
         if row["gpu"] == "v100" and gpus in NEAR_GB_PER_S and near > 0 and far > 0:
             found[row["job_type"], gpus] = traffic_from(near / far, NEAR_GB_PER_S[gpus], FAR_GB_PER_S)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.placement.cluster import Server
 from benchmarks.placement.jobs import WHOLE_GPU_MILLI, Pod
-from benchmarks.placement.traces.files import BadTrace, read_rows, tables
+from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, read_rows, tables, whole
 from benchmarks.sources import UnreadableSource, load_topology
 from topology.catalog import MACHINES
 from topology.model import MAX_GPUS, Gpu, NodeTopology
@@ -37,55 +37,58 @@ class OpenbTrace:
         return found
 
     def servers(self) -> tuple[Server, ...]:
-        """Return the nodes with GPUs, in the order of the file."""
+        """Return the nodes with GPUs, in the order of the file; there is at least one."""
         lists = tables(self.folder, "*.csv")
         names = [name for name in lists if "node_list" in name]
         if len(names) != 1:
             raise BadTrace(f"{self.folder} holds {len(names)} files *node_list*.csv, one is needed")
-        read = read_rows(lists[names[0]], NODE_COLUMNS, partial(_server, self.folder))
-        return tuple(server for server in read if len(server.topology))
+        path = lists[names[0]]
+        read = read_rows(path, NODE_COLUMNS, partial(_server, self.folder))
+        found = tuple(server for server in read if len(server.topology))
+        if not found:
+            raise BadTrace(f"{path} has no node with GPUs")
+        return found
 
     def pods(self, workload: str) -> tuple[Pod, ...]:
-        """Return the pods of a workload, in the order of the file."""
+        """Return the pods of a workload, in the order of the file; at least one asks for a GPU."""
         lists = _pod_lists(self.folder)
         if workload not in lists:
             raise BadTrace(f"{self.folder} holds no list of pods {workload!r}; it has {', '.join(lists)}")
-        return tuple(read_rows(lists[workload], POD_COLUMNS, _pod))
+        found = tuple(read_rows(lists[workload], POD_COLUMNS, _pod))
+        if not any(pod.gpus for pod in found):
+            raise BadTrace(f"{lists[workload]} has no pod that asks for a GPU")
+        return found
 
 
 def _pod_lists(folder: Path) -> dict[str, Path]:
-    found = tables(folder, "*.csv")
-    return {name.rpartition("pod_list_")[2]: path for name, path in found.items() if "pod_list_" in name}
+    found: dict[str, Path] = {}
+    for name, path in tables(folder, "*.csv").items():
+        _, is_list, workload = name.rpartition("pod_list_")
+        if is_list and workload in found:
+            raise BadTrace(f"{folder} holds two lists of pods {workload!r}: {found[workload].name} and {path.name}")
+        if is_list:
+            found[workload] = path
+    return found
 
 
 def _server(folder: Path, row: dict[str, str]) -> Server:
-    gpus = int(row["gpu"])
-    if not 0 <= gpus <= MAX_GPUS:
-        raise ValueError(f"{gpus} GPUs on a node")
+    gpus = whole(row, "gpu", MAX_GPUS)
     wires = row.get("topology")
     topology = _wired(folder, wires) if wires else _unlinked(gpus, row["model"])
     if len(topology) != gpus:
         raise ValueError(f"{gpus} GPUs on a node, and {len(topology)} in its topology {wires}")
-    return Server(row["sn"], topology, _amount(row["cpu_milli"]), _amount(row["memory_mib"]), row["model"])
+    return Server(row["sn"], topology, whole(row, "cpu_milli"), whole(row, "memory_mib"), row["model"])
 
 
 def _pod(row: dict[str, str]) -> Pod:
-    gpus = _amount(row["num_gpu"])
-    milli = _amount(row["gpu_milli"] or "0") if gpus else WHOLE_GPU_MILLI
+    gpus = whole(row, "num_gpu", MOST_GPUS)
+    milli = whole(row, "gpu_milli") if gpus else WHOLE_GPU_MILLI
     if not 0 < milli <= WHOLE_GPU_MILLI:
         raise ValueError(f"{milli} milli of a GPU")
     if gpus > 1 and milli < WHOLE_GPU_MILLI:
         raise ValueError(f"a share of {gpus} GPUs at once")
-    spec = row.get("gpu_spec") or ""
-    models = tuple(word for word in spec.split("|") if word)
-    return Pod(gpus, milli, _amount(row["cpu_milli"]), _amount(row["memory_mib"]), models)
-
-
-def _amount(text: str) -> int:
-    amount = int(text)
-    if amount < 0:
-        raise ValueError(f"a negative amount {text}")
-    return amount
+    models = tuple(word.strip() for word in row.get("gpu_spec", "").split("|") if word.strip())
+    return Pod(gpus, milli, whole(row, "cpu_milli"), whole(row, "memory_mib"), models)
 
 
 @cache

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.placement.traces.files import BadTrace, read_rows, tables
+from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, amount, read_rows, tables, whole
 
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 
@@ -26,17 +26,20 @@ class PhillyJob:
 
 
 def read_philly(folder: Path) -> list[PhillyJob]:
-    """Return all jobs, oldest first; raises `BadTrace`."""
+    """Return all jobs, oldest first, at least one; raises `BadTrace`."""
     found = tables(folder, "philly_jobs*.csv")
     if len(found) != 1:
         raise BadTrace(f"{folder} holds {len(found)} files philly_jobs*.csv or .csv.gz, one is needed")
-    jobs = read_rows(next(iter(found.values())), COLUMNS, _job)
+    path = next(iter(found.values()))
+    jobs = read_rows(path, COLUMNS, _job)
+    if not jobs:
+        raise BadTrace(f"{path} has no job")
     return sorted(jobs, key=lambda job: job.arrival_s)
 
 
 def _job(row: dict[str, str]) -> PhillyJob:
-    gpus, duration_s = int(row["num_gpus"]), float(row["duration"])
-    if gpus < 1 or not 0 <= duration_s < 1e9:
-        raise ValueError(f"{gpus} GPUs for {duration_s} s")
+    gpus, duration_s = whole(row, "num_gpus", MOST_GPUS), amount(row, "duration")
+    if gpus < 1:
+        raise ValueError("a job without GPUs")
     arrival = datetime.fromisoformat(row["timestamp"])
     return PhillyJob(arrival.replace(tzinfo=arrival.tzinfo or UTC).timestamp(), duration_s, gpus, row["cluster"])

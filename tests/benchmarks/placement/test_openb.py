@@ -36,14 +36,42 @@ def test_reads_nodes_and_workloads(tmp_path: Path) -> None:
         ("name,cpu_milli\n", "no column 'memory_mib'"),
         (PODS.replace("300", "1300"), "line 2: 1300 milli of a GPU"),
         (PODS.replace("10,1,300", "10,4,300"), "line 2: a share of 4 GPUs at once"),
-        (PODS.replace("8000", "many"), "line 3: invalid literal"),
-        (PODS.replace("8000", "-8000"), "line 3: a negative amount"),
+        (PODS.replace("8000", "many"), "line 3: cpu_milli 'many' is no number"),
+        (PODS.replace("8000", "8000.5"), "line 3: cpu_milli '8000.5' is no whole number"),
+        (PODS.replace("8000", "nan"), "line 3: cpu_milli 'nan' is not between 0 and"),
+        (PODS.replace("8000", "-8000"), "line 3: cpu_milli '-8000' is not between 0 and"),
+        (PODS.replace("8000", "1" + "0" * 30), "line 3: cpu_milli .* is not between 0 and"),
+        (PODS + "r,4000\n", "line 4: no cell for 'memory_mib'"),
+        (PODS + "r,4000,10,1,300,T4,A10\n", "line 4: more cells than columns"),
+        (PODS.replace("10,1,300", "10,0,300"), "no pod that asks for a GPU"),
     ],
 )
 def test_names_file_line_and_reason(tmp_path: Path, pods: str, reason: str) -> None:
     """What cannot be read is not guessed at."""
     with pytest.raises(BadTrace, match=f"x_pod_list_mine.csv.gz.*{reason}"):
         trace(tmp_path, pods=pods).pods("mine")
+
+
+@pytest.mark.parametrize("nodes", [NODES.replace("1000,2", "1000,0"), "sn,cpu_milli,memory_mib,gpu,model\n"])
+def test_a_cluster_without_gpus_is_no_cluster(tmp_path: Path, nodes: str) -> None:
+    """There is nothing to place on it."""
+    with pytest.raises(BadTrace, match=r"x_node_list_all\.csv has no node with GPUs"):
+        trace(tmp_path, nodes=nodes).servers()
+
+
+def test_what_spreadsheets_write_is_read(tmp_path: Path) -> None:
+    """A byte order mark, lines that end as on Windows, blanks around words, whole numbers as they stand beside gaps."""
+    found = trace(tmp_path, "\ufeff" + NODES.replace("\n", "\r\n"), "\ufeff" + PODS.replace("300,T4|", "300.0, T4 | "))
+    assert len(found.servers()) == 1
+    assert found.pods("mine")[0] == Pod(1, 300, 4000, 10, ("T4", "A10"))
+
+
+def test_two_lists_of_one_name_are_not_chosen_between(tmp_path: Path) -> None:
+    """The name of a workload is what stands behind `pod_list_`."""
+    found = trace(tmp_path)
+    (tmp_path / "y_pod_list_mine.csv").write_text(PODS)
+    with pytest.raises(BadTrace, match=r"two lists of pods 'mine': x_pod_list_mine\.csv\.gz and y_pod_list_mine\.csv"):
+        found.pods("mine")
 
 
 def test_a_folder_without_pods_is_no_trace(tmp_path: Path) -> None:

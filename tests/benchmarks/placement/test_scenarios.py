@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from benchmarks.placement.rows import Row
+from benchmarks.placement.scenarios.inflation import XS, Inflation
 from benchmarks.placement.scenarios.kalos import Kalos
 from benchmarks.placement.scenarios.link_graph import LinkGraph
 from benchmarks.placement.scenarios.mapa_servers import SERVERS
@@ -18,7 +19,9 @@ from benchmarks.placement.scenarios.mixed_fleet import MixedFleet
 from benchmarks.placement.scenarios.philly import Philly, pods_of
 from benchmarks.placement.scenarios.pollux import Pollux
 from benchmarks.placement.speed import Sensitivity
-from benchmarks.placement.traces.files import BadTrace
+from benchmarks.placement.traces.files import BadTrace, workload_file
+from benchmarks.placement.traces.openb import OpenbTrace
+from benchmarks.placement.traces.philly import read_philly
 
 
 def values(rows: Sequence[Row], metric: str) -> float:
@@ -66,6 +69,16 @@ def test_a_mixed_fleet_ends_with_all_jobs_done() -> None:
     rows = MixedFleet(jobs=200).run("load-0.8/measured", "gputopo", 42)
     assert values(rows, "refused") == 0
     assert values(rows, "run_slow_down_mean") >= 1
+
+
+def test_on_a_small_cluster_no_point_is_missing(tmp_path: Path) -> None:
+    """Pods of four on ten GPUs step over most points; between two steps there is what stood before."""
+    (tmp_path / "node_list.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,64000,1,8,A\nb,64000,1,2,A\n")
+    (tmp_path / "pod_list_four.csv").write_text("cpu_milli,memory_mib,num_gpu,gpu_milli\n1000,0,4,1000\n")
+    found = Inflation(OpenbTrace(tmp_path)).run("four", "best-fit", 42)
+    allocated = {row.x: row.value for row in found if row.metric == "allocation_pct"}
+    assert tuple(allocated) == XS
+    assert [allocated[x] for x in (10, 40, 75, 80, 130)] == [0, 40, 40, 80, 80]
 
 
 def test_large_jobs_become_gangs() -> None:
@@ -148,3 +161,26 @@ def test_a_folder_of_another_form_is_refused(tmp_path: Path) -> None:
         Kalos(tmp_path).run("hosts-64", "hived", 1)
     with pytest.raises(BadTrace, match="pollux_workload"):
         _ = Pollux(tmp_path, tmp_path).workloads
+
+
+def test_a_trace_without_jobs_is_refused(tmp_path: Path) -> None:
+    """A table with a head and no rows, or with rows of other weeks, is no experiment."""
+    scenario = philly_in(tmp_path)
+    with pytest.raises(BadTrace, match="too few jobs of 'all' in the weeks 5 to 6"):
+        scenario.run("all/load-0.8/none", "random", 1)
+    (tmp_path / "philly_jobs_x.csv.gz").write_bytes(gzip.compress(PHILLY.splitlines()[0].encode()))
+    with pytest.raises(BadTrace, match=r"philly_jobs_x\.csv\.gz has no job"):
+        read_philly(tmp_path)
+    (tmp_path / "kalos.csv").write_text("submit_time_s,duration_s,node_num,gpu_num\n")
+    with pytest.raises(BadTrace, match=r"kalos\.csv has no gang"):
+        Kalos(tmp_path).run("hosts-64", "hived", 1)
+    (tmp_path / "pollux_workload_1.csv").write_text("time,application,num_replicas,batch_size\n")
+    with pytest.raises(BadTrace, match=r"pollux_workload_1\.csv has no job"):
+        Pollux(tmp_path, tmp_path).run("1", "hived", 1)
+
+
+@pytest.mark.parametrize("name", ["gavel_throughputs.csv", "gavel_throughputs.csv.gz"])
+def test_measurements_beside_the_trace_may_be_gzipped(tmp_path: Path, name: str) -> None:
+    """Like the trace itself."""
+    (tmp_path / name).touch()
+    assert workload_file("gavel_throughputs.csv", tmp_path) == tmp_path / name
