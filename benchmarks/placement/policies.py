@@ -19,7 +19,7 @@ from benchmarks.placement.baselines.gpu_packing import GpuPacking
 from benchmarks.placement.baselines.gpushare import gpushare
 from benchmarks.placement.baselines.hami import hami_binpack, hami_spread
 from benchmarks.placement.baselines.hived import Hived
-from benchmarks.placement.baselines.koordinator import koordinator
+from benchmarks.placement.baselines.koordinator import koordinator, koordinator_most
 from benchmarks.placement.baselines.random_node import RandomNode
 from benchmarks.placement.baselines.vgpu_manager import vgpu_manager
 from benchmarks.placement.cluster import Cluster
@@ -44,13 +44,17 @@ BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
         "hami-spread": hami_spread,
         "vgpu-manager": vgpu_manager,
         "koordinator": koordinator,
+        "koordinator-most": koordinator_most,
         "gpushare": gpushare,
         "hived": Hived,
+        "hived-links": lambda cluster, random: Hived(cluster, random, pairs_by_link=True),
         "mapa-greedy": lambda cluster, random: NodeThenGpus(cluster, random, stock.most_allocated, mapa.greedy),
         "mapa-preserve": mapa.MapaPreserve,
+        "mapa-preserve-fleet": lambda cluster, random: mapa.MapaPreserve(cluster, random, by_own_score=True),
         "mapa-baseline": lambda cluster, random: NodeThenGpus(cluster, random, stock.most_allocated, mapa.first_free),
         "mapa-topo-aware": lambda cluster, random: NodeThenGpus(cluster, random, stock.most_allocated, mapa.topo_aware),
         "topo-aware": TopoAware,
+        "topo-aware-links": lambda cluster, random: TopoAware(cluster, random, by_links=True),
         "topo-aware-p": lambda cluster, random: TopoAware(cluster, random, patient=True),
         "random": RandomNode,
         "dot-product": DotProduct,

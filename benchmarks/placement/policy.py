@@ -64,6 +64,7 @@ class PodByPod(ABC):
 
 NodeScore = Callable[[Node, Pod], float]
 """Higher is better."""
+Rank = float | tuple[float, float]
 GpuRule = Callable[[NodeTopology, int, int], tuple[int, ...]]
 """(topology, mask of free GPUs, how many) → positions; a function of these three, so that it can be remembered."""
 
@@ -109,7 +110,7 @@ class NodeThenGpus(PodByPod):
         return self._known[key]
 
 
-def best_by_lot(nodes: Sequence[Node], score: Callable[[Node], float], random: Random) -> Node:
+def best_by_lot(nodes: Sequence[Node], score: Callable[[Node], Rank], random: Random) -> Node:
     """Return one of the nodes with the highest score, each with the same chance."""
     scores = [score(node) for node in nodes]
     top = max(scores)

@@ -8,7 +8,9 @@ leaves fragmentation out. TOPO-AWARE places at once, TOPO-AWARE-P only where the
 minimum.
 
 Known deviations: all machines and combinations are compared, where the source bisects the machines and keeps the better
-half (its result can only be worse); distances come from the machine's own sockets; jobs whose interference nobody has
+half (its result can only be worse); the source's table of distances is that of one machine, and its general form is a guess:
+by the machine's own sockets, or, with `by_links`, 1 on the widest NVLinks, 2 on narrower ones, 5 under a PCIe switch, 10 in a
+socket, 20 across, which is the same on that machine; jobs whose interference nobody has
 profiled have none; jobs may have more than three GPUs; waiting jobs stand in one queue, in order of arrival.
 """
 
@@ -19,15 +21,17 @@ from functools import lru_cache
 from itertools import combinations
 from random import Random
 
-from benchmarks.placement.baselines.pair_scores import socket_groups
+from benchmarks.placement.baselines.pair_scores import socket_groups, total, widest_link
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import PodByPod, fullest_gpus
+from topology.links import PciePath
 from topology.model import NodeTopology
 from topology.rings import members_of
 
 FLOOR = 0.01
 NEAR, FAR = 1, 20
+NARROWER_LINK, SAME_SWITCH, SAME_SOCKET = 2, 5, 10
 
 
 def utility(*costs: float) -> float:
@@ -41,17 +45,28 @@ def utility(*costs: float) -> float:
     return len(costs) * math.pow(FLOOR, weight) / sum(terms)
 
 
-def distance(node: NodeTopology, chosen: tuple[int, ...]) -> int:
-    """Return the sum of the pair distances of a set."""
-    sockets = _socket_of(node)
-    return sum(NEAR if sockets[i] == sockets[j] else FAR for i, j in combinations(chosen, 2))
+@lru_cache(maxsize=256)
+def distances(node: NodeTopology, *, by_links: bool = False) -> tuple[tuple[int, ...], ...]:
+    """Return the distance of each two GPUs; 0 from itself."""
+    widest, span = widest_link(node) if by_links else 0, range(len(node))
+
+    def between(i: int, j: int) -> int:
+        path, links = node.path(i, j), node.nvlinks(i, j) if by_links else 0
+        if links:
+            return NEAR if links == widest else NARROWER_LINK
+        if path > PciePath.NODE:
+            return FAR
+        return (SAME_SWITCH if path <= PciePath.PXB else SAME_SOCKET) if by_links else NEAR
+
+    return tuple(tuple(between(i, j) if i != j else 0 for j in span) for i in span)
 
 
-def communication_cost(node: NodeTopology, chosen: tuple[int, ...]) -> float:
+def communication_cost(node: NodeTopology, chosen: tuple[int, ...], *, by_links: bool = False) -> float:
     """Return how far the set is from the nearest possible one of its size, 0 or more."""
     if len(chosen) < 2:
         return 0.0
-    return (distance(node, chosen) - _least_distance(node, len(chosen))) / (FAR * len(chosen))
+    least = _least_distance(node, len(chosen), by_links=by_links)
+    return (total(distances(node, by_links=by_links), chosen) - least) / (FAR * len(chosen))
 
 
 def fragmentation_cost(node: NodeTopology, left: int) -> float:
@@ -61,23 +76,26 @@ def fragmentation_cost(node: NodeTopology, left: int) -> float:
 
 
 @lru_cache(maxsize=1 << 16)
-def best_set(node: NodeTopology, free: int, gpus: int) -> tuple[float, float, tuple[int, ...]]:
+def best_set(
+    node: NodeTopology, free: int, gpus: int, *, by_links: bool = False
+) -> tuple[float, float, tuple[int, ...]]:
     """Return the system utility, the job utility and the GPUs of the best set, the first of equals in index order."""
 
     def system(chosen: tuple[int, ...]) -> float:
         left = free & ~sum(1 << i for i in chosen)
-        return utility(communication_cost(node, chosen), 0.0, fragmentation_cost(node, left))
+        return utility(communication_cost(node, chosen, by_links=by_links), 0.0, fragmentation_cost(node, left))
 
     chosen = max(combinations(members_of(free), gpus), key=system)
-    return system(chosen), utility(communication_cost(node, chosen), 0.0), chosen
+    return system(chosen), utility(communication_cost(node, chosen, by_links=by_links), 0.0), chosen
 
 
 class TopoAware(PodByPod):
     """TOPO-AWARE; with `patient`, TOPO-AWARE-P."""
 
-    def __init__(self, cluster: Cluster, random: Random, *, patient: bool = False) -> None:
+    def __init__(self, cluster: Cluster, random: Random, *, patient: bool = False, by_links: bool = False) -> None:
         super().__init__(cluster)
         self._patient = patient
+        self._by_links = by_links
         self._known: dict[tuple[int, int, int], tuple[float, float, tuple[int, ...]]] = {}
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
@@ -96,15 +114,11 @@ class TopoAware(PodByPod):
     def _best(self, node: Node, pod: Pod) -> tuple[float, float, tuple[int, ...]]:
         key = node.kind, node.free, pod.gpus
         if key not in self._known:
-            self._known[key] = best_set(node.server.topology, node.free, pod.gpus)
+            self._known[key] = best_set(node.server.topology, node.free, pod.gpus, by_links=self._by_links)
         return self._known[key]
 
 
-@lru_cache(maxsize=256)
-def _socket_of(node: NodeTopology) -> dict[int, int]:
-    return {i: number for number, socket in enumerate(socket_groups(node)) for i in socket}
-
-
 @lru_cache(maxsize=4096)
-def _least_distance(node: NodeTopology, gpus: int) -> int:
-    return min(distance(node, chosen) for chosen in combinations(range(len(node)), gpus))
+def _least_distance(node: NodeTopology, gpus: int, *, by_links: bool) -> int:
+    known = distances(node, by_links=by_links)
+    return min(total(known, chosen) for chosen in combinations(range(len(node)), gpus))

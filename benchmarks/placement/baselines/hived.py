@@ -4,7 +4,8 @@ Source: microsoft/hivedscheduler (MIT), `pkg/algorithm/topology_aware_scheduler.
 one virtual cluster that owns everything, as for a cluster without tenants: nodes with more GPUs in use first, stable; the
 pods of a gang by size, smallest first; one pointer over the nodes that never goes back. In the node the set with the lowest
 common level (GPU, PCIe switch, socket, node), found in index order; it stops at the first set of the smallest level that
-can hold so many. Links are not levels; hosts are listed rack by rack.
+can hold so many. Hosts are listed rack by rack. An administrator writes the cells by hand: with `pairs_by_link` pairs on
+the widest NVLinks stand in the place of PCIe switches, where the machine divides into such pairs; else links are not levels.
 
 Known deviations: machines of different kinds are separate chains, tried in the order of their names; there are no
 priorities, no bad nodes.
@@ -16,7 +17,7 @@ from functools import cache
 from itertools import combinations
 from random import Random
 
-from benchmarks.placement.baselines.pair_scores import socket_groups, switch_groups
+from benchmarks.placement.baselines.pair_scores import linked_pairs, socket_groups, switch_groups
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Placed, fullest_gpus
@@ -27,7 +28,8 @@ from topology.rings import members_of
 class Hived:
     """Intra-virtual-cluster placement with one virtual cluster."""
 
-    def __init__(self, cluster: Cluster, random: Random) -> None:
+    def __init__(self, cluster: Cluster, random: Random, *, pairs_by_link: bool = False) -> None:
+        self._pairs_by_link = pairs_by_link
         chains: dict[tuple[str, int], list[Node]] = {}
         for node in cluster.nodes:
             chains.setdefault((node.server.model, len(node.server.topology)), []).append(node)
@@ -63,7 +65,9 @@ class Hived:
                 if not gpus:
                     return None
             else:
-                gpus = lowest_cell(node.server.topology, node.free & ~picked.gpus, pod.gpus)
+                gpus = lowest_cell(
+                    node.server.topology, node.free & ~picked.gpus, pod.gpus, pairs_by_link=self._pairs_by_link
+                )
             picked = picked.plus(gpus, pod.cpu_milli, pod.memory_mib)
             placed[number] = Allotment(node.index, gpus, pod)
         return tuple(placed[number] for number in range(len(job.pods)))
@@ -91,13 +95,13 @@ class _Picked:
 
 
 @cache
-def lowest_cell(node: NodeTopology, free: int, gpus: int) -> tuple[int, ...]:
+def lowest_cell(node: NodeTopology, free: int, gpus: int, *, pairs_by_link: bool = False) -> tuple[int, ...]:
     """Return the free GPUs with the lowest common cell, the first such set in index order."""
     if not gpus:
         return ()
     levels: list[list[tuple[int, ...]]] = [
         [(i,) for i in range(len(node))],
-        switch_groups(node),
+        (pairs_by_link and linked_pairs(node)) or switch_groups(node),
         socket_groups(node),
     ]
 

@@ -3,7 +3,7 @@
 Source: koordinator-sh/koordinator, `pkg/scheduler/plugins/deviceshare` (behaviour, read and not copied). Table: aligned
 sets of 1, 2, 4, 8 that touch no GPU in use; of those the one that leaves most whole: 10000 for each intact 8-set, 100 for a
 4-set, 1 for a 2-set. Scopes: GPU, PCIe switch, NUMA node, node; of equals the one whose surroundings are in use already,
-then the lowest GPUs. Nodes: resources only, least allocated, equal ones by lot.
+then the lowest GPUs. Nodes: resources only, least allocated or, if so set up, most allocated, equal ones by lot.
 
 Known deviations: the ring bandwidth of a partition is not asked for; all partitions of the table have one score; the order
 in which the source visits score groups is therefore moot.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from random import Random
 
 from benchmarks.placement.baselines.pair_scores import socket_groups, switch_groups
-from benchmarks.placement.baselines.stock import least_allocated
+from benchmarks.placement.baselines.stock import least_allocated, most_allocated
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.policy import NodeThenGpus
 from topology.model import NodeTopology
@@ -27,6 +27,11 @@ _INTACT = ((8, 10_000), (4, 100), (2, 1))
 def koordinator(cluster: Cluster, random: Random) -> NodeThenGpus:
     """Return Koordinator with its default node score."""
     return NodeThenGpus(cluster, random, least_allocated, koordinator_gpus)
+
+
+def koordinator_most(cluster: Cluster, random: Random) -> NodeThenGpus:
+    """Return Koordinator set up to fill nodes."""
+    return NodeThenGpus(cluster, random, most_allocated, koordinator_gpus)
 
 
 def koordinator_gpus(node: NodeTopology, free: int, gpus: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ job whose rings all predict less waits (two or three GPUs over PCIe only).
 
 Known deviations: sets are tried in index order, where MAPA takes the order of its graph matcher; the weights of other
 machines than its five follow from links and generation. It sees one server, so a node rule goes before it: the fuller node,
-equal ones by lot.
+or, `by_own_score`, the one where what MAPA maximises is highest, or falls least by the pod, then the fuller; equal ones by lot.
 """
 
 from __future__ import annotations
@@ -147,11 +147,12 @@ def topo_aware(node: NodeTopology, free: int, gpus: int) -> Order:
 
 
 class MapaPreserve(PodByPod):
-    """MAPA-preserve behind a rule that takes the fullest node where it finds a ring."""
+    """MAPA-preserve behind a rule that takes one of the nodes where it finds a ring."""
 
-    def __init__(self, cluster: Cluster, random: Random) -> None:
+    def __init__(self, cluster: Cluster, random: Random, *, by_own_score: bool = False) -> None:
         super().__init__(cluster)
         self._random = random
+        self._by_own_score = by_own_score
         self._known: dict[tuple[int, int, int, bool], Order | None] = {}
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
@@ -159,8 +160,18 @@ class MapaPreserve(PodByPod):
         fitting = [node for node in self.cluster.nodes if node.fits(pod) and self._gpus(node, pod, job) is not None]
         if not fitting:
             return None
-        node = best_by_lot(fitting, lambda node: most_allocated(node, pod), self._random)
+        node = best_by_lot(fitting, lambda node: self._score(node, pod, job), self._random)
         return Allotment(node.index, self._gpus(node, pod, job) or (), pod)
+
+    def _score(self, node: Node, pod: Pod, job: Job) -> tuple[float, float]:
+        order = self._gpus(node, pod, job) if self._by_own_score and not pod.shares else None
+        if not order:
+            return 0.0, most_allocated(node, pod)
+        links = links_of(node.server.topology)
+        if len(order) > 1 and job.communication is Communication.HEAVY:
+            return links.predicted(order), most_allocated(node, pod)
+        left = tuple(i for i in node.free_positions if i not in order)
+        return links.preserved(left) - links.preserved(node.free_positions), most_allocated(node, pod)
 
     def _gpus(self, node: Node, pod: Pod, job: Job) -> Order | None:
         if pod.shares or not pod.gpus:

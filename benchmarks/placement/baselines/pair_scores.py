@@ -49,3 +49,20 @@ def switch_groups(node: NodeTopology) -> list[tuple[int, ...]]:
 def socket_groups(node: NodeTopology) -> list[tuple[int, ...]]:
     """Return the GPUs of the same socket, or NUMA node."""
     return groups(range(len(node)), lambda i, j: node.path(i, j) <= PciePath.NODE)
+
+
+def widest_link(node: NodeTopology) -> int:
+    """Return the most NVLinks that any two GPUs have between them."""
+    return max((node.nvlinks(i, j) for i, j in combinations(range(len(node)), 2)), default=0)
+
+
+def linked_pairs(node: NodeTopology) -> list[tuple[int, ...]]:
+    """Split the GPUs of each socket into pairs on the machine's widest NVLinks, lowest first; none where some are left over."""
+    widest, left = widest_link(node), set(range(len(node)))
+    found: list[tuple[int, ...]] = []
+    for socket in socket_groups(node):
+        for i, j in combinations(socket, 2):
+            if i in left and j in left and widest and node.nvlinks(i, j) == widest:
+                left -= {i, j}
+                found.append((i, j))
+    return [] if left else found

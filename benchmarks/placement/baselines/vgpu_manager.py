@@ -1,10 +1,10 @@
 """vgpu-manager in link mode: nodes by the best link tier that is installed, GPUs from one group of linked free ones.
 
 Source: coldzerofear/vgpu-manager, filter predicate and allocator (behaviour, read and not copied). Node tier, from what is
-installed and not from what is free: 5 if some NVLink component has as many GPUs as asked for; 4 over PCIe switches, 3
-within a socket, 2 any; then the fuller node, then the name. GPUs: the first tier with a group of free GPUs large enough; of
-its groups the best link sum; in it the set with the highest sum of pair scores, of equals the one that leaves the better
-set behind.
+installed and not from what is free: 5 if some NVLink component, over NVSwitches too, has as many GPUs as asked for; 4 over PCIe
+switches, 3 within a socket, 2 any; then the fuller node, then the name. GPUs: the first tier with a group of free GPUs large
+enough; of its groups the best link sum; in it the set with the highest sum of pair scores, of equals the one that leaves the
+better set behind.
 
 Known deviations: all free GPUs count as equally used, which whole GPUs are; a set across groups is the best by pair scores
 instead of a walk over groups by size; a single GPU is the lowest of the group.
@@ -71,7 +71,7 @@ def _linked(node: NodeTopology, members: int, at: int) -> list[tuple[int, ...]]:
     farthest = _FARTHEST[at]
     return groups(
         members_of(members),
-        lambda i, j: node.pairs[i, j].nvlinks > 0 or (farthest >= 0 and node.path(i, j) <= farthest),
+        lambda i, j: node.nvlinks(i, j) > 0 or (farthest >= 0 and node.path(i, j) <= farthest),
     )
 
 

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from benchmarks.placement.baselines import mapa
-from benchmarks.placement.baselines.amaral import best_set, communication_cost, utility
+from benchmarks.placement.baselines.amaral import best_set, communication_cost, distances, utility
 from benchmarks.placement.baselines.hami import hami_gpus
 from benchmarks.placement.baselines.hived import Hived, lowest_cell
 from benchmarks.placement.baselines.koordinator import koordinator_gpus
-from benchmarks.placement.baselines.pair_scores import pair_scores, total
+from benchmarks.placement.baselines.pair_scores import linked_pairs, pair_scores, total
 from benchmarks.placement.baselines.vgpu_manager import link_gpus, tier
 from benchmarks.placement.cluster import Allotment, Cluster, Server
 from benchmarks.placement.jobs import Pod
@@ -58,6 +58,11 @@ def test_vgpu_manager_rates_nodes_by_what_is_installed() -> None:
     assert [tier(MESH, 8), tier(pairs, 2), tier(pairs, 4), tier(pairs, 8)] == [5, 5, 3, 2]
 
 
+def test_vgpu_manager_sees_an_nvswitch() -> None:
+    """All GPUs behind it hang together over NVLink, as on the mesh."""
+    assert tier(machine("hgx-h100"), 8) == tier(MESH, 8) == 5
+
+
 def test_vgpu_manager_leaves_the_better_set_behind() -> None:
     """All eight free, two asked: of the 250s it takes one that leaves another."""
     chosen = link_gpus(MESH, 0xFF, 2)
@@ -73,6 +78,29 @@ def test_koordinator_goes_for_the_deepest_scope_in_use() -> None:
     """One GPU beside the one in use, four from one socket."""
     assert koordinator_gpus(MESH, 0xFF & ~mask(4), 1) == (5,)
     assert koordinator_gpus(MESH, 0xFF & ~mask(0), 4) == (4, 5, 6, 7)
+
+
+def test_koordinator_packs_if_it_is_set_up_so() -> None:
+    """Two nodes, one in use: the default takes the idle one."""
+    for name, index in (("koordinator", 0), ("koordinator-most", 1)):
+        cluster = cluster_of("dgx-1v", "dgx-1v")
+        cluster.take(Allotment(1, (0,), Pod(1, cpu_milli=8000)))
+        placed = policy_for_pods(name, [])(cluster, Random(0)).place(job(0, 2))
+        assert placed is not None
+        assert placed[0].node == index
+
+
+def test_linked_pairs_are_those_that_an_administrator_would_write_down() -> None:
+    """Double links of the mesh, bridges; none where sockets hold odd numbers or nothing is linked."""
+    assert linked_pairs(MESH) == [(0, 3), (1, 2), (4, 7), (5, 6)]
+    assert linked_pairs(machine("a100-pcie-8-pairs")) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert linked_pairs(machine("ac922-6")) == linked_pairs(machine("l40s-8")) == []
+
+
+def test_hiveds_cells_may_be_linked_pairs() -> None:
+    """Of 0, 2 and 3 free, 2-3 are under one PCIe switch, and 0-3 have the double link."""
+    assert lowest_cell(MESH, mask(0, 2, 3), 2) == (2, 3)
+    assert lowest_cell(MESH, mask(0, 2, 3), 2, pairs_by_link=True) == (0, 3)
 
 
 def test_hived_takes_the_lowest_common_cell() -> None:
@@ -126,6 +154,17 @@ def test_mapa_preserve_lets_a_waiting_job_wait() -> None:
     assert asking.communication is Communication.HEAVY
 
 
+def test_mapas_own_score_may_choose_the_node() -> None:
+    """The fuller node has a single link left, the other one a double link."""
+    for name, node in (("mapa-preserve", 0), ("mapa-preserve-fleet", 1)):
+        cluster = cluster_of("dgx-1v", "dgx-1v")
+        cluster.take(Allotment(0, (2, 3, 4, 5, 6, 7), Pod(6)))
+        cluster.take(Allotment(1, (1, 2, 4, 5, 6), Pod(5)))
+        placed = policy_for_pods(name, [])(cluster, Random(0)).place(job(0, 2))
+        assert placed is not None
+        assert placed[0].node == node
+
+
 def test_mapa_topo_aware_stays_in_a_socket() -> None:
     """Three GPUs from the second socket when the first has two, and any three when neither has."""
     assert set(mapa.topo_aware(MESH, mask(0, 1, 4, 5, 6), 3)) == {4, 5, 6}
@@ -137,6 +176,14 @@ def test_amarals_costs_on_a_machine_of_two_sockets() -> None:
     power = machine("ac922-4")
     costs = [communication_cost(power, chosen) for chosen in ((0,), (0, 1), (1, 2), (0, 1, 2))]
     assert costs == [0.0, 0.0, 19 / 40, 0.0]
+
+
+def test_amarals_distances_by_links_are_the_same_on_his_machine() -> None:
+    """Elsewhere a single link is farther than a double one, and a neighbour in the socket farther than both."""
+    power = machine("ac922-4")
+    assert distances(power, by_links=True) == distances(power)
+    mesh = distances(MESH, by_links=True)
+    assert [mesh[0][3], mesh[0][1], mesh[0][7], distances(machine("l40s-8"), by_links=True)[0][1]] == [1, 2, 20, 5]
 
 
 def test_amarals_utility_is_one_at_best() -> None:
