@@ -62,8 +62,8 @@ def value_table(symmetry: Symmetry, offers: Sequence[Offer]) -> Generator[None, 
     A generator, so that whoever has other things to do can do them between the steps; see `finish`. Linear in free sets times
     the sets that pods can take of each.
     """
-    if not offers:
-        return None
+    if not offers or (symmetry.least_sets > MAX_SETS and any(offer.size == 1 for offer in offers)):
+        return None  # pods of one GPU lead to every set
     states = _States(symmetry, offers)
     yield from states.explore()
     if states.too_many:

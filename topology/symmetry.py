@@ -7,6 +7,7 @@ many it takes of each. Groups may in turn be swapped as a whole, such as the hal
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from math import prod
 
 from topology.bandwidth import Wiring
 
@@ -29,6 +30,11 @@ class Symmetry:
         self.sizes: Counts = tuple(group.bit_count() for group in self.groups)
         self._swaps = _swaps(wiring, kinds, self.groups)
         self._canonical: dict[Counts, Counts] = {}
+
+    @property
+    def least_sets(self) -> int:
+        """How many sets there are at least, without those that are alike."""
+        return prod(size + 1 for size in self.sizes) // len(self._swaps)
 
     def counts(self, mask: int) -> Counts:
         """Return how many GPUs of each group are in the set."""

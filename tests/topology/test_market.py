@@ -8,7 +8,7 @@ import pytest
 
 from topology.catalog import MACHINES, machine
 from topology.market import MAX_SETS, Offer, Table, finish, value_table
-from topology.symmetry import Symmetry
+from topology.symmetry import Counts, Symmetry
 from topology.topology_class import TopologyClass
 from topology.value import Weights
 
@@ -94,10 +94,15 @@ def test_plans_weigh_by_formula_until_the_values_are_computed() -> None:
 
 
 def test_a_machine_with_too_many_different_free_sets_gets_no_table() -> None:
-    """Thirteen GPUs of which no two are alike have 8,192 free sets."""
-    found = finish(value_table(Unlike(13), [Offer(1, 1.0, singles)]))
+    """Fourteen GPUs of which no two are alike have 8,192 free sets of even size."""
+    found = finish(value_table(Unlike(14), [Offer(2, 1.0, pairs)]))
     assert MAX_SETS < 1 << 13
     assert found is None
+
+
+def test_where_single_gpus_lead_to_too_many_sets_none_is_looked_at() -> None:
+    """Thirteen GPUs of which no two are alike have 8,192 free sets, as is known beforehand."""
+    assert finish(value_table(Unlike(13), [Offer(1, 1.0, never_asked)])) is None
 
 
 def test_a_machine_too_small_for_every_pod_to_come_is_worth_nothing() -> None:
@@ -136,9 +141,19 @@ class Unlike(Symmetry):
     def __init__(self, count: int) -> None:
         self.groups = tuple(1 << i for i in range(count))
         self.sizes = (1,) * count
+        self._swaps = [tuple(range(count))]
 
     def canonical(self, counts: tuple[int, ...]) -> tuple[int, ...]:
         return counts
+
+
+def pairs(free: Counts) -> list[tuple[Counts, float]]:
+    chosen = combinations([i for i, count in enumerate(free) if count], 2)
+    return [(tuple(int(i in pair) for i in range(len(free))), 1.0) for pair in chosen]
+
+
+def never_asked(free: Counts) -> list[tuple[Counts, float]]:
+    raise AssertionError("a set is looked at")
 
 
 def singles(free: tuple[int, ...]) -> list[tuple[tuple[int, ...], float]]:

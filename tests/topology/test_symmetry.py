@@ -47,6 +47,14 @@ def test_sets_that_are_alike_are_predicted_alike(name: str) -> None:
     assert all(len(points) == 1 for points in found.values())
 
 
+@pytest.mark.parametrize("name", [name for name in MACHINES if len(machine(name)) <= 8])
+def test_sets_that_differ_are_at_least_as_many_as_is_said(name: str) -> None:
+    """Every canonical form is one of them."""
+    _, symmetry = symmetry_of(name)
+    forms = {symmetry.canonical(symmetry.counts(mask)) for mask in range(1 << len(machine(name)))}
+    assert len(forms) / 5 < symmetry.least_sets <= len(forms)
+
+
 def test_the_halves_of_a_machine_are_alike() -> None:
     """A set on one socket and the same on the other have one canonical form."""
     _, symmetry = symmetry_of("dgx-1v")
