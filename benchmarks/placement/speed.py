@@ -12,12 +12,14 @@ but by this one, so results should be read beside the counts (cliques, losses) t
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 from math import inf
 
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Placed
-from topology.topology_class import TopologyClass, TopologyClasses
+from topology.model import NodeTopology
+from topology.topology_class import TopologyClass
 
 
 class Sensitivity(StrEnum):
@@ -47,7 +49,9 @@ class SpeedModel:
     """Run times on one cluster; `network_gb_per_s` is what one node's NICs carry together."""
 
     def __init__(self, cluster: Cluster, network_gb_per_s: float = inf) -> None:
-        self._classes = [_measure.of(node.server.topology) for node in cluster.nodes]
+        topologies = {node.kind: node.server.topology for node in cluster.nodes}
+        measures = {kind: measure_of(topology) for kind, topology in topologies.items()}
+        self._classes = [measures[node.kind] for node in cluster.nodes]
         self._network_gb_per_s = network_gb_per_s
         self._best: dict[tuple[int, ...], float] = {}
 
@@ -94,6 +98,7 @@ class SpeedModel:
         return min(inside, self._network_gb_per_s * min(pods) / size)
 
 
+@cache
 def _best_inside(found: TopologyClass, gpus: int) -> float:
     if gpus < 2:
         return inf
@@ -101,5 +106,7 @@ def _best_inside(found: TopologyClass, gpus: int) -> float:
     return max(found.predict(mask)[0].point for mask in found.subsets(whole, gpus))
 
 
-_measure = TopologyClasses()
-"""Predictions of this process, kept from run to run; they measure, whoever chose the GPUs."""
+@cache
+def measure_of(node: NodeTopology) -> TopologyClass:
+    """Return predictions, kept from run to run; they serve as a measure only, whoever chose the GPUs."""
+    return TopologyClass(node)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations
 from random import Random
 
@@ -18,6 +17,7 @@ from benchmarks.placement.engine import Discipline, Event, Refused, Started, sim
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import Row, mean, rows
+from benchmarks.placement.speed import measure_of
 from topology.catalog import machine
 from topology.model import NodeTopology
 from topology.rings import members_of
@@ -63,7 +63,7 @@ class LinkGraph:
         cluster = Cluster([server] * NODES)
         chosen = policy_for_pods(policy, [job.pods[0] for job in jobs])(cluster, random)
         events = simulate(jobs, cluster, chosen, Discipline.REFUSE, lambda job, _: job.service_s)
-        return rows(workload, policy, seed, _measured(events, _classes(node)))
+        return rows(workload, policy, seed, _measured(events, measure_of(node)))
 
 
 def poisson_jobs(random: Random, arrivals: int, load: float, gpus: int) -> list[Job]:
@@ -78,12 +78,6 @@ def poisson_jobs(random: Random, arrivals: int, load: float, gpus: int) -> list[
         pod = Pod(size, cpu_milli=size * CPU_MILLI_PER_GPU, memory_mib=size * MEMORY_MIB_PER_GPU)
         jobs.append(Job(number, now, random.expovariate(1.0), (pod,)))
     return jobs
-
-
-@cache
-def _classes(node: NodeTopology) -> TopologyClass:
-    """Return predictions; they serve as a measure only, whoever chose the GPUs."""
-    return TopologyClass(node)
 
 
 def _measured(events: Iterable[Event], topology_class: TopologyClass) -> dict[str, float]:
