@@ -42,22 +42,14 @@ class OpenbTrace:
         names = [name for name in lists if "node_list" in name]
         if len(names) != 1:
             raise BadTrace(f"{self.folder} holds {len(names)} files *node_list*.csv, one is needed")
-        path = lists[names[0]]
-        read = read_rows(path, NODE_COLUMNS, partial(_server, self.folder))
-        found = tuple(server for server in read if len(server.topology))
-        if not found:
-            raise BadTrace(f"{path} has no node with GPUs")
-        return found
+        return _read_servers(lists[names[0]])
 
     def pods(self, workload: str) -> tuple[Pod, ...]:
         """Return the pods of a workload, in the order of the file; at least one asks for a GPU."""
         lists = _pod_lists(self.folder)
         if workload not in lists:
             raise BadTrace(f"{self.folder} holds no list of pods {workload!r}; it has {', '.join(lists)}")
-        found = tuple(read_rows(lists[workload], POD_COLUMNS, _pod))
-        if not any(pod.gpus for pod in found):
-            raise BadTrace(f"{lists[workload]} has no pod that asks for a GPU")
-        return found
+        return _read_pods(lists[workload])
 
 
 def _pod_lists(folder: Path) -> dict[str, Path]:
@@ -68,6 +60,23 @@ def _pod_lists(folder: Path) -> dict[str, Path]:
             raise BadTrace(f"{folder} holds two lists of pods {workload!r}: {found[workload].name} and {path.name}")
         if is_list:
             found[workload] = path
+    return found
+
+
+@cache
+def _read_servers(path: Path) -> tuple[Server, ...]:
+    read = read_rows(path, NODE_COLUMNS, partial(_server, path.parent))
+    found = tuple(server for server in read if len(server.topology))
+    if not found:
+        raise BadTrace(f"{path} has no node with GPUs")
+    return found
+
+
+@cache
+def _read_pods(path: Path) -> tuple[Pod, ...]:
+    found = tuple(read_rows(path, POD_COLUMNS, _pod))
+    if not any(pod.gpus for pod in found):
+        raise BadTrace(f"{path} has no pod that asks for a GPU")
     return found
 
 
