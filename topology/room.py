@@ -11,7 +11,7 @@ counts CPU that is scarce before it is gone.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -85,23 +85,21 @@ class Appetite:
 
     def _filled_milli(self, room: Room) -> float:
         """Return the idle GPU capacity that pods like one to come can fill, on average."""
-        levels = tuple(sorted(room.gpu_milli))
+        levels = tuple(sorted(filter(None, room.gpu_milli)))
         found = self._filled_by.get(levels)
         if found is None:
-            each = sorted(
-                (_cpu_milli(levels, kind), share * _filled_milli(levels, kind)) for kind, share in self._kinds
-            )
+            each = sorted(_filling(levels, kind, share) for kind, share in self._kinds)
             filled = [0.0, *accumulate(milli for _, milli in each)]
             found = self._filled_by[levels] = [cpu_milli for cpu_milli, _ in each], filled
         cpu_milli, filled = found
         return filled[bisect_right(cpu_milli, room.cpu_milli)]
 
 
-def _filled_milli(levels: Sequence[int], kind: PodKind) -> int:
-    return sum(milli - milli % kind.gpu_milli for milli in levels)
+def _filling(levels: Sequence[int], kind: PodKind, share: float) -> tuple[float, float]:
+    """Return the CPU that the kind needs for as many of its GPUs as are idle, and what it fills of them, times its share.
 
-
-def _cpu_milli(levels: Sequence[int], kind: PodKind) -> float:
-    """Return the CPU that the kind needs for so many of its GPUs as are idle: that it finds more GPUs is not asked here."""
-    idle = sum(milli >= kind.gpu_milli for milli in levels)
-    return kind.cpu_milli * min(1.0, idle / kind.gpus)
+    That it finds more GPUs is not asked here.
+    """
+    enough = levels[bisect_left(levels, kind.gpu_milli) :]
+    filled_milli = sum(milli - milli % kind.gpu_milli for milli in enough)
+    return kind.cpu_milli * min(1.0, len(enough) / kind.gpus), share * filled_milli

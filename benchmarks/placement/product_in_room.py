@@ -1,11 +1,15 @@
 """The product where pods share GPUs and CPU runs short: the one function that decides there.
 
-The nodes are kept in order for each kind of pod; only those that changed since such a pod last came are asked again.
+To it, nodes of one kind with the same left are one node: for each kind of pod these spaces are kept in order, and only those that
+nodes came to or left since such a pod last came are looked at again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import groupby
 
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
@@ -13,8 +17,21 @@ from benchmarks.placement.product import Learning, wish_of
 from topology.request import GpuRequest
 from topology.room import Appetite, PodKind, Room
 from topology.sharing import plan_in_room
+from topology.topology_class import TopologyClass
 from topology.value import Weights
 from topology.verdict import Placement
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """What some nodes have left that are alike otherwise too."""
+
+    number: int
+    topology_class: TopologyClass
+    model: str
+    room: Room
+    nodes: list[int] = field(default_factory=list)
+    """In order; none once all have changed."""
 
 
 class GputopoInRoom(Learning):
@@ -23,11 +40,13 @@ class GputopoInRoom(Learning):
     def __init__(self, cluster: Cluster, weights: Weights = Weights()) -> None:  # noqa: B008 - a frozen value
         self._appetites: dict[str, Appetite] = {}
         self._orders: dict[tuple[GpuRequest, PodKind], _Order] = {}
-        self._numbers: dict[tuple[int, Room], int] = {}
-        self.numbered_rooms = [self._numbered_room(node) for node in cluster.nodes]
-        """What each node has left, and a number that is the same for nodes of one kind that have the same left."""
-        self._read = len(cluster.journal)
         super().__init__(cluster, weights)
+        self._spaces: dict[tuple[TopologyClass, str, Room], Space] = {}
+        self.space_of = [self._enter(node) for node in cluster.nodes]
+        """By the index of the node."""
+        self.changes: list[Space] = []
+        """Spaces that a node came to or left, oldest first."""
+        self._read = len(cluster.journal)
 
     def forget_verdicts(self) -> None:
         """Look at what is left of the nodes with the eyes of the pods that are typical now."""
@@ -47,74 +66,77 @@ class GputopoInRoom(Learning):
             self._orders[key] = _Order(self, *key)
         return self._orders[key].best(pod)
 
-    def plan(self, node: Node, wish: GpuRequest, kind: PodKind) -> Placement | None:
-        """Return the placement on one node, `None` where the pod does not fit."""
-        room, _ = self.numbered_rooms[node.index]
-        if kind.cpu_milli > room.cpu_milli or (kind.models and node.server.model not in kind.models):
+    def plan(self, space: Space, wish: GpuRequest, kind: PodKind) -> Placement | None:
+        """Return the placement on any of the space's nodes, `None` where the pod does not fit."""
+        if kind.cpu_milli > space.room.cpu_milli or (kind.models and space.model not in kind.models):
             return None
-        appetite = self._appetites[node.server.model]
-        verdict = plan_in_room(self.classes[node.index], room, wish, kind, appetite)
+        verdict = plan_in_room(space.topology_class, space.room, wish, kind, self._appetites[space.model])
         return verdict if isinstance(verdict, Placement) else None
 
     def _catch_up(self) -> None:
         journal = self.cluster.journal
         for index in set(journal[self._read :]):
-            self.numbered_rooms[index] = self._numbered_room(self.cluster.nodes[index])
+            before = self.space_of[index]
+            del before.nodes[bisect_left(before.nodes, index)]
+            self.space_of[index] = self._enter(self.cluster.nodes[index])
+            self.changes += before, self.space_of[index]
         self._read = len(journal)
 
-    def _numbered_room(self, node: Node) -> tuple[Room, int]:
-        room = Room(tuple(node.gpu_milli), node.cpu_milli)
-        return room, self._numbers.setdefault((node.kind, room), len(self._numbers))
+    def _enter(self, node: Node) -> Space:
+        key = self.classes[node.index], node.server.model, Room(tuple(node.gpu_milli), node.cpu_milli)
+        if key not in self._spaces:
+            self._spaces[key] = Space(len(self._spaces), *key)
+        insort(self._spaces[key].nodes, node.index)
+        return self._spaces[key]
 
 
-_Key = tuple[float, int, int]
-"""Minus the score, GPUs free, number of the node."""
+_Ranked = tuple[float, int, int, Space, Placement]
+"""Minus the score, GPUs free, number of the space: before these tell two apart, no more is compared."""
 
 
 class _Order:
-    """All nodes that fit one kind of pod, best first; equal ones by number of free GPUs and name, as the extender has them."""
+    """The spaces that fit one kind of pod, best first; equal ones by free GPUs, and their nodes by name, as in the extender."""
 
     def __init__(self, policy: GputopoInRoom, wish: GpuRequest, kind: PodKind) -> None:
         self._policy = policy
         self._wish = wish
         self._kind = kind
-        self._found: dict[int, tuple[_Key, Placement]] = {}
-        self._plans: dict[int, Placement | None] = {}
-        """By the number of what a node has left: many are alike."""
-        self._read = len(policy.cluster.journal)
-        for node in policy.cluster.nodes:
-            self._look(node)
-        self._ranked = sorted(key for key, _ in self._found.values())
+        self._known: dict[Space, _Ranked | None] = {}
+        """`None` where the pod does not fit."""
+        self._ranked: list[_Ranked] = []
+        """Those with nodes."""
+        self._update(policy.space_of)
+        self._read = len(policy.changes)
 
     def best(self, pod: Pod) -> Allotment | None:
         """Return the place of a pod of this kind."""
-        cluster = self._policy.cluster
-        for index in set(cluster.journal[self._read :]):
-            self._enter(cluster.nodes[index])
-        self._read = len(cluster.journal)
-        for _, _, index in self._ranked:
-            if pod.memory_mib <= cluster.nodes[index].memory_mib:
-                return Allotment(index, self._found[index][1].gpus, pod)
+        self._update(self._policy.changes[self._read :])
+        self._read = len(self._policy.changes)
+        nodes = self._policy.cluster.nodes
+        for _, equals in groupby(self._ranked, key=lambda ranked: ranked[:2]):
+            for index in merge(*(space.nodes for *_, space, _ in equals)):
+                if pod.memory_mib <= nodes[index].memory_mib:
+                    ranked = self._known[self._policy.space_of[index]]
+                    assert ranked is not None, "the order names spaces that fit"
+                    return Allotment(index, ranked[-1].gpus, pod)
         return None
 
-    def _enter(self, node: Node) -> None:
-        before = self._found.pop(node.index, None)
-        if before is not None:
-            del self._ranked[bisect_left(self._ranked, before[0])]
-        key = self._look(node)
-        if key is not None:
-            insort(self._ranked, key)
+    def _update(self, spaces: list[Space]) -> None:
+        for space in set(spaces):
+            ranked = self._look(space) if space.nodes else self._known.get(space)
+            if ranked is None:
+                continue
+            place = bisect_left(self._ranked, ranked)
+            stands = place < len(self._ranked) and self._ranked[place] is ranked
+            if space.nodes and not stands:
+                self._ranked.insert(place, ranked)
+            elif stands and not space.nodes:
+                del self._ranked[place]
 
-    def _look(self, node: Node) -> _Key | None:
-        placement = self._plan(node)
-        if placement is None:
-            return None
-        key = (-placement.score, node.free.bit_count(), node.index)
-        self._found[node.index] = key, placement
-        return key
-
-    def _plan(self, node: Node) -> Placement | None:
-        _, number = self._policy.numbered_rooms[node.index]
-        if number not in self._plans:
-            self._plans[number] = self._policy.plan(node, self._wish, self._kind)
-        return self._plans[number]
+    def _look(self, space: Space) -> _Ranked | None:
+        if space not in self._known:
+            found = self._policy.plan(space, self._wish, self._kind)
+            self._known[space] = (
+                (-found.score, space.room.free.bit_count(), space.number, space, found) if found else None
+            )
+        return self._known[space]
