@@ -60,6 +60,8 @@ SECTIONS: Final[tuple[Section, ...]] = (
         (
             Column("clique_ratio_4", "4-GPU jobs on a clique", higher_is_better=True),
             Column("lost_4", "4-GPU jobs lost", higher_is_better=False, digits=0),
+            Column("lost_2", "2-GPU jobs lost", higher_is_better=False, digits=0),
+            Column("lost_1", "1-GPU jobs lost", higher_is_better=False, digits=0),
             Column("bandwidth_ratio_4", "bandwidth over best, 4 GPUs", higher_is_better=True),
             Column("bandwidth_ratio_2", "bandwidth over best, 2 GPUs", higher_is_better=True),
         ),
@@ -93,6 +95,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
             Column("speed_up_mean", "mean", higher_is_better=True),
             Column("worst_slow_down", "worst slow-down", higher_is_better=False),
             Column("mean_bandwidth_gb_per_s", "bandwidth mean, GB/s", higher_is_better=True, digits=1),
+            Column("mean_mapa_effective_gb_per_s", "by MAPA's own formula", higher_is_better=True, digits=1),
             Column("makespan_s", "makespan, s", higher_is_better=False, digits=0),
             Column("jobs_run", "jobs run", higher_is_better=True, digits=0),
         ),

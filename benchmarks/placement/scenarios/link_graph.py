@@ -48,8 +48,8 @@ class LinkGraph:
         """Those that choose nodes."""
         return (
             "stock-least-lowest", "stock-least", "stock-most-lowest", "stock-most", "hami-binpack", "vgpu-manager",
-            "koordinator", "hived", "gpushare", "mapa-greedy", "mapa-preserve", "topo-aware", "topo-aware-p",
-            "gputopo", "gputopo-told",
+            "koordinator", "koordinator-most", "hived", "hived-links", "mapa-greedy", "mapa-preserve", "mapa-preserve-fleet",
+            "topo-aware", "topo-aware-links", "topo-aware-p", "gputopo", "gputopo-told",
         )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:

@@ -24,11 +24,14 @@ _CUBE_SINGLE = "1-2 1-3 1-12 2-4 2-6 3-10 3-7 4-9 6-7 6-8 5-8 5-7 7-14 9-10 9-12
 
 
 def _sixteen(double: str, single: str) -> NodeTopology:
-    """Return 16 V100 in four sockets' worth of four, two CPUs, with these links."""
+    """Return 16 V100 with these links, in four sockets of four: MAPA's topoAware takes them for such, so others may see them."""
     board = machine("dgx-2")
     gpus = tuple(replace(gpu, switch_links=0, numa_node=gpu.index // 4) for gpu in board.gpus)
     counts = dict.fromkeys(_pairs(double), 2) | dict.fromkeys(_pairs(single), 1)
-    links = tuple(Link(i, j, counts.get((i, j), 0), PciePath.SYS) for i, j in combinations(range(16), 2))
+    links = tuple(
+        Link(i, j, counts.get((i, j), 0), PciePath.NODE if i // 4 == j // 4 else PciePath.SYS)
+        for i, j in combinations(range(16), 2)
+    )
     return replace(board, gpus=gpus, links=links, nics=())
 
 

@@ -50,8 +50,9 @@ class MixedFleet:
     def policies(self) -> tuple[str, ...]:
         """Those that choose nodes."""
         return (
-            "stock-least", "stock-most", "hami-binpack", "vgpu-manager", "koordinator", "hived", "gpushare", "mapa-preserve",
-            "topo-aware", "topo-aware-p", "best-fit", "fgd", "random", "gputopo",
+            "stock-least", "stock-most", "hami-binpack", "vgpu-manager", "koordinator-most", "hived", "hived-links",
+            "mapa-preserve", "mapa-preserve-fleet", "topo-aware", "topo-aware-links", "topo-aware-p", "best-fit", "fgd",
+            "random", "gputopo",
         )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:

@@ -64,7 +64,7 @@ class OneServer:
         """MAPA's four, and the rules that choose GPUs on a node."""
         return (
             FIRST_FIT, "mapa-topo-aware", "mapa-greedy", "mapa-preserve", "stock-least", "hami-binpack", "vgpu-manager",
-            "koordinator", "hived", "topo-aware", "gputopo",
+            "koordinator", "hived", "hived-links", "topo-aware", "topo-aware-links", "gputopo",
         )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:

@@ -58,8 +58,8 @@ class Philly:
     def policies(self) -> tuple[str, ...]:
         """Those that choose nodes."""
         return (
-            "stock-least", "stock-most", "hami-binpack", "vgpu-manager", "hived", "mapa-preserve", "topo-aware",
-            "topo-aware-p", "best-fit", "fgd", "fgd-lot", "random", "gputopo",
+            "stock-least", "stock-most", "hami-binpack", "vgpu-manager", "hived", "hived-links", "mapa-preserve",
+            "mapa-preserve-fleet", "topo-aware", "topo-aware-links", "topo-aware-p", "best-fit", "fgd", "random", "gputopo",
         )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from benchmarks.placement.baselines.pair_scores import socket_groups
 from benchmarks.placement.rows import Row
 from benchmarks.placement.scenarios.inflation import XS, Inflation
 from benchmarks.placement.scenarios.kalos import Kalos
@@ -62,6 +63,11 @@ def test_mapas_inventions_are_what_its_source_says() -> None:
     linked = [(i, j) for (i, j), link in torus.pairs.items() if link.nvlinks]
     assert len(linked) == 31
     assert [torus.nvlinks(*pair) for pair in ((0, 1), (0, 3), (0, 12), (0, 5))] == [2, 1, 2, 0]
+
+
+def test_mapas_inventions_have_the_sockets_that_mapa_sees() -> None:
+    """Four GPUs each: else rules that go by sockets would know less of them than MAPA's own."""
+    assert socket_groups(SERVERS["cube-mesh-16"]()) == [tuple(range(begin, begin + 4)) for begin in (0, 4, 8, 12)]
 
 
 def test_a_mixed_fleet_ends_with_all_jobs_done() -> None:
