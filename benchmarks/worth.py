@@ -18,7 +18,9 @@ from topology.verdict import Placement
 def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, Any]:
     """Return the value of the free GPUs (mask over positions), and what each size of pod would take of them and cost.
 
-    `loss` is in the unit of the values. `sets_left` is how many sets of that size the rest still has, one after the other.
+    `gain`, what the pod itself has of its GPUs, and `loss`, what the pods to come lose by it, are in the unit of the values;
+    `score`, which ranks nodes, is the gain less `foresight` times the loss. `sets_left` is how many sets of that size the rest
+    still has, one after the other.
     """
     topology_class = TopologyClass(node)
     finish(topology_class.appraise(weights))
@@ -27,6 +29,7 @@ def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, 
         "value": round(topology_class.value(free), 3),
         "value_of_all": round(topology_class.value((1 << len(node)) - 1), 3),
         "computed": topology_class.table is not None,
+        "foresight": weights.foresight,
         "pods": [*_pods(topology_class, free, weights)],
     }
 
@@ -39,12 +42,14 @@ def _pods(topology_class: TopologyClass, free: int, weights: Weights) -> Iterato
             yield {"gpus": size, "share": share, "takes": None, "reason": verdict.message}
             continue
         left = free & ~_mask(verdict)
+        loss = topology_class.value(free) - topology_class.value(left)
         yield {
             "gpus": size,
             "share": share,
             "takes": [node.gpus[position].index for position in verdict.gpus],
             "bandwidth_gb_per_s": verdict.bandwidth and verdict.bandwidth.point,
-            "loss": round(topology_class.value(free) - topology_class.value(left), 3),
+            "gain": round(verdict.score + weights.foresight * loss, 3) + 0.0,  # never a minus zero
+            "loss": round(loss, 3),
             "score": round(verdict.score, 3),
             "sets_left": _sets_left(topology_class, left, size),
         }
@@ -53,9 +58,11 @@ def _pods(topology_class: TopologyClass, free: int, weights: Weights) -> Iterato
 def describe_value(answer: dict[str, Any]) -> str:
     """Return the same as a table."""
     how = "computed" if answer["computed"] else "by formula: too many different free sets"
+    if not answer["value_of_all"]:
+        how = "no pod of this demand fits"
     free = " ".join(map(str, answer["free"])) or "none"
     lines = [f"free GPUs {free}: worth {answer['value']:g} of {answer['value_of_all']:g} ({how})", ""]
-    lines.append(f"{'pod':>4} {'of all':>7}  {'takes':<24}{'GB/s':>8}{'loss':>9}{'score':>9}  left")
+    lines.append(f"{'pod':>4} {'of all':>7}  {'takes':<24}{'GB/s':>8}{'gain':>8}{'loss':>8}{'score':>8}  left")
     for pod in answer["pods"]:
         head = f"{pod['gpus']:>4} {pod['share']:>7.0%}  "
         if pod["takes"] is None:
@@ -63,7 +70,15 @@ def describe_value(answer: dict[str, Any]) -> str:
             continue
         takes = " ".join(map(str, pod["takes"]))
         rate = f"{pod['bandwidth_gb_per_s']:.0f}" if pod["bandwidth_gb_per_s"] else "-"
-        lines.append(f"{head}{takes:<24}{rate:>8}{pod['loss']:>9.2f}{pod['score']:>9.2f}  {pod['sets_left']}")
+        lines.append(
+            f"{head}{takes:<24}{rate:>8}{pod['gain']:>8.2f}{pod['loss']:>8.2f}{pod['score']:>8.2f}  {pod['sets_left']}"
+        )
+    lines += [
+        "",
+        "gain: what the GPUs are worth to the pod itself; loss: what the pods to come lose by it;",
+        "left: how many more sets of that size there are.",
+        f"score = gain - {answer['foresight']:g} x loss; the node with the highest score comes first.",
+    ]
     return "\n".join(lines)
 
 

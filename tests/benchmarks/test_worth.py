@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from benchmarks.cli import app
@@ -46,11 +47,27 @@ def test_each_size_of_pod_is_told_what_it_takes_and_costs() -> None:
     assert "pod needs 8" in eight["reason"]
 
 
+def test_the_score_is_what_its_parts_say() -> None:
+    """What the pod gains, less λ times what those to come lose; one GPU gains nothing from wires."""
+    told = answer("dgx-1v", "--free", "0-4")
+    placed = [pod for pod in told["pods"] if pod["takes"]]
+    assert placed[0]["gain"] == 0
+    for pod in placed:
+        assert pod["score"] == pytest.approx(pod["gain"] - told["foresight"] * pod["loss"], abs=2e-3)
+
+
+def test_a_machine_too_small_for_all_pods_is_worth_nothing_to_them() -> None:
+    """And that is said, not that its free sets are too many."""
+    told = run("dgx-1v", "--demand", "9:1")
+    assert "worth 0 of 0 (no pod of this demand fits)" in told.stdout
+
+
 def test_the_table_says_the_same() -> None:
     """For reading, not for parsing."""
     told = run("dgx-1v", "--free", "0-4")
     assert told.exit_code == 0
     assert "free GPUs 0 1 2 3 4: worth" in told.stdout
+    assert f"score = gain - {Weights().foresight:g} x loss" in told.stdout
 
 
 def test_a_demand_that_cannot_be_read_is_refused() -> None:
