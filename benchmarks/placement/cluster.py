@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.placement.jobs import WHOLE_GPU_MILLI, Pod
+from benchmarks.placement.jobs import WHOLE_GPU_MILLI, Job, Pod
 from topology.model import NodeTopology
 from topology.rings import members_of
 
@@ -46,7 +46,7 @@ class Allotment:
 class Node:
     """What is free on one server now."""
 
-    __slots__ = ("allotments", "cpu_milli", "free", "gpu_milli", "index", "kind", "memory_mib", "server")
+    __slots__ = ("allotments", "cpu_milli", "free", "free_gpus", "gpu_milli", "index", "kind", "memory_mib", "server")
 
     def __init__(self, index: int, server: Server, kind: int) -> None:
         self.index = index
@@ -56,6 +56,8 @@ class Node:
         self.gpu_milli = [WHOLE_GPU_MILLI] * len(server.topology)
         self.free = (1 << len(server.topology)) - 1
         """The GPUs of which nothing is taken, as a mask."""
+        self.free_gpus = len(server.topology)
+        """How many these are."""
         self.cpu_milli = server.cpu_milli
         self.memory_mib = server.memory_mib
         self.allotments: list[Allotment] = []
@@ -64,7 +66,7 @@ class Node:
     def fits(self, pod: Pod) -> bool:
         """Whether the pod could go here: what the stock scheduler and a device plugin count."""
         return (
-            self.free.bit_count() >= pod.gpus
+            self.free_gpus >= pod.gpus
             if pod.gpu_milli == WHOLE_GPU_MILLI
             else sum(milli >= pod.gpu_milli for milli in self.gpu_milli) >= pod.gpus
         ) and self.fits_beside_gpus(pod)
@@ -92,6 +94,7 @@ class Node:
                 self.free |= 1 << position
             else:
                 self.free &= ~(1 << position)
+        self.free_gpus = self.free.bit_count()
 
 
 class Cluster:
@@ -109,7 +112,9 @@ class Cluster:
         """Wholly free ones."""
         self._nodes_by_free = [0] * (max((len(server.topology) for server in servers), default=0) + 1)
         for node in self.nodes:
-            self._nodes_by_free[node.free.bit_count()] += 1
+            self._nodes_by_free[node.free_gpus] += 1
+        self._most_free = len(self._nodes_by_free) - 1
+        """On one node."""
 
     def take(self, allotment: Allotment) -> None:
         """Give the pod its GPUs, CPU and memory; more than is free is a defect of the policy."""
@@ -121,21 +126,32 @@ class Cluster:
         self._change(allotment, 1)
         self.nodes[allotment.node].allotments.remove(allotment)
 
-    def has_room(self, pods: Sequence[Pod]) -> bool:
+    def has_room(self, job: Job) -> bool:
         """Say no where whole GPUs are too few, together or on every node; then no policy needs to be asked."""
-        whole = [pod.gpus for pod in pods if not pod.shares]
-        if sum(whole) > self.free_gpus:
-            return False
-        return not whole or any(self._nodes_by_free[max(whole) :])
+        return job.whole_gpus <= self.free_gpus and job.most_whole_gpus <= self._most_free
+
+    def fitting(self, pod: Pod) -> list[Node]:
+        """Return the nodes where the pod could go, in order; linear in the nodes."""
+        if pod.shares or pod.models:
+            return [node for node in self.nodes if node.fits(pod)]
+        gpus, cpu_milli, memory_mib = pod.gpus, pod.cpu_milli, pod.memory_mib
+        return [
+            node
+            for node in self.nodes
+            if node.free_gpus >= gpus and node.cpu_milli >= cpu_milli and node.memory_mib >= memory_mib
+        ]
 
     def _change(self, allotment: Allotment, sign: int) -> None:
         node = self.nodes[allotment.node]
-        before = node.free.bit_count()
+        before = node.free_gpus
         node._add(allotment, sign)
-        after = node.free.bit_count()
+        after = node.free_gpus
         self._nodes_by_free[before] -= 1
         self._nodes_by_free[after] += 1
         self.free_gpus += after - before
+        self._most_free = max(self._most_free, after)
+        while self._most_free and not self._nodes_by_free[self._most_free]:
+            self._most_free -= 1
         self.journal.append(allotment.node)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from topology.request import Communication
 
@@ -45,8 +45,16 @@ class Job:
     tenant: str = ""
     minimal_utility: float = 0.0
     """Amaral's lower bound on the utility of a placement, 0..1."""
+    gpus: int = field(init=False, compare=False)
+    """GPUs of all its pods."""
+    whole_gpus: int = field(init=False, compare=False)
+    """The same, less those of pods that share one."""
+    most_whole_gpus: int = field(init=False, compare=False)
+    """The whole GPUs of its largest pod, all of them on one node."""
 
-    @property
-    def gpus(self) -> int:
-        """GPUs of all its pods."""
-        return sum(pod.gpus for pod in self.pods)
+    def __post_init__(self) -> None:
+        """Count once what is asked for whenever something ends."""
+        whole = [pod.gpus for pod in self.pods if not pod.shares]
+        object.__setattr__(self, "gpus", sum(pod.gpus for pod in self.pods))
+        object.__setattr__(self, "whole_gpus", sum(whole))
+        object.__setattr__(self, "most_whole_gpus", max(whole, default=0))

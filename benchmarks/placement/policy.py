@@ -95,7 +95,7 @@ class NodeThenGpus(PodByPod):
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod; linear in the nodes."""
-        fitting = [node for node in self.cluster.nodes if node.fits(pod)]
+        fitting = self.cluster.fitting(pod)
         if not fitting:
             return None
         node = best_by_lot(fitting, lambda node: self._score(node, pod), self._random)

@@ -130,7 +130,7 @@ class Gputopo(Learning):
     def _open_to(self, pod: Pod) -> frozenset[str]:
         if not (pod.cpu_milli or pod.memory_mib or pod.models):
             return self._all
-        return frozenset(self._names[node.index] for node in self.cluster.nodes if node.fits_beside_gpus(pod))
+        return frozenset([self._names[node.index] for node in self.cluster.fitting(pod)])
 
     def _catch_up(self) -> None:
         journal = self.cluster.journal

@@ -31,13 +31,17 @@ class Waiting:
         kind = (job.pods, job.communication, job.minimal_utility)
         self._queues.setdefault(kind, deque()).append(job)
 
-    def serve(self, start: Callable[[Job], bool], *, in_order: bool) -> None:
+    def serve(self, start: Callable[[Job], bool], has_room: Callable[[Job], bool], *, in_order: bool) -> None:
         """Offer each job a start, oldest first; those that `start` takes stop waiting.
 
-        What one job could not get, no later job of its kind can get in this round. `in_order`: nor can any other job.
+        What one job could not get, no later job of its kind can get in this round; where there is no room before it, its
+        kind is not asked at all. `in_order`: nor can any other job.
         """
-        heads = [(queue[0].number, kind) for kind, queue in self._queues.items()]
-        order: list[tuple[int, int, _Kind]] = [(number, place, kind) for place, (number, kind) in enumerate(heads)]
+        order: list[tuple[int, int, _Kind]] = [
+            (queue[0].number, place, kind)
+            for place, (kind, queue) in enumerate(self._queues.items())
+            if in_order or has_room(queue[0])
+        ]
         heapify(order)
         while order:
             _, place, kind = heappop(order)

@@ -100,7 +100,7 @@ class TopoAware(PodByPod):
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod; the first machine of equals."""
-        fitting = [node for node in self.cluster.nodes if node.fits(pod)]
+        fitting = self.cluster.fitting(pod)
         if not fitting:
             return None
         if pod.shares or not pod.gpus:

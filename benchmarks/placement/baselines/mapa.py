@@ -157,7 +157,7 @@ class MapaPreserve(PodByPod):
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
-        fitting = [node for node in self.cluster.nodes if node.fits(pod) and self._gpus(node, pod, job) is not None]
+        fitting = [node for node in self.cluster.fitting(pod) if self._gpus(node, pod, job) is not None]
         if not fitting:
             return None
         node = best_by_lot(fitting, lambda node: self._score(node, pod, job), self._random)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from math import inf
 
 from benchmarks.placement.cluster import Cluster
@@ -38,7 +39,7 @@ def run_queue(
     jobs: Sequence[Job], cluster: Cluster, policy: Policy, run_time: RunTime, discipline: Discipline = Discipline.SKIP
 ) -> Outcome:
     """Run the jobs to their end."""
-    room = Room({job.gpus for job in jobs}, cluster.gpus)
+    room = Room(cluster.gpus)
     started: list[Started] = []
     refused = 0
     begin_s = end_s = jobs[0].arrival_s if jobs else 0.0
@@ -110,19 +111,18 @@ def _ratio(got: float, best: float) -> float:
 class Room:
     """For how long there were as many GPUs free as a job asks for, though not in its shape."""
 
-    def __init__(self, sizes: Iterable[int], gpus: int) -> None:
-        self._free = gpus
+    def __init__(self, gpus: int) -> None:
         self._times = [-inf]
-        self._seconds = {size: [0.0] for size in sizes}
+        self._free = [gpus]
+        """From each time on."""
+        self._seconds: dict[int, list[float]] = {}
+        """Up to each time, by size; of sizes that were asked about since the last change."""
 
     def change(self, time_s: float, gpus: int) -> None:
         """Take note that so many GPUs are freed, or taken where negative."""
-        last = self._times[-1]
-        passed = time_s - last if last != -inf else 0.0
-        for size, seconds in self._seconds.items():
-            seconds.append(seconds[-1] + (passed if self._free >= size else 0.0))
         self._times.append(time_s)
-        self._free += gpus
+        self._free.append(self._free[-1] + gpus)
+        self._seconds.clear()
 
     def seconds(self, size: int, begin_s: float, end_s: float) -> float:
         """Return for how long in that time at least `size` GPUs were free."""
@@ -131,9 +131,15 @@ class Room:
     def _until(self, size: int, time_s: float) -> float:
         """Return the seconds up to a moment; between two changes the free GPUs are those after the first."""
         place = bisect_right(self._times, time_s) - 1
-        seconds = self._seconds[size]
+        seconds = self._seconds.get(size) or self._added_up(size)
         if place + 1 >= len(seconds) or self._times[place] == -inf:
             return seconds[place]
         span = self._times[place + 1] - self._times[place]
         part = (time_s - self._times[place]) / span if span else 0.0
         return seconds[place] + part * (seconds[place + 1] - seconds[place])
+
+    def _added_up(self, size: int) -> list[float]:
+        spans = (now - before if before != -inf else 0.0 for before, now in pairwise(self._times))
+        enough = (span if free >= size else 0.0 for span, free in zip(spans, self._free, strict=False))
+        found = self._seconds[size] = [*accumulate(enough, initial=0.0)]
+        return found

@@ -58,7 +58,7 @@ def test_pods_of_one_job_on_one_node_are_one_ring() -> None:
 
 def test_waiting_for_shape_counts_only_while_enough_gpus_are_free() -> None:
     """Eight GPUs, five taken from 0 to 10, all from 10 to 20: a job of two waits in vain for shape in the first ten seconds."""
-    room = Room({2}, 8)
+    room = Room(8)
     for time_s, gpus in ((0.0, -5), (10.0, -3), (20.0, 8)):
         room.change(time_s, gpus)
     assert [room.seconds(2, 0.0, end_s) for end_s in (4.0, 10.0, 20.0)] == [4.0, 10.0, 10.0]
