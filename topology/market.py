@@ -120,6 +120,8 @@ class _States:
         self._fastest = size + sum(self.rates)
         self._takes: list[list[list[tuple[int, float]]]] = []
         """For each state and offer: (state after, worth of the set)."""
+        self._takers: list[list[tuple[int, list[tuple[int, float]]]]] = []
+        """For each offer the states that have room for it, with the same."""
         self._ends: list[list[tuple[int, float]]] = []
         """For each state: (state after, rate)."""
 
@@ -132,6 +134,8 @@ class _States:
                 self.too_many = True
                 return
             yield
+        for place in range(len(self._offers)):
+            self._takers.append([(state, takes[place]) for state, takes in enumerate(self._takes) if takes[place]])
 
     def let_come(self, shares: Sequence[float]) -> None:
         """Let more pods come where too few find no place, and fewer where too many do; `shares` of machines in each state."""
@@ -144,12 +148,17 @@ class _States:
         self.rates = [rate * change for rate in self.rates]
         self._fastest = sum(self._symmetry.sizes) + sum(self.rates)
 
-    def gains(self, values: Sequence[float], place: int) -> list[float | None]:
-        """Return what the machine's best set for a size of pod gains, by state."""
-        return [
-            _best(takes[place], values) - value if takes[place] else None
-            for takes, value in zip(self._takes, values, strict=True)
-        ]
+    def gains(self, values: Sequence[float], place: int) -> list[tuple[int, float]]:
+        """Return the states that have room for a size of pod, each with what the machine's best set for it gains."""
+        found = []
+        for state, takes in self._takers[place]:
+            best = -inf
+            for after, worth in takes:  # a plain loop, as most choices are of one or two sets
+                together = worth + values[after]
+                if together > best:
+                    best = together
+            found.append((state, best - values[state]))
+        return found
 
     def flows(self, values: Sequence[float], prices: Sequence[_Price]) -> list[list[tuple[int, float]]]:
         """Return for each state where a machine goes from there, with the rates."""
@@ -164,15 +173,16 @@ class _States:
 
     def improved(self, values: Sequence[float], prices: Sequence[_Price]) -> list[float]:
         """Return one step of value iteration; the first state, all free, stays at 0."""
-        better = []
-        for value, ends, takes_by_offer in zip(values, self._ends, self._takes, strict=True):
+        growths = []
+        for value, ends in zip(values, self._ends, strict=True):
             growth = 0.0
             for after, rate in ends:
                 growth += rate * (values[after] - value)
-            for takes, rate, price in zip(takes_by_offer, self.rates, prices, strict=True):
-                if takes:
-                    growth += rate * price.surplus(_best(takes, values) - value)
-            better.append(value + growth / self._fastest)
+            growths.append(growth)
+        for place, (rate, price) in enumerate(zip(self.rates, prices, strict=True)):
+            for state, gain in self.gains(values, place):
+                growths[state] += rate * price.surplus(gain)
+        better = [value + growth / self._fastest for value, growth in zip(values, growths, strict=True)]
         return [value - better[0] for value in better]
 
     def _enter(self, free: Counts) -> int:
@@ -220,9 +230,8 @@ class _Price:
     def of(cls, states: _States, values: Sequence[float], shares: Sequence[float], place: int) -> _Price:
         """Look at all machines; `shares` says how many are in each state."""
         density: defaultdict[float, float] = defaultdict(float)
-        for gain, share in zip(states.gains(values, place), shares, strict=True):
-            if gain is not None:
-                density[round(gain, _DIGITS)] += share
+        for state, gain in states.gains(values, place):
+            density[round(gain, _DIGITS)] += shares[state]
         below = max(0.0, 1.0 - sum(density.values()))
         best = [(0.0, below ** (NODES - 1))]
         chances = {}
@@ -247,16 +256,6 @@ class _Price:
         """Return by how much an offer beats the best other one, on average; 0 where it does not."""
         place = bisect_right(self.gains, gain) - 1
         return gain * self.cumulated[place] - self.weighted[place] if place >= 0 else 0.0
-
-
-def _best(takes: Sequence[tuple[int, float]], values: Sequence[float]) -> float:
-    """Return the most that a set is worth together with what it leaves; a plain loop, as most choices are of one or two sets."""
-    best = -inf
-    for after, worth in takes:
-        together = worth + values[after]
-        if together > best:
-            best = together
-    return best
 
 
 def _moved(shares: Sequence[float], moves: Sequence[tuple[int, int, float]], fastest: float) -> list[float]:
