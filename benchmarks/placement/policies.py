@@ -50,6 +50,7 @@ BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
         "hived-links": lambda cluster, random: Hived(cluster, random, pairs_by_link=True),
         "mapa-greedy": lambda cluster, random: NodeThenGpus(cluster, random, stock.most_allocated, mapa.greedy),
         "mapa-preserve": mapa.MapaPreserve,
+        "mapa-preserve-yielding": lambda cluster, random: mapa.MapaPreserve(cluster, random, yielding=True),
         "mapa-preserve-fleet": lambda cluster, random: mapa.MapaPreserve(cluster, random, by_own_score=True),
         "mapa-baseline": lambda cluster, random: NodeThenGpus(cluster, random, stock.most_allocated, mapa.first_free),
         "mapa-topo-aware": lambda cluster, random: NodeThenGpus(cluster, random, stock.most_allocated, mapa.topo_aware),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import isnan
 
 
@@ -44,3 +46,20 @@ def mean(values: Iterable[float]) -> float:
     """Return the mean, NaN of nothing."""
     found = list(values)
     return sum(found) / len(found) if found else float("nan")
+
+
+def mean_by_weight(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the mean of values that count as much as their weights say, NaN of nothing."""
+    total = sum(weights)
+    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / total if total else float("nan")
+
+
+def quantile_by_weight(values: Sequence[float], weights: Sequence[float], part: float) -> float:
+    """Return the least value that this part of all weight is at or below, NaN of nothing.
+
+    >>> quantile_by_weight([1.0, 2.0, 4.0], [1, 1, 8], 0.2), quantile_by_weight([1.0, 2.0, 4.0], [1, 1, 8], 0.21)
+    (2.0, 4.0)
+    """
+    found = sorted(zip(values, weights, strict=True))
+    reached = [*accumulate(weight for _, weight in found)]
+    return found[bisect_left(reached, part * reached[-1])][0] if found else float("nan")

@@ -9,6 +9,7 @@ job whose rings all predict less waits (two or three GPUs over PCIe only).
 Known deviations: sets are tried in index order, where MAPA takes the order of its graph matcher; the weights of other
 machines than its five follow from links and generation. It sees one server, so a node rule goes before it: the fuller node,
 or, `by_own_score`, the one where what MAPA maximises is highest, or falls least by the pod, then the fuller; equal ones by lot.
+`yielding` is preserve for pods that would rather run than wait: with no such ring on any node, they take the greedy one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from random import Random
 from benchmarks.placement.baselines.stock import most_allocated
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
-from benchmarks.placement.policy import PodByPod, best_by_lot, fullest_gpus
+from benchmarks.placement.policy import NodeThenGpus, PodByPod, best_by_lot, fullest_gpus
 from topology.graph import compute_capability
 from topology.model import NodeTopology
 from topology.request import Communication
@@ -149,17 +150,18 @@ def topo_aware(node: NodeTopology, free: int, gpus: int) -> Order:
 class MapaPreserve(PodByPod):
     """MAPA-preserve behind a rule that takes one of the nodes where it finds a ring."""
 
-    def __init__(self, cluster: Cluster, random: Random, *, by_own_score: bool = False) -> None:
+    def __init__(self, cluster: Cluster, random: Random, *, by_own_score: bool = False, yielding: bool = False) -> None:
         super().__init__(cluster)
         self._random = random
         self._by_own_score = by_own_score
+        self._otherwise = NodeThenGpus(cluster, random, most_allocated, greedy) if yielding else None
         self._known: dict[tuple[int, int, int, bool], Order | None] = {}
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         fitting = [node for node in self.cluster.fitting(pod) if self._gpus(node, pod, job) is not None]
         if not fitting:
-            return None
+            return self._otherwise.choose(pod, job) if self._otherwise else None
         node = best_by_lot(fitting, lambda node: self._score(node, pod, job), self._random)
         return Allotment(node.index, self._gpus(node, pod, job) or (), pod)
 

@@ -10,6 +10,7 @@ device plugin by index, its best case, where the kubelet hands them over in rand
 
 from __future__ import annotations
 
+from functools import lru_cache
 from random import Random
 
 from benchmarks.placement.cluster import Cluster, Node
@@ -25,10 +26,15 @@ MAX_NODE_SCORE = 100
 def least_allocated(node: Node, pod: Pod) -> float:
     """Return the default scores of a node: emptier, and CPU in balance with memory."""
     cpu, memory = _used_after(node, pod)
-    resources = [(node.server.cpu_milli, cpu), (node.server.memory_mib, memory)]
+    if not node.server.cpu_milli and not node.server.memory_mib:
+        return float(node.free_gpus * MAX_NODE_SCORE // max(1, len(node.server.topology)))
+    return _empty_and_balanced((node.server.cpu_milli, cpu), (node.server.memory_mib, memory))
+
+
+@lru_cache(maxsize=1 << 16)
+def _empty_and_balanced(*resources: tuple[int, int]) -> float:
+    """Return both scores together of resources, each with what there is and what is used of it."""
     shares = [(capacity, used) for capacity, used in resources if capacity]
-    if not shares:
-        return float(node.free.bit_count() * MAX_NODE_SCORE // max(1, len(node.server.topology)))
     empty = sum((capacity - used) * MAX_NODE_SCORE // capacity for capacity, used in shares) // len(shares)
     fractions = [used / capacity for capacity, used in shares]
     # BalancedAllocation: one minus the standard deviation; of two fractions that is half their distance.

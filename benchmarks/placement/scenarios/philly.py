@@ -9,7 +9,7 @@ that does not fit waits, and others may pass it, as in kube-scheduler. Nodes hav
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -40,11 +40,14 @@ LEFT_OUT = 0.02
 """Of the jobs, drawn with the seed."""
 UTILITIES = (0.30, 0.41, 0.52)
 """Least utilities that owners ask of TOPO-AWARE-P: the ends and the middle of its authors' range."""
+SAID = "-said"
+"""Ends the name of a sensitivity at which owners say that their jobs do not communicate; in the others those of applications that
+would are called heavy though links may cost them nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Philly:
-    """The scenario; a workload is `VC/load-LOAD/SENSITIVITY`."""
+    """The scenario; a workload is `VC/load-LOAD/SENSITIVITY`, or `VC/load-1.0/none-said`."""
 
     folder: Path
     throughputs: Path
@@ -52,7 +55,10 @@ class Philly:
     @property
     def workloads(self) -> tuple[str, ...]:
         """Each virtual cluster at each load and sensitivity."""
-        return tuple(f"{vc}/load-{load}/{how}" for vc in WEEKS for load in LOADS for how in Sensitivity)
+        return (
+            *(f"{vc}/load-{load}/{how}" for vc in WEEKS for load in LOADS for how in Sensitivity),
+            *(f"{vc}/load-1.0/{Sensitivity.NONE}{SAID}" for vc in WEEKS),
+        )
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -64,9 +70,11 @@ class Philly:
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:
         """Run one cell of the experiment."""
-        vc, load, sensitivity = workload.split("/")
+        vc, load, how = workload.split("/")
         random = Random(seed)  # noqa: S311 - a simulation
-        jobs = self.jobs(vc, Sensitivity(sensitivity), random)
+        jobs = self.jobs(vc, Sensitivity(how.removesuffix(SAID)), random)
+        if how.endswith(SAID):
+            jobs = [replace(job, communication=Communication.NONE) for job in jobs]
         if not jobs or jobs[0].arrival_s == jobs[-1].arrival_s:
             first, weeks = WEEKS[vc]
             raise BadTrace(

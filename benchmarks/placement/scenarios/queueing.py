@@ -12,7 +12,7 @@ from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.engine import Discipline, Finished, Refused, RunTime, Started, simulate
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Policy
-from benchmarks.placement.rows import mean, quantile
+from benchmarks.placement.rows import mean, mean_by_weight, quantile, quantile_by_weight
 from benchmarks.placement.scenarios.idleness import idle_while_wanted_pct
 from benchmarks.placement.speed import SpeedModel
 
@@ -59,8 +59,10 @@ def times(outcome: Outcome, run_time: RunTime) -> dict[str, float]:
     """Return completion, waiting and slow-down; hours, and the job's whole time over its best run time.
 
     `wait_for_shape_h_mean` is the part of the waiting during which as many GPUs were free as the job asks for;
-    `wait_large_h_mean` is the waiting of large jobs, NaN where there are none.
+    `wait_single_h_mean`, `_middle_` and `_large_` are the waiting of jobs of one GPU, of a few, and of large jobs, NaN where
+    there are none. `jct_by_gpu_h_*` count a job once for each of its GPUs.
     """
+    gpus = [event.job.gpus for event in outcome.started]
     run = [run_time(event.job, event.placed) for event in outcome.started]
     wait = [event.time_s - event.job.arrival_s for event in outcome.started]
     # A minute at least: else the wait of jobs of one second is all that the mean tells of.
@@ -73,11 +75,15 @@ def times(outcome: Outcome, run_time: RunTime) -> dict[str, float]:
     for_shape = (
         outcome.room.seconds(event.job.gpus, event.job.arrival_s, event.time_s) / HOUR_S for event in outcome.started
     )
-    large = (w / HOUR_S for event, w in zip(outcome.started, wait, strict=True) if event.job.gpus >= LARGE_GPUS)
+    waits = [*zip(gpus, found["wait_h"], strict=True)]
     return {
         **{f"{name}_{word}": value for name, values in found.items() for word, value in _summary(values)},
+        "jct_by_gpu_h_mean": mean_by_weight(found["jct_h"], gpus),
+        "jct_by_gpu_h_p95": quantile_by_weight(found["jct_h"], gpus, 0.95),
         "wait_for_shape_h_mean": mean(for_shape),
-        "wait_large_h_mean": mean(large),
+        "wait_single_h_mean": mean(hours for size, hours in waits if size == 1),
+        "wait_middle_h_mean": mean(hours for size, hours in waits if 1 < size < LARGE_GPUS),
+        "wait_large_h_mean": mean(hours for size, hours in waits if size >= LARGE_GPUS),
         "idle_while_wanted_pct": idle_while_wanted_pct(outcome.started, outcome.gpus, run_time),
         "makespan_h": (outcome.end_s - outcome.begin_s) / HOUR_S,
         "refused": float(outcome.refused),

@@ -154,6 +154,19 @@ def test_mapa_preserve_lets_a_waiting_job_wait() -> None:
     assert asking.communication is Communication.HEAVY
 
 
+def test_mapa_preserve_that_yields_takes_pcie_where_nothing_else_is_free() -> None:
+    """A ring on any node goes before, be it on the emptier one."""
+    cluster = cluster_of("dgx-1v", "dgx-1v")
+    yielding = policy_for_pods("mapa-preserve-yielding", [])(cluster, Random(0))
+    cluster.take(Allotment(0, (1, 2, 3, 4, 5, 6), Pod(6)))
+    beside = yielding.place(job(0, 2))
+    cluster.take(Allotment(1, (0, 1, 2, 3, 4, 5, 6), Pod(7)))
+    over_pcie = yielding.place(job(1, 2))
+    assert beside is not None
+    assert over_pcie is not None
+    assert [beside[0].node, over_pcie[0].node] == [1, 0]
+
+
 def test_mapas_own_score_may_choose_the_node() -> None:
     """The fuller node has a single link left, the other one a double link."""
     for name, node in (("mapa-preserve", 0), ("mapa-preserve-fleet", 1)):

@@ -9,10 +9,11 @@ import pytest
 from benchmarks.placement.cluster import Allotment
 from benchmarks.placement.engine import Finished, Started
 from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.scenarios.one_server import OneServer, mapa_jobs
-from benchmarks.placement.scenarios.queueing import Room
+from benchmarks.placement.scenarios.queueing import Room, run_queue, times
 from benchmarks.placement.speed import Sensitivity, SpeedModel, traffic_from
-from tests.benchmarks.placement.builders import cluster_of
+from tests.benchmarks.placement.builders import cluster_of, job
 
 
 def talkative(traffic: float, *gpus: int) -> Job:
@@ -62,6 +63,17 @@ def test_waiting_for_shape_counts_only_while_enough_gpus_are_free() -> None:
     for time_s, gpus in ((0.0, -5), (10.0, -3), (20.0, 8)):
         room.change(time_s, gpus)
     assert [room.seconds(2, 0.0, end_s) for end_s in (4.0, 10.0, 20.0)] == [4.0, 10.0, 10.0]
+
+
+def test_completion_by_gpu_counts_a_job_once_for_each_of_its_gpus() -> None:
+    """On eight GPUs a job of eight waits an hour for one of one GPU: 1 and 2 hours, on the mean of nine GPUs 17/9."""
+    jobs = [job(0, 1, service_s=3600.0), job(1, 8, service_s=3600.0)]
+    cluster = cluster_of("hgx-h100")
+    speed = SpeedModel(cluster)
+    outcome = run_queue(jobs, cluster, policy_for_pods("stock-most", [])(cluster, Random(1)), speed.run_time)
+    found = times(outcome, speed.run_time)
+    assert (found["jct_h_mean"], found["jct_by_gpu_h_mean"]) == pytest.approx((1.5, 17 / 9))
+    assert (found["wait_single_h_mean"], found["wait_large_h_mean"], found["jct_by_gpu_h_p95"]) == (0.0, 1.0, 2.0)
 
 
 def test_mapas_jobs_differ_between_sensitivities_by_their_traffic_only() -> None:
