@@ -136,7 +136,9 @@ class Scheduling(_Section):
     demand: dict[int, float] = Field(default=dict(Weights().demand), min_length=1)
     """The pods still to come: share by GPUs asked for. Believed while few pods have been seen."""
     admission: float = Field(default=Weights().admission, ge=0)
-    """What it is worth to serve a pod to come at all, when perfect wiring adds 1; low keeps islands whole, high fills gaps."""
+    """What it is worth to serve a pod at all, or to meet its preferred affinity, when perfect wiring adds 1.
+
+    Low keeps islands whole, high fills gaps."""
     domain_labels: dict[Level, tuple[str, ...]] = Field(default=dict(LABELS), validate_default=True)
     """Labels of nodes that name their NVLink domain, rack and block; of several the first that a node has counts."""
     appraise_after: Duration = 15.0

@@ -55,7 +55,7 @@ def _outcomes(topology_class: TopologyClass, free: int, gpus: int) -> tuple[Outc
 
 def _score(topology_class: TopologyClass, free: int, chosen: int, got: Placement, request: GpuRequest) -> float:
     lost = topology_class.value(free) - topology_class.value(free & ~chosen)
-    return score(request.gpus, got.bandwidth, request.communication, lost, topology_class.weights)
+    return score(request, got.bandwidth, got.affinity, lost, topology_class.weights)
 
 
 def _spread(found: list[tuple[Outcome, Placement]]) -> Bandwidth | None:

@@ -68,7 +68,7 @@ def _best_single(topology_class: TopologyClass, free: int, usable: int, request:
     sets = topology_class.subsets(usable, 1)
     near_nic = [mask for mask in sets if mask & topology_class.near_nic] if request.nic else []
     chosen = _kindest(topology_class, free, near_nic or sets)
-    return Placement(members_of(chosen), None, None, _score(topology_class, free, chosen, None, request))
+    return Placement(members_of(chosen), None, None, _score(topology_class, free, chosen, request))
 
 
 def _best_many(topology_class: TopologyClass, free: int, usable: int, request: GpuRequest) -> Placement | Rejection:
@@ -92,7 +92,7 @@ def _best_many(topology_class: TopologyClass, free: int, usable: int, request: G
     chosen = _kindest(topology_class, free, tied)
     bandwidth, affinity = topology_class.predict(chosen)
     order = ring_order(topology_class.wiring, chosen)
-    return Placement(order, affinity, bandwidth, _score(topology_class, free, chosen, bandwidth, request))
+    return Placement(order, affinity, bandwidth, _score(topology_class, free, chosen, request, bandwidth, affinity))
 
 
 def _merit(
@@ -101,9 +101,8 @@ def _merit(
     """Return what is compared first; sets of equal merit are told apart by what they leave to others."""
     if request.communication is Communication.NONE:
         return ()
-    wished = request.preferred is not None and affinity.meets(request.preferred)
     near_nic = (mask & topology_class.near_nic).bit_count() if request.nic else 0
-    return wished, bandwidth.point, near_nic
+    return request.is_content_with(affinity), bandwidth.point, near_nic
 
 
 def _kindest(topology_class: TopologyClass, free: int, sets: list[int]) -> int:
@@ -126,10 +125,15 @@ def _too_slow(fastest_gb_per_s: float, request: GpuRequest) -> Rejection:
 
 
 def _score(
-    topology_class: TopologyClass, free: int, chosen: int, bandwidth: Bandwidth | None, request: GpuRequest
+    topology_class: TopologyClass,
+    free: int,
+    chosen: int,
+    request: GpuRequest,
+    bandwidth: Bandwidth | None = None,
+    affinity: Affinity | None = None,
 ) -> float:
     lost = topology_class.value(free) - topology_class.value(free & ~chosen)
-    return score(request.gpus, bandwidth, request.communication, lost, topology_class.weights)
+    return score(request, bandwidth, affinity, lost, topology_class.weights)
 
 
 def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest) -> Rejection:

@@ -62,6 +62,10 @@ class GpuRequest:
     nic: NicAffinity | None = None
     """Whether every GPU must, or should, have an RDMA NIC under the same PCIe switch."""
 
+    def is_content_with(self, affinity: Affinity | None) -> bool:
+        """Whether a set with this affinity is as near as the pod prefers; where it prefers nothing none is."""
+        return self.preferred is not None and affinity is not None and affinity.meets(self.preferred)
+
     def relaxed(self) -> GpuRequest:
         """Return the wish with its required affinity as a preference and no bandwidth floor."""
         return replace(self, required=None, preferred=self.required or self.preferred, min_bandwidth_gb_per_s=None)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from topology.bandwidth import Bandwidth
-from topology.request import Communication
+from topology.links import Affinity
+from topology.request import Communication, GpuRequest
 
 HALF_UTILITY_GB_PER_S = 20.0
 """Bandwidth at which a set is half as useful as one without any communication cost: about one PCIe gen 4 ring."""
@@ -21,22 +22,22 @@ SIZE_POWER = 2.0
 _TURNOVER = 0.5
 """Brings the formula to the scale of computed values, where only some of the pods to come miss what is taken."""
 
-_UTILITY_SHARE = {Communication.HEAVY: 1.0, Communication.LIGHT: 0.3, Communication.NONE: 0.0}
+_SHARE = {Communication.HEAVY: 1.0, Communication.LIGHT: 0.3, Communication.NONE: 0.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
     """How this pod is weighed against those to come."""
 
-    foresight: float = 0.05
+    foresight: float = 0.3
     """λ of the score: what the pods to come lose, against what this one gains. 0 looks at this pod alone.
 
-    Between nodes only: on its node a pod always gets the best set. At 0.05, and where pods of eight are common, a pair takes one
-    NVLink on a broken DGX-1V rather than two on a whole one; PCIe it would take from 0.07 on. Between sets that are as good to
-    the pod itself the loss decides at any λ above 0."""
+    Between nodes only: on its node a pod always gets the best set. At 0.3 a pair that prefers NVLink takes it on a whole DGX-1V
+    rather than PCIe on a broken one, even where pods of eight are common, but one link on a broken one rather than two; PCIe it
+    would take from 0.55 on. Between sets that are as good to the pod itself the loss decides at any λ above 0."""
     admission: float = 3.0
-    """What it is worth to serve a pod to come at all, when perfect wiring adds 1. Low keeps islands whole at the price of pods
-    that find no place, high the other way round; `docs/benchmarks.md` has the curve."""
+    """What it is worth to serve a pod at all, or to meet its preferred affinity, when perfect wiring adds 1. Low keeps islands
+    whole at the price of pods that find no place, high the other way round; `docs/benchmarks.md` has the curve."""
     demand: tuple[tuple[int, float], ...] = ((1, 0.45), (2, 0.2), (4, 0.2), (8, 0.15))
     """The pods to come: share by GPUs asked for, pods that run twice as long counted twice."""
 
@@ -73,11 +74,14 @@ def formula(free: int, weights: Weights, best_set: Callable[[int, int], tuple[in
 
 
 def score(
-    gpus: int, bandwidth: Bandwidth | None, communication: Communication, value_lost: float, weights: Weights
+    request: GpuRequest, bandwidth: Bandwidth | None, affinity: Affinity | None, value_lost: float, weights: Weights
 ) -> float:
-    """Return how good a placement is, higher is better: this pod's utility less what the others lose.
+    """Return how good a placement is, higher is better: what it is worth to this pod less what the others lose.
 
-    Pods that do not communicate, and those of one GPU, are placed by the loss alone.
+    A set that is not as near as the pod prefers serves it about as little as none. Pods that do not communicate, and those of
+    one GPU, are placed by the loss alone.
     """
-    own = _UTILITY_SHARE[communication] * gpus**SIZE_POWER * utility(bandwidth) if gpus > 1 else 0.0
-    return float(own - weights.foresight * value_lost)
+    own = 0.0
+    if request.gpus > 1:
+        own = utility(bandwidth) + weights.admission * request.is_content_with(affinity)
+    return float(_SHARE[request.communication] * request.gpus**SIZE_POWER * own - weights.foresight * value_lost)

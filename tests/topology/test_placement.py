@@ -10,6 +10,7 @@ import pytest
 
 from topology.catalog import MACHINES, machine
 from topology.links import Affinity, PciePath
+from topology.market import finish
 from topology.model import Gpu, Link, Nic, NodeTopology
 from topology.placement import plan
 from topology.request import Communication, GpuRequest, NicAffinity
@@ -214,6 +215,28 @@ def test_links_outrank_foresight_for_a_talking_pod() -> None:
     assert isinstance(on_fast, Placement) and isinstance(on_slow, Placement) and on_fast.score > on_slow.score
     on_fast, on_slow = scores[Communication.NONE]
     assert isinstance(on_fast, Placement) and isinstance(on_slow, Placement) and on_fast.score < on_slow.score
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "wish"),
+    [
+        ("dgx-1v", 2, Affinity.NVLINK),
+        ("dgx-1v", 4, Affinity.NVLINK),
+        ("a100-pcie-8-pairs", 2, Affinity.NVLINK),
+        ("l40s-8", 2, Affinity.PCIE_SWITCH),
+        ("l40s-8", 4, Affinity.NUMA_NODE),
+    ],
+)
+def test_a_wish_is_met_wherever_some_node_can(name: str, gpus: int, wish: Affinity) -> None:
+    """Even if it takes a whole node, and a broken one has GPUs that nobody would miss."""
+    compiled = TopologyClass(machine(name))
+    finish(compiled.appraise(Weights()))
+    met: dict[bool, list[float]] = {True: [], False: []}
+    for free in range(1 << len(machine(name))):
+        found = plan(compiled, free, heavy(gpus, preferred=wish))
+        if isinstance(found, Placement) and found.affinity:
+            met[found.affinity.meets(wish)].append(found.score)
+    assert min(met[True]) > max(met[False])
 
 
 def test_without_foresight_only_this_pod_counts() -> None:
