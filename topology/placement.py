@@ -2,7 +2,7 @@
 
 Filter, prioritize, bind, simulation and command line all call `plan`; there is no second opinion. It is exact: among all sets
 of the free GPUs that satisfy the request it takes the one with the highest predicted bandwidth; ties go to the set that leaves
-more value, then to the lowest positions. Plans are memoised per topology class.
+more value, then to fewer NUMA nodes, then to the lowest positions. Plans are memoised per topology class.
 """
 
 from __future__ import annotations
@@ -106,17 +106,19 @@ def _merit(
 
 
 def _kindest(topology_class: TopologyClass, free: int, sets: list[int]) -> int:
-    """Return the set that leaves most value, then the lowest one.
+    """Return the set that leaves most value, then the one in the fewest NUMA nodes and the fullest of these, then the lowest.
 
     Of many sets only the `SETS_WEIGHED` that tear the fewest GB/s off the GPUs left behind are weighed.
     """
     if len(sets) == 1:
         return sets[0]
-    by_cut = sorted(sets, key=lambda mask: (topology_class.cut_gb_per_s(mask, free), -lowest_first(mask)))
-    return max(
-        by_cut[:SETS_WEIGHED],
-        key=lambda mask: (round(topology_class.value(free & ~mask), 9), lowest_first(mask)),
-    )
+
+    def nearness(mask: int) -> tuple[int, int, int]:
+        nodes, free_there = topology_class.spread(mask, free)
+        return -nodes, -free_there, lowest_first(mask)
+
+    by_cut = sorted(sorted(sets, key=nearness, reverse=True), key=lambda mask: topology_class.cut_gb_per_s(mask, free))
+    return max(by_cut[:SETS_WEIGHED], key=lambda mask: (round(topology_class.value(free & ~mask), 9), *nearness(mask)))
 
 
 def _too_slow(fastest_gb_per_s: float, request: GpuRequest) -> Rejection:

@@ -5,12 +5,12 @@ Predictions, values of free sets and plans of one class hold for every node of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cache
 from weakref import WeakValueDictionary
 
 from topology.bandwidth import Bandwidth, Wiring, predict
-from topology.links import Affinity
+from topology.links import Affinity, PciePath
 from topology.market import Offer, Table, value_table
 from topology.model import NodeTopology
 from topology.nvidia_best_effort import Outcome
@@ -66,6 +66,9 @@ class TopologyClass:
         self.outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
         """What NVIDIA's plugin may do with some free GPUs and a size."""
         self._symmetry = Symmetry(self.wiring, kinds(node))
+        self._numa_nodes = _numa_nodes(node)
+        self._alike = [group & near for group in self._symmetry.groups for near in self._numa_nodes if group & near]
+        """Masks of GPUs that neither wires, requests nor NUMA nodes tell apart."""
         self.table: Table | None = None
         """The value of free sets, by how many GPUs of each group of twins are free."""
         self.appraised: Weights | None = None
@@ -111,7 +114,7 @@ class TopologyClass:
 
         @cache
         def sets(free: Counts) -> list[tuple[Counts, float]]:
-            masks = self.subsets(self._symmetry.set_of(free), size)
+            masks = self._subsets(self._symmetry.groups, self._symmetry.set_of(free), size)
             if size == 1:
                 return [(self._symmetry.counts(mask), worth(1, None, weights)) for mask in masks]
             predicted = {mask: self.predict(mask)[0] for mask in masks}
@@ -125,14 +128,18 @@ class TopologyClass:
         return sets
 
     def subsets(self, free: int, size: int) -> list[int]:
-        """Return the sets of `size` free GPUs as masks, only one of those that differ by interchangeable GPUs.
+        """Return the sets of `size` free GPUs as masks, only one of those that differ by interchangeable GPUs of a NUMA node.
 
         That one has the lowest positions. Grows with the number of GPUs that are wired differently, not with the node. Where
         there are more than `MAX_SETS`, only the sets that grow from each GPU along its fastest hops.
         """
-        if ways(self._symmetry.counts(free), size) > MAX_SETS:
+        return self._subsets(self._alike, free, size)
+
+    def _subsets(self, groups: Sequence[int], free: int, size: int) -> list[int]:
+        left = [group & free for group in groups]
+        if ways([group.bit_count() for group in left], size) > MAX_SETS:
             return sorted({self._grow(1 << i, free, size) for i in members_of(free)})
-        return subsets([group & free for group in self._symmetry.groups], size)
+        return subsets(left, size)
 
     def _best_set(self, free: int, size: int) -> tuple[int, float] | None:
         key = (free, size)
@@ -160,7 +167,19 @@ class TopologyClass:
             chosen |= 1 << last
         return chosen
 
+    def spread(self, chosen: int, free: int) -> tuple[int, int]:
+        """Return how many NUMA nodes the chosen GPUs lie in, and how many GPUs were free there."""
+        touched = [node for node in self._numa_nodes if node & chosen]
+        return len(touched), sum((node & free).bit_count() for node in touched)
+
     def cut_gb_per_s(self, chosen: int, free: int) -> float:
         """Return the sum of the hops between the chosen GPUs and the free ones that stay behind."""
         left = members_of(free & ~chosen)
         return sum(self.wiring.hop_gb_per_s[i][j] for i in members_of(chosen) for j in left)
+
+
+def _numa_nodes(node: NodeTopology) -> tuple[int, ...]:
+    """Return the GPUs of each NUMA node as masks; what is not known to be near counts as another."""
+    span = range(len(node))
+    near = [sum(1 << j for j in span if i == j or node.path(i, j) <= PciePath.NODE) for i in span]
+    return tuple(sum(1 << i for i in span if near[i] == row) for row in dict.fromkeys(near))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -194,6 +194,25 @@ def test_a_nic_tells_gpus_apart_that_are_alike_otherwise() -> None:
         TopologyClass(replace(machine("hgx-h100"), nics=(nic,))), 0xFF, GpuRequest(1, nic=NicAffinity.PREFERRED)
     )
     assert isinstance(found, Placement) and found.gpus == (7,)
+
+
+def test_of_equal_sets_the_one_in_the_fewest_numa_nodes_is_taken() -> None:
+    """All sets behind an NVSwitch are alike, but for the CPU memory that they are near."""
+    compiled = TopologyClass(machine("hgx-h100"))
+    sockets = 0x0F, 0xF0
+    for free, gpus in product(range(1 << 8), (1, 2, 3, 4, 6)):
+        found = plan(compiled, free, heavy(gpus))
+        if isinstance(found, Placement):
+            touched = sum(any(socket >> i & 1 for i in found.gpus) for socket in sockets)
+            assert touched == (1 if any((free & socket).bit_count() >= gpus for socket in sockets) else 2)
+
+
+def test_a_numa_node_is_not_broken_while_another_is() -> None:
+    """Two of 0-3 and 6, 7 are the last two; one is the last one."""
+    compiled = TopologyClass(machine("hgx-h100"))
+    for free, gpus in ((0b1100_1111, (6, 7)), (0b1000_1111, (7,))):
+        found = plan(compiled, free, heavy(len(gpus)))
+        assert isinstance(found, Placement) and found.gpus == gpus
 
 
 def test_a_fuller_node_scores_higher_for_the_same_bandwidth() -> None:
