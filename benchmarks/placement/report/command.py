@@ -8,7 +8,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+import msgspec
 
 from benchmarks.placement.command import FIRST_SEED
 from benchmarks.placement.fidelity import published
@@ -30,6 +32,25 @@ _HOW_TO_READ = (
     "Means over seeds; ± is half a 95 % interval. All policies of a table met the same jobs, so the last column compares seed "
     "by seed, in the metric that is named first. Bold is best. docs/benchmarks.md says what each policy, scenario and metric is."
 )
+
+
+class _RowOfScenario(TypedDict):
+    scenario: str
+    workload: str
+    policy: str
+    seed: int
+    metric: str
+    x: float | None
+    value: float
+
+
+class _Document(TypedDict):
+    """What `measure` returns."""
+
+    rows: list[_RowOfScenario]
+    missing: dict[str, str]
+    cpu_seconds: dict[str, float]
+    machine: dict[str, Any]
 
 
 class BadRows(Exception):
@@ -58,13 +79,11 @@ def measure(scenarios: Sequence[str], seeds: int | None, jobs: int, machine: dic
 def read_measured(path: Path) -> dict[str, Any]:
     """Return the document of an earlier run; raises `BadRows`."""
     try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        _by_scenario(document)
+        return {**msgspec.json.decode(path.read_bytes(), type=_Document)}
     except OSError as failed:
         raise BadRows(f"{path}: {failed.strerror}") from failed
-    except (ValueError, TypeError, KeyError) as broken:
-        raise BadRows(f"{path}: not what the report writes: {broken!r}") from broken
-    return document
+    except msgspec.DecodeError as broken:
+        raise BadRows(f"{path}: not what the report writes: {broken}") from broken
 
 
 def write_page(folder: Path, document: dict[str, Any]) -> None:

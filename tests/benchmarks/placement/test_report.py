@@ -116,7 +116,20 @@ def test_the_page_of_an_earlier_run_is_the_same(tmp_path: Path) -> None:
     assert "CPU seconds, pollux" in first
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"rows": [{}]}'])
+_REST = '"missing": {}, "cpu_seconds": {}, "machine": {}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"rows": [{}]}',
+        '{"rows": []}',
+        f'{{"rows": [{json.dumps({"scenario": "kalos", **asdict(ROWS[0]), "value": "much"})}], {_REST}}}',
+        '{"rows": [], "missing": [], "cpu_seconds": {}, "machine": []}',
+    ],
+)
 def test_what_no_report_has_written_is_refused(tmp_path: Path, text: str) -> None:
     """By the name of the file."""
     (tmp_path / "rows.json").write_text(text)
