@@ -56,6 +56,8 @@ def write_snapshot(nodes: Path, pods: Path, folder: Path, resource: str = keys.G
     """Write the folder and return how many nodes and pods it holds; raises `BadTrace`."""
     all_pods = [pod for pod in _read(pods, _Pods).items if not has_ended(pod)]
     gpu_nodes = [node for node in _read(nodes, _Nodes).items if _amount(node, resource)]
+    if not gpu_nodes:
+        raise BadTrace(f"{nodes}: no node has {resource}")
     folder.mkdir(parents=True, exist_ok=True)
     models = {node.metadata.name: _model(node) for node in gpu_nodes}
     beside = [pod for pod in all_pods if not _asked(pod).get(resource)]

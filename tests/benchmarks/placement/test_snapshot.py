@@ -95,6 +95,7 @@ def test_a_snapshot_is_a_trace_with_bandwidth(tmp_path: Path) -> None:
         ("{", "nodes.json: .*truncated"),
         ("[]", "nodes.json: .*object"),
         (json.dumps({"items": [node("a", -1)]}), "node a: nv"),
+        (json.dumps({"items": [node("a", 0)]}), "nodes.json: no node has nvidia.com/gpu"),
     ],
 )
 def test_names_file_and_reason(tmp_path: Path, text: str, reason: str) -> None:
