@@ -4,10 +4,10 @@ Source: coldzerofear/vgpu-manager, filter predicate and allocator (behaviour, re
 installed and not from what is free: 5 if some NVLink component, over NVSwitches too, has as many GPUs as asked for; 4 over PCIe
 switches, 3 within a socket, 2 any; then the fuller node, then the name. GPUs: the first tier with a group of free GPUs large
 enough; of its groups the best link sum; in it the set with the highest sum of pair scores, of equals the one that leaves the
-better set behind.
+better set behind; a single GPU is the one with the least pair score to its group.
 
 Known deviations: all free GPUs count as equally used, which whole GPUs are; a set across groups is the best by pair scores
-instead of a walk over groups by size; a single GPU is the lowest of the group.
+instead of a walk over groups by size.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _linked(node: NodeTopology, members: int, at: int) -> list[tuple[int, ...]]:
 
 def _best_of(scores: tuple[tuple[int, ...], ...], group: tuple[int, ...], gpus: int) -> tuple[int, ...]:
     if gpus == 1:
-        return group[:1]
+        return (min(group, key=lambda i: sum(scores[i][j] for j in group)),)
     return max(
         combinations(group, gpus),
         key=lambda chosen: (total(scores, chosen), _greedy(scores, [i for i in group if i not in chosen], gpus)),

@@ -49,7 +49,7 @@ class LinkGraph:
         return (
             "stock-least-lowest", "stock-least", "stock-most-lowest", "stock-most", "hami-binpack", "vgpu-manager",
             "koordinator", "koordinator-most", "hived", "hived-links", "mapa-greedy", "mapa-preserve", "mapa-preserve-fleet",
-            "topo-aware", "topo-aware-links", "topo-aware-p", "gputopo", "gputopo-told",
+            "topo-aware", "topo-aware-links", "gputopo", "gputopo-told",
         )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:

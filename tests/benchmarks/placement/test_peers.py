@@ -63,6 +63,11 @@ def test_vgpu_manager_sees_an_nvswitch() -> None:
     assert tier(machine("hgx-h100"), 8) == tier(MESH, 8) == 5
 
 
+def test_vgpu_manager_gives_a_single_pod_the_weakest_gpu() -> None:
+    """With GPU 0 gone, 3 has lost most of its links."""
+    assert link_gpus(MESH, mask(*range(1, 8)), 1) == (3,)
+
+
 def test_vgpu_manager_leaves_the_better_set_behind() -> None:
     """All eight free, two asked: of the 250s it takes one that leaves another."""
     chosen = link_gpus(MESH, 0xFF, 2)
