@@ -50,19 +50,30 @@ def placement(
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Runs of each cell, with random numbers of their own.")
     ] = 10,
+    against: Annotated[
+        str | None, typer.Option("--against", help="Print how far the others are from this policy, seed by seed.")
+    ] = None,
+    metrics: Annotated[
+        str, typer.Option("--metrics", help="In which metrics they are compared, with commas between.")
+    ] = "jct_h_mean,jct_h_p95",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = os.cpu_count() or 1,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
     """Place the same jobs by the product's decision and by its peers' rules, and measure what comes of it."""
     from benchmarks.placement.command import BadExperiment, run_placement, summary
     from benchmarks.placement.policies import UnknownPolicy
+    from benchmarks.placement.report.differences import differences
     from benchmarks.placement.traces.files import BadTrace
 
+    asked = _words(policies)
+    if against and asked:
+        asked = [*dict.fromkeys([*asked, against])]
     try:
-        rows = run_placement(_scenario(scenario, trace), trace, _words(workloads), _words(policies), seeds, jobs)
+        rows = run_placement(_scenario(scenario, trace), trace, _words(workloads), asked, seeds, jobs)
     except (BadExperiment, BadTrace, UnknownPolicy) as wrong:
         refuse(str(wrong))
-    reply(output, {"rows": [asdict(row) for row in rows], "machine": describe_machine()}, summary(rows))
+    text = differences(rows, against, _words(metrics)) if against else summary(rows)
+    reply(output, {"rows": [asdict(row) for row in rows], "machine": describe_machine()}, text)
 
 
 def snapshot(

@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.cli import app
+from benchmarks.placement.report.differences import differences
+from benchmarks.placement.rows import Row
 from tests.benchmarks.placement.test_openb import trace
 
 
@@ -54,3 +56,24 @@ def test_bad_usage_is_exit_2_and_says_what_there_is(arguments: tuple[str, ...], 
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert reason in err
+
+
+def test_compares_policies_seed_by_seed() -> None:
+    """Where theirs is 2 more of 4 and 4 more of 8 that is half as much again, ± what the two seeds differ by."""
+    rows = [
+        Row("busy", policy, seed, "hours", None, value)
+        for policy, values in (("ours", (4.0, 8.0)), ("theirs", (6.0, 12.0)), ("same", (4.0, 8.0)))
+        for seed, value in enumerate(values)
+    ]
+    *_, line = differences(rows, "ours", ["hours", "days"]).splitlines()
+    assert line == "| busy (2) | 6, – | +50.0 ± 211.8, – | +0.0 ± 0.0, – |"
+
+
+def test_the_policy_compared_against_runs_as_well(tmp_path: Path) -> None:
+    """Though it was not asked for."""
+    trace(tmp_path)
+    code, out, _ = run(
+        "--trace", str(tmp_path), "--policies", "best-fit", "--against", "fgd", "--seeds", "1", "--jobs", "1"
+    )  # fmt: skip
+    assert code == 0
+    assert out.startswith("| workload (seeds) | fgd | best-fit |")
