@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.placement.cluster import Allotment
 from benchmarks.placement.engine import Discipline, Event, Finished, Refused, Started, simulate
-from benchmarks.placement.jobs import Job
+from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
 from tests.benchmarks.placement.builders import cluster_of, job
 
@@ -39,6 +40,12 @@ def test_without_a_queue_what_does_not_fit_is_lost() -> None:
 def test_a_blocking_head_keeps_all_behind_it_waiting() -> None:
     """The third job would fit, and still starts after the second."""
     assert starts(run(JOBS, Discipline.BLOCK)) == {0: 0.0, 1: 10.0, 2: 20.0}
+
+
+def test_a_blocking_head_keeps_them_waiting_too_when_something_ends_that_is_not_enough_for_it() -> None:
+    """Two of four GPUs are given back after ten seconds: not enough for the third job, and the fourth may not pass it."""
+    jobs = [job(0, 2), job(1, 2, service_s=20), job(2, 4, arrival_s=1), job(3, 1, arrival_s=2)]
+    assert starts(run(jobs, Discipline.BLOCK)) == {0: 0.0, 1: 0.0, 2: 20.0, 3: 30.0}
 
 
 def test_skipping_lets_smaller_jobs_pass() -> None:
@@ -75,3 +82,25 @@ def test_everything_given_is_given_back(policy: str, sizes: list[int], seed: int
         == len(jobs)
     )
     assert cluster.free_gpu_milli == cluster.gpus * 1000
+
+
+@pytest.mark.parametrize(
+    ("pod", "nodes"),
+    [
+        (Pod(1), [0, 1]),
+        (Pod(2), [1]),
+        (Pod(1, cpu_milli=90_000), [1]),
+        (Pod(1, memory_mib=999_999), [1]),
+        (Pod(1, models=("l40s-4",)), [0]),
+        (Pod(1, gpu_milli=400), [0, 1]),
+        (Pod(1, gpu_milli=700), [0, 1]),
+        (Pod(2, gpu_milli=400), [0, 1]),
+        (Pod(5), []),
+    ],
+)
+def test_a_pod_fits_where_its_gpus_cpu_memory_and_model_are_free(pod: Pod, nodes: list[int]) -> None:
+    """On the first node two GPUs are taken and half of the third, with 8 cores and 2 MiB; the second one is empty."""
+    cluster = cluster_of("l40s-4", "t4-4")
+    cluster.take(Allotment(0, (0, 1), Pod(2, cpu_milli=8_000, memory_mib=2)))
+    cluster.take(Allotment(0, (2,), Pod(1, gpu_milli=500)))
+    assert [node.index for node in cluster.fitting(pod)] == nodes
