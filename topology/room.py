@@ -12,7 +12,7 @@ counts CPU that is scarce before it is gone.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -62,14 +62,34 @@ class Room:
         return Room(tuple(left), self.cpu_milli - kind.cpu_milli)
 
 
-class Appetite:
-    """The pods to come, as a node with GPUs of one model meets them."""
+def coming_to(
+    model: str, kinds: Sequence[tuple[PodKind, float]], gpus: Mapping[str, int]
+) -> list[tuple[PodKind, float]]:
+    """Return what comes to a node with GPUs of one model, of all that comes to the cluster.
 
-    def __init__(self, kinds: Sequence[tuple[PodKind, float]], model: str = "") -> None:
-        """Take what comes with its share of all pods; those that may not use this model find no place here."""
-        self._kinds = [
-            (kind, share) for kind, share in kinds if kind.gpus and (not kind.models or model in kind.models)
-        ]  # fmt: skip
+    A pod goes to one of the GPUs that will do for it, so a kind comes here the more often the fewer these are.
+
+    Args:
+        model: Of the node's GPUs.
+        kinds: All, with their shares.
+        gpus: How many GPUs of each model the cluster has.
+
+    """
+    rates = [
+        (kind, share / sum(count for name, count in gpus.items() if not kind.models or name in kind.models))
+        for kind, share in kinds
+        if not kind.models or model in kind.models
+    ]
+    total = sum(rate for _, rate in rates)
+    return [(kind, rate / total) for kind, rate in rates]
+
+
+class Appetite:
+    """The pods to come, as a node meets them."""
+
+    def __init__(self, kinds: Sequence[tuple[PodKind, float]]) -> None:
+        """Take what comes to the node with its share of all pods that do."""
+        self._kinds = [(kind, share) for kind, share in kinds if kind.gpus]
         gpu_milli = sum(share * kind.gpus * kind.gpu_milli for kind, share in self._kinds)
         self._cpu_per_gpu = sum(share * kind.cpu_milli for kind, share in self._kinds) / gpu_milli if gpu_milli else 0.0
         self._filled_by: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}

@@ -7,6 +7,7 @@ nodes came to or left since such a pod last came are looked at again.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby
@@ -15,7 +16,7 @@ from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.product import Learning, wish_of
 from topology.request import GpuRequest
-from topology.room import Appetite, PodKind, Room
+from topology.room import Appetite, PodKind, Room, coming_to
 from topology.sharing import plan_in_room
 from topology.topology_class import TopologyClass
 from topology.value import Weights
@@ -38,6 +39,7 @@ class GputopoInRoom(Learning):
     """The extender in front of a scheduler that does what it says."""
 
     def __init__(self, cluster: Cluster, weights: Weights = Weights()) -> None:  # noqa: B008 - a frozen value
+        self._gpus_of_model = Counter(node.server.model for node in cluster.nodes for _ in node.gpu_milli)
         self._appetites: dict[str, Appetite] = {}
         self._orders: dict[tuple[GpuRequest, PodKind], _Order] = {}
         super().__init__(cluster, weights)
@@ -50,8 +52,8 @@ class GputopoInRoom(Learning):
 
     def forget_verdicts(self) -> None:
         """Look at what is left of the nodes with the eyes of the pods that are typical now."""
-        models = {node.server.model for node in self.cluster.nodes}
-        self._appetites = {model: Appetite(self.values.typical, model) for model in models}
+        typical, gpus = self.values.typical, self._gpus_of_model
+        self._appetites = {model: Appetite(coming_to(model, typical, gpus)) for model in gpus}
         self._orders.clear()
 
     def kind_of(self, pod: Pod) -> PodKind:
