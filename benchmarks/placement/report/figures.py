@@ -15,6 +15,7 @@ from benchmarks.placement.report.intervals import interval
 from benchmarks.placement.report.sections import FORESIGHTS, Column, Section
 from benchmarks.placement.report.values import Values
 from benchmarks.placement.rows import mean
+from topology.value import Weights
 
 _OURS, _THEIRS = "#0b6e4f", "#8a8f98"
 _WIDTH_IN, _HEIGHT_IN = 9.0, 3.6
@@ -60,7 +61,8 @@ def _front(ax: Axes, values: Values, workload: str, section: Section) -> None:
         below = not below and place > 0 and points[place - 1][0] - y < apart
         ax.plot([x], [y], "o", color=_THEIRS, markersize=4)
         ax.annotate(policy, (x, y), fontsize=6, xytext=(3, -8 if below else 2), textcoords="offset points")
-    curve = [name for name in values.policies(workload) if name.startswith(f"{PRODUCT}@") and ":" not in name]
+    ours = (name for name in values.policies(workload) if name == PRODUCT or name.startswith(f"{PRODUCT}@"))
+    curve = sorted((name for name in ours if ":" not in name), key=_foresight)
     xs = [_mean(values, workload, name, along) for name in curve]
     ys = [_mean(values, workload, name, up) for name in curve]
     ax.plot(
@@ -74,6 +76,12 @@ def _front(ax: Axes, values: Values, workload: str, section: Section) -> None:
     left, right = ax.get_xlim()
     ax.set_xlim(left, right + 0.25 * (right - left))  # room for the names
     ax.legend(fontsize=7, loc="center")
+
+
+def _foresight(name: str) -> float:
+    """Return the λ of the product under one of its names."""
+    _, _, foresight = name.partition("@")
+    return float(foresight or Weights().foresight)
 
 
 def _curve(ax: Axes, values: Values, workload: str, section: Section) -> None:

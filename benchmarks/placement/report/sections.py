@@ -34,8 +34,8 @@ class Section:
     """Those on which the extra policies run; empty: all."""
 
 
-FORESIGHTS = (0.0, 0.05, 0.2, 0.5, 1.0)
-"""λ: how much the pods to come count against the one at hand."""
+FORESIGHTS = (0.0, 0.05, 0.5, 1.0)
+"""λ beside the default: how much the pods to come count against the one at hand."""
 ADMISSIONS = (0.3, 1.0)
 """What it is worth to serve a pod to come at all; less than the default keeps cliques at the price of pods that find no place."""
 

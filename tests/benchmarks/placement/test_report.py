@@ -18,6 +18,7 @@ from benchmarks.placement.report.sections import SECTIONS, Column, Section
 from benchmarks.placement.report.tables import workload_table
 from benchmarks.placement.report.values import Values
 from benchmarks.placement.rows import Row
+from topology.value import Weights
 
 COLUMN = Column("good", "goodness", higher_is_better=True, digits=1)
 SECTION = Section("x", "X", (COLUMN, COLUMN), 2, "dots")
@@ -72,6 +73,18 @@ def test_every_section_draws_its_figure(section: Section) -> None:
     assert drawn is not None
     assert "random" in drawn
     assert "gputopo@" not in drawn
+
+
+def test_the_curve_over_foresight_goes_through_the_default_in_order() -> None:
+    """Whatever ran first; the default is not run once more under another name."""
+    section = next(section for section in SECTIONS if section.figure == "front")
+    assert f"gputopo@{Weights().foresight:g}" not in section.extra_policies
+    rows = [
+        Row(section.extra_workloads[0], policy, 1, column.metric, None, 90.0 + place)
+        for place, policy in enumerate(("gputopo", *section.extra_policies))
+        for column in section.columns
+    ]
+    assert section_figure(Values(rows), section) == section_figure(Values(rows[::-1]), section)
 
 
 def test_the_page_needs_nothing_beside_itself() -> None:
