@@ -54,13 +54,13 @@ def placement(
         str | None, typer.Option("--against", help="Print how far the others are from this policy, seed by seed.")
     ] = None,
     metrics: Annotated[
-        str, typer.Option("--metrics", help="In which metrics they are compared, with commas between.")
-    ] = "jct_h_mean,jct_h_p95",
+        str | None, typer.Option("--metrics", help="Print only some metrics, with commas between.")
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = os.cpu_count() or 1,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
     """Place the same jobs by the product's decision and by its peers' rules, and measure what comes of it."""
-    from benchmarks.placement.command import BadExperiment, run_placement, summary
+    from benchmarks.placement.command import COMPARED, BadExperiment, measured_metrics, run_placement, summary
     from benchmarks.placement.policies import UnknownPolicy
     from benchmarks.placement.report.differences import differences
     from benchmarks.placement.traces.files import BadTrace
@@ -70,9 +70,10 @@ def placement(
         asked = [*dict.fromkeys([*asked, against])]
     try:
         rows = run_placement(_scenario(scenario, trace), trace, _words(workloads), asked, seeds, jobs)
+        printed = measured_metrics(rows, _words(metrics), COMPARED if against else ())
     except (BadExperiment, BadTrace, UnknownPolicy) as wrong:
         refuse(str(wrong))
-    text = differences(rows, against, _words(metrics)) if against else summary(rows)
+    text = differences(rows, against, printed) if against else summary(rows, printed)
     reply(output, {"rows": [asdict(row) for row in rows], "machine": describe_machine()}, text)
 
 

@@ -12,6 +12,8 @@ from benchmarks.placement.runner import Cell, run_cells
 
 FIRST_SEED = 42
 """As in the published experiments of FGD."""
+COMPARED = ("jct_h_mean", "jct_h_p95", "allocation_pct")
+"""In which metrics policies are compared seed by seed unless others are named."""
 
 
 class BadExperiment(Exception):
@@ -39,13 +41,27 @@ def run_placement(
     return run_cells(cells, jobs)
 
 
-def summary(rows: Sequence[Row]) -> str:
+def measured_metrics(rows: Sequence[Row], wanted: Sequence[str], usual: Sequence[str] = ()) -> list[str]:
+    """Return the metrics that are wanted, else the usual ones, else all that were measured.
+
+    Raises `BadExperiment` where a wanted one was not measured.
+    """
+    measured = dict.fromkeys(row.metric for row in rows)
+    unknown = [metric for metric in wanted if metric not in measured]
+    if unknown:
+        raise BadExperiment(f"no metric {unknown[0]!r} was measured; there are {', '.join(measured)}")
+    return list(wanted) or [metric for metric in usual if metric in measured] or list(measured)
+
+
+def summary(rows: Sequence[Row], metrics: Sequence[str]) -> str:
     """Return a table: one line per workload and policy, means over the seeds; of metrics along x the last point."""
     values: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
     for row in rows:
-        values.setdefault((row.workload, row.policy), {}).setdefault(row.metric, {})[row.seed] = row.value
+        found = values.setdefault((row.workload, row.policy), {})
+        if row.metric in metrics:
+            found.setdefault(row.metric, {})[row.seed] = row.value
     lines = []
-    for (workload, policy), metrics in values.items():
-        cells = (f"{metric} {mean(by_seed.values()):.4g}" for metric, by_seed in metrics.items())
+    for (workload, policy), by_metric in values.items():
+        cells = (f"{metric} {mean(by_seed.values()):.4g}" for metric, by_seed in by_metric.items())
         lines.append(f"{workload:<28}{policy:<24}{'  '.join(cells)}")
     return "\n".join(lines)

@@ -16,10 +16,11 @@ MISSING = "–"
 def differences(rows: Iterable[Row], against: str, metrics: Sequence[str]) -> str:
     """Return a table of how many percent of `against` the others have more, ± half a 95 % interval; of `against` the means.
 
-    A cell has one figure for each metric, in their order.
+    A cell has one figure for each metric, in their order; of metrics along x it is the last point.
     """
-    values = Values(rows)
-    columns = [Column(metric, metric, higher_is_better=False) for metric in metrics]
+    rows = list(rows)
+    values, last = Values(rows), {row.metric: row.x for row in rows}
+    columns = [Column(metric, metric, higher_is_better=False, x=last.get(metric)) for metric in metrics]
     others = dict.fromkeys(
         policy for workload in values.workloads for policy in values.policies(workload) if policy != against
     )

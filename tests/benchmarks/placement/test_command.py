@@ -69,6 +69,29 @@ def test_compares_policies_seed_by_seed() -> None:
     assert line == "| busy (2) | 6, – | +50.0 ± 211.8, – | +0.0 ± 0.0, – |"
 
 
+def test_of_metrics_along_a_run_the_last_point_is_compared() -> None:
+    """As in the summary: what is allocated at 130 % asked for."""
+    rows = [
+        Row("w", policy, 1, "allocation_pct", x, value)
+        for policy, end in (("ours", 90.0), ("theirs", 81.0))
+        for x, value in ((10.0, 10.0), (130.0, end))
+    ]
+    assert "| 90 | -10.0 ± inf |" in differences(rows, "ours", ["allocation_pct"])
+
+
+@pytest.mark.parametrize("how", [(), ("--against", "fgd")])
+def test_metrics_are_those_that_were_asked_for(tmp_path: Path, how: tuple[str, ...]) -> None:
+    """In the summary and beside another policy; a word that is no metric is refused with those that there are."""
+    trace(tmp_path)
+    same = ("--trace", str(tmp_path), "--policies", "best-fit,fgd", "--seeds", "1", "--jobs", "1", *how)
+    assert run(*same, "--metrics", "allocation_pct")[0] == 0
+    assert "fragmentation_pct" not in run(*same, "--metrics", "allocation_pct")[1]
+    code, out, err = run(*same, "--metrics", "jct")
+    assert (code, out) == (2, "")
+    assert "'jct'" in err
+    assert "allocation_pct" in err
+
+
 def test_the_policy_compared_against_runs_as_well(tmp_path: Path) -> None:
     """Though it was not asked for."""
     trace(tmp_path)
