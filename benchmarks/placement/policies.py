@@ -32,7 +32,8 @@ from topology.value import Weights
 
 PRODUCT: Final = "gputopo"
 """`gputopo@0.3` is the same with a foresight (λ) of 0.3, `gputopo@0.3:8` with an admission of 8 too; `gputopo-told` starts
-from how often each size of pod comes, as FGD does, and not from a prior; all learn as they go."""
+from how often each size of pod comes, as FGD does, and not from a prior; all learn as they go. `gputopo-required`: jobs that say
+`heavy` also require NVLink, where an empty machine has it, and wait for it."""
 
 BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
     {
@@ -90,7 +91,7 @@ class UnknownPolicy(Exception):
 def check_policy(name: str) -> None:
     """Raise `UnknownPolicy` unless there is a policy of that name."""
     if name not in BASELINES and name not in INFORMED:
-        _product(name, ())
+        _product_form(name)
 
 
 def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
@@ -100,26 +101,35 @@ def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
     if name in INFORMED:
         informed = INFORMED[name]
         return lambda cluster, random: informed(cluster, random, pods)
-    weights = _product(name, pods)
+    form = _product_form(name)
+    weights = _weights(form, pods)
     product = GputopoInRoom if any(pod.shares for pod in pods) else Gputopo
-    return lambda cluster, random: product(cluster, weights)
+    return lambda cluster, random: product(cluster, weights, required=form["required"] is not None)
 
 
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
-_PRODUCT_NAME = re.compile(rf"{PRODUCT}(?P<told>-told)?(?:@(?P<foresight>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?")
+_PRODUCT_NAME = re.compile(
+    rf"{PRODUCT}(?P<told>-told)?(?P<required>-required)?(?:@(?P<foresight>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
+)
 
 
-def _product(name: str, pods: Sequence[Pod]) -> Weights:
-    """Return the weights of the product under one of its names."""
+def _product_form(name: str) -> re.Match[str]:
+    """Return the parts of one of the product's names."""
     found = _PRODUCT_NAME.fullmatch(name)
     if found is None:
-        known = ", ".join([*BASELINES, *INFORMED, PRODUCT, f"{PRODUCT}-told", f"{PRODUCT}@λ", f"{PRODUCT}@λ:ADMISSION"])
+        forms = (f"{PRODUCT}-told", f"{PRODUCT}-required", f"{PRODUCT}@λ", f"{PRODUCT}@λ:ADMISSION")
+        known = ", ".join([*BASELINES, *INFORMED, PRODUCT, *forms])
         raise UnknownPolicy(f"no policy is called {name!r}; there are {known}")
+    return found
+
+
+def _weights(form: re.Match[str], pods: Sequence[Pod]) -> Weights:
+    """Return the weights of that form of the product."""
     weights = Weights()
     return Weights(
-        foresight=float(found["foresight"] or weights.foresight),
-        admission=float(found["admission"] or weights.admission),
-        demand=(_demand(pods) if found["told"] else ()) or weights.demand,
+        foresight=float(form["foresight"] or weights.foresight),
+        admission=float(form["admission"] or weights.admission),
+        demand=(_demand(pods) if form["told"] else ()) or weights.demand,
     )
 
 

@@ -8,6 +8,7 @@ A job of several pods is a group, and says so; leaf switches are its racks. Its 
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 
 from benchmarks.placement.cluster import Allotment, Cluster
 from benchmarks.placement.jobs import Job, Pod
@@ -19,6 +20,7 @@ from extender.cluster.values import Values
 from topology.domains import GroupWish, Location
 from topology.group import Progress, narrow
 from topology.links import Affinity
+from topology.placement import plan
 from topology.request import Communication, GpuRequest
 from topology.room import Appetite, PodKind
 from topology.topology_class import TopologyClass, TopologyClasses
@@ -29,8 +31,10 @@ from topology.verdict import Placement, Rejection
 class Learning(PodByPod):
     """What both forms of the product do as time goes by: the extender's `Values` meet each pod and follow the mix."""
 
-    def __init__(self, cluster: Cluster, weights: Weights) -> None:
+    def __init__(self, cluster: Cluster, weights: Weights, *, required: bool = False) -> None:
+        """Start with an empty cluster; `required`: owners of talkative jobs insist on NVLink, see `wish`."""
         super().__init__(cluster)
+        self._required = required
         classes = TopologyClasses(weights)
         by_kind = {node.kind: node.server.topology for node in cluster.nodes}
         compiled = {kind: classes.of(topology) for kind, topology in by_kind.items()}
@@ -45,6 +49,20 @@ class Learning(PodByPod):
     @abstractmethod
     def kind_of(self, pod: Pod) -> PodKind:
         """Return what the pod takes, as demand counts it."""
+
+    def wish(self, pod: Pod, job: Job) -> GpuRequest:
+        """Return what the pod says to the extender.
+
+        Of owners who insist, a pod that says `heavy` says `required-affinity: nvlink` too, and so waits while that cannot be
+        had; but for sizes of which no machine has an NVLink ring when it is empty, as everybody can look up.
+        """
+        said = wish_of(pod, job)
+        if not self._required or said.gpus < 2 or said.communication is not Communication.HEAVY:
+            return said
+        insisting = replace(said, required=Affinity.NVLINK)
+        empty = ((found, (1 << len(found.node)) - 1) for found in dict.fromkeys(self.classes))
+        possible = any(isinstance(plan(found, free, insisting), Placement) for found, free in empty)
+        return insisting if possible else said
 
     def place(self, job: Job) -> Placed | None:
         """Place a job; one that had to wait is not news when it is tried again."""
@@ -72,14 +90,14 @@ class Learning(PodByPod):
 class Gputopo(Learning):
     """The extender in front of a scheduler that does what it says."""
 
-    def __init__(self, cluster: Cluster, weights: Weights = Weights()) -> None:  # noqa: B008 - a frozen value
+    def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
         width = len(str(len(cluster.nodes)))
         self._names = [f"{node.index:0{width}}" for node in cluster.nodes]
         self._all = frozenset(self._names)
         self._locations = {self._names[node.index]: Location(rack=node.server.leaf or None) for node in cluster.nodes}
         self._siblings: list[Location] = []
         self._shapes = ShapeIndex()
-        super().__init__(cluster, weights)
+        super().__init__(cluster, weights, required=required)
         self._read = len(cluster.journal)
         for node in cluster.nodes:
             self._put(node.index)
@@ -101,7 +119,7 @@ class Gputopo(Learning):
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         self._catch_up()
-        wish, names = wish_of(pod, job), self._open_to(pod)
+        wish, names = self.wish(pod, job), self._open_to(pod)
         if len(job.pods) > 1:
             names = self._where_the_group_goes(wish, pod.cpu_milli, names, len(job.pods))
         name = next((key[2] for key in self._shapes.order(wish, pod.cpu_milli).best_first(names)), None)

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
-from benchmarks.placement.product import Learning, wish_of
+from benchmarks.placement.product import Learning
 from topology.request import GpuRequest
 from topology.room import Appetite, PodKind, Room, coming_to
 from topology.sharing import plan_in_room
@@ -38,11 +38,11 @@ class Space:
 class GputopoInRoom(Learning):
     """The extender in front of a scheduler that does what it says."""
 
-    def __init__(self, cluster: Cluster, weights: Weights = Weights()) -> None:  # noqa: B008 - a frozen value
+    def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
         self._gpus_of_model = Counter(node.server.model for node in cluster.nodes for _ in node.gpu_milli)
         self._appetites: dict[str, Appetite] = {}
         self._orders: dict[tuple[GpuRequest, PodKind], _Order] = {}
-        super().__init__(cluster, weights)
+        super().__init__(cluster, weights, required=required)
         self._spaces: dict[tuple[TopologyClass, str, Room], Space] = {}
         self.space_of = [self._enter(node) for node in cluster.nodes]
         """By the index of the node."""
@@ -63,7 +63,7 @@ class GputopoInRoom(Learning):
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         self._catch_up()
-        key = wish_of(pod, job), self.kind_of(pod)
+        key = self.wish(pod, job), self.kind_of(pod)
         if key not in self._orders:
             self._orders[key] = _Order(self, *key)
         return self._orders[key].best(pod)

@@ -63,8 +63,9 @@ class OneServer:
     def policies(self) -> tuple[str, ...]:
         """MAPA's four, and the rules that choose GPUs on a node."""
         return (
-            FIRST_FIT, "mapa-topo-aware", "mapa-greedy", "mapa-preserve", "stock-least", "hami-binpack", "vgpu-manager",
-            "koordinator", "hived", "hived-links", "topo-aware", "topo-aware-links", "gputopo",
+            FIRST_FIT, "mapa-topo-aware", "mapa-greedy", "mapa-preserve", "mapa-preserve-yielding", "stock-least",
+            "hami-binpack", "vgpu-manager", "koordinator", "hived", "hived-links", "topo-aware", "topo-aware-links",
+            "gputopo", "gputopo-required",
         )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -20,7 +21,7 @@ from topology.demand import PRIOR_PODS
 from topology.links import Affinity
 from topology.market import finish
 from topology.placement import plan
-from topology.request import GpuRequest
+from topology.request import Communication, GpuRequest
 from topology.topology_class import TopologyClass
 from topology.verdict import Placement
 
@@ -127,7 +128,27 @@ def test_jobs_that_waited_while_others_came_are_learnt_from_once_each() -> None:
 
 def test_foresight_is_read_from_the_name() -> None:
     """`gputopo@0` looks at the pod alone; a word that is no number is refused with the names that there are."""
-    for name in ("gputopo@0", "gputopo@0.5:8", "gputopo-told@1"):
+    for name in ("gputopo@0", "gputopo@0.5:8", "gputopo-told@1", "gputopo-required@1"):
         check_policy(name)
     with pytest.raises(UnknownPolicy, match="stock-least"):
         check_policy("gputopo@much")
+
+
+@pytest.mark.parametrize(
+    ("policy", "machine_name", "communication", "starts"),
+    [
+        ("gputopo", "dgx-1v", Communication.HEAVY, True),
+        ("gputopo-required", "dgx-1v", Communication.HEAVY, False),
+        ("gputopo-required", "dgx-1v", Communication.LIGHT, True),
+        ("gputopo-required", "l40s-8", Communication.HEAVY, True),
+    ],
+)
+def test_only_owners_who_insist_wait_for_a_ring_that_the_machine_can_have(
+    policy: str, machine_name: str, communication: Communication, starts: bool
+) -> None:
+    """GPUs 0 and 5 are free, which a DGX-1V joins by PCIe; an L40S server has no NVLink to wait for."""
+    cluster = cluster_of(machine_name)
+    cluster.take(Allotment(0, (1, 2, 3, 4, 6, 7), Pod(6)))
+    asking = replace(job(0, 2), communication=communication)
+    placed = policy_for_pods(policy, [])(cluster, Random(0)).place(asking)
+    assert (placed is not None) is starts
