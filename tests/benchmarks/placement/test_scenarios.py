@@ -125,10 +125,10 @@ def test_a_seed_of_philly_leaves_out_some_jobs_whatever_they_send(tmp_path: Path
 
 
 def test_owners_on_philly_may_say_that_their_jobs_do_not_communicate(tmp_path: Path) -> None:
-    """Links cost nothing in either case; only where they say so the product gives nobody a better one for it."""
+    """Links cost nothing in either case; only where they say so MAPA-preserve seeks the best ones for nobody."""
     scenario = philly_in(tmp_path)
     assert {"ee9e8c/load-1.0/none", "ee9e8c/load-1.0/none-said"} <= set(scenario.workloads)
-    silent, said = (scenario.run(f"ee9e8c/load-1.0/{how}", "gputopo", 42) for how in ("none", "none-said"))
+    silent, said = (scenario.run(f"ee9e8c/load-1.0/{how}", "mapa-preserve", 42) for how in ("none", "none-said"))
     assert values(silent, "run_slow_down_mean") == values(said, "run_slow_down_mean") == 1
     assert values(silent, "bandwidth_ratio_mean") > values(said, "bandwidth_ratio_mean")
 
