@@ -17,6 +17,7 @@ profiled have none; jobs may have more than three GPUs; waiting jobs stand in on
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 from random import Random
@@ -69,9 +70,9 @@ def communication_cost(node: NodeTopology, chosen: tuple[int, ...], *, by_links:
     return (total(distances(node, by_links=by_links), chosen) - least) / (FAR * len(chosen))
 
 
-def fragmentation_cost(node: NodeTopology, left: int) -> float:
+def fragmentation_cost(sockets: Sequence[tuple[int, ...]], left: int) -> float:
     """Return the mean over the sockets of the part of their GPUs that is free."""
-    shares = [sum(left >> i & 1 for i in socket) / len(socket) for socket in socket_groups(node)]
+    shares = [sum(left >> i & 1 for i in socket) / len(socket) for socket in sockets]
     return sum(shares) / len(shares)
 
 
@@ -80,10 +81,11 @@ def best_set(
     node: NodeTopology, free: int, gpus: int, *, by_links: bool = False
 ) -> tuple[float, float, tuple[int, ...]]:
     """Return the system utility, the job utility and the GPUs of the best set, the first of equals in index order."""
+    sockets = socket_groups(node)
 
     def system(chosen: tuple[int, ...]) -> float:
         left = free & ~sum(1 << i for i in chosen)
-        return utility(communication_cost(node, chosen, by_links=by_links), 0.0, fragmentation_cost(node, left))
+        return utility(communication_cost(node, chosen, by_links=by_links), 0.0, fragmentation_cost(sockets, left))
 
     chosen = max(combinations(members_of(free), gpus), key=system)
     return system(chosen), utility(communication_cost(node, chosen, by_links=by_links), 0.0), chosen

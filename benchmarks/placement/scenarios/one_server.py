@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from random import Random
 from types import MappingProxyType
 from typing import Final
@@ -70,10 +70,7 @@ class OneServer:
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:
         """Run one cell of the experiment."""
-        server, _, sensitivity = workload.partition("/")
-        node = _server(server)
-        jobs = mapa_jobs(Random(seed), self.jobs, Sensitivity(sensitivity))  # noqa: S311 - a simulation
-        first_fit, found = _run(node, jobs, FIRST_FIT, seed), _run(node, jobs, policy, seed)
+        first_fit, found = (_run(workload, self.jobs, name, seed) for name in (FIRST_FIT, policy))
         return rows(workload, policy, seed, _measured(first_fit, found))
 
 
@@ -104,7 +101,12 @@ class _Found:
     makespan_s: float
 
 
-def _run(node: NodeTopology, jobs: list[Job], policy: str, seed: int) -> _Found:
+@lru_cache(maxsize=2)
+def _run(workload: str, count: int, policy: str, seed: int) -> _Found:
+    """Run one policy; first fit, beside which every other is put, is remembered from one to the next."""
+    server, _, sensitivity = workload.partition("/")
+    node = _server(server)
+    jobs = mapa_jobs(Random(seed), count, Sensitivity(sensitivity))  # noqa: S311 - a simulation
     cluster = Cluster([Server("server", node)])
     speed = SpeedModel(cluster)
     chosen = policy_for_pods(policy, [job.pods[0] for job in jobs])(cluster, Random(seed))  # noqa: S311
