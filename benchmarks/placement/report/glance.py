@@ -24,11 +24,13 @@ POLICIES: Final = {
     "stock-least": "kube-scheduler",
     "stock-most": "fullest node",
     "hami-binpack": "HAMi",
-    "hived": "HiveD",
+    "hived-links": "HiveD",
+    "mapa-preserve-fleet": "MAPA",
     "topo-aware": "TOPO-AWARE",
+    "topo-aware-links": "…, by links",
     PRODUCT: "gputopo",
 }
-"""Policy → what the picture calls it."""
+"""Policy → what the picture calls it; of each peer the form that does best here."""
 
 _OURS, _THEIRS, _INK, _PAPER = "#0b6e4f", "#a9aeb6", "#1c1e21", "#ffffff"
 _FONT = 'font-family="system-ui, sans-serif" font-size="12" role="img"'
