@@ -160,6 +160,6 @@ def test_the_picture_at_a_glance_is_what_the_rows_say() -> None:
     ]
     kept = figures(Values(rows))
     assert kept is not None
-    assert kept["policies"]["hived"] == [0.65, 0.65]
+    assert kept["policies"]["topo-aware"] == [0.65, 0.65]
     assert draw(kept).count("65.0 %") == 2 * len(POLICIES)
     assert figures(Values(rows[2:])) is None
