@@ -1,7 +1,8 @@
 """What GPUs are worth: to the pod at hand, and to the pods still to come.
 
 One measure for both: a pod that is served is worth its size, to a power, times what serving it at all is worth plus how useful
-its bandwidth is. Of a free set, `topology.market` computes the value to pods to come; where that is not known there is a formula.
+its bandwidth is. To the pod at hand, which is served anyway, a preferred affinity that is met takes the place of being served. Of
+a free set, `topology.market` computes the value to pods to come; where that is not known there is a formula.
 """
 
 from __future__ import annotations
