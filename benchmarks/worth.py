@@ -41,8 +41,8 @@ def _pods(topology_class: TopologyClass, free: int, weights: Weights) -> Iterato
         if not isinstance(verdict, Placement):
             yield {"gpus": size, "share": share, "takes": None, "reason": verdict.message}
             continue
-        left = free & ~_mask(verdict)
-        loss = topology_class.value(free) - topology_class.value(left)
+        taken = _mask(verdict)
+        loss = topology_class.value_lost(free, taken)
         yield {
             "gpus": size,
             "share": share,
@@ -51,7 +51,7 @@ def _pods(topology_class: TopologyClass, free: int, weights: Weights) -> Iterato
             "gain": round(verdict.score + weights.foresight * loss, 3) + 0.0,  # never a minus zero
             "loss": round(loss, 3),
             "score": round(verdict.score, 3),
-            "sets_left": _sets_left(topology_class, left, size),
+            "sets_left": _sets_left(topology_class, free & ~taken, size),
         }
 
 

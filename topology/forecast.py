@@ -54,7 +54,7 @@ def _outcomes(topology_class: TopologyClass, free: int, gpus: int) -> tuple[Outc
 
 
 def _score(topology_class: TopologyClass, free: int, chosen: int, got: Placement, request: GpuRequest) -> float:
-    lost = topology_class.value(free) - topology_class.value(free & ~chosen)
+    lost = topology_class.value_lost(free, chosen)
     return score(request, got.bandwidth, got.affinity, lost, topology_class.weights)
 
 

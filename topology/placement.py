@@ -68,7 +68,8 @@ def _best_single(topology_class: TopologyClass, free: int, usable: int, request:
     sets = topology_class.subsets(usable, 1)
     near_nic = [mask for mask in sets if mask & topology_class.near_nic] if request.nic else []
     chosen = _kindest(topology_class, free, near_nic or sets)
-    return Placement(members_of(chosen), None, None, _score(topology_class, free, chosen, request))
+    lost = topology_class.value_lost(free, chosen)
+    return Placement(members_of(chosen), None, None, score(request, None, None, lost, topology_class.weights))
 
 
 def _best_many(topology_class: TopologyClass, free: int, usable: int, request: GpuRequest) -> Placement | Rejection:
@@ -91,8 +92,9 @@ def _best_many(topology_class: TopologyClass, free: int, usable: int, request: G
         return _too_slow(fastest_gb_per_s, request) if fastest_gb_per_s else _too_far(topology_class, usable, request)
     chosen = _kindest(topology_class, free, tied)
     bandwidth, affinity = topology_class.predict(chosen)
+    lost = topology_class.value_lost(free, chosen)
     order = ring_order(topology_class.wiring, chosen)
-    return Placement(order, affinity, bandwidth, _score(topology_class, free, chosen, request, bandwidth, affinity))
+    return Placement(order, affinity, bandwidth, score(request, bandwidth, affinity, lost, topology_class.weights))
 
 
 def _merit(
@@ -124,18 +126,6 @@ def _kindest(topology_class: TopologyClass, free: int, sets: list[int]) -> int:
 def _too_slow(fastest_gb_per_s: float, request: GpuRequest) -> Rejection:
     message = f"best free set is predicted {fastest_gb_per_s:.4g} GB/s, pod needs {request.min_bandwidth_gb_per_s:.12g}"
     return Rejection(Reason.BANDWIDTH, message, resolvable=True)
-
-
-def _score(
-    topology_class: TopologyClass,
-    free: int,
-    chosen: int,
-    request: GpuRequest,
-    bandwidth: Bandwidth | None = None,
-    affinity: Affinity | None = None,
-) -> float:
-    lost = topology_class.value(free) - topology_class.value(free & ~chosen)
-    return score(request, bandwidth, affinity, lost, topology_class.weights)
 
 
 def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest) -> Rejection:

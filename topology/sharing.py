@@ -70,4 +70,4 @@ def _least_missed(topology_class: TopologyClass, free: int) -> tuple[int, float]
     single = plan(topology_class, free, _SINGLE)
     assert isinstance(single, Placement), "a GPU is free"
     (position,) = single.gpus
-    return position, topology_class.value(free) - topology_class.value(free & ~(1 << position))
+    return position, topology_class.value_lost(free, 1 << position)

@@ -92,6 +92,10 @@ class TopologyClass:
             self._values[free] = found
         return found
 
+    def value_lost(self, free: int, chosen: int) -> float:
+        """Return what the pods to come lose of the free GPUs if these are taken."""
+        return self.value(free) - self.value(free & ~chosen)
+
     def appraise(self, weights: Weights) -> Generator[None]:
         """Compute the value of every free set for this demand, in the steps of `value_table`.
 

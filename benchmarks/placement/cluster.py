@@ -132,14 +132,7 @@ class Cluster:
 
     def fitting(self, pod: Pod) -> list[Node]:
         """Return the nodes where the pod could go, in order; linear in the nodes."""
-        if pod.shares or pod.models:
-            return [node for node in self.nodes if node.fits(pod)]
-        gpus, cpu_milli, memory_mib = pod.gpus, pod.cpu_milli, pod.memory_mib
-        return [
-            node
-            for node in self.nodes
-            if node.free_gpus >= gpus and node.cpu_milli >= cpu_milli and node.memory_mib >= memory_mib
-        ]
+        return [node for node in self.nodes if node.fits(pod)]
 
     def _change(self, allotment: Allotment, sign: int) -> None:
         node = self.nodes[allotment.node]
