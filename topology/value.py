@@ -34,8 +34,9 @@ class Weights:
     """λ of the score: what the pods to come lose, against what this one gains. 0 looks at this pod alone.
 
     Between nodes only: on its node a pod always gets the best set. At 0.3 a pair that prefers NVLink takes it on a whole DGX-1V
-    rather than PCIe on a broken one, even where pods of eight are common, but one link on a broken one rather than two; PCIe it
-    would take from 0.55 on. Between sets that are as good to the pod itself the loss decides at any λ above 0."""
+    rather than PCIe on a broken one, even where one pod in five asks for eight, though not where half do; but one link on a
+    broken one rather than two. A pod that says `light` takes the PCIe. Between sets that are as good to the pod itself the loss
+    decides at any λ above 0."""
     admission: float = 3.0
     """What it is worth to serve a pod at all, or to meet its preferred affinity, when perfect wiring adds 1. Low keeps islands
     whole at the price of pods that find no place, high the other way round; `docs/benchmarks.md` has the curve."""

@@ -247,7 +247,7 @@ def test_links_outrank_foresight_for_a_talking_pod() -> None:
     ],
 )
 def test_a_wish_is_met_wherever_some_node_can(name: str, gpus: int, wish: Affinity) -> None:
-    """Even if it takes a whole node, and a broken one has GPUs that nobody would miss."""
+    """Even if it takes a whole node, and a broken one has GPUs that nobody would miss; for the mix believed in at first."""
     compiled = TopologyClass(machine(name))
     finish(compiled.appraise(Weights()))
     met: dict[bool, list[float]] = {True: [], False: []}
