@@ -114,7 +114,7 @@ class KubeletDouble:
         """Delete all sockets, read the checkpoint, serve, and admit the pods that are there."""
         for file in self.plugins.iterdir():
             if file.is_socket():
-                file.unlink()
+                file.unlink(missing_ok=True)  # a plugin that closes meanwhile deletes its own, as with a real kubelet
         self._managed = []
         self.devices = DeviceManager(self.checkpoint, self._random, lambda: [p for p in self._managed if p.active])
         self._resources, self._registration = grpc.aio.server(), grpc.aio.server()
