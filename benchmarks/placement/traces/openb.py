@@ -1,13 +1,14 @@
 """Alibaba's trace of a cluster with shared GPUs (cluster-trace-gpu-v2023, "openb"), in the columns of FGD's artefact.
 
-`*node_list*.csv`: sn, cpu_milli, memory_mib, gpu, model. `*pod_list_NAME.csv`, one for each workload: name, cpu_milli,
-memory_mib, num_gpu, gpu_milli, gpu_spec (may be missing). That trace says nothing of links, so neither do its nodes; another
+`*node_list*.csv`: sn, cpu_milli, memory_mib, gpu, model. `*pod_list_NAME.csv`, one for each workload: name, cpu_milli, num_gpu,
+gpu_milli, and memory_mib and gpu_spec, which may be missing. That trace says nothing of links, so neither do its nodes; another
 may have a column `topology`, with a machine of the catalogue or a file in the folder in any form that `gputopo-bench show` reads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -19,12 +20,12 @@ from topology.catalog import MACHINES
 from topology.model import MAX_GPUS, Gpu, NodeTopology
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-POD_COLUMNS = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+POD_COLUMNS = ("cpu_milli", "num_gpu", "gpu_milli")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenbTrace:
-    """A folder with one list of nodes and any number of pod lists."""
+    """A folder with one cluster and any number of pod lists."""
 
     folder: Path
 
@@ -37,12 +38,19 @@ class OpenbTrace:
         return found
 
     def servers(self) -> tuple[Server, ...]:
-        """Return the nodes with GPUs, in the order of the file; there is at least one."""
-        lists = tables(self.folder, "*.csv")
-        names = [name for name in lists if "node_list" in name]
-        if len(names) != 1:
-            raise BadTrace(f"{self.folder} holds {len(names)} files *node_list*.csv, one is needed")
-        return _read_servers(lists[names[0]])
+        """Return the nodes with GPUs, in the order of the file; there is at least one.
+
+        Several lists may have the same nodes, as the two that Alibaba publishes: nodes without GPUs are left out of one and
+        those with GPUs numbered anew. The first by name counts.
+        """
+        lists = [path for name, path in tables(self.folder, "*.csv").items() if "node_list" in name]
+        if not lists:
+            raise BadTrace(f"{self.folder} holds no file *node_list*.csv or .csv.gz")
+        first, *others = lists
+        for other in others:
+            if _nameless(_read_servers(other)) != _nameless(_read_servers(first)):
+                raise BadTrace(f"{self.folder} holds two clusters: {first.name} and {other.name}")
+        return _read_servers(first)
 
     def pods(self, workload: str) -> tuple[Pod, ...]:
         """Return the pods of a workload, in the order of the file; at least one asks for a GPU."""
@@ -80,6 +88,10 @@ def _read_pods(path: Path) -> tuple[Pod, ...]:
     return found
 
 
+def _nameless(servers: Iterable[Server]) -> list[Server]:
+    return [replace(server, name="") for server in servers]
+
+
 def _server(folder: Path, row: dict[str, str]) -> Server:
     gpus = whole(row, "gpu", MAX_GPUS)
     wires = row.get("topology")
@@ -97,7 +109,8 @@ def _pod(row: dict[str, str]) -> Pod:
     if gpus > 1 and milli < WHOLE_GPU_MILLI:
         raise ValueError(f"a share of {gpus} GPUs at once")
     models = tuple(word.strip() for word in row.get("gpu_spec", "").split("|") if word.strip())
-    return Pod(gpus, milli, whole(row, "cpu_milli"), whole(row, "memory_mib"), models)
+    memory_mib = whole(row, "memory_mib") if "memory_mib" in row else 0
+    return Pod(gpus, milli, whole(row, "cpu_milli"), memory_mib, models)
 
 
 @cache

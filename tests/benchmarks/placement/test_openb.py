@@ -33,7 +33,7 @@ def test_reads_nodes_and_workloads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pods", "reason"),
     [
-        ("name,cpu_milli\n", "no column 'memory_mib'"),
+        ("name,cpu_milli\n", "no column 'num_gpu'"),
         (PODS.replace("300", "1300"), "line 2: 1300 milli of a GPU"),
         (PODS.replace("10,1,300", "10,4,300"), "line 2: a share of 4 GPUs at once"),
         (PODS.replace("8000", "many"), "line 3: cpu_milli 'many' is no number"),
@@ -41,7 +41,7 @@ def test_reads_nodes_and_workloads(tmp_path: Path) -> None:
         (PODS.replace("8000", "nan"), "line 3: cpu_milli 'nan' is not between 0 and"),
         (PODS.replace("8000", "-8000"), "line 3: cpu_milli '-8000' is not between 0 and"),
         (PODS.replace("8000", "1" + "0" * 30), "line 3: cpu_milli .* is not between 0 and"),
-        (PODS + "r,4000\n", "line 4: no cell for 'memory_mib'"),
+        (PODS + "r,4000\n", "line 4: no cell for 'num_gpu'"),
         (PODS + "r,4000,10,1,300,T4,A10\n", "line 4: more cells than columns"),
         (PODS.replace("10,1,300", "10,0,300"), "no pod that asks for a GPU"),
     ],
@@ -64,6 +64,33 @@ def test_what_spreadsheets_write_is_read(tmp_path: Path) -> None:
     found = trace(tmp_path, "\ufeff" + NODES.replace("\n", "\r\n"), "\ufeff" + PODS.replace("300,T4|", "300.0, T4 | "))
     assert len(found.servers()) == 1
     assert found.pods("mine")[0] == Pod(1, 300, 4000, 10, ("T4", "A10"))
+
+
+def test_pods_of_a_list_without_memory_ask_for_none(tmp_path: Path) -> None:
+    """`openb_pod_list_nomem.csv`, which FGD's authors keep beside the others, has no such column."""
+    found = trace(tmp_path, pods="name,cpu_milli,num_gpu,gpu_milli,gpu_spec\np,4000,1,300,T4\n")
+    assert found.pods("mine") == (Pod(1, 300, 4000, 0, ("T4",)),)
+
+
+def test_two_lists_of_the_same_nodes_are_one_cluster(tmp_path: Path) -> None:
+    """Alibaba publishes all nodes, and those with GPUs once more under numbers of their own."""
+    found = trace(tmp_path)
+    (tmp_path / "x_node_list_gpu.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nrenamed,64000,1000,2,T4\n")
+    assert [server.name for server in found.servers()] == ["a"]
+
+
+def test_two_clusters_are_not_chosen_between(tmp_path: Path) -> None:
+    """Nor are they put together."""
+    found = trace(tmp_path)
+    (tmp_path / "y_node_list_all.csv").write_text(NODES.replace("1000,2", "1000,4"))
+    with pytest.raises(BadTrace, match=r"two clusters: x_node_list_all\.csv and y_node_list_all\.csv"):
+        found.servers()
+
+
+def test_a_folder_without_nodes_is_no_trace(tmp_path: Path) -> None:
+    """It says which file it lacks."""
+    with pytest.raises(BadTrace, match=r"no file \*node_list\*\.csv"):
+        OpenbTrace(tmp_path).servers()
 
 
 def test_two_lists_of_one_name_are_not_chosen_between(tmp_path: Path) -> None:
