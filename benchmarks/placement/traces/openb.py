@@ -7,6 +7,7 @@ may have a column `topology`, with a machine of the catalogue or a file in the f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -88,8 +89,8 @@ def _read_pods(path: Path) -> tuple[Pod, ...]:
     return found
 
 
-def _nameless(servers: Iterable[Server]) -> list[Server]:
-    return [replace(server, name="") for server in servers]
+def _nameless(servers: Iterable[Server]) -> Counter[Server]:
+    return Counter(replace(server, name="") for server in servers)
 
 
 def _server(folder: Path, row: dict[str, str]) -> Server:

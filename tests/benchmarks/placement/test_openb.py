@@ -74,9 +74,10 @@ def test_pods_of_a_list_without_memory_ask_for_none(tmp_path: Path) -> None:
 
 def test_two_lists_of_the_same_nodes_are_one_cluster(tmp_path: Path) -> None:
     """Alibaba publishes all nodes, and those with GPUs once more under numbers of their own."""
-    found = trace(tmp_path)
-    (tmp_path / "x_node_list_gpu.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nrenamed,64000,1000,2,T4\n")
-    assert [server.name for server in found.servers()] == ["a"]
+    found = trace(tmp_path, nodes=NODES + "c,8000,1000,1,P4\n")
+    renamed = "sn,cpu_milli,memory_mib,gpu,model\n0,8000,1000,1,P4\n1,64000,1000,2,T4\n"
+    (tmp_path / "x_node_list_gpu.csv").write_text(renamed)
+    assert [server.name for server in found.servers()] == ["a", "c"]
 
 
 def test_two_clusters_are_not_chosen_between(tmp_path: Path) -> None:
