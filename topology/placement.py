@@ -1,8 +1,9 @@
 """The one function that decides: the best set of a node's free GPUs for a request, or the reason why there is none.
 
-Filter, prioritize, bind, simulation and command line all call `plan`; there is no second opinion. It is exact: among all sets
-of the free GPUs that satisfy the request it takes the one with the highest predicted bandwidth; ties go to the set that leaves
-more value, then to fewer NUMA nodes, then to the lowest positions. Plans are memoised per topology class.
+Filter, prioritize, bind, simulation and command line all call `plan`; there is no second opinion. It is exact: of all sets of
+the free GPUs that satisfy the request those as near as the pod prefers come first, then the highest predicted bandwidth, then,
+for pods that wish it, most GPUs near a NIC. Ties, and all sets for pods that do not communicate, go to the set that leaves more
+value, then to fewer NUMA nodes, then to the lowest positions. Plans are memoised per topology class.
 """
 
 from __future__ import annotations
@@ -114,13 +115,9 @@ def _kindest(topology_class: TopologyClass, free: int, sets: list[int]) -> int:
     """
     if len(sets) == 1:
         return sets[0]
-
-    def nearness(mask: int) -> tuple[int, int, int]:
-        nodes, free_there = topology_class.spread(mask, free)
-        return -nodes, -free_there, lowest_first(mask)
-
-    by_cut = sorted(sorted(sets, key=nearness, reverse=True), key=lambda mask: topology_class.cut_gb_per_s(mask, free))
-    return max(by_cut[:SETS_WEIGHED], key=lambda mask: (round(topology_class.value(free & ~mask), 9), *nearness(mask)))
+    apart = {mask: (*topology_class.spread(mask, free), -lowest_first(mask)) for mask in sets}
+    by_cut = sorted(sets, key=lambda mask: (topology_class.cut_gb_per_s(mask, free), apart[mask]))
+    return min(by_cut[:SETS_WEIGHED], key=lambda mask: (-round(topology_class.value(free & ~mask), 9), apart[mask]))
 
 
 def _too_slow(fastest_gb_per_s: float, request: GpuRequest) -> Rejection:
