@@ -79,16 +79,17 @@ class _Run:
 
     def events(self, jobs: Iterable[Job]) -> Iterator[Event]:
         blocking = self._discipline is Discipline.BLOCK
+        now = 0.0
         for job in jobs:
-            yield from self._until(job.arrival_s)
-            started = None if blocking and self._waiting else self._start(job, job.arrival_s)
+            now = job.arrival_s
+            yield from self._until(now)
+            started = None if blocking and self._waiting else self._start(job, now)
             if started is not None:
                 yield started
             elif self._discipline is Discipline.REFUSE:
-                yield Refused(job.arrival_s, job)
+                yield Refused(now, job)
             else:
                 self._waiting.append(job)
-        now = 0.0
         while self._running:
             now = self._running[0][0]
             yield from self._until(now)

@@ -60,6 +60,11 @@ def test_a_job_that_can_never_fit_is_refused_at_the_end() -> None:
     assert events[-1].job.number == 0
 
 
+def test_nobody_is_refused_before_he_came() -> None:
+    """Nothing ran when the only job came, which no machine is large enough for."""
+    assert [event.time_s for event in run([job(0, 5, arrival_s=7)], Discipline.SKIP)] == [7]
+
+
 def test_pods_of_a_job_start_together_or_not_at_all() -> None:
     """Two pods of three GPUs do not fit into four, and the first one leaves no trace."""
     cluster = cluster_of("l40s-4")
