@@ -18,13 +18,13 @@ from pydantic import Field, StringConstraints
 
 from topology.errors import PayloadError
 from topology.links import PciePath
-from topology.model import MAX_GPUS, MAX_NICS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
+from topology.model import MAX_GPUS, MAX_NICS, MAX_NVLINKS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
 from topology.payload import Count, Schema, Text, Uuid, read, write
 from topology.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
 
 Index = Annotated[int, Field(ge=0, le=1023)]
 NumaNode = Annotated[int, Field(ge=0, le=4095)]
-Links = Annotated[int, Field(ge=0, le=64)]
+Links = Annotated[int, Field(ge=0, le=MAX_NVLINKS)]
 Path = Literal["INTERNAL", "PIX", "PXB", "PHB", "NODE", "SYS"]
 
 

@@ -8,6 +8,7 @@ ids, as NVML's do. Such files have no NVLinks: NCCL asks the machine for them. A
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -15,7 +16,7 @@ from typing import Final
 
 from topology.links import PciePath
 from topology.matrix import UNKNOWN_MODEL
-from topology.model import MAX_GPUS, MAX_NICS, Gpu, Link, Nic, NodeTopology
+from topology.model import MAX_GPUS, MAX_NICS, MAX_NVLINKS, Gpu, Link, Nic, NodeTopology
 from topology.xml_tree import Element, read_xml
 
 _BUS_ID = re.compile(r"([0-9a-f]{1,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-9a-f])", re.ASCII | re.IGNORECASE)
@@ -35,7 +36,6 @@ _GENERATIONS: Final = {
 """GT/s → PCIe generation."""
 _VENDORS: Final = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 _NVIDIA: Final = "0x10de"
-_MAX_LINKS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,28 +156,32 @@ class _Links:
     def __init__(self, gpus: dict[int, _Device]) -> None:
         indexes = {device.bus_id: index for index, device in gpus.items()}
         self.to_switch = dict.fromkeys(gpus, 0)
-        self._to_gpu: dict[tuple[int, int], int] = {}
+        self._to_gpu: Counter[tuple[int, int]] = Counter()
         for index, device in gpus.items():
             gpu = device.element.child("gpu")
+            left = MAX_NVLINKS
             for nvlink in gpu.children if gpu else ():
                 if nvlink.tag == "nvlink":
-                    self._add(index, nvlink, indexes)
+                    left -= self._add(index, nvlink, indexes)
+                    if left < 0:
+                        raise nvlink.refused(f"more than {MAX_NVLINKS} NVLinks on one GPU")
 
-    def _add(self, index: int, nvlink: Element, indexes: dict[str | None, int]) -> None:
-        count = nvlink.number("count", 0, _MAX_LINKS) or 0
+    def _add(self, index: int, nvlink: Element, indexes: dict[str | None, int]) -> int:
+        """Return how many links were added."""
+        count = nvlink.number("count", 0, MAX_NVLINKS) or 0
         kind = nvlink.attributes.get("tclass", "")
         peer = indexes.get(_spelled(nvlink.attributes.get("target", "")))
-        if peer is not None:
-            if peer != index:
-                self._to_gpu[index, peer] = self._to_gpu.get((index, peer), 0) + count
-        elif not kind.startswith(("0x03", "0x068001")):
+        if peer is None and not kind.startswith(("0x03", "0x068001")):
             # NCCL, too, takes a far end that cannot be read for an NVSwitch; 0x068001 is POWER's bridge to the CPU.
             self.to_switch[index] += count
-            if self.to_switch[index] > _MAX_LINKS:
-                raise nvlink.refused(f"more than {_MAX_LINKS} NVLinks on one GPU")
+            return count
+        if peer is None or peer == index:
+            return 0
+        self._to_gpu[index, peer] += count
+        return count
 
     def between(self, a: int, b: int) -> int:
-        return min(self._to_gpu.get((a, b), 0), self._to_gpu.get((b, a), 0))
+        return min(self._to_gpu[a, b], self._to_gpu[b, a])
 
 
 def _gpu(index: int, device: _Device, switch_links: int, model: str | None) -> Gpu:

@@ -183,8 +183,14 @@ OUTSIDE = '<!DOCTYPE s SYSTEM "file:///etc/passwd"><system/>'
         (f"<system><pci busid='{A}'><gpu dev='٣'/></pci></system>", 1, 35, "not a number"),
         (f"<system>{gpu(0, A)}{gpu(0, B)}</system>", 1, 146, "the same GPU twice"),
         (f"<system>{gpu(0, A)}{gpu(1, A)}</system>", 1, 146, "the same GPU twice"),
-        (f"<system>{gpu(0, A, nvlink(C, 65))}</system>", 1, 134, "not a number from 0 to 64"),
-        (f"<system>{gpu(0, A, nvlink(C, 64) * 2)}</system>", 1, 194, "more than 64 NVLinks"),
+        (f"<system>{gpu(0, A, nvlink(C, 37))}</system>", 1, 134, "not a number from 0 to 36"),
+        (f"<system>{gpu(0, A, nvlink(C, 36) * 2)}</system>", 1, 194, "more than 36 NVLinks"),
+        (
+            f"<system>{gpu(0, A, nvlink(B, 36) + nvlink(C))}{gpu(1, B, nvlink(A, 36))}</system>",
+            1,
+            194,
+            "more than 36 NVLinks",
+        ),
         (f"<system>{cpu(0, gpu(0, A))}{cpu(0, gpu(0, B), host='0x2')}</system>", 1, 275, "more than one host"),
     ],
 )
