@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -79,7 +79,7 @@ class PluginEndpoint:
 
 
 class KubeletDouble:
-    """One node's kubelet; `folder` survives it, as a node's disk does."""
+    """One node's kubelet; `folder` survives it, as a node's disk does. Use it as an async context, or `start` and `kill` it."""
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self.plugins, self.pod_resources = folder / "device-plugins", folder / "pod-resources"
@@ -96,6 +96,7 @@ class KubeletDouble:
         self.calls: list[tuple[str, float]] = []
         """Each question to the plugin, and how many seconds its answer took."""
         self.registrations = 0
+        self._servers: list[grpc.aio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._endpoint: PluginEndpoint | None = None
         self._queue = asyncio.Lock()
@@ -110,6 +111,17 @@ class KubeletDouble:
         """How many devices the node would report."""
         return len(self.devices.healthy)
 
+    async def __aenter__(self) -> KubeletDouble:
+        try:
+            await self.start()
+        except BaseException:
+            await self.kill()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.kill()
+
     async def start(self) -> None:
         """Delete all sockets, read the checkpoint, serve, and admit the pods that are there."""
         for file in self.plugins.iterdir():
@@ -117,15 +129,16 @@ class KubeletDouble:
                 file.unlink(missing_ok=True)  # a plugin that closes meanwhile deletes its own, as with a real kubelet
         self._managed = []
         self.devices = DeviceManager(self.checkpoint, self._random, lambda: [p for p in self._managed if p.active])
-        self._resources, self._registration = grpc.aio.server(), grpc.aio.server()
-        add_PodResourcesListerServicer_to_server(_PodResources(self), self._resources)
-        add_RegistrationServicer_to_server(_Registration(self), self._registration)
+        pod_resources, registration = grpc.aio.server(), grpc.aio.server()
+        self._servers += pod_resources, registration
+        add_PodResourcesListerServicer_to_server(_PodResources(self), pod_resources)
+        add_RegistrationServicer_to_server(_Registration(self), registration)
         socket = self.pod_resources / "kubelet.sock"
         socket.unlink(missing_ok=True)
-        self._resources.add_insecure_port(f"unix:{socket}")
-        self._registration.add_insecure_port(f"unix:{self.plugins / 'kubelet.sock'}")
-        await self._resources.start()
-        await self._registration.start()
+        pod_resources.add_insecure_port(f"unix:{socket}")
+        registration.add_insecure_port(f"unix:{self.plugins / 'kubelet.sock'}")
+        await pod_resources.start()
+        await registration.start()
 
     async def settle(self) -> None:
         """Take in the pods that were there before; until now nothing that is dead was freed."""
@@ -133,16 +146,16 @@ class KubeletDouble:
         self.devices.sources_ready = True
 
     async def kill(self) -> None:
-        """End at once; containers live on."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        """End at once, if it runs at all; containers live on, and no plugin that was registering is taken in later."""
+        await asyncio.gather(*(server.stop(None) for server in self._servers))
+        self._servers.clear()  # gRPC's destructor needs the running loop
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._endpoint:
             await self._endpoint.channel.close()
             self._endpoint = None
-        await asyncio.gather(self._registration.stop(None), self._resources.stop(None))
-        del self._registration, self._resources  # gRPC's destructor needs the running loop
 
     async def run(self, *pods: Pod) -> None:
         """Have pods appear together, and wait until each is admitted or not."""
@@ -174,7 +187,10 @@ class KubeletDouble:
     async def register(self, request: plugin.RegisterRequest) -> None:
         """Dial the plugin, and listen to it."""
         self.registrations += 1
-        endpoint = PluginEndpoint(self.plugins / request.endpoint, lambda *call: self.calls.append(call))
+        await self._spawn(self._dial(self.plugins / request.endpoint))
+
+    async def _dial(self, socket: Path) -> None:
+        endpoint = PluginEndpoint(socket, lambda *call: self.calls.append(call))
         await endpoint.connect()
         self._endpoint = self.devices.endpoint = endpoint
         self._spawn(self._listen(endpoint))
@@ -234,10 +250,11 @@ class KubeletDouble:
             return False
         return True
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 class _Registration(RegistrationServicer):

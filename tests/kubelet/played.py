@@ -62,11 +62,9 @@ async def playing(folder: Path, library: FakeNvml, **flags: str) -> AsyncIterato
     kubelet, node = KubeletDouble(folder), FakeNode()
     played = Machine(folder / "machine.nvml", kubelet, node)
     played.repair()
-    await kubelet.start()
     with library.loaded(played.description):
         agent = running_on_nvml(settings(folder, kubelet, "enforce", **flags), node)
-        async with in_a_thread(agent) as told:
+        async with kubelet, in_a_thread(agent) as told:
             await until(lambda: kubelet.registrations and kubelet.allocatable == 8, timeout_seconds=60)
             await until(lambda: told.coverage, timeout_seconds=60)
             yield played
-    await kubelet.kill()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -48,11 +48,10 @@ def held(node: FakeNode) -> dict[str, str]:
 
 
 @pytest.fixture
-async def kubelet(tmp_path: Path) -> KubeletDouble:
+async def kubelet(tmp_path: Path) -> AsyncIterator[KubeletDouble]:
     """Start a kubelet."""
-    made = KubeletDouble(tmp_path)
-    await made.start()
-    return made
+    async with KubeletDouble(tmp_path) as made:
+        yield made
 
 
 async def test_what_another_plugin_did_is_seen_and_so_is_its_end(
@@ -71,7 +70,6 @@ async def test_what_another_plugin_did_is_seen_and_so_is_its_end(
         plugin = decode_status(node.annotations[keys.STATUS]).device_plugin
         assert plugin is not None
         assert (plugin.mode, plugin.ready) == (Mode.OBSERVE, True)
-    await kubelet.kill()
 
 
 def is_ready(node: FakeNode) -> bool:
@@ -103,7 +101,6 @@ async def test_enforcing_agent_says_when_pods_may_be_bound(
         await until(lambda: not is_ready(node), timeout_seconds=goal(5))
         await kubelet.start()
         await until(lambda: is_ready(node))
-    await kubelet.kill()
 
 
 async def test_plan_that_only_the_watch_has_told_is_kept(tmp_path: Path, kubelet: KubeletDouble) -> None:
@@ -124,4 +121,3 @@ async def test_plan_that_only_the_watch_has_told_is_kept(tmp_path: Path, kubelet
         await kubelet.run(pod := gpu_pod("p", 2))
         await kubelet.started(pod)
         assert (pod.phase, pod.env("c0")) == (Phase.RUNNING, set(GPUS[2:]))
-    await kubelet.kill()

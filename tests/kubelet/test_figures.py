@@ -87,32 +87,29 @@ async def test_answers_to_the_kubelet(
 @pytest.mark.parametrize("mode", ["observe", "enforce"])
 async def test_memory(tmp_path: Path, mode: str, fake_nvml: FakeNvml, figure: Callable[[str], None]) -> None:
     """Of the agent's own process when it is ready and has handed out GPUs."""
-    kubelet = KubeletDouble(tmp_path)
-    await kubelet.start()
-    flags = {
-        "GPUTOPO_MODE": mode,
-        "GPUTOPO_KUBELET_DEVICE_PLUGINS": str(kubelet.plugins),
-        "GPUTOPO_KUBELET_POD_RESOURCES": str(kubelet.pod_resources / "kubelet.sock"),
-        "GPUTOPO_ENFORCE_STATE": str(tmp_path / "state"),
-        "GPUTOPO_HEALTH_PORT": "0",
-    }
-    async with ApiServer(store_with_node()) as server:
+    async with KubeletDouble(tmp_path) as kubelet, ApiServer(store_with_node()) as server:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        flags = {
+            "GPUTOPO_MODE": mode,
+            "GPUTOPO_KUBELET_DEVICE_PLUGINS": str(kubelet.plugins),
+            "GPUTOPO_KUBELET_POD_RESOURCES": str(kubelet.pod_resources / "kubelet.sock"),
+            "GPUTOPO_ENFORCE_STATE": str(tmp_path / "state"),
+            "GPUTOPO_HEALTH_PORT": "0",
+        }
         command = [sys.executable, "-m", "agent", "--node-name", "n1", "--kubeconfig", str(tmp_path / "kubeconfig")]
         environment = os.environ | fake_nvml.environment(machine("hgx_h100")) | flags
         with (tmp_path / "log").open("w") as log:
             agent = await asyncio.create_subprocess_exec(*command, env=environment, stderr=log)
         try:
-            await until(lambda: "wrote the node" in (tmp_path / "log").read_text(), timeout_seconds=60)
+            await until(lambda: "wrote the node" in (tmp_path / "log").read_text())
             if mode == "enforce":
-                await until(lambda: kubelet.registrations and kubelet.allocatable == 8, timeout_seconds=60)
+                await until(lambda: kubelet.registrations and kubelet.allocatable == 8)
                 await kubelet.run(*(gpu_pod(f"p{number}", 2) for number in range(3)))
-                await until(lambda: (tmp_path / "log").read_text().count("allocated") == 3, timeout_seconds=60)
+                await until(lambda: (tmp_path / "log").read_text().count("allocated") == 3)
             mebibytes = resident_kib(agent.pid) / MIB
         finally:
             agent.terminate()
             await asyncio.wait_for(agent.wait(), 30)
-    await kubelet.kill()
     figure(f"agent in mode {mode}: {mebibytes:.0f} MiB (goal 80)")
     assert mebibytes < 128, "more than its limit in the chart"
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc.aio
@@ -84,13 +85,14 @@ async def test_end_of_our_stream_means_register_again(tmp_path: Path) -> None:
 async def test_kubelet_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
     """And a socket that was left behind by a dead one is not taken for it."""
     node = AgentOnNode(tmp_path)
-    await node.kubelet.start()
-    await node.kubelet.kill()
-    await node.start_agent()
-    await until(lambda: "no kubelet answers in the device plugin folder" in node.watch.sight.plugin.reasons)
-    await node.kubelet.start()
-    await node.ready()
-    await node.__aexit__()
+    async with AsyncExitStack() as stack:
+        stack.push_async_exit(node)
+        await node.kubelet.start()
+        await node.kubelet.kill()
+        await node.start_agent()
+        await until(lambda: "no kubelet answers in the device plugin folder" in node.watch.sight.plugin.reasons)
+        await node.kubelet.start()
+        await node.ready()
 
 
 async def test_second_agent_waits_for_the_first_to_go(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ class Node:
         return pod
 
     def held(self) -> Mapping[str, str]:
-        """Return GPU → pod as the agent reports it."""
-        annotations = self.world.store.get(NODES, "", "n1")["metadata"]["annotations"]
-        return {gpu: holder.name for gpu, holder in decode_observed(annotations[keys.OBSERVED]).gpus.items()}
+        """Return GPU → pod as the agent reports it; nothing before its first report."""
+        text = self.world.store.get(NODES, "", "n1")["metadata"]["annotations"].get(keys.OBSERVED)
+        return {gpu: holder.name for gpu, holder in decode_observed(text).gpus.items()} if text else {}
 
     async def released(self, replica: Replica) -> float:
         """Let an extender work until no claim is left; returns how many seconds that took."""
@@ -85,18 +85,16 @@ class Node:
 @asynccontextmanager
 async def observed_node(folder: Path) -> AsyncIterator[Node]:
     """Start an API server and a kubelet beside another device plugin, and the agent between them."""
-    world, kubelet = World("n1", machine_name=MACHINE), KubeletDouble(folder)
-    await kubelet.start()
-    kubelet.devices.listed(dict.fromkeys(GPUS, True))
-    kubelet.devices.endpoint = Plugin()
-    async with ApiServer(world.store) as server:
+    world = World("n1", machine_name=MACHINE)
+    async with KubeletDouble(folder) as kubelet, ApiServer(world.store) as server:
+        kubelet.devices.listed(dict.fromkeys(GPUS, True))
+        kubelet.devices.endpoint = Plugin()
         write_kubeconfig(folder / "kubeconfig", server.url)
         own = KubernetesNode("n1", folder / "kubeconfig", None, 5.0)
         agent = running(settings(folder, kubelet, "observe"), own, machine_of(*GPUS), own.follow)
         async with in_a_thread(agent):
             await until(lambda: keys.STATUS in world.store.get(NODES, "", "n1")["metadata"]["annotations"])
             yield Node(world, kubelet)
-    await kubelet.kill()
 
 
 async def test_c17_pod_deleted_while_no_extender_ran_is_released_within_30_s(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -28,13 +29,14 @@ async def test_nvidias_plugin_beside_ours_closes_the_node_until_it_is_gone(tmp_p
 async def test_observer_says_what_it_cannot_see(tmp_path: Path) -> None:
     """No device plugin, then one of ours; nothing is registered by the observer itself."""
     node = AgentOnNode(tmp_path, settings={"mode": "observe"})
-    await node.kubelet.start()
-    await node.start_agent()
-    await until(lambda: node.watch.sight.plugin.reasons == ("no device plugin serves nvidia.com/gpu",))
-    assert (node.kubelet.registrations, node.watch.sight.held) == (0, {})
-    node.kubelet.devices.listed(dict.fromkeys(node.gpus, True))
-    await node.ready()
-    await node.__aexit__()
+    async with AsyncExitStack() as stack:
+        stack.push_async_exit(node)
+        await node.kubelet.start()
+        await node.start_agent()
+        await until(lambda: node.watch.sight.plugin.reasons == ("no device plugin serves nvidia.com/gpu",))
+        assert (node.kubelet.registrations, node.watch.sight.held) == (0, {})
+        node.kubelet.devices.listed(dict.fromkeys(node.gpus, True))
+        await node.ready()
 
 
 def test_cdi_specs_are_read_in_either_form(tmp_path: Path) -> None:
