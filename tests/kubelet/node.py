@@ -26,9 +26,15 @@ from topology.catalog import machine
 from topology.model import NodeTopology
 from topology.records import Claim, Ledger, encode_ledger
 
+_UNHURRIED_SECONDS = 60
+"""For an answer to the kubelet: with the default of 0.4 s, a busy machine has the agent decide before it knows who asks."""
+
 
 class AgentOnNode:
-    """Use as an async context: everything is up and ready inside, and gone after."""
+    """Use as an async context: everything is up and ready inside, and gone after.
+
+    The agent takes its time for an answer, unless `settings` say otherwise.
+    """
 
     def __init__(
         self, folder: Path, model: str = "dgx-1v", seed: int = 0, settings: Mapping[str, str] | None = None
@@ -52,6 +58,7 @@ class AgentOnNode:
             "kubelet.podResources": str(self.kubelet.pod_resources / "kubelet.sock"),
             "kubelet.configFile": str(folder / "kubelet.yaml"),
             "kubelet.interval": "50ms",
+            "enforce.deadline": f"{_UNHURRIED_SECONDS}s",
             "enforce.state": str(folder / "state"),
             "enforce.cdiFolder": str(folder / "cdi"),
         }
@@ -61,9 +68,9 @@ class AgentOnNode:
         self.watch: KubeletWatch
 
     async def __aenter__(self) -> AgentOnNode:
-        await self.kubelet.start()
-        await self.start_agent()
         try:
+            await self.kubelet.start()
+            await self.start_agent()
             await self.ready()
         except BaseException:
             await self.__aexit__()

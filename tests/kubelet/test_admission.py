@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from agent.config import load
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode, write_cdi
@@ -186,8 +185,3 @@ async def test_runtime_is_told_by_environment_and_cdi_in_ring_order(tmp_path: Pa
         assert [device.name for device in answer.cdi_devices] == [f"nvidia.com/gpu={gpu}" for gpu in told]
         ring = [node.gpus.index(gpu) for gpu in told]
         assert all(node.topology.nvlinks(a, b) for a, b in zip(ring, (*ring[1:], ring[0]), strict=True))
-
-
-def test_settings_of_the_tests_are_settings_of_the_product() -> None:
-    """Nothing here runs with a switch that nobody else has."""
-    assert load(None, {}, {"mode": "enforce"}).enforce.deadline == 0.4

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from agent.config import load
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode
 from tests.kubelet.pods import Phase, gpu_pod
 
 
 @pytest.fixture
-def limit_seconds(pytestconfig: pytest.Config) -> float:
-    """Return the time for one answer; on a machine that may be busy, what still shows each wait that is ten times too long."""
-    return 0.5 if pytestconfig.getoption("--long") else 0.9
+def pressed(tmp_path: Path, goal: Callable[[float], float]) -> AgentOnNode:
+    """Return a node whose agent has the default deadline with `--long`, and every day what a busy machine can keep."""
+    default_seconds = load(None, {}, {"mode": "enforce"}).enforce.deadline
+    return AgentOnNode(tmp_path, settings={"enforce.deadline": f"{1000 * goal(default_seconds):.0f}ms"})
 
 
-def answers(node: AgentOnNode) -> dict[str, float]:
-    """Return how long the slowest answer to each question took."""
-    return {name: max(took for other, took in node.kubelet.calls if other == name) for name, _ in node.kubelet.calls}
+def answers_in_time(node: AgentOnNode, *questions: str) -> bool:
+    """Whether the slowest answer to these questions, to all when none is named, took little longer than the deadline."""
+    slowest = max(took for name, took in node.kubelet.calls if not questions or name in questions)
+    return slowest < 1.25 * node.settings.enforce.deadline
 
 
 @asynccontextmanager
@@ -40,11 +43,9 @@ async def hanging_disk(state: Path) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("rounds", [1, 5])
-async def test_api_server_that_hangs_costs_no_more_than_the_deadline(
-    tmp_path: Path, limit_seconds: float, rounds: int
-) -> None:
+async def test_api_server_that_hangs_costs_no_more_than_the_deadline(pressed: AgentOnNode, rounds: int) -> None:
     """The ledger that was read last stands in: a pod that is in it gets its GPUs, and others wait with what is nobody's."""
-    async with AgentOnNode(tmp_path) as node:
+    async with pressed as node:
         promised = gpu_pod("promised", 2)
         node.promise(promised, {"c0": [1, 6]}, exact=True)
         await node.place(gpu_pod("first", 1), [0])
@@ -59,13 +60,12 @@ async def test_api_server_that_hangs_costs_no_more_than_the_deadline(
         node.api_answers.set()
         await node.kubelet.started(*strays)
         assert not set().union(*(node.got(stray)[0] for stray in strays)) & node.named(0, 1, 6)
-        assert answers(node)["GetPreferredAllocation"] < limit_seconds
-        assert answers(node)["Allocate"] < limit_seconds
+        assert answers_in_time(node, "GetPreferredAllocation", "Allocate")
 
 
-async def test_plan_that_was_heard_of_is_kept_while_the_api_server_hangs(tmp_path: Path, limit_seconds: float) -> None:
+async def test_plan_that_was_heard_of_is_kept_while_the_api_server_hangs(pressed: AgentOnNode) -> None:
     """Where every GPU is promised, a pod whose claims are in no known ledger would be turned away."""
-    async with AgentOnNode(tmp_path) as node:
+    async with pressed as node:
         await node.place(gpu_pod("first", 6), [0, 1, 2, 3, 4, 5])
         node.api_answers.clear()
         heard = gpu_pod("heard", 2)
@@ -74,12 +74,12 @@ async def test_plan_that_was_heard_of_is_kept_while_the_api_server_hangs(tmp_pat
         await node.kubelet.run(heard)
         await node.kubelet.started(heard)
         assert node.got(heard) == [node.named(6, 7)]
-        assert max(answers(node).values()) < limit_seconds
+        assert answers_in_time(node)
 
 
-async def test_plan_that_comes_too_late_is_still_kept(tmp_path: Path) -> None:
+async def test_plan_that_comes_too_late_is_still_kept(pressed: AgentOnNode) -> None:
     """A pod that takes its own GPUs only, and whose claims could not be read in time, never starts with others."""
-    async with AgentOnNode(tmp_path) as node:
+    async with pressed as node:
         await node.place(gpu_pod("first", 1), [0])
         node.api_answers.clear()
         late = gpu_pod("late", 2)
@@ -91,9 +91,9 @@ async def test_plan_that_comes_too_late_is_still_kept(tmp_path: Path) -> None:
         assert late.phase is Phase.PENDING
 
 
-async def test_list_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path, limit_seconds: float) -> None:
+async def test_list_that_hangs_costs_no_more_than_the_deadline(pressed: AgentOnNode) -> None:
     """It cannot be told who asks: no promise is touched, and no pod of its own GPUs is guessed at."""
-    async with AgentOnNode(tmp_path) as node:
+    async with pressed as node:
         exact, easy = gpu_pod("exact", 2), gpu_pod("easy", 2)
         node.promise(easy, {"c0": [1, 6]})
         node.kubelet.hang_lists = True
@@ -101,29 +101,29 @@ async def test_list_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path, l
         node.promise(exact, {"c0": [4, 5]}, exact=True)
         await node.kubelet.run(exact)
         assert (exact.phase, easy.phase) == (Phase.FAILED, Phase.PENDING)
-        assert max(answers(node).values()) < limit_seconds
+        assert answers_in_time(node)
         node.kubelet.hang_lists = False
         await node.kubelet.started(easy)
         assert not node.got(easy)[0] & node.named(1, 6, 4, 5)
 
 
-async def test_disk_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path, limit_seconds: float) -> None:
+async def test_disk_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path, pressed: AgentOnNode) -> None:
     """The journal is given up for now; what was handed out is still known."""
-    async with AgentOnNode(tmp_path) as node, hanging_disk(tmp_path / "state"):
+    async with pressed as node, hanging_disk(tmp_path / "state"):
         for number in range(3):
             pod = await node.place(gpu_pod(f"p{number}", 1), [number], exact=True)
             assert node.got(pod) == [node.named(number)]
-        assert max(answers(node).values()) < limit_seconds
+        assert answers_in_time(node)
 
 
-async def test_everything_hangs_at_once(tmp_path: Path, limit_seconds: float) -> None:
+async def test_everything_hangs_at_once(tmp_path: Path, pressed: AgentOnNode) -> None:
     """The worst day."""
-    async with AgentOnNode(tmp_path) as node, hanging_disk(tmp_path / "state"):
+    async with pressed as node, hanging_disk(tmp_path / "state"):
         node.kubelet.hang_lists = True
         node.api_answers.clear()
         await node.kubelet.run(gpu_pod("cpu", 0), pod := gpu_pod("pod", 1))
         assert pod.phase is Phase.PENDING
-        assert max(answers(node).values()) < limit_seconds
+        assert answers_in_time(node)
         node.kubelet.hang_lists = False
         node.api_answers.set()
         await node.kubelet.started(pod)

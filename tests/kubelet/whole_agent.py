@@ -36,6 +36,7 @@ def settings(folder: Path, kubelet: KubeletDouble, mode: str, **more: str) -> Ag
         "mode": mode,
         "kubelet.devicePlugins": str(kubelet.plugins),
         "kubelet.podResources": str(kubelet.pod_resources / "kubelet.sock"),
+        "enforce.deadline": "60s",  # a busy machine may take its time
         "enforce.state": str(folder / "state"),
         "kubelet.interval": "200ms",
     }
