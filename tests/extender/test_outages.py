@@ -17,7 +17,10 @@ from topology import keys
 from topology.records import decode_ledger
 
 NODE = SimulatedNode("n1", "dgx-a100")
-DEADLINE = {"scheduling.bindDeadline": "300ms"}
+DEADLINE_SECONDS = 2.0
+DEADLINE = {"scheduling.bindDeadline": f"{DEADLINE_SECONDS}s"}
+LATE_SECONDS = 5 * DEADLINE_SECONDS
+"""For an answer that has that deadline, on a machine that runs other tests beside; without one it would take a minute."""
 
 
 class Trouble:
@@ -76,7 +79,7 @@ async def test_while_the_api_is_down_binds_fail_in_time_and_filter_goes_on(tmp_p
         trouble.kind = "down"
         error, seconds = await bind(extender, pod)
         assert error
-        assert seconds < 2
+        assert seconds < LATE_SECONDS
         status, answer = await extender.post("filter", {"Pod": pod, "NodeNames": ["n1"]})
         assert (status, answer) == (200, {"NodeNames": ["n1"]})
         trouble.kind = ""
@@ -91,7 +94,7 @@ async def test_a_silent_api_costs_the_deadline_and_no_more(tmp_path: Path) -> No
         trouble.kind, trouble.path = "silent", "/binding"
         error, seconds = await bind(extender, pod)
         assert error
-        assert 0.25 < seconds < 2
+        assert 0.9 * DEADLINE_SECONDS < seconds < LATE_SECONDS
         assert await owners(extender) == ["train", "train"]
         trouble.kind = ""
         assert (await bind(extender, pod))[0] == ""

@@ -173,7 +173,7 @@ async def test_a_body_that_no_call_needs_is_413(tmp_path: Path, verb: str, size:
 
 async def test_a_request_that_does_not_arrive_in_time_is_cut_and_others_are_served(tmp_path: Path) -> None:
     """Slow headers, slow bodies and silent connections do not hold anything; idle kept connections stay."""
-    async with serving(tmp_path, settings={"limits.receive": "300ms"}) as extender:
+    async with serving(tmp_path, settings={"limits.receive": "1s"}) as extender:
         host, port = extender.url.removeprefix("http://").split(":")
         beginnings = [b"", b"POST /v1/ext", b"POST /v1/extender/bind HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
         slow = [await asyncio.open_connection(host, int(port)) for _ in beginnings]
@@ -181,7 +181,7 @@ async def test_a_request_that_does_not_arrive_in_time_is_cut_and_others_are_serv
             writer.write(beginning)
         assert (await extender.get("/livez"))[0] == 200
         for reader, writer in slow:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(30):
                 with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
                     await reader.readexactly(1)
             writer.close()
