@@ -47,6 +47,14 @@ def test_one_missing_hop_is_a_cliff() -> None:
     assert slow[0].point * 5 < fast[0].point
 
 
+def test_two_bridged_pairs_may_reach_twice_one_wire() -> None:
+    """Rings in both directions leave each pair by different GPUs; a GPU without a bridge has one wire for both. Points stay."""
+    pairs = machine("a100-pcie-8-pairs")
+    (two, _), (odd, _) = of(pairs, 0, 1, 2, 3), of(pairs, 0, 1, 2)
+    assert two.low < 30.8 < two.high and odd.high < 30
+    assert two.point == pytest.approx(odd.point, rel=0.01)
+
+
 def test_a_thin_link_is_never_worse_than_the_pcie_beside_it() -> None:
     """One NVLink of an old kind beside a gen 5 switch: NCCL takes the faster of the two, and the set still counts as linked."""
     gpus = tuple(Gpu(i, f"u{i}", "NVIDIA RTX A6000", pcie_generation=5) for i in range(2))
