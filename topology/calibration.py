@@ -89,7 +89,7 @@ SENDRECV = Ratio(0.94, 0.85, 1.02)
 
 LATENCY = Ratio(2.2, 1.0, 5.0)
 """Of the latencies that NCCL's tuner plans with (`topology.collectives`), because a benchmark also launches and waits: 1 MiB to
-128 MiB on 8 A100, 8 V100 and 8 H200; one A100 row at 1 MiB needs 5. Nothing is faster than planned."""
+128 MiB on 8 A100, 8 V100 and 8 H200; one A100 row at 1 MiB needs 5. No fitted row is faster than planned."""
 
 NVLINK_COPY_GB_PER_S = {(6, 0): 18.2, (7, 0): 24.2, (8, 0): 22.9, (8, 6): 12.9, (9, 0): 20.6, (10, 0): 40.1}
 """One link, one way, plain copies: P100 36.4 over 2 (Dell), V100 48.5 over 2 both ways (DGX-1V), A100 274 over 12 and 230 over 10
@@ -97,8 +97,9 @@ NVLINK_COPY_GB_PER_S = {(6, 0): 18.2, (7, 0): 24.2, (8, 0): 22.9, (8, 6): 12.9, 
 NVLINK_COPY_BOTH_WAYS = {(8, 0): 0.87}
 """What is left of each way when both are used: 430 to 520 of 550 between 8 A100 (NVIDIA/nccl-tests issue 149); else 1."""
 NVLINK_COPY = Ratio(1.0, 0.85, 1.1)
-PEER_COPY = Ratio(1.0, 0.1, 1.15)
-"""Over PCIe from GPU to GPU: 21.4 of 24 (RTX 4090, across sockets), 50.1 of 48 both ways; a rented node 2.7 of 24."""
+PEER_COPY = Ratio(1.0, 0.1, 1.2)
+"""Over PCIe from GPU to GPU: 21.4 of 24 (RTX 4090, across sockets), 50.1 of 48 both ways; a rented node 2.7 of 24. At most the wire
+(128 of 130 bits, 1.31 of NCCL's constant) less 24 bytes of framing for 256 of payload."""
 STAGED_COPY_ONE_WAY = Ratio(0.86, 0.3, 1.0)
 """Through host memory: 18.8 of 24 (RTX 4090), 11.4 of 12 (TITAN RTX)."""
 STAGED_COPY_BOTH_WAYS = Ratio(0.6, 0.25, 0.8)
