@@ -207,15 +207,18 @@ def as_text(rows: Sequence[Comparison], summary: dict[str, Any]) -> str:
         )
     for role, found in summary.items():
         links, reduces = found["links_256_mib_and_more"], found["all_reduce"]
-        lines += ["", f"{role}: {found['rows']} rows, {found['all']['inside_pct']} % of them inside the interval"]
-        lines.append(
-            f"  over NVLink or NVSwitch from 256 MiB, {links['rows']} rows: error median {links['median_error_pct']} %, "
-            f"worst {links['worst_error_pct']} %"
-        )
-        lines.append(
-            f"  all-reduce, {reduces['rows']} rows: {reduces['inside_pct']} % inside, rank correlation "
-            f"{reduces['rank_correlation']}, mean width {reduces['mean_width_over_point']} of the point"
-        )
+        if found["rows"]:
+            lines += ["", f"{role}: {found['rows']} rows, {found['all']['inside_pct']} % of them inside the interval"]
+        if links["rows"]:
+            lines.append(
+                f"  over NVLink or NVSwitch from 256 MiB, {links['rows']} rows: error median {links['median_error_pct']} %, "
+                f"worst {links['worst_error_pct']} %"
+            )
+        if reduces["rows"]:
+            lines.append(
+                f"  all-reduce, {reduces['rows']} rows: {reduces['inside_pct']} % inside, rank correlation "
+                f"{reduces['rank_correlation'] or '-'}, mean width {reduces['mean_width_over_point']} of the point"
+            )
     return "\n".join(lines)
 
 

@@ -145,6 +145,14 @@ def test_the_summary_counts_what_it_says() -> None:
     assert (found["all_reduce"]["inside_pct"], found["all_reduce"]["mean_width_over_point"]) == (100.0, 0.2)
 
 
+def test_the_text_speaks_only_of_rows_that_are_there(tmp_path: Path) -> None:
+    """No figures of `None`: neither for fitted rows that a table has not, nor for one copy over PCIe."""
+    table = tmp_path / "measured.csv"
+    table.write_text(HEAD + 'a,rtx-4090-8,NVIDIA GeForce RTX 4090,"0,1",default,p2p_unidirectional,,20,\n')
+    done = bench("--measured", str(table), "-o", "text")
+    assert "check: 1 rows" in done.stdout and "None" not in done.stdout and "all-reduce" not in done.stdout
+
+
 def test_rank_correlation_is_spearmans() -> None:
     """1 for the same order, -1 for the opposite, ties share a rank; without any order it has no value."""
     assert rank_correlation([comparison(p, p * p) for p in (1, 2, 3)]) == 1.0
