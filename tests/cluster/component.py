@@ -19,7 +19,6 @@ from typing import Self
 from tests.cluster.polling import TimedOut, eventually
 
 SUPERVISOR = Path(__file__).with_name("supervise.py")
-STOP_GRACE_SECONDS = 5.0
 START_LIMIT_SECONDS = 60.0
 
 
@@ -29,6 +28,9 @@ class StartFailed(Exception):
 
 class Component:
     """A program with its arguments, state folder and log; `start` may follow `stop` or `kill`."""
+
+    stop_grace_seconds = 5.0
+    """Before a program that was asked to end is killed."""
 
     def __init__(self, name: str, command: Sequence[str | Path], state: Path, ready_url: str) -> None:
         self.name = name
@@ -88,7 +90,7 @@ class Component:
             self.stop()
 
     def stop(self) -> None:
-        """Ask the program to end; kill it if that takes more than five seconds."""
+        """Ask the program to end; kill it if that takes more than `stop_grace_seconds`."""
         if self._process is None:
             return
         try:
@@ -147,7 +149,7 @@ class Component:
 
     def _ask_to_end(self, process: subprocess.Popen[bytes]) -> None:
         self._order(b"!")
-        process.wait(STOP_GRACE_SECONDS)
+        process.wait(self.stop_grace_seconds)
 
     def _order(self, order: bytes) -> None:
         assert self._process is not None and self._process.stdin is not None, f"{self.name} was not started"

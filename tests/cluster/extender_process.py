@@ -35,6 +35,9 @@ class ExtenderProcess(Component):
 
     """
 
+    stop_grace_seconds = 60.0
+    """It answers first what it was asked, which takes its time on a busy machine."""
+
     def __init__(self, name: str, kubeconfig: Path, state: Path, settings: Mapping[str, Any] | None = None) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import component
 from tests.cluster.component import Component, StartFailed
 from tests.cluster.polling import eventually
 
@@ -22,7 +21,7 @@ def python(script: str, folder: Path) -> Component:
 
 def test_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A stop ends within its grace, because SIGKILL follows."""
-    monkeypatch.setattr(component, "STOP_GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(Component, "stop_grace_seconds", 0.1)
     stubborn = python(STUBBORN, tmp_path)
     stubborn.start()
     eventually(lambda: "up" in stubborn.log_tail())

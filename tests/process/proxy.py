@@ -20,6 +20,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
+from tests.extender.polling import until
 from tests.process.calls import Call, Kind
 
 _VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
@@ -144,6 +145,11 @@ class Proxy:
     def stream(self, resource: str) -> Stream:
         """Return the newest open watch of `nodes` or `pods`."""
         return [stream for stream in self.streams if stream.call.resource == resource][-1]
+
+    async def followed(self, stream: Stream) -> None:
+        """Wait until a newer watch of the same resource than this one is open."""
+        resource = stream.call.resource
+        await until(lambda: any(one.call.resource == resource and one.call.at > stream.call.at for one in self.streams))
 
     def count(self, kind: Kind, resource: str = "") -> int:
         """Return how many calls of a kind there were, of one resource or of all."""

@@ -59,7 +59,7 @@ async def test_c7_binding_that_was_held_in_the_network_until_its_claim_was_revok
     world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
     """Its sender has given up, the GPUs are somebody else's, and it commits nothing."""
-    slow, quick = await two_replicas(world, "1s")
+    slow, quick = await two_replicas(world, "2s")
     refused = 0
     for _ in range(rounds(1, 50)):
         losers, winners = await rivals(world)

@@ -54,7 +54,7 @@ async def test_c12_pod_that_is_deleted_before_bind_is_an_error(world: World) -> 
     replica.proxy.hold_back("pods")
     await world.delete("train")
     assert await replica.bind(pod, "n1")
-    await eventually(lambda: world.has_no_claims("n1"), 15)
+    await eventually(lambda: world.has_no_claims("n1"))
 
 
 @everywhere
