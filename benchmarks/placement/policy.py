@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from topology.model import NodeTopology
+
+T = TypeVar("T")
 
 Placed = tuple[Allotment, ...]
 
@@ -110,11 +112,11 @@ class NodeThenGpus(PodByPod):
         return self._known[key]
 
 
-def best_by_lot(nodes: Sequence[Node], score: Callable[[Node], Rank], random: Random) -> Node:
-    """Return one of the nodes with the highest score, each with the same chance."""
-    scores = [score(node) for node in nodes]
+def best_by_lot(choices: Sequence[T], score: Callable[[T], Rank], random: Random) -> T:
+    """Return one of those with the highest score, each with the same chance."""
+    scores = [score(choice) for choice in choices]
     top = max(scores)
-    equals = [node for node, found in zip(nodes, scores, strict=True) if found == top]
+    equals = [choice for choice, found in zip(choices, scores, strict=True) if found == top]
     return equals[0] if len(equals) == 1 else random.choice(equals)
 
 

@@ -8,8 +8,8 @@ job whose rings all predict less waits (two or three GPUs over PCIe only).
 
 Known deviations: sets are tried in index order, where MAPA takes the order of its graph matcher; the weights of other
 machines than its five follow from links and generation. It sees one server, so a node rule goes before it: the fuller node,
-or, `by_own_score`, the one where what MAPA maximises is highest, or falls least by the pod, then the fuller; equal ones by lot.
-`yielding` is preserve for pods that would rather run than wait: with no such ring on any node, they take the greedy one.
+or, in a fleet, the one where what MAPA maximises is highest, or falls least by the pod, then the fuller; equal ones by lot.
+Yielding is preserve for pods that would rather run than wait: with no such ring on any node, they take the greedy one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from random import Random
 from benchmarks.placement.baselines.stock import most_allocated
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
-from benchmarks.placement.policy import NodeThenGpus, PodByPod, best_by_lot, fullest_gpus
+from benchmarks.placement.policy import NodeThenGpus, PodByPod, Rank, best_by_lot, fullest_gpus
 from topology.graph import compute_capability
 from topology.model import NodeTopology
 from topology.request import Communication
@@ -148,38 +148,64 @@ def topo_aware(node: NodeTopology, free: int, gpus: int) -> Order:
 
 
 class MapaPreserve(PodByPod):
-    """MAPA-preserve behind a rule that takes one of the nodes where it finds a ring."""
+    """MAPA-preserve behind a rule that takes one of the nodes where it finds a ring: the fuller one."""
 
-    def __init__(self, cluster: Cluster, random: Random, *, by_own_score: bool = False, yielding: bool = False) -> None:
+    def __init__(self, cluster: Cluster, random: Random) -> None:
         super().__init__(cluster)
         self._random = random
-        self._by_own_score = by_own_score
-        self._otherwise = NodeThenGpus(cluster, random, most_allocated, greedy) if yielding else None
         self._known: dict[tuple[int, int, int, bool], Order | None] = {}
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
-        fitting = [node for node in self.cluster.fitting(pod) if self._gpus(node, pod, job) is not None]
-        if not fitting:
-            return self._otherwise.choose(pod, job) if self._otherwise else None
-        node = best_by_lot(fitting, lambda node: self._score(node, pod, job), self._random)
-        return Allotment(node.index, self._gpus(node, pod, job) or (), pod)
+        found = [
+            (node, order) for node in self.cluster.fitting(pod) if (order := self._order(node, pod, job)) is not None
+        ]
+        if not found:
+            return None
+        node, order = best_by_lot(found, lambda each: self.rank(*each, pod, job), self._random)
+        return Allotment(node.index, order, pod)
 
-    def _score(self, node: Node, pod: Pod, job: Job) -> tuple[float, float]:
-        order = self._gpus(node, pod, job) if self._by_own_score and not pod.shares else None
-        if not order:
-            return 0.0, most_allocated(node, pod)
-        links = links_of(node.server.topology)
-        if len(order) > 1 and job.communication is Communication.HEAVY:
-            return links.predicted(order), most_allocated(node, pod)
-        left = tuple(i for i in node.free_positions if i not in order)
-        return links.preserved(left) - links.preserved(node.free_positions), most_allocated(node, pod)
+    def rank(self, node: Node, order: Order, pod: Pod, job: Job) -> Rank:
+        """Return how good a node is, the pod's GPUs on it known; the highest is taken."""
+        return most_allocated(node, pod)
 
-    def _gpus(self, node: Node, pod: Pod, job: Job) -> Order | None:
+    def _order(self, node: Node, pod: Pod, job: Job) -> Order | None:
         if pod.shares or not pod.gpus:
             return fullest_gpus(node, pod)
-        sensitive = job.communication is Communication.HEAVY
+        sensitive = _is_sensitive(job)
         key = node.kind, node.free, pod.gpus, sensitive
         if key not in self._known:
             self._known[key] = preserve(node.server.topology, node.free, pod.gpus, sensitive=sensitive)
         return self._known[key]
+
+
+class MapaPreserveFleet(MapaPreserve):
+    """The same with nodes by MAPA's own score."""
+
+    def rank(self, node: Node, order: Order, pod: Pod, job: Job) -> Rank:
+        """Return what MAPA maximises, or how far it falls, then the fuller node."""
+        fuller = most_allocated(node, pod)
+        if pod.shares or not order:
+            return 0.0, fuller
+        links = links_of(node.server.topology)
+        if len(order) > 1 and _is_sensitive(job):
+            return links.predicted(order), fuller
+        left = tuple(i for i in node.free_positions if i not in order)
+        return links.preserved(left) - links.preserved(node.free_positions), fuller
+
+
+class MapaPreserveYielding(MapaPreserve):
+    """The same for pods that would rather run on the greedy ring than wait."""
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        super().__init__(cluster, random)
+        self._otherwise = NodeThenGpus(cluster, random, most_allocated, greedy)
+
+    def choose(self, pod: Pod, job: Job) -> Allotment | None:
+        """Return the place of one pod."""
+        return super().choose(pod, job) or self._otherwise.choose(pod, job)
+
+
+def _is_sensitive(job: Job) -> bool:
+    """Whether MAPA would be told that bandwidth matters to the job."""
+    return job.communication is Communication.HEAVY
