@@ -42,7 +42,6 @@ class Job:
     """What its owner says of it to the scheduler."""
     traffic_gb_per_s: float = 0.0
     """What it sends for each second of computing; see `benchmarks.placement.speed`."""
-    tenant: str = ""
     minimal_utility: float = 0.0
     """Amaral's lower bound on the utility of a placement, 0..1."""
     gpus: int = field(init=False, compare=False)

@@ -64,8 +64,8 @@ class MixedFleet:
             for name, count in FLEET.items()
             for _ in range(count)
         ]
-        cluster = Cluster(servers)
-        gap_s = _gpu_seconds_per_job() / (float(load.removeprefix("load-")) * cluster.gpus)
+        gpus = sum(len(server.topology) for server in servers)
+        gap_s = _gpu_seconds_per_job() / (float(load.removeprefix("load-")) * gpus)
         jobs = _draw(random, self.jobs, gap_s, Sensitivity(sensitivity))
         random.shuffle(servers)
         cluster = Cluster(servers)

@@ -112,7 +112,6 @@ class Philly:
                     application,
                     Communication.HEAVY if measured >= TALKATIVE else Communication.LIGHT,
                     sends if row.gpus > 1 else 0.0,
-                    vc,
                     utility,
                 )
             )
