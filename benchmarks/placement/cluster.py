@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.placement.jobs import WHOLE_GPU_MILLI, Job, Pod
+from benchmarks.placement.jobs import Job, Pod
 from topology.model import NodeTopology
 from topology.rings import members_of
+from topology.room import WHOLE_GPU_MILLI
 
 
 @dataclass(frozen=True, slots=True)

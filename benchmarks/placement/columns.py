@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.placement.cluster import Cluster
-from benchmarks.placement.jobs import WHOLE_GPU_MILLI, Pod
+from benchmarks.placement.jobs import Pod
+from topology.room import WHOLE_GPU_MILLI
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from topology.request import Communication
-
-WHOLE_GPU_MILLI = 1000
+from topology.room import WHOLE_GPU_MILLI
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ import numpy as np
 from benchmarks.placement.cluster import Cluster, Node
 from benchmarks.placement.columns import Bools, Ints
 from benchmarks.placement.fragmentation import Floats, Fragmentation, typical_pods
-from benchmarks.placement.jobs import WHOLE_GPU_MILLI, Pod
+from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import fullest_gpus
 from benchmarks.placement.scoring import UNFIT, ScorePlugin, Ties
+from topology.room import WHOLE_GPU_MILLI
 
 
 class Fgd(ScorePlugin):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.placement.columns import Ints
-from benchmarks.placement.jobs import WHOLE_GPU_MILLI, Pod
+from benchmarks.placement.jobs import Pod
 from benchmarks.placement.scoring import ScorePlugin
+from topology.room import WHOLE_GPU_MILLI
 
 
 class GpuPacking(ScorePlugin):

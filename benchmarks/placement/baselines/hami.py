@@ -21,6 +21,7 @@ from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import NodeThenGpus, emptiest_gpus
 from topology.model import NodeTopology
 from topology.rings import members_of
+from topology.room import WHOLE_GPU_MILLI
 
 SLOTS_PER_GPU = 10
 
@@ -39,7 +40,7 @@ def fullness(node: Node, pod: Pod) -> float:
     """Return HAMi's score of a node, before the pod; cores and memory of a GPU are taken in step."""
     gpus = len(node.server.topology)
     slots = sum(len(allotment.gpus) for allotment in node.allotments)
-    used = gpus - sum(node.gpu_milli) / 1000
+    used = gpus - sum(node.gpu_milli) / WHOLE_GPU_MILLI
     return 10 * (slots / (SLOTS_PER_GPU * gpus) + used / gpus + used / gpus)
 
 

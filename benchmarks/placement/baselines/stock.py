@@ -19,6 +19,7 @@ from benchmarks.placement.policy import NodeThenGpus
 from topology.model import NodeTopology
 from topology.nvidia_best_effort import best_effort
 from topology.rings import members_of
+from topology.room import WHOLE_GPU_MILLI
 
 MAX_NODE_SCORE = 100
 
@@ -46,7 +47,7 @@ def most_allocated(node: Node, pod: Pod) -> float:
     """Return how full the node's GPUs would be, for pods with GPUs; CPU and memory for others."""
     if pod.gpus:
         capacity = len(node.server.topology)
-        used = capacity - sum(node.gpu_milli) / 1000 + pod.gpus * pod.gpu_milli / 1000
+        used = capacity - sum(node.gpu_milli) / WHOLE_GPU_MILLI + pod.gpus * pod.gpu_milli / WHOLE_GPU_MILLI
         return float(int(used * MAX_NODE_SCORE / capacity))
     cpu, memory = _used_after(node, pod)
     shares = [(node.server.cpu_milli, cpu), (node.server.memory_mib, memory)]

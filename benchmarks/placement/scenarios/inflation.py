@@ -26,6 +26,7 @@ from benchmarks.placement.rows import Row, mean, rows
 from benchmarks.placement.speed import SpeedModel
 from benchmarks.placement.traces.openb import OpenbTrace
 from topology.request import Communication
+from topology.room import WHOLE_GPU_MILLI
 
 ASKED = 1.3
 XS = (10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92, 94, 95, 96, 98, 100, 105, 110, 115, 120, 125, 130)
@@ -68,7 +69,7 @@ class Inflation:
 
 def inflated(pods: Sequence[Pod], gpus: int, random: Random) -> list[Pod]:
     """Return the pods shuffled, with others drawn from them added, or some taken out, until they ask for 130 % of the GPUs."""
-    target = ASKED * gpus * 1000
+    target = ASKED * gpus * WHOLE_GPU_MILLI
     arrivals = random.sample(pods, len(pods))
     asked = sum(pod.gpus * pod.gpu_milli for pod in arrivals)
     while asked > target:
@@ -87,7 +88,7 @@ class _Meter:
     """Allocation and fragmentation now, in percent."""
 
     def __init__(self, cluster: Cluster, pods: Sequence[Pod]) -> None:
-        self._all_milli = cluster.gpus * 1000
+        self._all_milli = cluster.gpus * WHOLE_GPU_MILLI
         self._columns = Columns(cluster)
         self._fragmentation = Fragmentation(typical_pods(pods), self._columns.models)
         self._fragments = np.zeros(len(cluster.nodes))
