@@ -11,13 +11,13 @@ measurements are never called fitted.
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from benchmarks.shared import shared_folder
 from topology.collectives import Collective
 
 PEAK_MESSAGE_BYTES = 8 * 2**30
@@ -100,9 +100,8 @@ class Measurement:
 
 
 def default_table() -> Path:
-    """Return where the published table lies: below `GPUTOPO_SHARED`, else in `shared` beside the checkout."""
-    beside = Path(__file__).resolve().parent.parent.parent / "shared"
-    return Path(os.environ.get("GPUTOPO_SHARED", beside)) / "bandwidth" / "measured.csv"
+    """Return where the published table lies."""
+    return shared_folder() / "bandwidth" / "measured.csv"
 
 
 def read_measurements(path: Path) -> list[Measurement]:

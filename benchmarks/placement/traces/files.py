@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
+
+from benchmarks.shared import shared_folder
 
 T = TypeVar("T")
 MOST: Final = 1e12
@@ -23,7 +24,7 @@ class BadTrace(Exception):
 
 def trace_folder(given: Path | None, name: str) -> Path:
     """Return the folder of a trace: the one given, else `traces/NAME` beside the checkout or under GPUTOPO_SHARED."""
-    given = given or _shared() / "traces" / name
+    given = given or shared_folder() / "traces" / name
     if not given.is_dir():
         raise BadTrace(
             f"{given} is no folder: name the trace with --trace (docs/benchmarks.md says where to get {name})"
@@ -36,14 +37,9 @@ def workload_file(name: str, trace: Path | None) -> Path:
 
     Plain or gzipped; where there is none, the plain name in `workloads`, which cannot be read then.
     """
-    folders = [*([trace] if trace else []), _shared() / "workloads"]
+    folders = [*([trace] if trace else []), shared_folder() / "workloads"]
     candidates = (folder / file for folder in folders for file in (name, f"{name}.gz"))
     return next((path for path in candidates if path.is_file()), folders[-1] / name)
-
-
-def _shared() -> Path:
-    named = os.environ.get("GPUTOPO_SHARED")
-    return Path(named) if named else Path(__file__).parents[4] / "shared"
 
 
 def tables(folder: Path, pattern: str) -> dict[str, Path]:
