@@ -25,6 +25,7 @@ from benchmarks.placement.policy import Placed, Policy
 from benchmarks.placement.rows import Row, mean, rows
 from benchmarks.placement.speed import SpeedModel
 from benchmarks.placement.traces.openb import OpenbTrace
+from topology.model import NodeTopology
 from topology.request import Communication
 from topology.room import WHOLE_GPU_MILLI
 
@@ -114,7 +115,7 @@ class _Wires:
     """How good the sets of pods with several GPUs are; of nodes whose wires nobody knows there is nothing to say."""
 
     def __init__(self, cluster: Cluster) -> None:
-        known = any(node.server.topology.links for node in cluster.nodes)
+        known = any(_is_wired(node.server.topology) for node in cluster.nodes)
         self.communication = Communication.HEAVY if known else Communication.NONE
         self.ratios: list[float] = []
         self._speed = SpeedModel(cluster) if known else None
@@ -123,6 +124,11 @@ class _Wires:
         """Take note of where a job went."""
         if self._speed is not None and job.gpus > 1:
             self.ratios.append(self._speed.bandwidth(placed) / self._speed.best_bandwidth(job))
+
+
+def _is_wired(node: NodeTopology) -> bool:
+    """Whether anything is known of what joins the GPUs."""
+    return bool(node.links) or any(gpu.switch_links for gpu in node.gpus)
 
 
 def _measured(

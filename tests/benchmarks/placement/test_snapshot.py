@@ -89,6 +89,14 @@ def test_a_snapshot_is_a_trace_with_bandwidth(tmp_path: Path) -> None:
     assert ratio["random"] < ratio["gputopo"] <= 1
 
 
+def test_an_nvswitch_alone_is_wiring_too(tmp_path: Path) -> None:
+    """Nothing else is known of the machine: its pods talk, and all sets are as fast as the best."""
+    wires = {keys.TOPOLOGY: encode_topology(machine("gb200-tray"))}
+    snapshot(tmp_path, [node("n", 4, wires)], [pod("p", 2)])
+    rows = SCENARIOS["inflation"](tmp_path / "trace").run("now", "gputopo", 1)
+    assert [row.value for row in rows if row.metric == "bandwidth_ratio_mean"] == [1.0]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
