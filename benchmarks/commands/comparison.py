@@ -62,6 +62,7 @@ def placement(
     """Place the same jobs by the product's decision and by its peers' rules, and measure what comes of it."""
     from benchmarks.placement.command import COMPARED, BadExperiment, measured_metrics, run_placement, summary
     from benchmarks.placement.policies import UnknownPolicy
+    from benchmarks.placement.processes import ProcessLost
     from benchmarks.placement.report.differences import differences
     from benchmarks.placement.traces.files import BadTrace
 
@@ -71,7 +72,7 @@ def placement(
     try:
         rows = run_placement(_scenario(scenario, trace), trace, _words(workloads), asked, seeds, jobs)
         printed = measured_metrics(rows, _words(metrics), COMPARED if against else ())
-    except (BadExperiment, BadTrace, UnknownPolicy) as wrong:
+    except (BadExperiment, BadTrace, ProcessLost, UnknownPolicy) as wrong:
         refuse(str(wrong))
     text = differences(rows, against, printed) if against else summary(rows, printed)
     reply(output, {"rows": [asdict(row) for row in rows], "machine": describe_machine()}, text)
@@ -105,6 +106,7 @@ def report_placement(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
     """Run the placement experiments and write a page with tables, figures and the raw figures beside it."""
+    from benchmarks.placement.processes import ProcessLost
     from benchmarks.placement.registry import SCENARIOS
     from benchmarks.placement.report.command import BadRows, measure, read_measured, write_page
 
@@ -113,7 +115,7 @@ def report_placement(
         refuse(f"no scenario is called {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
     try:
         document = read_measured(rows) if rows else measure(_words(scenarios), seeds, jobs, describe_machine())
-    except BadRows as wrong:
+    except (BadRows, ProcessLost) as wrong:
         refuse(str(wrong))
     write_page(folder, document)
     reply(output, document, f"{folder / 'report.html'}")

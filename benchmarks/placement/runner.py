@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
 
+from benchmarks.placement.processes import mapped
 from benchmarks.placement.registry import SCENARIOS
 from benchmarks.placement.rows import Row
 
@@ -27,12 +27,15 @@ class Cell:
 
 
 def run_cells(cells: Sequence[Cell], jobs: int) -> list[Row]:
-    """Run the cells on `jobs` processes and return their rows in the order of the cells; progress goes to stderr."""
+    """Run the cells on `jobs` processes and return their rows in the order of the cells; progress goes to stderr.
+
+    Raises `ProcessLost`, and what a cell raises.
+    """
     if jobs <= 1 or len(cells) <= 1:
         found = list(_watched(map(run_cell, cells), len(cells)))
     else:
-        with get_context("spawn").Pool(min(jobs, len(cells))) as pool:
-            found = list(_watched(pool.imap(run_cell, cells), len(cells)))
+        with mapped(run_cell, cells, min(jobs, len(cells))) as results:
+            found = list(_watched(results, len(cells)))
     return [row for rows in found for row in rows]
 
 
