@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -43,13 +44,18 @@ def workload_file(name: str, trace: Path | None) -> Path:
 
 
 def tables(folder: Path, pattern: str) -> dict[str, Path]:
-    """Return what stands for `*` in the names of the files that match, `.csv` or `.csv.gz`, and the files."""
+    """Return what stands for `*` in the names of the files that match, `.csv` or `.csv.gz`, and the files.
+
+    Raises `BadTrace` where a file is there in both forms.
+    """
     head, _, tail = pattern.partition("*")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         name = path.name.removesuffix(".gz")
         if name.startswith(head) and name.endswith(tail) and len(name) >= len(head) + len(tail):
-            found[name[len(head) : len(name) - len(tail)]] = path
+            other = found.setdefault(name[len(head) : len(name) - len(tail)], path)
+            if other != path:
+                raise BadTrace(f"{folder} holds both {other.name} and {path.name}, one is needed")
     return found
 
 
@@ -84,20 +90,34 @@ def _rows(path: Path, columns: tuple[str, ...], make: Callable[[dict[str, str]],
             missing = [column for column in columns if column not in (reader.fieldnames or ())]
             if missing:
                 raise BadTrace(f"{path}: no column {missing[0]!r}")
+            twice = [column for column in columns if (reader.fieldnames or ()).count(column) > 1]
+            if twice:
+                raise BadTrace(f"{path}: two columns {twice[0]!r}")
             for row in reader:
                 try:
                     yield make(_complete(row, columns))
                 except ValueError as wrong:
                     raise BadTrace(f"{path}, line {reader.line_num}: {wrong}") from wrong
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as failed:
-        raise BadTrace(f"{path}: {failed}") from failed
+    except UnicodeDecodeError as broken:
+        raise BadTrace(f"{path}, line {_line_of_bad_text(path)}: not UTF-8 text") from broken
+    except csv.Error as broken:
+        raise BadTrace(f"{path}, line {reader.line_num + 1}: {broken}") from broken
+    except OSError as failed:
+        raise BadTrace(f"{path}: {failed.strerror or failed}") from failed
+    except (EOFError, zlib.error) as broken:
+        raise BadTrace(f"{path}: {broken}") from broken
 
 
-def _open(path: Path) -> IO[str]:
+def _line_of_bad_text(path: Path) -> int:
+    with _open(path, errors="surrogateescape") as file:
+        return next(number for number, line in enumerate(file, start=1) if re.search("[\udc80-\udcff]", line))
+
+
+def _open(path: Path, errors: str = "strict") -> IO[str]:
     # Spreadsheets begin their UTF-8 with a byte order mark, which would be part of the first column's name.
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors=errors, newline="")
+    return path.open(encoding="utf-8-sig", errors=errors, newline="")
 
 
 def _complete(row: dict[str | Any, str | Any], columns: tuple[str, ...]) -> dict[str, str]:

@@ -44,6 +44,8 @@ def test_reads_nodes_and_workloads(tmp_path: Path) -> None:
         (PODS + "r,4000\n", "line 4: no cell for 'num_gpu'"),
         (PODS + "r,4000,10,1,300,T4,A10\n", "line 4: more cells than columns"),
         (PODS.replace("10,1,300", "10,0,300"), "no pod that asks for a GPU"),
+        (PODS.replace("name,cpu_milli", "cpu_milli,cpu_milli"), "two columns 'cpu_milli'"),
+        (PODS + "x" * 200_000, "line 4: field larger than field limit"),
     ],
 )
 def test_names_file_line_and_reason(tmp_path: Path, pods: str, reason: str) -> None:
@@ -92,6 +94,23 @@ def test_a_folder_without_nodes_is_no_trace(tmp_path: Path) -> None:
     """It says which file it lacks."""
     with pytest.raises(BadTrace, match=r"no file \*node_list\*\.csv"):
         OpenbTrace(tmp_path).servers()
+
+
+def test_text_in_another_encoding_is_refused_with_its_line(tmp_path: Path) -> None:
+    """And the file that it is in, not a position in some block of it."""
+    found = trace(tmp_path, pods="\n".join([PODS] + ["r,4000,10,1,300,"] * 2000))
+    with gzip.open(tmp_path / "x_pod_list_mine.csv.gz", "ab") as file:
+        file.write("\né,4000,10,1,300,".encode("latin-1"))
+    with pytest.raises(BadTrace, match=r"x_pod_list_mine\.csv\.gz, line 2005: not UTF-8 text"):
+        found.pods("mine")
+
+
+def test_a_list_in_both_forms_is_not_chosen_between(tmp_path: Path) -> None:
+    """Plain and gzipped may differ."""
+    found = trace(tmp_path)
+    (tmp_path / "x_pod_list_mine.csv").write_text(PODS)
+    with pytest.raises(BadTrace, match=r"both x_pod_list_mine\.csv and x_pod_list_mine\.csv\.gz"):
+        _ = found.workloads
 
 
 def test_two_lists_of_one_name_are_not_chosen_between(tmp_path: Path) -> None:
