@@ -98,8 +98,8 @@ NVLINK_COPY_BOTH_WAYS = {(8, 0): 0.87}
 """What is left of each way when both are used: 430 to 520 of 550 between 8 A100 (NVIDIA/nccl-tests issue 149); else 1."""
 NVLINK_COPY = Ratio(1.0, 0.85, 1.1)
 PEER_COPY = Ratio(1.0, 0.1, 1.2)
-"""Over PCIe from GPU to GPU: 21.4 of 24 (RTX 4090, across sockets), 50.1 of 48 both ways; a rented node 2.7 of 24. At most the wire
-(128 of 130 bits, 1.31 of NCCL's constant) less 24 bytes of framing for 256 of payload."""
+"""Over PCIe from GPU to GPU: 21.4 of 24 (RTX 4090, across sockets), 50.1 of 48 both ways; a rented node 2.7 of 24. At most the
+wire (128 of 130 bits, 1.31 of NCCL's constant) less 24 bytes of framing for 256 of payload."""
 STAGED_COPY_ONE_WAY = Ratio(0.86, 0.3, 1.0)
 """Through host memory: 18.8 of 24 (RTX 4090), 11.4 of 12 (TITAN RTX)."""
 STAGED_COPY_BOTH_WAYS = Ratio(0.6, 0.25, 0.8)
