@@ -38,7 +38,7 @@ def agent(fake_nvml: FakeNvml) -> Start:
             env=clean | library | environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -133,13 +133,13 @@ def test_service_publishes_serves_probes_and_stops_when_told(fake_nvml: FakeNvml
         assert sorted(line["msg"] for line in lines) == ["listening for critical errors", "started", "wrote the node"]
         assert list(lines[0])[:4] == ["ts", "level", "logger", "msg"]
         for path, text in (("livez", "ok"), ("readyz", "ok"), ("metrics", 'gputopo_agent_gpus{state="healthy"} 8.0')):
-            with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]['probes']}/{path}", timeout=5) as reply:
+            with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]['probes']}/{path}", timeout=60) as reply:
                 assert text in reply.read().decode()
         read, written, *_ = (request for request in server.requests if "watch=true" not in request[1])
         assert (read[0], written[0]) == ("GET", "PATCH")
         assert pointer(keys.TOPOLOGY) in {step["path"] for step in written[3]}
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.communicate()

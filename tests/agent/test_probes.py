@@ -16,7 +16,7 @@ from tests.extender.polling import until
 def ask(host: str, path: str, *, well: bool = True) -> tuple[int, bytes]:
     """Return status and body of one GET."""
     with closing(Probes(host, 0, {"/livez": lambda: well}, lambda: b"gpus 8\n")) as probes:
-        connection = http.client.HTTPConnection(host, probes.port, timeout=5)
+        connection = http.client.HTTPConnection(host, probes.port, timeout=60)
         with closing(connection):
             connection.request("GET", path)
             reply = connection.getresponse()

@@ -36,7 +36,7 @@ MIX: tuple[tuple[int, tuple[int, ...], tuple[str, ...]], ...] = (
 )
 """How many pods have containers that want so many GPUs, and in which words: 200 pods, 354 GPUs."""
 PODS = 200
-WITHIN_SECONDS = 60.0
+WITHIN_SECONDS = 180.0
 
 
 def burst(chance: random.Random) -> list[Json]:

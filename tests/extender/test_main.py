@@ -21,7 +21,7 @@ COMMAND = (sys.executable, "-m", "extender")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_prints_the_configuration_in_force(tmp_path: Path) -> None:

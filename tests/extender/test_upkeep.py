@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from asyncio import Lock
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -148,7 +149,9 @@ async def test_a_fence_that_is_refused_for_good_is_told_once_a_minute() -> None:
 
 
 @pytest.mark.slow
-async def test_a_tenth_of_500_ledgers_is_rebuilt_within_30_seconds(tmp_path: Path) -> None:
+async def test_a_tenth_of_500_ledgers_is_rebuilt_within_30_seconds(
+    tmp_path: Path, goal: Callable[[float], float], figure: Callable[[str], None]
+) -> None:
     """C15: none is lost, whatever was done to them."""
     nodes = [SimulatedNode(f"n{number}", "t4-4", used=(0, number % 4 or 3)) for number in range(500)]
     damaged = [node.name for node in nodes[::10]]
@@ -157,7 +160,6 @@ async def test_a_tenth_of_500_ledgers_is_rebuilt_within_30_seconds(tmp_path: Pat
         began = time.monotonic()
         for number, name in enumerate(damaged):
             await annotate(extender, name, keys.LEDGER, (None, "{", '{"v":1,"generation":1,"claims":[]}')[number % 3])
-        await until(lambda: all(claims(extender, name) == before[name] for name in damaged), 30.0)
-        seconds = time.monotonic() - began
-        assert seconds < 30.0, f"50 of 500 ledgers took {seconds:.2f} s"
+        await until(lambda: all(claims(extender, name) == before[name] for name in damaged), goal(30))
+        figure(f"C15: 50 of 500 ledgers were rebuilt after {time.monotonic() - began:.2f} s (goal 30)")
         assert {node.name: claims(extender, node.name) for node in nodes} == before

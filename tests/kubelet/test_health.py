@@ -13,7 +13,7 @@ GOAL_SECONDS = 10.0
 
 
 async def test_n3_gpu_with_a_critical_error_is_not_offered_and_comes_back(
-    tmp_path: Path, fake_nvml: FakeNvml, figure: Callable[[str], None]
+    tmp_path: Path, fake_nvml: FakeNvml, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
     """Between two looks at the node, which are half a minute apart; once it has been well for long enough it is offered again."""
     async with playing(tmp_path, fake_nvml, discovery_interval="30s", discovery_xidRecovery="3s") as node:
@@ -21,7 +21,7 @@ async def test_n3_gpu_with_a_critical_error_is_not_offered_and_comes_back(
         seconds = await node.offers(7)
         await until(lambda: node.reasons == ("xid 79",))
     figure(f"N3: a GPU with XID 79 is offered no more after {seconds:.1f} s (goal {GOAL_SECONDS:.0f})")
-    assert seconds <= GOAL_SECONDS
+    assert seconds <= goal(GOAL_SECONDS)
 
 
 async def test_gpu_comes_back_after_a_transient_error(tmp_path: Path, fake_nvml: FakeNvml) -> None:
@@ -34,7 +34,7 @@ async def test_gpu_comes_back_after_a_transient_error(tmp_path: Path, fake_nvml:
 
 
 async def test_n3_gpu_that_is_lost_stays_away_however_long_it_says_nothing(
-    tmp_path: Path, fake_nvml: FakeNvml, figure: Callable[[str], None]
+    tmp_path: Path, fake_nvml: FakeNvml, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
     """The error has the agent look, and the look finds the reason."""
     async with playing(tmp_path, fake_nvml, discovery_interval="30s", discovery_xidRecovery="100ms") as node:
@@ -43,7 +43,7 @@ async def test_n3_gpu_that_is_lost_stays_away_however_long_it_says_nothing(
         seconds = await node.offers(7)
         await until(lambda: "gpu is lost" in node.reasons)
     figure(f"N3: a GPU that is lost is offered no more after {seconds:.1f} s (goal {GOAL_SECONDS:.0f})")
-    assert seconds <= GOAL_SECONDS
+    assert seconds <= goal(GOAL_SECONDS)
 
 
 async def test_error_of_an_application_changes_nothing(tmp_path: Path, fake_nvml: FakeNvml) -> None:

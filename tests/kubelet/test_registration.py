@@ -27,14 +27,16 @@ async def restart(node: AgentOnNode) -> None:
 
 
 async def test_kubelet_that_restarts_finds_us_at_once(
-    tmp_path: Path, pytestconfig: pytest.Config, figure: Callable[[str], None]
+    tmp_path: Path,
+    rounds: Callable[[int, int], int],
+    goal: Callable[[float], float],
+    figure: Callable[[str], None],
 ) -> None:
     """Rows N11 and I7: before it admits the first pod, and running pods notice nothing."""
-    is_long: bool = pytestconfig.getoption("--long")
     async with AgentOnNode(tmp_path) as node:
         pod = await node.place(gpu_pod("before", 2), [0, 5])
         took = []
-        for _ in range(100 if is_long else 20):
+        for _ in range(rounds(20, 100)):
             await node.kubelet.kill()
             await node.kubelet.start()
             began = time.monotonic()
@@ -48,15 +50,15 @@ async def test_kubelet_that_restarts_finds_us_at_once(
     figure(
         f"N11: {len(took)} kubelets found after {1000 * median:.0f} ms, the last after {1000 * longest:.0f} ms (goal 100)"
     )
-    assert longest < 5
-    assert median < (0.1 if is_long else 0.5)
+    assert longest <= goal(5)
+    assert median <= goal(0.1)
 
 
 async def test_wiped_sockets_are_noticed(tmp_path: Path) -> None:
     """Somebody cleans the folder under a living kubelet."""
     async with AgentOnNode(tmp_path) as node:
         for socket in node.kubelet.plugins.glob("gputopo-*.sock"):
-            socket.unlink()
+            socket.unlink(missing_ok=True)  # the plugin deletes its own when it begins anew
         await until(lambda: node.kubelet.registrations >= 2)
         await until(lambda: node.kubelet.allocatable == 8)
         assert node.got(await node.place(gpu_pod("after", 1), [4], exact=True)) == [node.named(4)]

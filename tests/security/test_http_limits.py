@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
@@ -18,6 +18,8 @@ pytestmark = pytest.mark.slow
 
 NODE = SimulatedNode("n1", "dgx-a100")
 HEADERS = b"POST /v1/extender/filter HTTP/1.1\r\nHost: x\r\n"
+UNCUT_SECONDS = 120.0
+"""Before who trickles gives up: nobody has cut him."""
 SLOW_HEADERS = HEADERS + b"X-Slow: "
 SLOW_BODY = HEADERS + b"Content-Length: 100000\r\n\r\n"
 
@@ -28,7 +30,7 @@ async def trickle(address: tuple[str, int], beginning: bytes) -> float:
     reader, writer = await asyncio.open_connection(*address)
     try:
         writer.write(beginning)
-        while time.monotonic() < began + 30:
+        while time.monotonic() < began + UNCUT_SECONDS:
             writer.write(b"x")
             try:
                 async with asyncio.timeout(0.5):
@@ -61,15 +63,21 @@ def p99(seconds: list[float]) -> float:
     return sorted(seconds)[int(len(seconds) * 0.99)]
 
 
-async def test_h1_slow_peers_are_cut_and_good_calls_are_served(tmp_path: Path) -> None:
+async def test_h1_slow_peers_are_cut_and_good_calls_are_served(
+    tmp_path: Path, goal: Callable[[float], float], figure: Callable[[str], None]
+) -> None:
     """500 connections that trickle headers or a body are closed within 10 s; meanwhile p99 ≤ 250 ms and no refusal."""
     async with target(tmp_path, NODE) as attacked:
         beginnings = [SLOW_HEADERS, SLOW_BODY] * 250
         attack = asyncio.gather(*(trickle(attacked.address, beginning) for beginning in beginnings))
         seconds, statuses = await good_calls(attacked, attack)
-        assert max(await attack) <= 11.0
-        assert statuses.keys() == {200}
-        assert len(seconds) > 100 and p99(seconds) <= 0.25
+        longest = max(await attack)
+    figure(
+        f"H1: 500 slow peers cut after {longest:.1f} s; p99 of {len(seconds)} good calls {1000 * p99(seconds):.0f} ms"
+    )
+    assert longest <= goal(11)
+    assert statuses.keys() == {200}
+    assert len(seconds) > 20 and p99(seconds) <= goal(0.25)
 
 
 async def mebibytes(count: int) -> AsyncIterator[bytes]:
@@ -136,7 +144,9 @@ async def crowd(address: tuple[str, int], path: str, body: bytes, count: int) ->
 
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize"])
-async def test_h4_a_crowd_is_served_in_part_and_refused_in_part(tmp_path: Path, verb: str) -> None:
+async def test_h4_a_crowd_is_served_in_part_and_refused_in_part(
+    tmp_path: Path, verb: str, goal: Callable[[float], float], figure: Callable[[str], None]
+) -> None:
     """256 calls of 5,000 names at once: as many as may wait are served, the others hear 429 soon, all within 512 MiB."""
     nodes = fleet({"dgx-a100": 2500, "hgx-h100": 2500})
     body, path = filter_body([node.name for node in nodes]), f"/v1/extender/{verb}"
@@ -144,18 +154,20 @@ async def test_h4_a_crowd_is_served_in_part_and_refused_in_part(tmp_path: Path, 
         await crowd(attacked.address, path, body, 1)
         answers = await crowd(attacked.address, path, body, 256)
         assert {status for status, _ in answers} == {200, 429}
-        assert max(seconds for status, seconds in answers if status == 429) <= 1.0
+        refused = max(seconds for status, seconds in answers if status == 429)
+        figure(f"H4: a crowd of 256: the last refusal of {verb} after {refused:.2f} s (goal 1)")
+        assert refused <= goal(1)
         assert attacked.peak_memory_bytes() <= 512 * MIB
         assert [status for status, _ in await crowd(attacked.address, path, body, 1)] == [200]
 
 
-async def test_h4_unfinished_bodies_share_one_bound(tmp_path: Path) -> None:
+async def test_h4_unfinished_bodies_share_one_bound(tmp_path: Path, goal: Callable[[float], float]) -> None:
     """100 connections with almost 4 MiB each, which never end: the bodies kept are 64 MiB, and good calls come after."""
     begun = HEADERS + b"Content-Length: 4194304\r\n\r\n" + b" " * 4_194_000
     async with target(tmp_path, NODE, settings={"limits": {"receive": "3s"}}) as attacked:
         before = attacked.memory_bytes()
         times = await asyncio.gather(*(trickle(attacked.address, begun) for _ in range(100)))
-        assert max(times) <= 10.0
+        assert max(times) <= goal(10)
         assert attacked.peak_memory_bytes() - before <= 200 * MIB
         answers = await crowd(attacked.address, "/v1/extender/filter", filter_body([NODE.name]), 1)
         assert [status for status, _ in answers] == [200]

@@ -9,7 +9,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +58,7 @@ class Endpoint:
 
     def answers(self, context: ssl.SSLContext) -> bool:
         """Whether a caller gets an HTTP answer, on a connection of its own."""
-        with closing(http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10, context=context)) as connection:
+        with closing(http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=context)) as connection:
             try:
                 connection.request("GET", "/livez")
                 return connection.getresponse().status == 200
@@ -223,15 +223,19 @@ def test_sec2_files_of_no_use_change_nothing(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.slow
-def test_h3_silent_connections_are_cut_in_the_handshake(endpoint: Endpoint) -> None:
+def test_h3_silent_connections_are_cut_in_the_handshake(
+    endpoint: Endpoint, goal: Callable[[float], float], figure: Callable[[str], None]
+) -> None:
     """1,000 that never say a word are gone within 5 s; meanwhile good calls are answered as ever."""
     context = endpoint.context(endpoint.callers.sign("scheduler", "/CN=kube-scheduler"))
     began = time.monotonic()
-    silent = [socket.create_connection(("127.0.0.1", endpoint.port), timeout=10) for _ in range(1000)]
+    silent = [socket.create_connection(("127.0.0.1", endpoint.port), timeout=60) for _ in range(1000)]
     try:
         with calling(endpoint, context) as answered:
             assert all(gone(connection) for connection in silent)
-            assert time.monotonic() - began <= 6.0
+            seconds = time.monotonic() - began
+        figure(f"H3: 1,000 silent connections cut after {seconds:.1f} s; {len(answered)} good calls meanwhile")
+        assert seconds <= goal(6)
         assert len(answered) > 20 and all(answered)
         assert '"logger":"asyncio"' not in endpoint.process.log.read_text(), "refusals fill no log"
     finally:
