@@ -39,7 +39,9 @@ def bandwidth(
 
 
 def placement(
-    scenario: Annotated[str | None, typer.Option("--scenario", help="Which experiment.")] = None,
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", help="Which experiment; a trace's own unless named.")
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", help="Folder with the trace, as docs/benchmarks.md says.")
     ] = None,
@@ -70,7 +72,7 @@ def placement(
     if against and asked:
         asked = [*dict.fromkeys([*asked, against])]
     try:
-        rows = run_placement(_scenario(scenario, trace), trace, _words(workloads), asked, seeds, jobs)
+        rows = run_placement(scenario, trace, _words(workloads), asked, seeds, jobs)
         printed = measured_metrics(rows, _words(metrics), COMPARED if against else ())
     except (BadExperiment, BadTrace, ProcessLost, UnknownPolicy) as wrong:
         refuse(str(wrong))
@@ -119,13 +121,6 @@ def report_placement(
         refuse(str(wrong))
     write_page(folder, document)
     reply(output, document, f"{folder / 'report.html'}")
-
-
-def _scenario(named: str | None, trace: Path | None) -> str:
-    """Return the experiment; a trace alone is taken for one in the form of FGD's."""
-    if named is None and trace is None:
-        refuse("name an experiment with --scenario, or a folder with --trace")
-    return named or "inflation"
 
 
 def _words(listed: str | None) -> list[str]:

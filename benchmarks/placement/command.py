@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.placement.policies import check_policy
-from benchmarks.placement.registry import SCENARIOS
+from benchmarks.placement.registry import SCENARIOS, scenario_of
 from benchmarks.placement.rows import Row, mean
 from benchmarks.placement.runner import Cell, run_cells
 
@@ -21,21 +21,29 @@ class BadExperiment(Exception):
 
 
 def run_placement(
-    scenario: str, trace: Path | None, workloads: Sequence[str], policies: Sequence[str], seeds: int, jobs: int
+    scenario: str | None, trace: Path | None, workloads: Sequence[str], policies: Sequence[str], seeds: int, jobs: int
 ) -> list[Row]:
-    """Run an experiment; empty lists mean the scenario's own. Raises `BadExperiment`, `UnknownPolicy`, `BadTrace`."""
+    """Run an experiment, of a trace alone the one that its files are for; empty lists mean the scenario's own.
+
+    Raises `BadExperiment`, `UnknownPolicy`, `BadTrace`, `ProcessLost`.
+    """
+    if scenario is None:
+        if trace is None:
+            raise BadExperiment(f"name an experiment with --scenario ({', '.join(SCENARIOS)}) or a folder with --trace")
+        scenario = scenario_of(trace)
     if scenario not in SCENARIOS:
         raise BadExperiment(f"no scenario is called {scenario!r}; there are {', '.join(SCENARIOS)}")
     found = SCENARIOS[scenario](trace)
-    unknown = [name for name in workloads if name not in found.workloads]
+    known = found.workloads
+    unknown = [name for name in workloads if name not in known]
     if unknown:
-        raise BadExperiment(f"{scenario} has no workload {unknown[0]!r}; it has {', '.join(found.workloads)}")
+        raise BadExperiment(f"{scenario} has no workload {unknown[0]!r}; it has {', '.join(known)}")
     for policy in policies:
         check_policy(policy)
     cells = [
         Cell(scenario, trace, workload, policy, seed)
         for seed in range(FIRST_SEED, FIRST_SEED + seeds)
-        for workload in workloads or found.workloads
+        for workload in workloads or known
         for policy in policies or found.policies
     ]
     return run_cells(cells, jobs)

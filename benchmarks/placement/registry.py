@@ -15,7 +15,7 @@ from benchmarks.placement.scenarios.mixed_fleet import MixedFleet
 from benchmarks.placement.scenarios.one_server import OneServer
 from benchmarks.placement.scenarios.philly import Philly
 from benchmarks.placement.scenarios.pollux import Pollux
-from benchmarks.placement.traces.files import trace_folder, workload_file
+from benchmarks.placement.traces.files import BadTrace, tables, trace_folder, workload_file
 from benchmarks.placement.traces.openb import OpenbTrace
 
 
@@ -37,11 +37,22 @@ class Scenario(Protocol):
         ...
 
 
+def _invented(make: Callable[[], Scenario]) -> Callable[[Path | None], Scenario]:
+    """Return a scenario whose jobs are drawn, and which would leave a folder unread."""
+
+    def build(folder: Path | None) -> Scenario:
+        if folder is not None:
+            raise BadTrace(f"{folder}: this scenario draws its jobs and takes no trace")
+        return make()
+
+    return build
+
+
 SCENARIOS: Final[Mapping[str, Callable[[Path | None], Scenario]]] = MappingProxyType(
     {
-        "link-graph": lambda _: LinkGraph(),
-        "one-server": lambda _: OneServer(),
-        "mixed-fleet": lambda _: MixedFleet(),
+        "link-graph": _invented(LinkGraph),
+        "one-server": _invented(OneServer),
+        "mixed-fleet": _invented(MixedFleet),
         "kalos": lambda folder: Kalos(trace_folder(folder, "kalos")),
         "pollux": lambda folder: Pollux(
             trace_folder(folder, "pollux"), workload_file("pollux_placements_aws_t4.csv", folder)
@@ -51,3 +62,11 @@ SCENARIOS: Final[Mapping[str, Callable[[Path | None], Scenario]]] = MappingProxy
     },
 )
 """Name → scenario on the traces of a folder; `None`: wherever they are by default."""
+_FORMS: Final = {"philly": "philly_jobs*.csv", "kalos": "kalos*.csv", "pollux": "pollux_workload_*.csv"}
+"""Scenario → the files by which its traces are known; all other folders are taken for openb's form."""
+
+
+def scenario_of(folder: Path) -> str:
+    """Return the scenario whose form of trace the folder has; raises `BadTrace` where it is no folder."""
+    files = trace_folder(folder, "traces")
+    return next((name for name, pattern in _FORMS.items() if tables(files, pattern)), "inflation")

@@ -117,10 +117,11 @@ def _cpu_seconds() -> float:
 
 def _cells(section: Section, seeds: int | None) -> list[Cell]:
     found = SCENARIOS[section.scenario](None)
+    workloads = found.workloads
     return [
         Cell(section.scenario, None, workload, policy, seed)
         for seed in range(FIRST_SEED, FIRST_SEED + (seeds or section.seeds))
-        for workload in found.workloads
+        for workload in workloads
         for policy in (*found.policies, *(section.extra_policies if workload in section.extra_workloads else ()))
     ]
 

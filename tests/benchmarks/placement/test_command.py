@@ -48,7 +48,8 @@ def test_the_result_does_not_depend_on_the_number_of_processes(tmp_path: Path) -
         (("--scenario", "nowhere"), "link-graph"),
         (("--scenario", "link-graph", "--workloads", "dgx-9"), "dgx-1v/load-0.82"),
         (("--scenario", "link-graph", "--policies", "wise"), "stock-least"),
-        (("--trace", "/nonexistent"), "/nonexistent"),
+        (("--trace", "/nonexistent"), "/nonexistent is no folder"),
+        (("--scenario", "link-graph", "--trace", "/"), "takes no trace"),
     ],
 )
 def test_bad_usage_is_exit_2_and_says_what_there_is(arguments: tuple[str, ...], reason: str) -> None:

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from benchmarks.placement.baselines.pair_scores import socket_groups
+from benchmarks.placement.registry import scenario_of
 from benchmarks.placement.rows import Row
 from benchmarks.placement.scenarios.inflation import XS, Inflation
 from benchmarks.placement.scenarios.kalos import Kalos
@@ -140,6 +141,29 @@ def test_philly_replays_a_folder_of_its_form(tmp_path: Path) -> None:
     assert 0 < values(rows, "bandwidth_ratio_mean") <= 1
 
 
+def test_a_trace_that_ends_before_its_weeks_counts_whole(tmp_path: Path) -> None:
+    """Four days of somebody's own cluster, whose name is not among Philly's."""
+    scenario = philly_in(tmp_path)
+    (tmp_path / "philly_jobs_x.csv.gz").write_bytes(gzip.compress(PHILLY.replace("ee9e8c", "mine").encode()))
+    assert {workload.partition("/")[0] for workload in scenario.workloads} == {"all"}
+    assert values(scenario.run("all/load-0.8/measured", "gputopo", 42), "refused") == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "scenario"),
+    [
+        ("philly_jobs_mine.csv", "philly"),
+        ("kalos.csv.gz", "kalos"),
+        ("pollux_workload_7.csv", "pollux"),
+        ("my_pod_list_a.csv", "inflation"),
+    ],
+)
+def test_a_trace_alone_says_which_experiment_it_is_for(tmp_path: Path, file: str, scenario: str) -> None:
+    """By the names of its files."""
+    (tmp_path / file).touch()
+    assert scenario_of(tmp_path) == scenario
+
+
 def test_who_knows_racks_keeps_gangs_under_one_leaf(tmp_path: Path) -> None:
     """Ten gangs of eight hosts, one at a time: HiveD and the product find them one leaf each; going by names does not."""
     lines = "".join(f"{100 * number},50,8,64\n" for number in range(10))
@@ -179,9 +203,10 @@ def test_a_folder_of_another_form_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_trace_without_jobs_is_refused(tmp_path: Path) -> None:
-    """A table with a head and no rows, or with rows of other weeks, is no experiment."""
+    """A table with a head and no rows, or with one job, is no experiment."""
     scenario = philly_in(tmp_path)
-    with pytest.raises(BadTrace, match="too few jobs of 'all' in the weeks 5 to 6"):
+    (tmp_path / "philly_jobs_x.csv.gz").write_bytes(gzip.compress("\n".join(PHILLY.splitlines()[:2]).encode()))
+    with pytest.raises(BadTrace, match="too few jobs of 'all'"):
         scenario.run("all/load-0.8/none", "random", 1)
     (tmp_path / "philly_jobs_x.csv.gz").write_bytes(gzip.compress(PHILLY.splitlines()[0].encode()))
     with pytest.raises(BadTrace, match=r"philly_jobs_x\.csv\.gz has no job"):
