@@ -138,6 +138,8 @@ def _steps(path: Path) -> Steps:
 
     def take(row: dict[str, str]) -> None:
         name = "".join(sorted(row["placement"], reverse=True))
+        if not (name.isascii() and name.isdecimal()):
+            raise ValueError(f"placement {row['placement']!r} is no list of digits")
         step_s = amount(row, "step_time")
         if not step_s:
             raise ValueError("a step that takes no time")

@@ -191,6 +191,16 @@ def test_pollux_takes_run_times_from_measurements(tmp_path: Path) -> None:
     assert values(scenario.run("1", "stock-least", 42), "run_slow_down_mean") == 2.0
 
 
+@pytest.mark.parametrize("placement", ["1x", "", "²"])
+def test_a_placement_that_counts_no_replicas_is_refused(tmp_path: Path, placement: str) -> None:
+    """It says how many are on each node, by a digit each."""
+    (tmp_path / "pollux_workload_1.csv").write_text("time,application,num_replicas,batch_size\n0,bert,2,64\n")
+    table = tmp_path / "placements.csv"
+    table.write_text(f"application,placement,local_bsz,step_time\nbert,2,32,1.0\nbert,{placement},32,2.0\n")
+    with pytest.raises(BadTrace, match=r"placements\.csv, line 3: placement .* is no list of digits"):
+        Pollux(tmp_path, table).run("1", "stock-most", 42)
+
+
 def test_a_folder_of_another_form_is_refused(tmp_path: Path) -> None:
     """Each scenario says which file it misses."""
     (tmp_path / "gavel.csv").write_text(GAVEL)
