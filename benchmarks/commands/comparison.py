@@ -110,11 +110,15 @@ def report_placement(
     """Run the placement experiments and write a page with tables, figures and the raw figures beside it."""
     from benchmarks.placement.processes import ProcessLost
     from benchmarks.placement.registry import SCENARIOS
-    from benchmarks.placement.report.command import BadRows, measure, read_measured, write_page
+    from benchmarks.placement.report.command import BadRows, measure, prepare, read_measured, write_page
 
     unknown = [name for name in _words(scenarios) if name not in SCENARIOS]
     if unknown:
         refuse(f"no scenario is called {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
+    try:
+        prepare(folder)
+    except OSError as failed:
+        refuse(f"{folder}: {failed.strerror}")
     try:
         document = read_measured(rows) if rows else measure(_words(scenarios), seeds, jobs, describe_machine())
     except (BadRows, ProcessLost) as wrong:

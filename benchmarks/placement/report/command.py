@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypedDict
 
 import msgspec
@@ -84,6 +85,13 @@ def read_measured(path: Path) -> dict[str, Any]:
         raise BadRows(f"{path}: {failed.strerror}") from failed
     except msgspec.DecodeError as broken:
         raise BadRows(f"{path}: not what the report writes: {broken}") from broken
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder and try to write into it, before a run of half an hour rather than after it; raises `OSError`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=folder):
+        pass
 
 
 def write_page(folder: Path, document: dict[str, Any]) -> None:

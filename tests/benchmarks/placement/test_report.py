@@ -8,7 +8,9 @@ from math import inf
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from benchmarks.cli import app
 from benchmarks.placement.report.command import BadRows, measure, read_measured, write_page
 from benchmarks.placement.report.figures import section_figure
 from benchmarks.placement.report.glance import BARS, POLICIES, WORKLOAD, draw, figures
@@ -148,6 +150,14 @@ def test_what_no_report_has_written_is_refused(tmp_path: Path, text: str) -> Non
     (tmp_path / "rows.json").write_text(text)
     with pytest.raises(BadRows, match=r"rows\.json"):
         read_measured(tmp_path / "rows.json")
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_run(tmp_path: Path) -> None:
+    """Half an hour of results would have nowhere to go."""
+    (tmp_path / "taken").touch()
+    result = CliRunner().invoke(app, ["report", "--folder", str(tmp_path / "taken"), "--scenarios", "link-graph"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"{tmp_path / 'taken'}: File exists\n"
 
 
 def test_the_picture_at_a_glance_is_what_the_rows_say() -> None:
