@@ -7,7 +7,8 @@ published. Pods that ask for whole GPUs are kept, waiting or running. Their name
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from math import ceil
@@ -21,7 +22,7 @@ from extender.cluster.objects import Node, ObjectMeta, Pod, PodSpec, PodStatus
 from extender.cluster.pods import has_ended
 from extender.cluster.quantities import quantity, requests
 from topology import keys
-from topology.codec import decode_topology, encode_topology
+from topology.codec import decode_status, decode_topology, encode_topology
 from topology.errors import PayloadError
 from topology.model import NodeTopology
 from topology.topology_class import TopologyClasses
@@ -58,20 +59,20 @@ def write_snapshot(nodes: Path, pods: Path, folder: Path, resource: str = keys.G
     gpu_nodes = [node for node in _read(nodes, _Nodes).items if _amount(node, resource)]
     if not gpu_nodes:
         raise BadTrace(f"{nodes}: no node has {resource}")
-    folder.mkdir(parents=True, exist_ok=True)
     models = {node.metadata.name: _model(node) for node in gpu_nodes}
     beside = [pod for pod in all_pods if not _asked(pod).get(resource)]
-    machines = _write_machines(folder, gpu_nodes)
-    _write(folder / NODE_LIST, ("sn", "cpu_milli", "memory_mib", "gpu", "model", "topology"), [
-        (node.metadata.name, *_left(node, beside), _amount(node, resource), models[node.metadata.name],
-         machines.get(node.metadata.name, ""))
-        for node in gpu_nodes
-    ])  # fmt: skip
+    left = [(node.metadata.name, *_left(node, beside), _amount(node, resource)) for node in gpu_nodes]
+    wires = {node.metadata.name: _wires(node, _amount(node, resource)) for node in gpu_nodes}
     found = [
         (pod.metadata.name, *_cpu_and_memory([pod]), gpus, 1000, "|".join(_welcome(pod, sorted({*models.values()}))))
         for pod in all_pods
         if (gpus := int(_asked(pod).get(resource, 0)))
     ]
+    # Whatever cannot be read has been refused by now, before anything is written.
+    folder.mkdir(parents=True, exist_ok=True)
+    machines = _write_machines(folder, wires)
+    offered = [(name, *amounts, models[name], machines.get(name, "")) for name, *amounts in left]
+    _write(folder / NODE_LIST, ("sn", "cpu_milli", "memory_mib", "gpu", "model", "topology"), offered)
     _write(folder / POD_LIST, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"), found)
     return len(gpu_nodes), len(found)
 
@@ -90,21 +91,41 @@ def _write(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) ->
         csv.writer(file, lineterminator="\n").writerows([head, *rows])
 
 
-def _write_machines(folder: Path, nodes: Sequence[Node]) -> dict[str, str]:
-    """Write each kind of machine that an agent has published once, and return node → its file."""
+def _wires(node: Node, gpus: int) -> NodeTopology | None:
+    """Return what the node's agent published, less its sick GPUs; `None` where that is not as many as the node offers."""
+    annotations = node.metadata.annotations or {}
+    if keys.TOPOLOGY not in annotations:
+        return None
+    try:
+        published = decode_topology(annotations[keys.TOPOLOGY])
+        sick = decode_status(annotations[keys.STATUS]).unhealthy if keys.STATUS in annotations else frozenset[str]()
+    except PayloadError as broken:
+        raise BadTrace(f"node {node.metadata.name}: {broken.path}: {broken.reason}") from broken
+    wires = published if len(published) == gpus else _without(published, sick)
+    return wires if len(wires) == gpus else None
+
+
+def _without(node: NodeTopology, uuids: Collection[str]) -> NodeTopology:
+    kept = {gpu.index for gpu in node.gpus if gpu.uuid not in uuids}
+    return replace(
+        node,
+        gpus=tuple(gpu for gpu in node.gpus if gpu.index in kept),
+        links=tuple(link for link in node.links if {link.a, link.b} <= kept),
+        nics=tuple(replace(nic, paths=tuple(path for path in nic.paths if path[0] in kept)) for nic in node.nics),
+    )
+
+
+def _write_machines(folder: Path, wires: Mapping[str, NodeTopology | None]) -> dict[str, str]:
+    """Write each kind of machine once, and return node → its file."""
     classes, files, found = TopologyClasses(), dict[NodeTopology, str](), dict[str, str]()
-    for node in nodes:
-        text = (node.metadata.annotations or {}).get(keys.TOPOLOGY)
-        if text is None:
+    for name, published in wires.items():
+        if published is None:
             continue
-        try:
-            machine = classes.of(decode_topology(text)).node
-        except PayloadError as broken:
-            raise BadTrace(f"node {node.metadata.name}: {keys.TOPOLOGY}: {broken.path}: {broken.reason}") from broken
+        machine = classes.of(published).node
         if machine not in files:
             files[machine] = f"machine-{len(files) + 1}.json"
             (folder / files[machine]).write_text(encode_topology(machine), encoding="utf-8")
-        found[node.metadata.name] = files[machine]
+        found[name] = files[machine]
     return found
 
 

@@ -15,7 +15,8 @@ from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.placement.traces.snapshot import write_snapshot
 from topology import keys
 from topology.catalog import machine
-from topology.codec import encode_topology
+from topology.codec import encode_status, encode_topology
+from topology.status import GpuStatus, NodeStatus
 
 PRODUCT = {"nvidia.com/gpu.product": "Tesla-V100"}
 
@@ -74,6 +75,30 @@ def test_wires_are_those_that_the_agents_published(tmp_path: Path) -> None:
     assert a.topology is b.topology
     assert a.topology.nvlinks(0, 3) == machine("dgx-1v").nvlinks(0, 3) == 2
     assert not c.topology.links
+
+
+def test_a_sick_gpu_is_no_part_of_the_machine(tmp_path: Path) -> None:
+    """The device plugin offers seven of eight; the wires of these seven are kept."""
+    machine_v = machine("dgx-1v")
+    status = NodeStatus(1, (GpuStatus(machine_v.gpus[3].uuid, healthy=False),))
+    said = {keys.TOPOLOGY: encode_topology(machine_v), keys.STATUS: encode_status(status)}
+    (found,) = snapshot(tmp_path, [node("a", 7, said)], []).servers()
+    assert [gpu.index for gpu in found.topology.gpus] == [0, 1, 2, 4, 5, 6, 7]
+    assert found.topology.nvlinks(0, 3) == machine_v.nvlinks(0, 4) == 2
+
+
+def test_wires_of_more_gpus_than_a_node_offers_are_left_out(tmp_path: Path) -> None:
+    """Nobody says which of the eight are the seven."""
+    wires = {keys.TOPOLOGY: encode_topology(machine("dgx-1v"))}
+    (found,) = snapshot(tmp_path, [node("a", 7, wires)], []).servers()
+    assert (len(found.topology), found.topology.links) == (7, ())
+
+
+def test_a_list_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
+    """Nothing half written, which would be taken for a trace."""
+    with pytest.raises(BadTrace, match="node a: "):
+        snapshot(tmp_path, [node("a", 8, {keys.TOPOLOGY: "{"})], [])
+    assert not (tmp_path / "trace").exists()
 
 
 def test_a_snapshot_is_a_trace_with_bandwidth(tmp_path: Path) -> None:
