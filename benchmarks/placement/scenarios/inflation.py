@@ -5,13 +5,16 @@ added up to the target; a pod that does not fit is gone; nodes get names in rand
 arrivals at which the GPUs asked for round to x percent of the cluster's, or, in a cluster so small that none does, what stood
 before the first that asks for more: `allocation_pct` and `fragmentation_pct` of all GPUs, and `fragmentation_ratio_pct` of the
 idle ones, by FGD's own measure of fragmentation. Where the trace tells how nodes are wired, `bandwidth_ratio_mean` is the
-predicted bandwidth of pods of several GPUs over that of the best set there is.
+predicted bandwidth of pods of several GPUs over that of the best set there is, and `fits_nowhere` counts pods that not even an
+empty node would take, if any came.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import nan
 from random import Random
 
 import numpy as np
@@ -63,9 +66,14 @@ class Inflation:
         cluster = Cluster(servers)
         chosen = policy_for_pods(policy, pods)(cluster, random)
         wires = _Wires(cluster)
+        fits_nowhere = _fits_nowhere(arrivals, cluster)
         measured = _measured(cluster, chosen, arrivals, _Meter(cluster, pods), wires)
         along = [Row(workload, policy, seed, metric, float(x), value) for x, metric, value in measured]
-        return along + rows(workload, policy, seed, {"bandwidth_ratio_mean": mean(wires.ratios)})
+        whole = {
+            "bandwidth_ratio_mean": mean(wires.ratios),
+            "fits_nowhere": float(fits_nowhere) if fits_nowhere else nan,
+        }
+        return along + rows(workload, policy, seed, whole)
 
 
 def inflated(pods: Sequence[Pod], gpus: int, random: Random) -> list[Pod]:
@@ -83,6 +91,12 @@ def inflated(pods: Sequence[Pod], gpus: int, random: Random) -> list[Pod]:
         asked += more.gpus * more.gpu_milli
         arrivals.append(more)
     return arrivals
+
+
+def _fits_nowhere(arrivals: Sequence[Pod], cluster: Cluster) -> int:
+    """Count the pods that no node would take if it were empty, as all are now."""
+    kinds = Counter(arrivals)
+    return sum(count for pod, count in kinds.items() if not any(node.fits(pod) for node in cluster.nodes))
 
 
 class _Meter:

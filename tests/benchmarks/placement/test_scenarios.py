@@ -88,6 +88,19 @@ def test_on_a_small_cluster_no_point_is_missing(tmp_path: Path) -> None:
     assert [allocated[x] for x in (10, 40, 75, 80, 130)] == [0, 40, 40, 80, 80]
 
 
+def test_pods_that_no_node_would_take_are_counted(tmp_path: Path) -> None:
+    """Nine GPUs on nodes of eight, and a model that is not there; where all pods could go somewhere nothing is said."""
+    (tmp_path / "node_list.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,64000,1,8,A\n")
+    for workload, asked in {"nine": "9,1000,", "b": "1,1000,B", "fits": "8,1000,A"}.items():
+        (tmp_path / f"pod_list_{workload}.csv").write_text(
+            f"cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n0,0,{asked}\n"
+        )
+    scenario = Inflation(OpenbTrace(tmp_path))
+    assert values(scenario.run("nine", "best-fit", 42), "fits_nowhere") == 2
+    assert values(scenario.run("b", "best-fit", 42), "fits_nowhere") == 10
+    assert "fits_nowhere" not in {row.metric for row in scenario.run("fits", "best-fit", 42)}
+
+
 def test_large_jobs_become_gangs() -> None:
     """Philly has jobs of 12 and 20 GPUs."""
     assert [pod.gpus for pod in pods_of(20)] == [8, 8, 4]
