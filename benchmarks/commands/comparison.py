@@ -68,11 +68,9 @@ def placement(
     from benchmarks.placement.report.differences import differences
     from benchmarks.placement.traces.files import BadTrace
 
-    asked = _words(policies)
-    if against and asked:
-        asked = [*dict.fromkeys([*asked, against])]
     try:
-        rows = run_placement(scenario, trace, _words(workloads), asked, seeds, jobs)
+        named = _words(workloads), _words(policies)
+        rows = run_placement(scenario, trace, *named, seeds, jobs, against)
         printed = measured_metrics(rows, _words(metrics), COMPARED if against else ())
     except (BadExperiment, BadTrace, ProcessLost, UnknownPolicy) as wrong:
         refuse(str(wrong))

@@ -21,11 +21,18 @@ class BadExperiment(Exception):
 
 
 def run_placement(
-    scenario: str | None, trace: Path | None, workloads: Sequence[str], policies: Sequence[str], seeds: int, jobs: int
+    scenario: str | None,
+    trace: Path | None,
+    workloads: Sequence[str],
+    policies: Sequence[str],
+    seeds: int,
+    jobs: int,
+    against: str | None = None,
 ) -> list[Row]:
-    """Run an experiment, of a trace alone the one that its files are for; empty lists mean the scenario's own.
+    """Run an experiment, of a trace alone the one that its files are for.
 
-    Raises `BadExperiment`, `UnknownPolicy`, `BadTrace`, `ProcessLost`.
+    Empty lists mean the scenario's own, and `against` runs as well. Raises `BadExperiment`, `UnknownPolicy`, `BadTrace`,
+    `ProcessLost`.
     """
     if scenario is None:
         if trace is None:
@@ -38,13 +45,14 @@ def run_placement(
     unknown = [name for name in workloads if name not in known]
     if unknown:
         raise BadExperiment(f"{scenario} has no workload {unknown[0]!r}; it has {', '.join(known)}")
-    for policy in policies:
+    asked = dict.fromkeys([*(policies or found.policies), *([against] if against else [])])
+    for policy in asked:
         check_policy(policy)
     cells = [
         Cell(scenario, trace, workload, policy, seed)
         for seed in range(FIRST_SEED, FIRST_SEED + seeds)
         for workload in workloads or known
-        for policy in policies or found.policies
+        for policy in asked
     ]
     return run_cells(cells, jobs)
 

@@ -33,7 +33,7 @@ def differences(rows: Iterable[Row], against: str, metrics: Sequence[str]) -> st
         ]
         means = [f"{mean(found.values()):.4g}" if found else MISSING for found in ours]
         lines.append([f"{workload} ({max(map(len, ours), default=0)})", *(", ".join(cell) for cell in (means, *cells))])
-    return table(["workload (seeds)", against, *others], lines)
+    return table([f"{', '.join(metrics)} by workload (seeds)", against, *others], lines)
 
 
 def _more(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:

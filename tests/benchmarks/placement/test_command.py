@@ -93,11 +93,19 @@ def test_metrics_are_those_that_were_asked_for(tmp_path: Path, how: tuple[str, .
     assert "allocation_pct" in err
 
 
-def test_the_policy_compared_against_runs_as_well(tmp_path: Path) -> None:
-    """Though it was not asked for."""
+@pytest.mark.parametrize(("asked", "others"), [(["--policies", "best-fit"], "best-fit"), ([], "random | dot-product")])
+def test_the_policy_compared_against_runs_as_well(tmp_path: Path, asked: list[str], others: str) -> None:
+    """Though it was not asked for, and is none of the scenario's own; the table says what its cells hold."""
     trace(tmp_path)
-    code, out, _ = run(
-        "--trace", str(tmp_path), "--policies", "best-fit", "--against", "fgd", "--seeds", "1", "--jobs", "1"
-    )  # fmt: skip
+    same = f"--trace {tmp_path} --against stock-most --metrics allocation_pct --seeds 1 --jobs 1".split()
+    code, out, _ = run(*same, *asked)
     assert code == 0
-    assert out.startswith("| workload (seeds) | fgd | best-fit |")
+    assert out.startswith(f"| allocation_pct by workload (seeds) | stock-most | {others} |")
+
+
+def test_nobody_is_compared_against_a_policy_that_there_is_not(tmp_path: Path) -> None:
+    """Known before anything runs."""
+    trace(tmp_path)
+    code, out, err = run("--trace", str(tmp_path), "--against", "nobody")
+    assert (code, out) == (2, "")
+    assert "no policy is called 'nobody'" in err
