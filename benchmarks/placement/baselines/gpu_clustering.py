@@ -17,6 +17,9 @@ from benchmarks.placement.columns import Ints
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.scoring import ScorePlugin, Ties
 
+MOST_KINDS = 62
+"""Bits of a whole number that stay positive; no node has room for two pods of so many GPUs."""
+
 
 class GpuClustering(ScorePlugin):
     """The node that runs such pods already."""
@@ -43,4 +46,4 @@ class GpuClustering(ScorePlugin):
 
 
 def _kind(pod: Pod) -> int:
-    return 0 if pod.shares else pod.gpus
+    return 0 if pod.shares else min(pod.gpus, MOST_KINDS)

@@ -6,6 +6,8 @@ that are sensitive and have more than one GPU, and else the NVLink weight among 
 the ring. Only what beats the start counts, and `preserve` starts from the prediction of an empty ring, 12.3: a sensitive
 job whose rings all predict less waits (two or three GPUs over PCIe only).
 
+All sets and all orders of each are tried, as MAPA does: n! of n GPUs, so pods of more than eight take for ever.
+
 Known deviations: sets are tried in index order, where MAPA takes the order of its graph matcher; the weights of other
 machines than its five follow from links and generation. It sees one server, so a node rule goes before it: the fuller node,
 or, in a fleet, the one where what MAPA maximises is highest, or falls least by the pod, then the fuller; equal ones by lot.

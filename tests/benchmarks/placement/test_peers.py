@@ -15,7 +15,7 @@ from benchmarks.placement.baselines.pair_scores import linked_pairs, pair_scores
 from benchmarks.placement.baselines.vgpu_manager import link_gpus, tier
 from benchmarks.placement.cluster import Allotment, Cluster, Server
 from benchmarks.placement.jobs import Pod
-from benchmarks.placement.policies import BASELINES, INFORMED, policy_for_pods
+from benchmarks.placement.policies import BASELINES, INFORMED, PRODUCT, policy_for_pods
 from tests.benchmarks.placement.builders import cluster_of, job
 from topology.catalog import machine
 from topology.request import Communication
@@ -236,3 +236,10 @@ def test_every_policy_gives_only_what_is_free(name: str) -> None:
             assert len(allotment.gpus) == len(set(allotment.gpus)) == pod.gpus
             cluster.take(allotment)
     assert cluster.free_gpu_milli < 8000
+
+
+@pytest.mark.parametrize("name", [*BASELINES, *INFORMED, PRODUCT])
+def test_no_policy_minds_a_pod_that_no_machine_is_large_enough_for(name: str) -> None:
+    """`inflation` asks about every pod of a trace, however large."""
+    pod = Pod(100)
+    assert policy_for_pods(name, [pod])(cluster_of("l40s-4"), Random(0)).place(job(0, pod=pod)) is None
