@@ -14,6 +14,7 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
@@ -107,12 +108,20 @@ def default_table() -> Path:
 def read_measurements(path: Path) -> list[Measurement]:
     """Return the rows of a CSV table with the columns of `Measurement`; raises `UnreadableMeasurements`."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as text:
-            return list(_rows(path, csv.DictReader(text, strict=True)))
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as failed:
         raise UnreadableMeasurements(f"{path}: {failed.strerror}") from failed
-    except (UnicodeDecodeError, csv.Error) as broken:
-        raise UnreadableMeasurements(f"{path}: no CSV table in UTF-8: {broken}") from broken
+    except UnicodeDecodeError as broken:
+        line = broken.object.count(b"\n", 0, broken.start) + 1
+        raise UnreadableMeasurements(f"{path}:{line}: not UTF-8 text") from broken
+    table = csv.DictReader(StringIO(text, newline=""), strict=True)
+    try:
+        found = list(_rows(path, table))
+    except csv.Error as broken:
+        raise UnreadableMeasurements(f"{path}:{table.line_num + 1}: {broken}") from broken
+    if not found:
+        raise UnreadableMeasurements(f"{path}: no row below the columns")
+    return found
 
 
 _Word = TypeVar("_Word", bound=StrEnum)

@@ -33,7 +33,9 @@ def bandwidth(
     try:
         rows = compare(read_measurements(table), folders, table)
     except (UnreadableMeasurements, UnreadableSource) as unreadable:
-        refuse(str(unreadable))
+        refuse(
+            str(unreadable) if measured else f"{unreadable}; --measured takes a table of your own (docs/bandwidth.md)"
+        )
     summary = summarise(rows)
     reply(output, {"rows": [row.row() for row in rows], "summary": summary}, as_text(rows, summary))
 

@@ -87,7 +87,9 @@ def plan_gpus(
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs the pod asks for.")],
     free: Annotated[str | None, typer.Option("--free", help="Indexes of the free GPUs, 0,1,4-7; default all.")] = None,
     gpu_model: GpuModel = None,
-    required_affinity: Annotated[RequiredAffinity | None, typer.Option("--required-affinity")] = None,
+    required_affinity: Annotated[
+        RequiredAffinity | None, typer.Option("--required-affinity", help="Of every hop of the ring, at least.")
+    ] = None,
     min_bandwidth: Annotated[
         float | None, typer.Option("--min-bandwidth", min=0.0, callback=_finite, help="GB/s.")
     ] = None,

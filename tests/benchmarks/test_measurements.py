@@ -44,7 +44,8 @@ def test_reads_a_row(tmp_path: Path) -> None:
         (HEAD + GOOD.replace("20.5", "nan"), ":2: bus_bandwidth_gb_per_s 'nan' is no bandwidth"),
         (HEAD + GOOD.replace("20.5", ""), ":2: bus_bandwidth_gb_per_s is empty"),
         (HEAD + GOOD.rstrip() + ",more\n", ":2: more cells than columns"),
-        (HEAD + 'r1,"broken\n', "no CSV table in UTF-8"),
+        (HEAD + GOOD + '"r2"x,\n', ":3: ',' expected after"),
+        (HEAD, "no row below the columns"),
     ],
 )
 def test_a_bad_table_is_refused_with_line_and_reason(tmp_path: Path, text: str, reason: str) -> None:
@@ -52,6 +53,13 @@ def test_a_bad_table_is_refused_with_line_and_reason(tmp_path: Path, text: str, 
     with pytest.raises(UnreadableMeasurements) as refused:
         reading(tmp_path, text)
     assert str(tmp_path) in str(refused.value) and reason in str(refused.value)
+
+
+def test_a_table_in_another_encoding_is_refused_with_its_line(tmp_path: Path) -> None:
+    """As spreadsheets write it."""
+    (tmp_path / "table.csv").write_bytes((HEAD + GOOD.replace("r1", "r\xe9")).encode("latin-1"))
+    with pytest.raises(UnreadableMeasurements, match=r"table\.csv:2: not UTF-8 text"):
+        read_measurements(tmp_path / "table.csv")
 
 
 def test_the_fitted_reports_are_those_of_the_rule(shared_dir: Path) -> None:

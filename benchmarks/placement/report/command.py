@@ -70,6 +70,7 @@ def measure(scenarios: Sequence[str], seeds: int | None, jobs: int, machine: dic
             try:
                 found = run_cells(_cells(section, seeds), jobs)
             except BadTrace as absent:
+                sys.stderr.write(f"skipped: {absent}\n")
                 missing[section.scenario] = str(absent)
                 continue
             rows += [{"scenario": section.scenario, **asdict(row)} for row in found]

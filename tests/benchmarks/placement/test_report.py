@@ -110,13 +110,16 @@ def test_every_metric_of_the_report_has_one_title_a_section() -> None:
 
 
 @pytest.mark.slow
-def test_writes_a_page_with_the_raw_figures_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_a_page_with_the_raw_figures_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without the traces their sections say so, and nothing is made up."""
     monkeypatch.setenv("GPUTOPO_SHARED", str(tmp_path))
     document = measure(["kalos", "pollux"], 1, 1, {"python": "3"})
     write_page(tmp_path / "out", document)
     assert document["rows"] == []
     assert set(document["missing"]) == {"kalos", "pollux"}
+    assert "kalos\nskipped: " in capsys.readouterr().err
     assert "Not run:" in (tmp_path / "out" / "report.md").read_text()
     assert json.loads((tmp_path / "out" / "rows.json").read_text())["machine"] == {"python": "3"}
 
