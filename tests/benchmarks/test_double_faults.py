@@ -81,8 +81,8 @@ async def test_a_held_request_arrives_when_its_rule_is_lifted() -> None:
 
 
 async def test_slow_replies_overtake_each_other() -> None:
-    """Each draws its own delay."""
-    async with served(Unreliable([Rule(RequestFault.SLOW, seconds=(0, 0.1))])) as (api, _):
+    """Each draws its own delay, out of a second that no machine sleeps through."""
+    async with served(Unreliable([Rule(RequestFault.SLOW, seconds=(0, 1))])) as (api, _):
         order: list[int] = []
 
         async def ask(number: int) -> None:

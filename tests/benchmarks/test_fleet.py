@@ -41,8 +41,8 @@ async def run_pod(api: ApiClient, name: str, gpus: tuple[str, ...], node: str = 
 
 
 async def eventually(ask: Callable[[], Awaitable[object]], expected: object) -> None:
-    """Wait until `ask` answers `expected`; fail with its last answer after five seconds."""
-    deadline = asyncio.get_running_loop().time() + 5
+    """Wait until `ask` answers `expected`; fail with its last answer after a minute."""
+    deadline = asyncio.get_running_loop().time() + 60
     while (answer := await ask()) != expected and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     assert answer == expected

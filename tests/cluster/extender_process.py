@@ -4,7 +4,6 @@ It runs the chart's configuration file, in which only what a pod has and a proce
 and a kubeconfig. Like every component it dies with the process that holds it.
 """
 
-import json
 import re
 import sysconfig
 import urllib.error
@@ -50,11 +49,11 @@ class ExtenderProcess(Component):
     def read(self, path: str, body: bytes | None = None) -> tuple[int, str]:
         """Return status and text of a page, or of the answer to a call with `body`; 0 while nobody listens."""
         try:
-            with urllib.request.urlopen(f"{self.url}{path}", body, timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.url}{path}", body, timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.read().decode()
-        except urllib.error.URLError:
+        except OSError:  # also where it ends in mid-answer
             return 0, ""
 
     def metric(self, series: str) -> float | None:
@@ -68,9 +67,7 @@ class ExtenderProcess(Component):
 
     def said(self, verb: str) -> list[dict[str, Any]]:
         """Return what the log tells of all calls of a verb, over all starts."""
-        with self.log.open() as lines:
-            facts = (_facts(line) for line in lines)
-            return [found for found in facts if found.get("verb") == verb]
+        return [facts for facts in self.logged() if facts.get("verb") == verb]
 
 
 def in_its_container(state: Path, configuration: str, settings: Mapping[str, object]) -> Component:
@@ -95,12 +92,3 @@ def scheduler_configuration(urls: Mapping[str, str]) -> dict[str, Any]:
         text = text.replace(old, new)
     configuration: dict[str, Any] = yaml.safe_load(text)
     return configuration
-
-
-def _facts(line: str) -> dict[str, Any]:
-    """Read one line of the log; a process that was killed may have left half a line."""
-    try:
-        facts: dict[str, Any] = json.loads(line)
-    except json.JSONDecodeError:
-        return {}
-    return facts

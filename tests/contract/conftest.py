@@ -110,7 +110,7 @@ class KubeApiServer:
         """Call etcd through its JSON gateway."""
         url = f"{self._control_plane.etcd_url}/v3/{call}"
         request = urllib.request.Request(url, json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             answered: dict[str, dict[str, str]] = json.load(answer)
         return answered
 

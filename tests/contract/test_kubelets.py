@@ -24,7 +24,7 @@ async def bind(api: ApiClient, pods: str, node: str) -> None:
 async def watched(api: ApiClient, path: str, holds: Callable[[str, Json], bool]) -> Json:
     """Return the object as of the first event about it of which `holds` is true."""
     collection, _, name = path.rpartition("/")
-    async with asyncio.timeout(10), aclosing(api.watch(collection, fieldSelector=f"metadata.name={name}")) as events:
+    async with asyncio.timeout(60), aclosing(api.watch(collection, fieldSelector=f"metadata.name={name}")) as events:
         return await anext(item async for kind, item in events if holds(kind, item))
 
 

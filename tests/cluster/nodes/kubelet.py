@@ -56,7 +56,7 @@ class Kubelet(NodeProcess):
         """Return what Prometheus would read."""
         unverified = ssl._create_unverified_context()
         url = f"https://127.0.0.1:{self._port}/metrics"
-        with urllib.request.urlopen(url, timeout=10, context=unverified) as answer:
+        with urllib.request.urlopen(url, timeout=60, context=unverified) as answer:
             text: str = answer.read().decode()
         return text
 

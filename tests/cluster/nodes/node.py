@@ -208,8 +208,8 @@ class GpuNode:
         """Return what the newest such container has printed; empty while there is nothing."""
         files = (self.state / "logs").glob(f"default_{pod}_*/{container}/*.log")
         newest = max(files, key=lambda file: file.stat().st_mtime_ns, default=None)
-        lines = newest.read_text().splitlines() if newest else []
-        # Each is `TIME STREAM F TEXT`.
+        lines = newest.read_text().rpartition("\n")[0].splitlines() if newest else []
+        # Each is `TIME STREAM F TEXT`, and the last may be half written.
         return "".join(f"{line.split(' ', 3)[3]}\n" for line in lines)
 
     def _ask(self, question: str) -> Any:

@@ -14,7 +14,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import USERS
 from tests.cluster.nodes import programs
-from tests.cluster.nodes.agents import allow_agent_pods, enforcing
+from tests.cluster.nodes.agents import DEADLINE, allow_agent_pods, enforcing
 from tests.cluster.nodes.containerd import containerd
 from tests.cluster.nodes.namespaces import why_not
 from tests.cluster.nodes.node import FLAGS, Parts, users
@@ -44,7 +44,7 @@ def real(kubernetes: Path) -> Iterator[GpuCluster]:
             nodes = Nodes(plane, Parts(kubernetes, tools, FakeNvml(folder)))
             try:
                 for node in nodes.start(MACHINES, containerd(runtime, runc), _settings(folder)):
-                    enforcing(node)
+                    enforcing(node, DEADLINE)
                 yield cluster
             finally:
                 nodes.stop()

@@ -35,7 +35,7 @@ def test_i1_every_started_container_holds_its_plan(
 ) -> None:
     """I1: what was planned, what the kubelet lists and what was injected are the same GPUs, for every container."""
     pods = rounds(100, 1000)
-    with lawful(lawless, nodes, MACHINES, PATIENT) as history:
+    with lawful(lawless, nodes, MACHINES) as history:
         told = churn(lawless, nodes, history, pods, random.Random(0))
     started, at_once = assert_plans_kept(told, nodes), most_at_once(lawless.extender.said("bind"))
     figure(f"churn of {pods} pods on {len(MACHINES)} real kubelets: {started.words}; {at_once} binds at once")
@@ -51,7 +51,7 @@ def test_hurried_agents_turn_pods_away_and_give_no_wrong_gpu(
     pods = rounds(0, 200)
     if not pods:
         pytest.skip("two hundred pods take minutes: only with --long")
-    with lawful(lawless, nodes, MACHINES) as history:
+    with lawful(lawless, nodes, MACHINES, DEADLINE) as history:
         told = churn(lawless, nodes, history, pods, random.Random(2))
     started = assert_plans_kept(told, nodes)
     figure(f"churn of {pods} pods, default deadline: {started.words}, refused {refusals(told)}")
@@ -67,7 +67,7 @@ def test_adopting_pods_start_and_share_no_gpu(
         pytest.skip("two hundred pods take minutes: only with --long")
     with recorded(lawless.api) as history:
         for node in nodes.start(MACHINES):
-            enforcing(node)
+            enforcing(node, DEADLINE)
         told = churn(lawless, nodes, history, pods, random.Random(3), mismatch="adopt")
     planned, injected = told.planned(), injected_on(nodes)
     assert [each for each in told.held if each[1] != injected.get(each[0], each[1])] == []
@@ -88,7 +88,7 @@ def test_fleet_of_twenty_kubelets(
     if not count:
         pytest.skip("twenty kubelets take minutes to start on a small machine: only with --long")
     machines = {f"n{number}": FLEET[number % len(FLEET)] for number in range(count)}
-    with lawful(lawless, nodes, machines, PATIENT) as history:
+    with lawful(lawless, nodes, machines) as history:
         began = time.monotonic()
         told = churn(lawless, nodes, history, pods, random.Random(0))
         seconds = time.monotonic() - began
@@ -112,7 +112,7 @@ def test_no_kill_gives_a_container_a_wrong_gpu(
 ) -> None:
     """I7: with `kill -9` of kubelets and agents every few seconds pods may be refused, for known reasons, and nothing worse."""
     pods = rounds(60, 1000)
-    with lawful(lawless, nodes, MACHINES, PATIENT) as history:
+    with lawful(lawless, nodes, MACHINES) as history:
         victims = [process for process in nodes.components if process.name in ("agent", "kubelet")]
         with killing(victims, random.Random(1), every_seconds=2) as died:
             told = churn(lawless, nodes, history, pods, random.Random(1))
@@ -124,7 +124,7 @@ def test_no_kill_gives_a_container_a_wrong_gpu(
 
 @contextmanager
 def lawful(
-    cluster: GpuCluster, nodes: Nodes, machines: Mapping[str, str], deadline: str = DEADLINE
+    cluster: GpuCluster, nodes: Nodes, machines: Mapping[str, str], deadline: str = PATIENT
 ) -> Iterator[History]:
     """Start nodes whose agents enforce, record what becomes of them, and fail at the end if it was ever wrong."""
     with recorded(cluster.api) as history:

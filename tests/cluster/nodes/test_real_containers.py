@@ -10,7 +10,7 @@ from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes import programs
-from tests.cluster.nodes.agents import PATIENT, enforcing
+from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.containerd import containerd
 from tests.cluster.nodes.inside import seen_inside
 from tests.cluster.nodes.node import GpuNode
@@ -52,7 +52,7 @@ def test_plan_arrives_inside_the_process(
     """What the scheduler chose is what the process in the container finds, pod after pod, on three nodes."""
     by_name = {node.name: node for node in nodes.start(MACHINES, real_runtime)}
     for node in by_name.values():
-        enforcing(node, PATIENT)
+        enforcing(node)
     chance, pods = random.Random(0), rounds(12, 108)
     for wave in range(pods // 6):
         names = [f"w{wave}-{number}" for number in range(6)]
