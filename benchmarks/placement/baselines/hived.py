@@ -8,7 +8,7 @@ can hold so many. Hosts are listed rack by rack. An administrator writes the cel
 the widest NVLinks stand in the place of PCIe switches, where the machine divides into such pairs; else links are not levels.
 
 Known deviations: machines of different kinds are separate chains, tried in the order of their names; there are no
-priorities, no bad nodes.
+priorities, no bad nodes. Shares, which it does not know, take the fullest GPU of a node that has a whole one free as well.
 """
 
 from __future__ import annotations
