@@ -77,7 +77,8 @@ def placement(
     except (BadExperiment, BadTrace, ProcessLost, UnknownPolicy) as wrong:
         refuse(str(wrong))
     text = differences(rows, against, printed) if against else summary(rows, printed)
-    reply(output, {"rows": [asdict(row) for row in rows], "machine": describe_machine()}, text)
+    wanted = [row for row in rows if row.metric in printed] if metrics else rows
+    reply(output, {"rows": [asdict(row) for row in wanted], "machine": describe_machine()}, text)
 
 
 def snapshot(

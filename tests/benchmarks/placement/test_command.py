@@ -87,6 +87,8 @@ def test_metrics_are_those_that_were_asked_for(tmp_path: Path, how: tuple[str, .
     same = ("--trace", str(tmp_path), "--policies", "best-fit,fgd", "--seeds", "1", "--jobs", "1", *how)
     assert run(*same, "--metrics", "allocation_pct")[0] == 0
     assert "fragmentation_pct" not in run(*same, "--metrics", "allocation_pct")[1]
+    rows = json.loads(run(*same, "--metrics", "allocation_pct", "-o", "json")[1])["rows"]
+    assert {row["metric"] for row in rows} == {"allocation_pct"}
     code, out, err = run(*same, "--metrics", "jct")
     assert (code, out) == (2, "")
     assert "'jct'" in err
