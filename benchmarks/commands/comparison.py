@@ -64,21 +64,27 @@ def placement(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
     """Place the same jobs by the product's decision and by its peers' rules, and measure what comes of it."""
-    from benchmarks.placement.command import COMPARED, BadExperiment, measured_metrics, run_placement, summary
+    from benchmarks.placement.command import COMPARED, BadExperiment, metrics_of, run_placement, summary
     from benchmarks.placement.policies import UnknownPolicy
     from benchmarks.placement.processes import ProcessLost
     from benchmarks.placement.report.differences import differences
     from benchmarks.placement.traces.files import BadTrace
 
     try:
-        named = _words(workloads), _words(policies)
-        rows = run_placement(scenario, trace, *named, seeds, jobs, against)
-        printed = measured_metrics(rows, _words(metrics), COMPARED if against else ())
+        rows = run_placement(scenario, trace, _words(workloads), _words(policies), seeds, jobs, against)
     except (BadExperiment, BadTrace, ProcessLost, UnknownPolicy) as wrong:
         refuse(str(wrong))
-    text = differences(rows, against, printed) if against else summary(rows, printed)
-    wanted = [row for row in rows if row.metric in printed] if metrics else rows
-    reply(output, {"rows": [asdict(row) for row in wanted], "machine": describe_machine()}, text)
+    measured, asked = metrics_of(rows), _words(metrics)
+    unknown = [metric for metric in asked if metric not in measured]
+    if unknown:
+        asked = []  # the runs may have taken an hour: all that they measured is shown before the word is refused
+    usual = [metric for metric in COMPARED if metric in measured] if against else []
+    shown = asked or usual or measured
+    text = differences(rows, against, shown) if against else summary(rows, shown)
+    kept = [row for row in rows if not asked or row.metric in asked]
+    reply(output, {"rows": [asdict(row) for row in kept], "machine": describe_machine()}, text)
+    if unknown:
+        refuse(f"no metric {unknown[0]!r} was measured; there are {', '.join(measured)}")
 
 
 def snapshot(

@@ -57,16 +57,9 @@ def run_placement(
     return run_cells(cells, jobs)
 
 
-def measured_metrics(rows: Sequence[Row], wanted: Sequence[str], usual: Sequence[str] = ()) -> list[str]:
-    """Return the metrics that are wanted, else the usual ones, else all that were measured.
-
-    Raises `BadExperiment` where a wanted one was not measured.
-    """
-    measured = dict.fromkeys(row.metric for row in rows)
-    unknown = [metric for metric in wanted if metric not in measured]
-    if unknown:
-        raise BadExperiment(f"no metric {unknown[0]!r} was measured; there are {', '.join(measured)}")
-    return list(wanted) or [metric for metric in usual if metric in measured] or list(measured)
+def metrics_of(rows: Sequence[Row]) -> list[str]:
+    """Return what was measured, which only the runs can tell."""
+    return list(dict.fromkeys(row.metric for row in rows))
 
 
 def summary(rows: Sequence[Row], metrics: Sequence[str]) -> str:
