@@ -25,6 +25,7 @@ PCIE_GB_PER_S = {1: 3.0, 2: 6.0, 3: 12.0, 4: 24.0, 5: 48.0, 6: 96.0}
 """x16, one direction, by generation (NCCL: width times lane speed over 80)."""
 POWER9_CPU_NVLINKS = 3
 """At most from one GPU to its processor (IBM AC922: three with two GPUs to a socket, two with three)."""
+POWER9_SOCKETS = 2
 
 # From the GPUs up: the vertices below which all pairs are at most this far apart.
 _LEVELS = (
@@ -176,12 +177,17 @@ def _upward(node: NodeTopology, members: list[int], level: PciePath) -> tuple[st
 
 
 def _cpu_nvlinks(node: NodeTopology, position: int) -> int:
-    """Return how many NVLinks a GPU has to its POWER9 processor: what its peers leave of its own, at most three."""
-    known = architecture_of(node.gpus[position].model)
+    """Return how many NVLinks a GPU has to its POWER9 processor: an equal part of its own for that and for each GPU beside it.
+
+    The links that it has left do not tell: one to a peer may be down.
+    """
+    gpu = node.gpus[position]
+    known = architecture_of(gpu.model)
     if node.cpu_vendor != "power9" or known is None or known.compute_capability != (7, 0):
         return 0
-    to_peers = sum(link.nvlinks for pair, link in node.pairs.items() if position in pair)
-    return min(max(known.max_nvlinks - to_peers, 0), POWER9_CPU_NVLINKS)
+    spread = -(-len(node) // POWER9_SOCKETS)
+    to_a_socket = spread if gpu.numa_node is None else sum(other.numa_node == gpu.numa_node for other in node.gpus)
+    return min(known.max_nvlinks // to_a_socket, POWER9_CPU_NVLINKS)
 
 
 def _clusters(node: NodeTopology, level: PciePath) -> list[list[int]]:

@@ -104,6 +104,13 @@ def test_removing_a_link_never_helps_on_any_topology(node: NodeTopology, data: s
     assert all(predict(Wiring(worse), mask)[0].point <= before for worse in without_one_link(node))
 
 
+def test_a_dead_link_between_gpus_is_none_to_the_processor() -> None:
+    """On a POWER9 each V100 of three has two links to its socket, however many of those to the other two are up."""
+    node = machine("ac922-6")
+    dead = tuple(replace(link, nvlinks=1) if (link.a, link.b) in {(0, 1), (3, 4)} else link for link in node.links)
+    assert of(replace(node, links=dead), 0, 3) == of(node, 0, 3)
+
+
 @given(topologies(min_gpus=2, max_gpus=6), st.randoms(use_true_random=False))
 def test_relabelling_changes_nothing(node: NodeTopology, random: object) -> None:
     """The order in which NVML lists the GPUs does not matter."""
