@@ -21,13 +21,11 @@ from agent.plugin.best import Scorer
 from tests.extender.polling import eventually
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Phase, Pod
+from tests.kubelet.whole_agent import UNHURRIED
 from topology import keys
 from topology.catalog import machine
 from topology.model import NodeTopology
 from topology.records import Claim, Ledger, encode_ledger
-
-_UNHURRIED_SECONDS = 60
-"""For an answer to the kubelet: with the default of 0.4 s, a busy machine has the agent decide before it knows who asks."""
 
 
 class AgentOnNode:
@@ -58,7 +56,7 @@ class AgentOnNode:
             "kubelet.podResources": str(self.kubelet.pod_resources / "kubelet.sock"),
             "kubelet.configFile": str(folder / "kubelet.yaml"),
             "kubelet.interval": "50ms",
-            "enforce.deadline": f"{_UNHURRIED_SECONDS}s",
+            "enforce.deadline": UNHURRIED,
             "enforce.state": str(folder / "state"),
             "enforce.cdiFolder": str(folder / "cdi"),
         }

@@ -28,6 +28,11 @@ def answers_in_time(node: AgentOnNode, *questions: str) -> bool:
     return slowest < 1.25 * node.settings.enforce.deadline
 
 
+def test_the_default_deadline_is_four_tenths_of_a_second() -> None:
+    """What the other tests scale, and what docs/devices.md promises the kubelet."""
+    assert load(None, {}, {"mode": "enforce"}).enforce.deadline == 0.4
+
+
 @asynccontextmanager
 async def hanging_disk(state: Path) -> AsyncIterator[None]:
     """Have every write of the journal wait; after the block the disk answers, and the one under way is made."""
