@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from benchmarks.placement.rows import Row
+from benchmarks.placement.scenarios import kalos, pollux
 from benchmarks.placement.scenarios.inflation import Inflation
 from benchmarks.placement.scenarios.kalos import Kalos
 from benchmarks.placement.scenarios.link_graph import LinkGraph
@@ -15,6 +16,7 @@ from benchmarks.placement.scenarios.mixed_fleet import MixedFleet
 from benchmarks.placement.scenarios.one_server import OneServer
 from benchmarks.placement.scenarios.philly import Philly
 from benchmarks.placement.scenarios.pollux import Pollux
+from benchmarks.placement.traces import philly
 from benchmarks.placement.traces.files import BadTrace, tables, trace_folder, workload_file
 from benchmarks.placement.traces.openb import OpenbTrace
 
@@ -62,7 +64,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Path | None], Scenario]]] = MappingProxy
     },
 )
 """Name → scenario on the traces of a folder; `None`: wherever they are by default."""
-_FORMS: Final = {"philly": "philly_jobs*.csv", "kalos": "kalos*.csv", "pollux": "pollux_workload_*.csv"}
+_FORMS: Final = {"philly": philly.FILES, "kalos": kalos.FILES, "pollux": pollux.FILES}
 """Scenario → the files by which its traces are known; all other folders are taken for openb's form."""
 
 

@@ -25,6 +25,7 @@ from topology.catalog import machine
 
 HOST_GPUS = 8
 """Of the trace."""
+FILES = "kalos*.csv"
 COLUMNS = ("submit_time_s", "duration_s", "node_num", "gpu_num")
 
 
@@ -79,9 +80,9 @@ class Kalos:
 
 def read_kalos(folder: Path) -> list[Job]:
     """Return the gangs, oldest first; raises `BadTrace`."""
-    found = tables(folder, "kalos*.csv")
+    found = tables(folder, FILES)
     if len(found) != 1:
-        raise BadTrace(f"{folder} holds {len(found)} files kalos*.csv, one is needed")
+        raise BadTrace(f"{folder} holds {len(found)} files {FILES}, one is needed")
     read = read_rows(next(iter(found.values())), COLUMNS, _gang)
     if not read:
         raise BadTrace(f"{next(iter(found.values()))} has no gang")

@@ -28,6 +28,7 @@ from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, amount, read_
 from topology.catalog import machine
 
 NODES, NODE_GPUS = 16, 4
+FILES = "pollux_workload_*.csv"
 GPU_HOURS: Final[Mapping[str, float]] = MappingProxyType(
     {"cifar10": 0.5, "ncf": 0.5, "bert": 5.0, "deepspeech2": 5.0, "yolov3": 50.0, "imagenet": 100.0}
 )
@@ -45,7 +46,7 @@ class Pollux:
     @property
     def workloads(self) -> tuple[str, ...]:
         """All workload files."""
-        found = tuple(tables(self.folder, "pollux_workload_*.csv"))
+        found = tuple(tables(self.folder, FILES))
         if not found:
             raise BadTrace(f"{self.folder} holds no file pollux_workload_NUMBER.csv")
         return found
@@ -67,7 +68,7 @@ class Pollux:
 
     def run(self, workload: str, policy: str, seed: int) -> list[Row]:
         """Run one cell of the experiment; the seed only throws the policy's dice."""
-        jobs, batches = _jobs(tables(self.folder, "pollux_workload_*.csv")[workload])
+        jobs, batches = _jobs(tables(self.folder, FILES)[workload])
         steps = _steps(self.placements)
         cluster = Cluster([Server("t4", machine("t4-4"), 48_000, 196_608, "T4")] * NODES)
         random = Random(seed)  # noqa: S311 - a simulation

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, amount, read_rows, tables, whole
 
+FILES = "philly_jobs*.csv"
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 
 
@@ -27,9 +28,9 @@ class PhillyJob:
 
 def read_philly(folder: Path) -> list[PhillyJob]:
     """Return all jobs, oldest first, at least one; raises `BadTrace`."""
-    found = tables(folder, "philly_jobs*.csv")
+    found = tables(folder, FILES)
     if len(found) != 1:
-        raise BadTrace(f"{folder} holds {len(found)} files philly_jobs*.csv or .csv.gz, one is needed")
+        raise BadTrace(f"{folder} holds {len(found)} files {FILES} or .csv.gz, one is needed")
     path = next(iter(found.values()))
     jobs = read_rows(path, COLUMNS, _job)
     if not jobs:
