@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import select
 import socket
+import time
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
-from threading import Thread, Timer
+from threading import Event, Thread, Timer
 from typing import Final
 
-TEXT: Final = "text/plain; charset=utf-8"
+from agent.visits import ROUND_SECONDS, Page, Visits
+
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
-_POLL_SECONDS = 0.1
+_KNOCK_SECONDS = 0.1
 """How long `close` may take."""
-_SECONDS = 5.0
-"""A caller that sends nothing is let go after this."""
+_VISIT_SECONDS = 5.0
+"""A caller is let go after this, whatever it does."""
+_METRICS_SECONDS = 1.0
+"""A page of metrics serves everybody for so long: to make one takes the interpreter from those who serve the kubelet."""
+_BACKLOG = 1024
 
 _TOLD_SECONDS = 2.0
 """After a probe the kubelet has told the cluster of its answer."""
@@ -43,49 +47,41 @@ class Probes:
     def __init__(
         self, host: str, port: int, checks: Mapping[str, Callable[[], bool]], metrics: Callable[[], bytes]
     ) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            timeout = _SECONDS
-
-            def do_GET(self) -> None:
-                self._answer(*_respond(self.path.partition("?")[0], checks, metrics))
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing: probes come every few seconds."""
-
-            def _answer(self, status: int, kind: str, body: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        class Server(ThreadingHTTPServer):
-            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            daemon_threads = True
-
-            def server_bind(self) -> None:
-                """Bind without HTTPServer's reverse look-up of the pod's address, which can hang where there is no DNS."""
-                TCPServer.server_bind(self)
-                self.server_name, self.server_port = host, int(self.server_address[1])
-
-        self._server = Server((host, port), Handler)
-        self.port: int = self._server.server_address[1]
-        self._thread = Thread(target=self._server.serve_forever, args=(_POLL_SECONDS,), name="probes", daemon=True)
+        self._checks = checks
+        self._metrics = metrics
+        self._exposition: tuple[float, bytes] | None = None
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self.port: int = self._socket.getsockname()[1]
+        self._closing = Event()
+        self._thread = Thread(target=self._serve, name="probes", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop serving and free the port."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._closing.set()
         self._thread.join()
 
+    def _serve(self) -> None:
+        visits = Visits(self._socket, self._page, _VISIT_SECONDS)
+        knocks = select.poll()
+        knocks.register(self._socket, select.POLLIN)
+        with self._socket:
+            while not self._closing.wait(ROUND_SECONDS):
+                if visits or knocks.poll(_KNOCK_SECONDS * 1000):
+                    visits.serve_round(time.monotonic())
+            visits.close()
 
-def _respond(
-    path: str, checks: Mapping[str, Callable[[], bool]], metrics: Callable[[], bytes]
-) -> tuple[int, str, bytes]:
-    if path == "/metrics":
-        return 200, METRICS, metrics()
-    check = checks.get(path)
-    if check is None:
-        return 404, TEXT, b"not found\n"
-    return (200, TEXT, b"ok\n") if check() else (503, TEXT, b"not yet\n")
+    def _page(self, path: str, _query: str) -> Page:
+        if path == "/metrics":
+            return Page(200, self._recent_metrics(), METRICS)
+        check = self._checks.get(path)
+        if check is None:
+            return Page(404, b"not found\n")
+        return Page(200, b"ok\n") if check() else Page(503, b"not yet\n")
+
+    def _recent_metrics(self) -> bytes:
+        now = time.monotonic()
+        if self._exposition is None or now - self._exposition[0] >= _METRICS_SECONDS:
+            self._exposition = now, self._metrics()
+        return self._exposition[1]

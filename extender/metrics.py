@@ -93,6 +93,22 @@ class Metrics:
         return generate_latest(self._registry)
 
 
+class Recent:
+    """What is made when it is asked for, and then serves everybody for some seconds."""
+
+    def __init__(self, make: Callable[[], bytes], seconds: float) -> None:
+        self._make = make
+        self._seconds = seconds
+        self._made: bytes | None = None
+        self._made_at = 0.0
+
+    def at(self, now: float) -> bytes:
+        """Return it as of `now` (monotonic, in seconds), or not long before."""
+        if self._made is None or now - self._made_at >= self._seconds:
+            self._made, self._made_at = self._make(), now
+        return self._made
+
+
 GAUGES: Final = {
     "nodes": "Nodes with a GPU topology.",
     "nodes_closed": "Nodes none of whose GPUs may be given away, for a reason that `inspect` tells.",

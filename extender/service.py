@@ -32,7 +32,7 @@ from extender.guard import Guard
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
-from extender.metrics import Figures, Metrics
+from extender.metrics import Figures, Metrics, Recent
 from extender.preconditions import Preconditions
 from extender.upkeep import Upkeep
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
@@ -48,6 +48,8 @@ from extender.verbs.wire import (
 
 APPRAISE_SECONDS = 10.0
 """Between looks whether values are out of date."""
+EXPOSITION_SECONDS = 1.0
+"""An exposition serves everybody for so long: it costs milliseconds, and whoever reaches the port may ask."""
 WAIT_RATIO = 2 / 3
 """Of a bind's time that it may wait for its turn; one that begins too late to end would only leave a claim in doubt."""
 
@@ -76,6 +78,7 @@ class Extender:
         )
         self.metrics = Metrics(config.digest)
         self.metrics.watch(self.figures)
+        self._exposition = Recent(self.metrics.exposition, EXPOSITION_SECONDS)
         self._api = api
         self._events = events.EventRecorder(api.send)
         self.guard = Guard(api.send, self.state.nodes)
@@ -179,6 +182,10 @@ class Extender:
         checks["device-classes"] = self._rival()
         checks["ledgers"] = None if self._upkeep.has_looked else "have not been looked at yet"
         return checks | ({"policies": self._unguarded()} if self.config.policies.required else {})
+
+    def exposition(self) -> bytes:
+        """Return all series in Prometheus' text format, at most `EXPOSITION_SECONDS` old."""
+        return self._exposition.at(self._clock().monotonic)
 
     def figures(self) -> Figures:
         """Return the gauges as they are now; one whose value is not known yet is absent."""

@@ -112,9 +112,7 @@ class Listener(uvicorn.Server):
     @property
     def url(self) -> str:
         """Where it listens."""
-        host, port = self._socket.getsockname()[:2]
-        scheme = "https" if self._tls else "http"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        return url_of(self._socket, "https" if self._tls else "http")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen as uvicorn would, but with a deadline for TLS handshakes: asyncio's own is a minute."""
@@ -144,3 +142,9 @@ def bound(host: str, port: int) -> socket.socket:
     # Connections inherit it. An answer is written in two pieces, and the second must not wait for the first to be acknowledged.
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return opened
+
+
+def url_of(opened: socket.socket, scheme: str) -> str:
+    """Return where a socket listens."""
+    host, port = opened.getsockname()[:2]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

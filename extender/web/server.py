@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import structlog
-from starlette.applications import Starlette
 
 from extender.config import ExtenderConfiguration, Tls
 from extender.service import Extender
 from extender.web import health
 from extender.web.app import application, connect
-from extender.web.listener import Listener, bound
+from extender.web.health_port import HealthPort
+from extender.web.listener import Listener, bound, url_of
 from extender.web.tls import Files, Identity
 
 log = structlog.get_logger(__name__)
@@ -39,30 +40,29 @@ async def serve(
         if config.health.port is not None:
             side = sockets.enter_context(bound(config.health.host, config.health.port))
         async with connect(config) as api, Extender(config, api) as extender:
-            app, probes = application(config), Starlette(routes=health.routes())
-            app.state.extender = probes.state.extender = extender
-            listeners = [Listener(app, main, config.limits.receive, identity.context if identity else None)]
-            if side is not None:
-                listeners.append(Listener(probes, side, config.limits.receive))
-            urls = [listener.url for listener in listeners]
-            log.info("listening", urls=" ".join(urls), config=config.digest)
-            listening(urls)
+            app = application(config)
+            app.state.extender = extender
+            verbs = Listener(app, main, config.limits.receive, identity.context if identity else None)
+            urls = [verbs.url]
             background = [extender.failure(), _settle(extender), extender.guard.follow(config.policies.look)]
             background.append(extender.device_classes.follow(config.policies.look))
+            if side is not None:
+                urls.append(url_of(side, "http"))
+                background.append(HealthPort(partial(health.page, extender), side, config.limits.receive).serve())
+            log.info("listening", urls=" ".join(urls), config=config.digest)
+            listening(urls)
             if identity is not None:
                 background.append(identity.follow(config.tls.reload))
-            await _run(listeners, background, stop)
+            await _run(verbs, background, stop)
 
 
-async def _run(listeners: list[Listener], background: list[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
+async def _run(verbs: Listener, background: list[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as group:
-        for listener in listeners:
-            group.create_task(listener.serve())
+        group.create_task(verbs.serve())
         tasks = [group.create_task(work) for work in background]
         await stop.wait()
         log.info("stopping")
-        for listener in listeners:
-            listener.should_exit = True
+        verbs.should_exit = True
         for task in tasks:
             task.cancel()
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import http.client
 import socket
+import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
 from agent.probes import Probes, announced
 from tests.extender.polling import until
+
+UNCUT_SECONDS = 30.0
+"""Before who trickles gives up: nobody has cut him."""
 
 
 def ask(host: str, path: str, *, well: bool = True) -> tuple[int, bytes]:
@@ -60,3 +64,57 @@ async def test_tells_after_each_change_to_yes() -> None:
 def test_serves_nothing_else() -> None:
     """No listing, no file."""
     assert ask("127.0.0.1", "/")[0] == 404
+
+
+@pytest.mark.slow
+def test_slow_callers_take_no_thread_keep_nobody_out_and_are_cut() -> None:
+    """200 that say a byte a second: one thread serves them all and a probe beside, and none stays beyond the deadline."""
+    with closing(Probes("127.0.0.1", 0, {"/livez": lambda: True}, lambda: b"")) as probes, ExitStack() as stack:
+        threads, began = threading.active_count(), time.monotonic()
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", probes.port))) for _ in range(200)]
+        most = 0
+        while slow and time.monotonic() < began + UNCUT_SECONDS:
+            slow = [caller for caller in slow if goes_on(caller)]
+            most = max(most, threading.active_count())
+            time.sleep(1)
+        assert most <= threads
+        assert not slow
+
+
+def test_a_probe_is_answered_beside_more_slow_callers_than_have_a_place() -> None:
+    """The kubelet's comes from another address, asks at once, and waits a second for its answer."""
+    with closing(Probes("127.0.0.1", 0, {"/livez": lambda: True}, lambda: b"")) as probes, ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(("127.0.0.1", probes.port))).send(b"G")
+        assert status_of(probes) == 200
+
+
+def test_metrics_are_made_once_for_a_crowd() -> None:
+    """To make them takes the interpreter from those who serve the kubelet."""
+    made: list[float] = []
+
+    def make() -> bytes:
+        made.append(time.monotonic())
+        return b"gpus 8\n"
+
+    with closing(Probes("127.0.0.1", 0, {}, make)) as probes:
+        began = time.monotonic()
+        assert [status_of(probes, "/metrics") for _ in range(50)] == [200] * 50
+        assert 1 <= len(made) <= 1 + (time.monotonic() - began)
+
+
+def goes_on(caller: socket.socket) -> bool:
+    """Say a byte; return whether the connection still stands."""
+    try:
+        caller.send(b"G")
+    except OSError:
+        return False
+    return True
+
+
+def status_of(probes: Probes, path: str = "/livez") -> int:
+    """Return the status of one GET on a connection of its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", probes.port, timeout=60, source_address=("127.0.0.2", 0))
+    with closing(connection):
+        connection.request("GET", path)
+        return connection.getresponse().status

@@ -7,7 +7,7 @@ from typing import get_args
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.binding.intents import Intent, Reply
-from extender.metrics import BUCKETS, GAUGES, REPAIRS, VERDICTS, Metrics
+from extender.metrics import BUCKETS, GAUGES, REPAIRS, VERDICTS, Metrics, Recent
 
 
 def families(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
@@ -59,3 +59,17 @@ def test_the_build_names_version_and_configuration() -> None:
     """Two replicas with different settings can be told apart."""
     ((config, _),) = families(Metrics("digest"))["gputopo_build_info"]
     assert config == "digest"
+
+
+def test_an_exposition_is_made_once_a_second_however_many_ask() -> None:
+    """In 10 s 5,000 scrapes cost what ten do, and nobody reads what is older than a second."""
+    made: list[int] = []
+
+    def make() -> bytes:
+        made.append(len(made))
+        return str(len(made)).encode()
+
+    recent = Recent(make, 1.0)
+    read = [recent.at(milliseconds / 1000) for milliseconds in range(0, 10_000, 2)]
+    assert made == list(range(10))
+    assert read == [str(1 + second).encode() for second in range(10) for _ in range(500)]

@@ -220,13 +220,19 @@ def counted(text: str) -> set[str]:
     return {line.partition(" ")[0] for line in text.splitlines() if "_total{" in line}
 
 
+async def news(extender: Running, before: str) -> str:
+    """Return the page of metrics if it is another one than before, which it is after a second."""
+    _, text = await extender.get("/metrics")
+    return text if text != before else ""
+
+
 async def test_verdicts_are_counted(tmp_path: Path) -> None:
     """By verb and by what was said, in series that were there before."""
     async with serving(tmp_path, WHOLE) as extender:
         _, before = await extender.get("/metrics")
         pod = await extender.create("train", 4)
         await SchedulerLoop(extender.api, extender.session, extender.url).schedule(pod)
-        _, text = await extender.get("/metrics")
+        text = await eventually(lambda: news(extender, before))
         assert 'gputopo_verdicts_total{reason="fits",verb="filter"} 1.0' in text
         assert 'gputopo_verdicts_total{reason="bound",verb="bind"} 1.0' in text
         assert 'gputopo_api_requests_total{intent="SwapLedger",reply="Done"} 1.0' in text

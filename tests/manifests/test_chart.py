@@ -134,6 +134,66 @@ def test_service_form_keeps_to_the_restricted_standard() -> None:
         assert spec["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+COMPONENT = "app.kubernetes.io/component"
+EVERYBODY: dict[str, Any] = {}
+Rules = set[tuple[str, str]]
+
+
+def let_in(*settings: str) -> dict[str, Rules]:
+    """Return component → (port, who may reach it), as the NetworkPolicies of its pods say, each of them a workload's."""
+    objects = list(yaml.safe_load_all(render(*settings)))
+    policies = [found["spec"] for found in objects if found["kind"] == "NetworkPolicy"]
+    pods = [found["spec"]["selector"] for found in objects if found["kind"] in ("DaemonSet", "Deployment")]
+    assert all(policy["podSelector"] in pods and policy["policyTypes"] == ["Ingress"] for policy in policies)
+    return {
+        policy["podSelector"]["matchLabels"][COMPONENT]: {
+            (port["port"], who(peer))
+            for rule in policy["ingress"] or ()
+            for port in rule["ports"]
+            for peer in rule.get("from") or [EVERYBODY]
+        }
+        for policy in policies
+    }
+
+
+def who(peer: dict[str, Any]) -> str:
+    """Return a peer's component, if it is one of our own namespace, or its namespace."""
+    if peer == EVERYBODY:
+        return "everybody"
+    (selector,) = peer.values()
+    labels = selector["matchLabels"]
+    name: str = labels[COMPONENT] if "podSelector" in peer else labels["kubernetes.io/metadata.name"]
+    return name
+
+
+def test_strangers_reach_no_port_of_ours() -> None:
+    """In both forms only who scrapes and, where the verbs have a port, kube-scheduler; the kubelet needs no rule."""
+    agent = {("health", "monitoring")}
+    assert let_in() == {
+        "agent": agent,
+        "scheduler": {("scheduler", "monitoring"), ("extender-health", "monitoring")},
+    }
+    assert let_in(*SERVICE) == {
+        "agent": agent,
+        "scheduler": {("scheduler", "monitoring")},
+        "extender": {("extender-health", "monitoring"), ("extender", "scheduler")},
+    }
+
+
+def test_without_scrapers_the_ports_are_closed_and_not_open() -> None:
+    """A NetworkPolicy takes an empty `from` for everybody."""
+    assert let_in("networkPolicy.scrapers=null") == {"agent": set(), "scheduler": set()}
+    service = let_in("networkPolicy.scrapers=null", *SERVICE)
+    assert service == {"agent": set(), "scheduler": set(), "extender": {("extender", "scheduler")}}
+
+
+def test_scrapers_are_whom_the_user_names() -> None:
+    """And the policies can be left out."""
+    name = r"networkPolicy.scrapers[0].namespaceSelector.matchLabels.kubernetes\.io/metadata\.name=observability"
+    assert let_in(name)["agent"] == {("health", "observability")}
+    assert let_in("networkPolicy.enabled=false", *SERVICE) == {}
+
+
 EXTENDERS_BINDING = ("ClusterRoleBinding", "gputopo-extender")
 
 

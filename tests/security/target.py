@@ -31,6 +31,7 @@ class Target:
     """A running extender."""
 
     url: str
+    health_url: str
     pid: int
     folder: Path
     api: ApiClient
@@ -38,9 +39,12 @@ class Target:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of the verbs."""
-        parts = urlsplit(self.url)
-        assert parts.hostname is not None and parts.port is not None
-        return parts.hostname, parts.port
+        return _address(self.url)
+
+    @property
+    def health_address(self) -> tuple[str, int]:
+        """Host and port of probes and metrics."""
+        return _address(self.health_url)
 
     @property
     def log(self) -> str:
@@ -63,6 +67,12 @@ class Target:
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         (kilobytes,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
         return int(kilobytes) << 10
+
+
+def _address(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    assert parts.hostname is not None and parts.port is not None
+    return parts.hostname, parts.port
 
 
 @asynccontextmanager
@@ -88,9 +98,10 @@ async def target(
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "extender", "--config", folder / "extender.yaml"), stdout=log, stderr=log
             )
+        health_url = f"http://127.0.0.1:{health_port}"
         try:
-            await eventually(lambda: is_ready(f"http://127.0.0.1:{health_port}", process), 60)
-            yield Target(f"http://127.0.0.1:{port}", process.pid, folder, api)
+            await eventually(lambda: is_ready(health_url, process), 60)
+            yield Target(f"http://127.0.0.1:{port}", health_url, process.pid, folder, api)
         finally:
             if process.returncode is None:
                 process.terminate()

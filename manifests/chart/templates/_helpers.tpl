@@ -127,3 +127,28 @@ extenders:
       - name: {{ .Values.gpuResource }}
         ignoredByScheduler: false
 {{- end -}}
+
+{{/* Who may reach a component's pods, but for what only its own file knows. Takes the root, a component and the ports that
+are scraped. The kubelet needs no rule: a pod's own node always gets through. */}}
+{{- define "gputopo.networkPolicy" -}}
+{{- $root := index . 0 -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "gputopo.fullname" $root }}-{{ index . 1 }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "gputopo.labels" . | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels: {{- include "gputopo.selector" . | nindent 6 }}
+  policyTypes: [Ingress]
+  ingress:
+    {{- /* Without this condition an empty list would let in everybody. */}}
+    {{- with $root.Values.networkPolicy.scrapers }}
+    - ports:
+        {{- range index $ 2 }}
+        - port: {{ . }}
+        {{- end }}
+      from: {{- toYaml . | nindent 8 }}
+    {{- end }}
+{{- end -}}
