@@ -88,7 +88,7 @@ bench: venv ## Measure the extender: latency, start and memory, pods per second 
 	$(BIN)/gputopo-bench state -o text
 	-$(BIN)/gputopo-bench scheduler -o text
 
-report: venv ## Run the placement experiments and write reports/placement (minutes to an hour; traces: docs/benchmarks.md)
+report: venv ## Run the placement experiments and write reports/placement (minutes to an hour; traces: docs/explanation/benchmarks.md)
 	$(BIN)/gputopo-bench report
 
 AUDIT := $(BIN)/uv tool run --from pip-audit==2.10.1 pip-audit --strict --disable-pip --require-hashes
