@@ -47,7 +47,7 @@ def placement(
         str | None, typer.Option("--scenario", help="Which experiment; a trace's own unless named.")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", help="Folder with the trace, as docs/explanation/benchmarks.md says.")
+        Path | None, typer.Option("--trace", help="Folder with the trace, as docs/how-to/compare-placements.md says.")
     ] = None,
     workloads: Annotated[
         str | None, typer.Option("--workloads", help="Some of its workloads, with commas between.")
