@@ -9,7 +9,7 @@ from extender.cluster.objects import Container, ContainerStatus, Pod
 from topology import keys
 from topology.errors import PayloadError, RequestError
 from topology.payload import MAX_BYTES
-from topology.records import Claim, PlacementRecord, decode_placement
+from topology.records import Claim, PlacementRecord, decode_placement, has_room_for
 from topology.request import ContainerGpus, PodRequest, gpu_count, pod_request
 
 MAX_ANNOTATION_BYTES = 256 * 1024
@@ -58,8 +58,14 @@ class GpuPod:
 
 
 def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
-    """Return what the pod asks for; raises `RequestError`, also for a pod that has no place for what is written to it."""
+    """Return what the pod asks for.
+
+    Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold.
+    """
     request = pod_request(pod.metadata.annotations or {}, _containers(pod, resource))
+    if not has_room_for({container.name: container.gpus for container in request.containers}):
+        count = len(request.containers)
+        raise RequestError(resource, f"{count} containers share the GPUs, no placement can name them all")
     if request.wish.gpus and not has_place_for_ours(pod):
         most = MAX_ANNOTATION_BYTES - _OURS_BYTES
         raise RequestError("metadata.annotations", f"more than {most} bytes leave no place for the placement")
