@@ -34,7 +34,7 @@ from extender.binding.intents import (
     fence,
 )
 from extender.binding.ledger import next_generation, swap_ledger
-from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
+from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Failure, NotBound, Outcome
 from extender.clock import Clock
 from extender.cluster.holds import Hold
 from extender.cluster.node_view import NodeView
@@ -59,9 +59,14 @@ def bind(state: ClusterState, target: BindTarget, clock: Clock, *, deadline: flo
     """
     state.offers.forget(target.uid)
     try:
-        return (yield from _Bind(state, target, clock, deadline).run())
+        outcome = yield from _Bind(state, target, clock, deadline).run()
     finally:
         state.holds.release(target.uid)
+    if isinstance(outcome, NotBound) and outcome.failure in OTHER_NODES_MAY_DO:
+        state.setbacks.fail(target.uid, target.node, clock().monotonic)
+    else:
+        state.setbacks.settle(target.uid)
+    return outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ class _Bind:
         try:  # before the claim: nothing is claimed that no Binding could carry
             annotations = {keys.PLACEMENT: encode_placement(record)}
         except PayloadError as error:
-            return NotBound(Failure.BAD_REQUEST, f"the placement cannot be written: {error.reason}")
+            return NotBound(Failure.NO_FIT, f"the placement cannot be written: {error.reason}")
         claimed = yield from self._claim(view, pod, record)
         if not isinstance(claimed, Pod):
             return claimed

@@ -144,6 +144,16 @@ def has_stopped(pod: Pod) -> bool:
     return has_ended(pod) and _all_terminated(pod)
 
 
+def has_ended_unstarted(pod: Pod) -> bool:
+    """Whether the node would not have the pod: it failed before any of its containers started, and nobody asked for its end."""
+    return pod.status.phase == "Failed" and pod.metadata.deletion_timestamp is None and not _any_started(pod)
+
+
+def owner_of(pod: Pod) -> str:
+    """Return the UID of whatever made the pod and makes another one in its place; empty when nothing does."""
+    return next((owner.uid for owner in pod.metadata.owner_references or () if owner.controller), "")
+
+
 def _any_started(pod: Pod) -> bool:
     return any(status.state.running is not None or status.state.terminated is not None for status in _statuses(pod))
 

@@ -161,7 +161,7 @@ class TestTheRecord:
         add_pod_of_steps(world, 60)
         replica.catch_up()
         outcome = replica.bind("p")
-        assert outcome == NotBound(Failure.BAD_REQUEST, "the placement cannot be written: larger than 32768 bytes")
+        assert outcome == NotBound(Failure.NO_FIT, "the placement cannot be written: larger than 32768 bytes")
         assert (world.intents, world.claims()) == ([], {})
 
 
