@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from benchmarks.double.resources import PODS
+from benchmarks.double.server import Faultless, Handler
+from benchmarks.fleet import SimulatedNode
+from benchmarks.scheduler_loop import Bound as Scheduled
+from benchmarks.scheduler_loop import ExtenderFailed, SchedulerLoop
 from extender.binding.intents import BindPod, Intent, NoAnswer, Refused, Reply
 from extender.binding.outcome import Bound
 from extender.cluster.objects import Node, OwnerReference, Pod
@@ -17,6 +25,7 @@ from extender.cluster.setbacks import Setbacks
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import args, at, cluster, gpus, node, pod, running
+from tests.extender.serving import serving
 from tests.extender.world import Replica, World, drive
 from topology import keys
 
@@ -103,6 +112,37 @@ class TestTheNextOne:
         assert {entry.host: entry.score for entry in scores} == dict.fromkeys(SIX, 9) | {"n1": 0, "n2": 10}
 
 
+class NoBindingsTo(Faultless):
+    """A webhook of somebody else's that refuses every Binding to one node."""
+
+    def __init__(self, node_name: str) -> None:
+        self.refused = 0
+        self._node = node_name
+
+    async def exchange(self, request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
+        if request.path.endswith("/binding") and json.loads(await request.read())["target"]["name"] == self._node:
+            self.refused += 1
+            return web.json_response({"kind": "Status", "code": 403, "message": "not there"}, status=403)
+        return await handler(request)
+
+
+async def test_the_scheduling_loop_comes_past_a_node_that_refuses_every_binding(tmp_path: Path) -> None:
+    """Over HTTP, as kube-scheduler does it: each pod is refused once, and then bound elsewhere."""
+    webhook = NoBindingsTo("n1")
+    nodes = [SimulatedNode(name, "l40s-8") for name in SIX]
+    async with serving(tmp_path, *nodes, faults=webhook) as extender:
+        loop, bound_to = SchedulerLoop(extender.api, extender.session, extender.url), list[str]()
+        for name in ("p", "q"):
+            made = await extender.create(name, 8)
+            with pytest.raises(ExtenderFailed, match="not there"):
+                await loop.schedule(made)
+            outcome = await loop.schedule(made)
+            assert isinstance(outcome, Scheduled)
+            bound_to.append(outcome.node)
+    assert bound_to == ["n2", "n3"]
+    assert webhook.refused == 2
+
+
 class TestGroups:
     """A group's pods step back within their domain first."""
 
@@ -150,7 +190,7 @@ class TestTheNominatedNode:
 class TestPodsOfOneOwner:
     """The kubelet refuses a pod for good, and a controller makes another one."""
 
-    def made(self, name: str, on: str | None = None, phase: str | None = None, **more: bool) -> Pod:
+    def made(self, name: str, on: str | None = None, phase: str | None = None, **more: Any) -> Pod:
         found = pod(name, 2, on=on, phase=phase, version=2 if on else 1, **more)
         owner = [OwnerReference("job-1", controller=True), OwnerReference("somebody", controller=False)]
         return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, owner_references=owner))
