@@ -23,7 +23,8 @@ from extender.cluster.objects import Node, OwnerReference, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.setbacks import Setbacks
 from extender.cluster.state import ClusterState
-from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from extender.verbs.filter_prioritize import STEPS_BACK, filter_nodes, prioritize_nodes
+from extender.web import inspection
 from tests.extender.builders import args, at, cluster, gpus, node, pod, running
 from tests.extender.serving import serving
 from tests.extender.world import Replica, World, drive
@@ -111,6 +112,15 @@ class TestTheNextOne:
         scores = prioritize_nodes(state, args(pod("p", 2), *SIX), at(2.0))
         assert {entry.host: entry.score for entry in scores} == dict.fromkeys(SIX, 9) | {"n1": 0, "n2": 10}
 
+    def test_the_inspect_page_says_so(self) -> None:
+        """Whoever asks why the pod does not go to the best node finds it among the others."""
+        state = cluster(*map(node, SIX), pod("p", 2))
+        winners(state, pod("p", 2), *SIX, attempts=2)
+        told = inspection.explain(state, "ml", "p", at(2.0))
+        assert told is not None
+        assert [fit.node for fit in told.fits] == list(SIX[1:])
+        assert [(refusal.message, refusal.example) for refusal in told.refusals] == [(STEPS_BACK, "n1")]
+
 
 class NoBindingsTo(Faultless):
     """A webhook of somebody else's that refuses every Binding to one node."""
@@ -176,7 +186,7 @@ class TestTheNominatedNode:
         asked = pod("p", 2, nominated="n1")
         assert winner(state, asked, "n1") == "n1"
         answer = filter_nodes(state, args(asked, "n1"), at(2.0))
-        assert answer.failed_nodes == {"n1": "the pod could not be bound to the node lately, so others come first"}
+        assert answer.failed_nodes == {"n1": STEPS_BACK}
         assert winner(state, asked, *SIX, now=2.0) == "n2"
 
     def test_is_taken_where_it_is_the_only_one_left(self) -> None:
