@@ -150,8 +150,12 @@ def has_ended_unstarted(pod: Pod) -> bool:
 
 
 def owner_of(pod: Pod) -> str:
-    """Return the UID of whatever made the pod and makes another one in its place; empty when nothing does."""
-    return next((owner.uid for owner in pod.metadata.owner_references or () if owner.controller), "")
+    """Return what made the pod and makes another one in its place, as namespace and UID; empty when nothing does.
+
+    A reference is believed within its namespace only: whoever may write there may also delete the owner's pods.
+    """
+    owners = (owner.uid for owner in pod.metadata.owner_references or () if owner.controller)
+    return next((f"{pod.metadata.namespace}/{uid}" for uid in owners), "")
 
 
 def _any_started(pod: Pod) -> bool:

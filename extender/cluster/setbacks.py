@@ -48,7 +48,7 @@ class _Memory:
 
 
 class Setbacks:
-    """Per pod and per owner, both by UID."""
+    """Per pod, by UID, and per owner, by namespace and UID."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit

@@ -107,7 +107,7 @@ class Asked:
 
     @property
     def owner(self) -> str:
-        """UID of what made the pod, and will make another one in its place."""
+        """What made the pod, and will make another one in its place."""
         return owner_of(self.pod)
 
     @property

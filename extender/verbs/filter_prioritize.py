@@ -64,6 +64,11 @@ def filter_nodes(
     return args.passing(chosen)
 
 
+def is_passed_over(result: ExtenderFilterResult) -> bool:
+    """Whether the answer only sends kube-scheduler from the nominated node to the others."""
+    return STEPS_BACK in (result.failed_nodes or {}).values()
+
+
 def prioritize_nodes(
     state: ClusterState, args: ExtenderArgs, now: Instant, *, hold_seconds: float = HOLD_SECONDS
 ) -> list[HostPriority]:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from benchmarks.double.resources import PODS
+from benchmarks.double.resources import EVENTS, PODS
 from benchmarks.double.server import Faultless, Handler
 from benchmarks.fleet import SimulatedNode
 from benchmarks.scheduler_loop import Bound as Scheduled
@@ -26,7 +26,8 @@ from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import STEPS_BACK, filter_nodes, prioritize_nodes
 from extender.web import inspection
 from tests.extender.builders import args, at, cluster, gpus, node, pod, running
-from tests.extender.serving import serving
+from tests.extender.polling import until
+from tests.extender.serving import Running, serving
 from tests.extender.world import Replica, World, drive
 from topology import keys
 
@@ -153,6 +154,26 @@ async def test_the_scheduling_loop_comes_past_a_node_that_refuses_every_binding(
     assert webhook.refused == 2
 
 
+async def test_a_node_that_is_passed_over_is_no_unsatisfied_wish(tmp_path: Path) -> None:
+    """kube-scheduler asks about the other nodes next: nobody has to be told anything."""
+    nodes = [SimulatedNode(name, "l40s-8") for name in SIX]
+    async with serving(tmp_path, *nodes, faults=NoBindingsTo("n1")) as extender:
+        made = await extender.create("p", 8)
+        with pytest.raises(ExtenderFailed, match="not there"):
+            await SchedulerLoop(extender.api, extender.session, extender.url).schedule(made)
+        nominated = made | {"status": {"nominatedNodeName": "n1"}}
+        _, answer = await extender.post("filter", {"Pod": nominated, "NodeNames": ["n1"]})
+        assert answer["FailedNodes"] == {"n1": STEPS_BACK}
+        await extender.post("filter", {"Pod": await extender.create("giant", 9), "NodeNames": ["n1"]})
+        await until(lambda: unsatisfied(extender))
+        assert unsatisfied(extender) == ["giant"]
+
+
+def unsatisfied(extender: Running) -> list[str]:
+    events = extender.store.list(EVENTS).items
+    return [event["involvedObject"]["name"] for event in events if event["reason"] == "GPUTopologyUnsatisfied"]
+
+
 class TestGroups:
     """A group's pods step back within their domain first."""
 
@@ -228,6 +249,14 @@ class TestPodsOfOneOwner:
         state.nodes.replaced([*map(node, SIX)])
         PodFeed(state).replaced([self.made("p1", "n1", "Failed")])
         state.pods.changed(self.made("p1", "n1", "Failed"))
+        assert winner(state, self.made("p2"), *SIX) == "n1"
+
+    def test_only_its_own_namespace_can_name_an_owner(self) -> None:
+        """A reference is what somebody says."""
+        state = cluster(*map(node, SIX), self.made("p1"))
+        forged = self.made("p1", "n1", "Failed")
+        elsewhere = msgspec.structs.replace(forged.metadata, namespace="other", uid="forged", name="forged")
+        state.pods.changed(msgspec.structs.replace(forged, metadata=elsewhere))
         assert winner(state, self.made("p2"), *SIX) == "n1"
 
     @pytest.mark.parametrize("more", [{"terminated": True}, {"terminated": False}, {"deleting": True}])
