@@ -35,7 +35,7 @@ from extender.kubernetes.reflector import Reflector, Timing
 from extender.metrics import Figures, Metrics, Recent
 from extender.preconditions import Preconditions
 from extender.upkeep import Upkeep
-from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from extender.verbs.filter_prioritize import filter_nodes, is_passed_over, prioritize_nodes
 from extender.verbs.preempt import preempt
 from extender.verbs.wire import (
     ExtenderArgs,
@@ -131,7 +131,8 @@ class Extender:
         """Answer which of the nodes may take the pod."""
         limits = self.config.scheduling
         result = filter_nodes(self.state, args, self._clock(), candidates=limits.candidates, hold_seconds=limits.hold)
-        if not (result.node_names or result.error) and self._events.is_news(args.pod.metadata.uid, events.UNSATISFIED):
+        is_unsatisfied = not (result.node_names or result.error or is_passed_over(result))
+        if is_unsatisfied and self._events.is_news(args.pod.metadata.uid, events.UNSATISFIED):
             self._events.record(events.unsatisfied(_named(args.pod), _most_common(result)))
         return result
 

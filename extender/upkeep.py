@@ -145,7 +145,7 @@ class Upkeep:
                 )
 
     def _tell_of_conflicts(self, now: float) -> None:
-        """Tell the node, and all pods that have one GPU, once that has lasted."""
+        """Tell the node, and all pods that have one GPU, once that has lasted; only the node is told who they are."""
         before, self._conflicts = self._conflicts, {}
         for name in sorted(self.state.quarantined):
             view = self.state.views[name]
@@ -155,7 +155,7 @@ class Upkeep:
                     names = [events.PodName(*pod.key, pod.uid) for pod in pods]
                     self.events.record(events.conflict(_named_node(view), gpu, names))
                     for about in names:
-                        self.events.record(events.conflict(about, gpu, names))
+                        self.events.record(events.shares_gpu(about, gpu, name))
 
 
 def _named_node(view: NodeView) -> events.NodeName:

@@ -16,6 +16,7 @@ claim whose Binding may still be under way is kept; `release` fences it later. N
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from extender.binding.intents import (
@@ -33,7 +34,7 @@ from extender.binding.intents import (
     fence,
 )
 from extender.binding.ledger import next_generation, swap_ledger
-from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
+from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Failure, NotBound, Outcome
 from extender.clock import Clock
 from extender.cluster.holds import Hold
 from extender.cluster.node_view import NodeView
@@ -58,9 +59,14 @@ def bind(state: ClusterState, target: BindTarget, clock: Clock, *, deadline: flo
     """
     state.offers.forget(target.uid)
     try:
-        return (yield from _Bind(state, target, clock, deadline).run())
+        outcome = yield from _Bind(state, target, clock, deadline).run()
     finally:
         state.holds.release(target.uid)
+    if isinstance(outcome, NotBound) and outcome.failure in OTHER_NODES_MAY_DO:
+        state.setbacks.fail(target.uid, target.node, clock().monotonic)
+    else:
+        state.setbacks.settle(target.uid)
+    return outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ class _Bind:
         except RequestError as error:
             return NotBound(Failure.BAD_REQUEST, str(error))
         if not request.wish.gpus:
-            return (yield from self._post(pod, PlacementRecord({})))
+            return (yield from self._post(pod, PlacementRecord({}), {}))
         if pod.status.extended_resource_claim_status is not None:
             return NotBound(Failure.CLAIMED_BY_DRA, "the pod's GPUs are allocated by a ResourceClaim, not by gputopo")
         view = self._state.views.get(self._target.node)
@@ -122,10 +128,14 @@ class _Bind:
         gpus = tuple(view.uuids[position] for position in placement.gpus)
         containers = request.share_out(gpus)
         record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))
+        try:  # before the claim: nothing is claimed that no Binding could carry
+            annotations = {keys.PLACEMENT: encode_placement(record)}
+        except PayloadError as error:
+            return NotBound(Failure.NO_FIT, f"the placement cannot be written: {error.reason}")
         claimed = yield from self._claim(view, pod, record)
         if not isinstance(claimed, Pod):
             return claimed
-        return (yield from self._post(claimed, record))
+        return (yield from self._post(claimed, record, annotations))
 
     def _look(self) -> Step[Pod | NotBound]:
         """Read the pod live."""
@@ -240,10 +250,9 @@ class _Bind:
                 return NotBound(Failure.NODE_GONE, "node is gone")
         return NotBound(Failure.NO_ANSWER, f"the node cannot be read: {_words(reply)}")
 
-    def _post(self, pod: Pod, record: PlacementRecord) -> Step[Outcome | _Again]:
+    def _post(self, pod: Pod, record: PlacementRecord, annotations: Mapping[str, str]) -> Step[Outcome | _Again]:
         """Send the Binding once, and find out what came of it."""
         metadata = pod.metadata
-        annotations = {keys.PLACEMENT: encode_placement(record)} if record.containers else {}
         posted = yield from self._ask(
             BindPod(
                 self._target.namespace,

@@ -5,6 +5,14 @@ from __future__ import annotations
 import msgspec
 
 
+class OwnerReference(msgspec.Struct, frozen=True):
+    """Who made an object."""
+
+    uid: str = ""
+    controller: bool | None = None
+    """At most one owner is."""
+
+
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     """`metadata` of any object."""
 
@@ -16,6 +24,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
 
 
 class ResourceRequirements(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from extender.cluster.objects import Container, ContainerStatus, Pod
 from topology import keys
 from topology.errors import PayloadError, RequestError
 from topology.payload import MAX_BYTES
-from topology.records import Claim, PlacementRecord, decode_placement
+from topology.records import Claim, PlacementRecord, decode_placement, has_room_for
 from topology.request import ContainerGpus, PodRequest, gpu_count, pod_request
 
 MAX_ANNOTATION_BYTES = 256 * 1024
@@ -58,8 +58,14 @@ class GpuPod:
 
 
 def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
-    """Return what the pod asks for; raises `RequestError`, also for a pod that has no place for what is written to it."""
+    """Return what the pod asks for.
+
+    Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold.
+    """
     request = pod_request(pod.metadata.annotations or {}, _containers(pod, resource))
+    if not has_room_for({container.name: container.gpus for container in request.containers}):
+        count = len(request.containers)
+        raise RequestError(resource, f"{count} containers share the GPUs, no placement can name them all")
     if request.wish.gpus and not has_place_for_ours(pod):
         most = MAX_ANNOTATION_BYTES - _OURS_BYTES
         raise RequestError("metadata.annotations", f"more than {most} bytes leave no place for the placement")
@@ -136,6 +142,20 @@ def has_stopped(pod: Pod) -> bool:
     that says so is still under way; that the pod was deleted meanwhile does not make the old status true.
     """
     return has_ended(pod) and _all_terminated(pod)
+
+
+def has_ended_unstarted(pod: Pod) -> bool:
+    """Whether the node would not have the pod: it failed before any of its containers started, and nobody asked for its end."""
+    return pod.status.phase == "Failed" and pod.metadata.deletion_timestamp is None and not _any_started(pod)
+
+
+def owner_of(pod: Pod) -> str:
+    """Return what made the pod and makes another one in its place, as namespace and UID; empty when nothing does.
+
+    A reference is believed within its namespace only: whoever may write there may also delete the owner's pods.
+    """
+    owners = (owner.uid for owner in pod.metadata.owner_references or () if owner.controller)
+    return next((f"{pod.metadata.namespace}/{uid}" for uid in owners), "")
 
 
 def _any_started(pod: Pod) -> bool:
