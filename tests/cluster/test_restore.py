@@ -17,6 +17,7 @@ NODE = SimulatedNode("h100", "hgx-h100")
 @contextmanager
 def etcd_at_rest(plane: ControlPlane) -> Iterator[Path]:
     """Give the folder of etcd's data while nobody writes there; the API server is away for as long."""
+    plane.admin.close()
     plane.apiserver.stop()
     plane.etcd.stop()
     yield plane.state / "etcd"
@@ -32,12 +33,11 @@ def test_the_cluster_is_known_as_it_is_after_a_restore(binaries: Path) -> None:
             cluster.join(NODE)
             cluster.submit(wants("early", 2))
             eventually(lambda: cluster.node_of("early"))
-            with etcd_at_rest(plane) as data:
-                shutil.copytree(data, backup)
+        with etcd_at_rest(plane) as data:
+            shutil.copytree(data, backup)
+        with at_work(installation) as cluster:
             cluster.submit(wants("late", 2))
             eventually(lambda: cluster.node_of("late"))
-            for number in range(20):
-                cluster.annotate(NODE.name, "example.test/count", str(number))
             late = cluster.claims(NODE.name, "late")
             eventually(lambda: cluster.extender.metric("pods") == 2)
             with etcd_at_rest(plane) as data:
@@ -54,5 +54,5 @@ def test_the_cluster_is_known_as_it_is_after_a_restore(binaries: Path) -> None:
 def knows_the_backup(cluster: GpuCluster) -> None:
     """Wait until the extender has heard, of nodes and pods, that the API server was set back."""
     eventually(lambda: cluster.extender.metric("pods") == 1)
-    set_back = [facts for facts in cluster.extender.logged() if facts.get("event") == "the API server was set back"]
+    set_back = [facts for facts in cluster.extender.logged() if facts.get("msg") == "the API server was set back"]
     assert {facts["resource"] for facts in set_back} == {"nodes", "pods"}
