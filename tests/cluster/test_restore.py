@@ -60,7 +60,9 @@ def knows_the_backup(cluster: GpuCluster) -> None:
 
     def set_back() -> set[str]:
         return {
-            facts["resource"] for facts in cluster.extender.logged() if facts["msg"] == "the API server was set back"
+            facts["resource"]
+            for facts in cluster.extender.logged()
+            if facts.get("msg") == "the API server was set back"
         }
 
     eventually(lambda: set_back() == {"nodes", "pods"})

@@ -136,7 +136,7 @@ def test_only_who_manages_fields_is_left_out() -> None:
     for part in ({"managedFields": managed}, {"managedFields": managed, "selfLink": "/"}):
         whole = {"metadata": {"name": "p", "annotations": traps} | part, "spec": {"nodeName": "n1", "containers": []}}
         found = msgspec.json.decode(without_managed_fields(msgspec.json.encode(whole)))
-        del whole["metadata"]["managedFields"]  # type: ignore[attr-defined]
+        del whole["metadata"]["managedFields"]
         assert found == whole
         assert decoder(Pod)(msgspec.json.encode(whole)).spec.node_name == "n1"
 
@@ -207,7 +207,8 @@ class TestServerThatWasSetBack:
     @in_virtual_time
     async def test_is_listed_anew(self) -> None:
         """A watch from a version that is still to come would say nothing, and miss all that happens until then."""
-        for stream in ([b""], [line("MODIFIED", node("a", 91)), Unavailable("reset")]):
+        streams: list[list[Step]] = [[b""], [line("MODIFIED", node("a", 91)), Unavailable("reset")]]
+        for stream in streams:
             mirror, script = await self._follow([stream])
             assert script.asked()[2:] == [("list", None), ("watch", "50")]
             assert mirror.nodes == {"a": "40"}
