@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from extender.cluster.cpu import cpu_only
 from extender.cluster.objects import ObjectMeta, Pod
+from extender.cluster.pods import lean
 from extender.cluster.state import ClusterState
 from extender.cluster.versions import NOTHING_MORE, Listing
 
@@ -19,7 +20,9 @@ class PodFeed:
 
     def keep(self, pod: Pod) -> Pod | None:
         """Return what has to be kept of a pod until it is told; of most of a cluster's pods that is next to nothing."""
-        return pod if self._is_kept_whole(pod) else cpu_only(pod)
+        if self._state.agents.is_one(pod):
+            return pod
+        return lean(pod) if self._is_kept_whole(pod) else cpu_only(pod)
 
     def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all pods that exist.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from extender.cluster.objects import ObjectMeta
+from extender.cluster.objects import ObjectMeta, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.standing import Standing
 from extender.cluster.state import ClusterState
@@ -92,6 +93,16 @@ def test_a_pod_that_was_never_read_is_remembered_by_name() -> None:
         feed.changed(pod("p", 1, version=102))
         known = state.pods.get("p")
         assert known is not None and state.pods.is_alone(known) is (unread is None)
+
+
+def test_a_gpu_pod_is_kept_without_its_ballast() -> None:
+    """Labels and gates may be as many as etcd takes, and cost ten times as much in memory; one gate says it all."""
+    gates: list[dict[str, object]] = [{"name": f"example.test/{number}"} for number in range(1000)]
+    made = pod("p", 1, version=101)
+    metadata = msgspec.structs.replace(made.metadata, labels={str(number): "" for number in range(1000)})
+    ballast = Pod(metadata, msgspec.structs.replace(made.spec, scheduling_gates=gates), made.status)
+    kept = PodFeed(ClusterState()).keep(ballast)
+    assert kept == Pod(made.metadata, msgspec.structs.replace(made.spec, scheduling_gates=gates[:1]), made.status)
 
 
 def test_a_version_of_a_node_that_was_not_read_is_a_gap() -> None:
