@@ -223,7 +223,15 @@ class Extender:
             self._api.resource, page_size=watch.page_size, stream_seconds=watch.stream, max_page_bytes=watch.max_page
         )
         return (
-            Reflector("nodes", resource("/api/v1/nodes"), Node, self.state.nodes, timing=timing, random=self._random),
+            Reflector(
+                "nodes",
+                resource("/api/v1/nodes"),
+                Node,
+                self.state.nodes,
+                timing=timing,
+                random=self._random,
+                told=partial(self.metrics.burdened, "nodes"),
+            ),
             Reflector(
                 "pods",
                 resource("/api/v1/pods"),
@@ -232,6 +240,7 @@ class Extender:
                 keep=pods.keep,
                 timing=timing,
                 random=self._random,
+                told=partial(self.metrics.burdened, "pods"),
             ),
         )
 

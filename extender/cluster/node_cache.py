@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from extender.cluster.locations import LABELS, Labels, locate
-from extender.cluster.objects import Node
+from extender.cluster.objects import Node, ObjectMeta
 from extender.cluster.payloads import NodePayloads
-from extender.cluster.versions import is_older
+from extender.cluster.versions import NOTHING_MORE, Listing, is_older
 from topology.domains import Location
 from topology.records import Claim, Observed
 from topology.topology_class import TopologyClasses
@@ -81,21 +81,26 @@ class NodeCache:
         self._places: dict[Location, Location] = {}
         """Equal ones are one object, because thousands are counted in a call."""
 
-    def replaced(self, objects: Sequence[Node]) -> None:
-        """Take these for all nodes that exist."""
-        names = {node.metadata.name for node in objects}
+    def replaced(self, objects: Sequence[Node], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all nodes that exist."""
+        names = {metadata.name for metadata in (*(node.metadata for node in objects), *listing.unread)}
         for name in [name for name in self._nodes if name not in names]:
             self._remove(name)
         for node in objects:
-            self.changed(node)
+            known = self._nodes.get(node.metadata.name)
+            if known is None or not listing.precedes(known.node.metadata):
+                self._take(node)
         self._missed()
         self.synced = True
 
     def changed(self, item: Node) -> None:
         """Take this for the newest version of a node, unless a newer one is known."""
+        known = self._nodes.get(item.metadata.name)
+        if known is None or not is_older(item.metadata, known.node.metadata):
+            self._take(item)
+
+    def _take(self, item: Node) -> None:
         name, known = item.metadata.name, self._nodes.get(item.metadata.name)
-        if known and is_older(item.metadata, known.node.metadata):
-            return
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
         payloads = before.reread(item.metadata.annotations or {}, self._classes)
         self._nodes[name] = KnownNode(item, payloads)
@@ -108,6 +113,12 @@ class NodeCache:
         known = self._nodes.get(item.metadata.name)
         if known and known.node.metadata.uid == item.metadata.uid:
             self._remove(item.metadata.name)
+
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version that cannot be read; `gone`: it is the node's last."""
+        self._missed()
+        if gone:
+            self.deleted(Node(metadata))
 
     def learn(self, item: Node) -> None:
         """Take in what a live reply shows; a node that is not known, or known as another one, is the watch's to tell.

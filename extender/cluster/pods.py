@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from extender.cluster.objects import Container, ContainerStatus, Pod
 from topology import keys
 from topology.errors import PayloadError, RequestError
@@ -86,6 +88,15 @@ def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
     except RequestError:
         gpus = None
     return None if gpus == 0 else GpuPod(pod, gpus, _placed(pod))
+
+
+def lean(pod: Pod) -> Pod:
+    """Return the pod without what nobody here reads, and its owner may have any number of: labels, and further gates."""
+    if not pod.metadata.labels and not pod.spec.scheduling_gates:
+        return pod
+    metadata = msgspec.structs.replace(pod.metadata, labels=None)
+    spec = msgspec.structs.replace(pod.spec, scheduling_gates=(pod.spec.scheduling_gates or [])[:1] or None)
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 
 
 def read_placement(pod: Pod) -> PlacementRecord | None:

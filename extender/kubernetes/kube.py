@@ -23,11 +23,14 @@ from yarl import URL
 
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.cluster.objects import Pod
-from extender.kubernetes.reflector import BrokenStream, Expired, Unavailable, decoder, list_objects
+from extender.kubernetes.documents import HEAD_BYTES, BrokenStream, Overlong, Text, decoder, name_listed, read_page
+from extender.kubernetes.reflector import Expired, Unavailable, list_objects
 from extender.kubernetes.rest import Request, to_reply, to_request
 
-MAX_OBJECT_BYTES: Final = 8 << 20
-"""Larger than any object can be: etcd refuses 1.5 MiB."""
+MAX_OBJECT_BYTES: Final = 12 << 20
+"""Larger than the JSON of any object: etcd refuses 1.5 MiB, and a byte of that may become eight, as six are made of each `<`."""
+MAX_PAGE_BYTES: Final = 16 << 20
+"""For one object of that size, and for as many of the usual ones as make a page worth its while."""
 _LIST_SECONDS: Final = 60.0
 _decode_pod = decoder(Pod)
 _FAILURES = (aiohttp.ClientError, ConfigException, OSError, TimeoutError)
@@ -98,12 +101,14 @@ class KubeApi:
         source = self.resource("/api/v1/pods", field_selector=f"spec.nodeName={intent.node}")
         try:
             async with asyncio.timeout(timeout_seconds):
-                pods, _ = await list_objects(source, _decode_pod)
+                listed = await list_objects(source, _decode_pod)
         except Expired:
             return NoAnswer("the list took too long to go on")
         except (BrokenStream, Unavailable, TimeoutError) as error:
             return NoAnswer(_in_words(error))
-        return Done(tuple(pods))
+        if listed.unread:  # half of the pods would be as good as none
+            return NoAnswer(f"{listed.unread[0].metadata.name} is among them, which cannot be read")
+        return Done(tuple(listed.objects))
 
     async def send(self, request: Request) -> tuple[int, bytes]:
         """Send anything else; returns status and body, raises `Unavailable`."""
@@ -125,7 +130,10 @@ class KubeApi:
         while True:
             try:
                 async with asyncio.timeout_at(deadline), self.open(request) as response:
-                    return response.status, await _read(response, MAX_OBJECT_BYTES)
+                    body = await _read(response, MAX_OBJECT_BYTES)
+                    if isinstance(body, Overlong):
+                        raise aiohttp.ClientPayloadError(f"an answer of more than {body.max_bytes} bytes")
+                    return response.status, bytes(body)
             except Unavailable as busy:
                 if clock.time() + busy.retry_after_seconds >= deadline:
                     raise
@@ -179,18 +187,39 @@ class Resource:
         field_selector: str = "",
         page_size: int = 500,
         stream_seconds: float = 50.0,
-        max_page_bytes: int = 64 << 20,
+        max_page_bytes: int = MAX_PAGE_BYTES,
     ) -> None:
         self._api = api
         self._path = path
         self._selection = {"fieldSelector": field_selector} if field_selector else {}
-        self._page_size = page_size
+        self._page_size = self._limit = page_size
         self._stream_seconds = stream_seconds
         self._max_page_bytes = max_page_bytes
 
-    async def list_page(self, continuation: str | None) -> bytes:
-        """Read one page of a consistent list."""
-        query = {"limit": str(self._page_size)} | self._selection | ({"continue": continuation} if continuation else {})
+    async def list_page(self, continuation: str | None) -> Text | Overlong:
+        """Read one page of a consistent list; where that is too large, with a quarter of the objects, down to one.
+
+        Each try costs as much as a page may have, so they are few; where pages are small again, the next one may be larger.
+        """
+        query = self._selection | ({"continue": continuation} if continuation else {})
+        while True:
+            page = await self._get_list({"limit": str(self._limit)} | query)
+            if isinstance(page, Overlong):
+                if self._limit == 1:
+                    return page
+                self._limit = max(1, self._limit // 4)
+                continue
+            if len(page) <= self._max_page_bytes // 4:
+                self._limit = min(self._page_size, 2 * self._limit)
+            return page
+
+    async def latest_version(self) -> str:
+        """Return the version that a consistent read is of, at the cost of one object."""
+        page = await self._get_list({"limit": "1"} | self._selection)
+        metadata = name_listed(page)[0] if isinstance(page, Overlong) else read_page(page).metadata
+        return metadata.resource_version
+
+    async def _get_list(self, query: dict[str, str]) -> Text | Overlong:
         try:
             async with asyncio.timeout(_LIST_SECONDS), self._api.open(self._get(query)) as response:
                 _check(response)
@@ -235,14 +264,15 @@ def _retry_after(response: aiohttp.ClientResponse) -> float:
     return float(value) if value.isascii() and value.isdigit() else 0.0
 
 
-async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    chunks, size = [], 0
+async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytearray | Overlong:
+    """Return the whole body, or the beginning of one that is too long; the rest of that is not waited for."""
+    body = bytearray()
     async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > max_bytes:
-            raise aiohttp.ClientPayloadError(f"an answer of more than {max_bytes} bytes")
-        chunks.append(chunk)
-    return b"".join(chunks)
+        body += chunk
+        if len(body) > max_bytes:
+            response.close()
+            return Overlong(bytes(body[:HEAD_BYTES]), max_bytes)
+    return body
 
 
 def _in_words(error: BaseException) -> str:

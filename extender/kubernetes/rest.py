@@ -28,6 +28,7 @@ from extender.binding.intents import (
     WritePlacement,
 )
 from extender.cluster.objects import Node, Pod
+from extender.kubernetes.documents import BrokenStream, decoder
 from topology import keys
 
 FIELD_MANAGER: Final = "gputopo-extender"
@@ -50,8 +51,8 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
-_decode_pod = msgspec.json.Decoder(Pod).decode
-_decode_node = msgspec.json.Decoder(Node).decode
+_decode_pod = decoder(Pod)
+_decode_node = decoder(Node)
 _decode_status = msgspec.json.Decoder(_Status).decode
 _encode = msgspec.json.encode
 
@@ -159,8 +160,8 @@ def _done(intent: Single, body: bytes) -> Reply:
                 return Done(_decode_node(body))
             case BindPod():
                 return Done(None)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return NoAnswer(f"unreadable answer: {error}")
+    except BrokenStream as error:
+        return NoAnswer(str(error))
 
 
 def _message(status: int, body: bytes) -> str:
