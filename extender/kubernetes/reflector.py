@@ -19,7 +19,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 import msgspec
 import structlog
 
-from extender.cluster.objects import Node, ObjectMeta, Pod
+from extender.cluster.objects import MAX_POD_BYTES, Node, ObjectMeta, Pod
 
 Object = TypeVar("Object", Node, Pod)
 Object_contra = TypeVar("Object_contra", Node, Pod, contravariant=True)
@@ -243,8 +243,14 @@ class Reflector(Generic[Object]):
 
 
 def decoder(kind: type[Object]) -> Callable[[bytes], Object]:
-    """Return what reads one object; it raises msgspec's errors."""
-    return msgspec.json.Decoder(kind).decode
+    """Return what reads one object; it raises msgspec's errors. Of a pod that is too large to be written to it takes note."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def measure(text: bytes) -> Object:
+        item = decode(text)
+        return item if len(text) <= MAX_POD_BYTES else msgspec.structs.replace(item, json_bytes=len(text))
+
+    return measure if kind is Pod else decode
 
 
 async def list_objects(

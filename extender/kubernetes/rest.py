@@ -5,7 +5,7 @@ Every write names what it rests on: a JSON Patch with `test` operations, or an o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from extender.binding.intents import (
     FencePod,
     GetNode,
     GetPod,
+    GetPodVersion,
     Gone,
     NoAnswer,
     Refused,
@@ -27,13 +28,16 @@ from extender.binding.intents import (
     SwapLedger,
     WritePlacement,
 )
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects import Node, ObjectMeta, Pod
+from extender.kubernetes.reflector import decoder
 from topology import keys
 
 FIELD_MANAGER: Final = "gputopo-extender"
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON: Final = "application/json"
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""What was asked for and done is the same; only the answer leaves out spec and status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +48,20 @@ class Request:
     path: str
     body: bytes | None = None
     content_type: str = _JSON
+    accept: str = _JSON
 
 
 class _Status(msgspec.Struct):
     message: str = ""
 
 
-_decode_pod = msgspec.json.Decoder(Pod).decode
-_decode_node = msgspec.json.Decoder(Node).decode
+class _OnlyMetadata(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+_decode_pod = decoder(Pod)
+_decode_metadata = msgspec.json.Decoder(_OnlyMetadata).decode
+_decode_node = decoder(Node)
 _decode_status = msgspec.json.Decoder(_Status).decode
 _encode = msgspec.json.encode
 
@@ -61,6 +71,8 @@ def to_request(intent: Single) -> Request:
     match intent:
         case GetPod(namespace, name):
             return Request("GET", _pod_path(namespace, name))
+        case GetPodVersion(namespace, name):
+            return Request("GET", _pod_path(namespace, name), accept=_METADATA_ONLY)
         case GetNode(name):
             return Request("GET", _node_path(name))
         case SwapLedger(expected=None):
@@ -70,7 +82,7 @@ def to_request(intent: Single) -> Request:
         case BindPod():
             return _bind(intent)
         case FencePod():
-            return _annotate_pod(intent, {keys.FENCE: intent.mark})
+            return replace(_annotate_pod(intent, {keys.FENCE: intent.mark}), accept=_METADATA_ONLY)
         case WritePlacement():
             return _annotate_pod(intent, {keys.PLACEMENT: intent.placement})
         case AskForLook():
@@ -153,8 +165,12 @@ def _annotate_pod(intent: FencePod | WritePlacement, annotations: dict[str, str]
 def _done(intent: Single, body: bytes) -> Reply:
     try:
         match intent:
-            case GetPod() | FencePod() | WritePlacement():
+            case GetPod() | WritePlacement():
                 return Done(_decode_pod(body))
+            case GetPodVersion():
+                return Done(Pod(_decode_metadata(body).metadata))
+            case FencePod():
+                return Done(msgspec.structs.replace(intent.known, metadata=_decode_metadata(body).metadata))
             case GetNode() | SwapLedger() | AskForLook():
                 return Done(_decode_node(body))
             case BindPod():
