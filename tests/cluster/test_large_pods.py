@@ -1,6 +1,7 @@
 """Pods as large as etcd takes: what may still be written to them, and that no node waits for one."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 from msgspec.json import decode, encode
@@ -51,7 +52,7 @@ def largest(cluster: ControlPlane) -> int:
     while most - least > 1:
         half = (least + most) // 2
         pod = sleeper(f"p{next(numbers)}", half)
-        if takes(lambda pod=pod: cluster.admin.post(PODS, pod)):
+        if takes(partial(cluster.admin.post, PODS, pod)):
             least = half
             make_room(cluster, pod["metadata"]["name"])
         else:

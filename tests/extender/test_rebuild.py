@@ -47,8 +47,8 @@ def leave_gap(world: World, replica: Replica, gap: str) -> None:
     found = {item["metadata"]["name"]: msgspec.convert(item, Node) for item in world.store.list(NODES).items}
     match gap:
         case "the node leaves and comes back":
-            before = replace(found["n3"], metadata=replace(found["n3"].metadata, uid="n3 before"))
-            before.metadata.annotations[keys.LEDGER] = "{}"
+            annotations = {keys.LEDGER: "{"}
+            before = replace(found["n3"], metadata=replace(found["n3"].metadata, uid="before", annotations=annotations))
             replica.state.nodes.deleted(found["n3"])
             replica.state.nodes.changed(before)
             replica.state.nodes.deleted(before)
