@@ -28,10 +28,10 @@ from extender.binding.intents import (
     Gone,
     Intent,
     NoAnswer,
-    Refused,
     Reply,
     Step,
     fence,
+    in_words,
 )
 from extender.binding.ledger import next_generation, swap_ledger
 from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Failure, NotBound, Outcome
@@ -146,7 +146,7 @@ class _Bind:
                 return pod
             case Gone():
                 return (yield from self._gone())
-        return NotBound(Failure.NO_ANSWER, f"the pod cannot be read: {_words(reply)}")
+        return NotBound(Failure.NO_ANSWER, f"the pod cannot be read: {in_words(reply)}")
 
     def _gone(self) -> Step[NotBound]:
         # A Binding in doubt may have put it on the node before it was deleted: then only `release` may let go.
@@ -225,7 +225,7 @@ class _Bind:
                 return (yield from self._look_at_node())
             case Gone():
                 return NotBound(Failure.NODE_GONE, "node is gone")
-        return NotBound(Failure.REFUSED, f"the claim was refused: {_words(reply)}")
+        return NotBound(Failure.REFUSED, f"the claim was refused: {in_words(reply)}")
 
     def _fence(self, pod: Pod) -> Step[Pod | NotBound | _Again]:
         """Move the pod's resourceVersion, so that no Binding prepared before can commit."""
@@ -238,7 +238,7 @@ class _Bind:
                 return _Again()
             case Gone():
                 return NotBound(Failure.POD_GONE, "pod is gone")
-        return NotBound(Failure.NO_ANSWER, f"the pod cannot be fenced: {_words(reply)}")
+        return NotBound(Failure.NO_ANSWER, f"the pod cannot be fenced: {in_words(reply)}")
 
     def _look_at_node(self) -> Step[NotBound | _Again]:
         reply = yield from self._ask(GetNode(self._target.node))
@@ -248,7 +248,7 @@ class _Bind:
                 return _Again()
             case Gone():
                 return NotBound(Failure.NODE_GONE, "node is gone")
-        return NotBound(Failure.NO_ANSWER, f"the node cannot be read: {_words(reply)}")
+        return NotBound(Failure.NO_ANSWER, f"the node cannot be read: {in_words(reply)}")
 
     def _post(self, pod: Pod, record: PlacementRecord, annotations: Mapping[str, str]) -> Step[Outcome | _Again]:
         """Send the Binding once, and find out what came of it."""
@@ -279,7 +279,7 @@ class _Bind:
             fenced = yield from self._ask(fence(seen))
             if isinstance(fenced, Done):
                 yield from self._withdraw()
-        return NotBound(Failure.REFUSED, f"the Binding was refused: {_words(posted)}")
+        return NotBound(Failure.REFUSED, f"the Binding was refused: {in_words(posted)}")
 
     def _withdraw(self) -> Step[None]:
         """Drop our claim, unless the ledger has changed since we wrote it: then somebody has renewed it, perhaps."""
@@ -294,12 +294,3 @@ class _Bind:
         if self._clock().monotonic >= self._deadline:
             return NoAnswer("out of time")
         return (yield intent)
-
-
-def _words(reply: Reply) -> str:
-    match reply:
-        case Conflict(message) | NoAnswer(message) | Refused(_, message):
-            return message
-        case Gone():
-            return "not found"
-    return f"unexpected reply {type(reply).__name__}"

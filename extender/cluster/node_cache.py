@@ -58,7 +58,8 @@ class NodeCache:
     Args:
         classes: Compiles topologies.
         touched: Is called with the name of each node that changed.
-        missed: Is called when a version of some node may not have been heard of, or a node is gone that had a ledger.
+        missed: Is called with the name of a node of which a version may not have been heard of, or that is gone and had a
+            ledger; with `None` when that may be any node.
         labels: Say where nodes stand.
 
     """
@@ -67,7 +68,7 @@ class NodeCache:
         self,
         classes: TopologyClasses,
         touched: Callable[[str], None],
-        missed: Callable[[], None],
+        missed: Callable[[str | None], None],
         labels: Labels = LABELS,
     ) -> None:
         self.synced = False
@@ -90,7 +91,7 @@ class NodeCache:
             known = self._nodes.get(node.metadata.name)
             if known is None or not listing.precedes(known.node.metadata):
                 self._take(node)
-        self._missed()
+        self._missed(None)
         self.synced = True
 
     def changed(self, item: Node) -> None:
@@ -116,7 +117,7 @@ class NodeCache:
 
     def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
         """Take note of a version that cannot be read; `gone`: it is the node's last."""
-        self._missed()
+        self._missed(metadata.name)
         if gone:
             self.deleted(Node(metadata))
 
@@ -129,7 +130,7 @@ class NodeCache:
         if known and known.node.metadata.uid == item.metadata.uid:
             self.changed(item)
             if not self._nodes[item.metadata.name].payloads.is_ledger_whole:
-                self._missed()
+                self._missed(item.metadata.name)
 
     def get(self, name: str) -> KnownNode | None:
         """Return a node by name."""
@@ -147,6 +148,6 @@ class NodeCache:
 
     def _remove(self, name: str) -> None:
         if self._nodes[name].payloads.had_ledger:
-            self._missed()
+            self._missed(name)
         del self._nodes[name], self.locations[name]
         self._touched(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from extender.cluster.objects import Container, ContainerStatus, Pod
+from extender.cluster.objects import MAX_POD_BYTES, Container, ContainerStatus, Pod
 from topology import keys
 from topology.errors import PayloadError, RequestError
 from topology.payload import MAX_BYTES
@@ -19,6 +19,8 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 _OURS = (keys.PLACEMENT, keys.FENCE)
 _OURS_BYTES = MAX_BYTES + 1024
 """Of the largest record, the mark of a fence, and their keys."""
+_FENCED_POD_BYTES = MAX_POD_BYTES + MAX_POD_BYTES // 4
+"""etcd refuses 1.5 MiB, by default; what is stored there is hardly ever longer than the JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
     if not has_room_for({container.name: container.gpus for container in request.containers}):
         count = len(request.containers)
         raise RequestError(resource, f"{count} containers share the GPUs, no placement can name them all")
+    if request.wish.gpus and pod.json_bytes:
+        raise RequestError("$", f"a pod of more than {MAX_POD_BYTES} bytes has no place for the placement")
     if request.wish.gpus and not has_place_for_ours(pod):
         most = MAX_ANNOTATION_BYTES - _OURS_BYTES
         raise RequestError("metadata.annotations", f"more than {most} bytes leave no place for the placement")
@@ -75,7 +79,24 @@ def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
 
 
 def has_place_for_ours(pod: Pod) -> bool:
-    """Whether the pod's annotations have place for a record and a fence; no Binding of ours is sent for one without."""
+    """Whether the pod and its annotations have place for a record and a fence; no Binding of ours is sent for one without.
+
+    That a fence was refused as too large would not prove that a Binding is: it puts a short condition in the place of the
+    scheduler's long one, and may leave the pod smaller than it was. So it is decided before, by what everybody reads alike.
+    """
+    return not pod.json_bytes and _annotations_have_place(pod)
+
+
+def may_have_been_bound_by_us(pod: Pod) -> bool:
+    """Whether a Binding of ours may have been sent for this version of the pod.
+
+    Servers of two versions may write the same pod down in texts that differ a little, never by a quarter. A pod of that size can
+    still be fenced.
+    """
+    return pod.json_bytes <= _FENCED_POD_BYTES and _annotations_have_place(pod)
+
+
+def _annotations_have_place(pod: Pod) -> bool:
     others = ((key, text) for key, text in (pod.metadata.annotations or {}).items() if key not in _OURS)
     return sum(len(key.encode()) + len(text.encode()) for key, text in others) <= MAX_ANNOTATION_BYTES - _OURS_BYTES
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from extender.cluster.objects import Node, ObjectMeta, Pod
+from extender.cluster.objects import MAX_POD_BYTES, Node, ObjectMeta, Pod
 
 Object = TypeVar("Object", Node, Pod)
 Text = bytes | bytearray | msgspec.Raw
@@ -111,7 +112,15 @@ class Overlong:
 
 def decoder(kind: type[Object]) -> Callable[[Text], Object]:
     """Return what reads one object; it raises `BrokenStream`."""
-    return _reader(msgspec.json.Decoder(kind).decode)
+    read = _reader(msgspec.json.Decoder(kind).decode)
+    return lambda text: measured(read(text), text)
+
+
+def measured(item: Object, text: Text) -> Object:
+    """Return the object as read from `text`; a pod that is too large to be written to says so."""
+    if len(text) <= MAX_POD_BYTES or not isinstance(item, Pod):
+        return item
+    return replace(item, json_bytes=len(text))
 
 
 def event_decoder(kind: type[Object]) -> Callable[[Text], Event[Object]]:
@@ -137,6 +146,7 @@ def _reader(decode: Callable[[Text], T]) -> Callable[[Text], T]:
 
 
 read_page: Callable[[Text], Page] = _reader(msgspec.json.Decoder(Page).decode)
+read_metadata: Callable[[Text], Versioned] = _reader(msgspec.json.Decoder(Versioned).decode)
 
 _MANAGED = re.compile(rb',"managedFields":\[\{')
 _MANAGED_END = re.compile(rb'\}\](?=\}?,"[a-z])')

@@ -30,6 +30,7 @@ CORRECTED: Final = "GPUPlacementCorrected"
 ADOPTED: Final = "GPUPlacementAdopted"
 CONFLICT: Final = "GPUConflict"
 AGENT_SILENT: Final = "GPUAgentSilent"
+NOT_FENCED: Final = "GPUPodNotFenced"
 MAX_NOTE_CHARACTERS: Final = 1000
 QUEUE: Final = 1000
 PER_SECOND: Final = 20.0
@@ -107,6 +108,11 @@ def corrected(pod: PodName, gpus: int, node: str, *, adopted: bool) -> Event:
 def agent_silent(node: NodeName) -> Event:
     """Say that a node's last report is too old to go by."""
     return Event(node, AGENT_SILENT, "the GPU agent has not reported for too long: new pods go elsewhere", "Warning")
+
+
+def not_fenced(pod: PodName, why: str) -> Event:
+    """Say that a pod which waits keeps others waiting."""
+    return Event(pod, NOT_FENCED, f"GPUs wait until this pod can be written to, runs or is gone: {why}", "Warning")
 
 
 def conflict(node: NodeName, gpu: str, pods: Sequence[PodName]) -> Event:

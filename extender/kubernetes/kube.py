@@ -78,7 +78,7 @@ class KubeApi:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connections, ssl=tls),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._request_timeout_seconds),
-            headers={"User-Agent": "gputopo-extender", "Accept": "application/json"},
+            headers={"User-Agent": "gputopo-extender"},
         )
         return self
 
@@ -169,7 +169,7 @@ class KubeApi:
             request.method,
             URL(self._configuration.host + request.path, encoded=True),
             data=request.body,
-            headers={"Content-Type": request.content_type, **await self.headers()},
+            headers={"Accept": request.accept, "Content-Type": request.content_type, **await self.headers()},
             proxy=self._configuration.proxy,
             server_hostname=self._configuration.tls_server_name,
             allow_redirects=False,

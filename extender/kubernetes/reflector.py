@@ -42,6 +42,7 @@ from extender.kubernetes.documents import (
     Unread,
     decoder,
     event_decoder,
+    measured,
     name_changed,
     name_listed,
     name_object,
@@ -254,7 +255,7 @@ class Reflector(Generic[Object]):
                 raise BrokenStream(f"server error {status.code}: {status.message}")
             case Bookmark(object=mark):
                 return mark.metadata.resource_version
-        item: Object = event.object
+        item: Object = measured(event.object, line)
         if not item.metadata.resource_version:
             return ""
         self._burden.weigh(item.metadata, len(line))

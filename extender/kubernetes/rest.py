@@ -5,7 +5,7 @@ Every write names what it rests on: a JSON Patch with `test` operations, or an o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from extender.binding.intents import (
     FencePod,
     GetNode,
     GetPod,
+    GetPodVersion,
     Gone,
     NoAnswer,
     Refused,
@@ -28,13 +29,15 @@ from extender.binding.intents import (
     WritePlacement,
 )
 from extender.cluster.objects import Node, Pod
-from extender.kubernetes.documents import BrokenStream, decoder
+from extender.kubernetes.documents import BrokenStream, decoder, read_metadata
 from topology import keys
 
 FIELD_MANAGER: Final = "gputopo-extender"
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON: Final = "application/json"
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""What was asked for and done is the same; only the answer leaves out spec and status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Request:
     path: str
     body: bytes | None = None
     content_type: str = _JSON
+    accept: str = _JSON
 
 
 class _Status(msgspec.Struct):
@@ -62,6 +66,8 @@ def to_request(intent: Single) -> Request:
     match intent:
         case GetPod(namespace, name):
             return Request("GET", _pod_path(namespace, name))
+        case GetPodVersion(namespace, name):
+            return Request("GET", _pod_path(namespace, name), accept=_METADATA_ONLY)
         case GetNode(name):
             return Request("GET", _node_path(name))
         case SwapLedger(expected=None):
@@ -71,7 +77,7 @@ def to_request(intent: Single) -> Request:
         case BindPod():
             return _bind(intent)
         case FencePod():
-            return _annotate_pod(intent, {keys.FENCE: intent.mark})
+            return replace(_annotate_pod(intent, {keys.FENCE: intent.mark}), accept=_METADATA_ONLY)
         case WritePlacement():
             return _annotate_pod(intent, {keys.PLACEMENT: intent.placement})
         case AskForLook():
@@ -154,8 +160,12 @@ def _annotate_pod(intent: FencePod | WritePlacement, annotations: dict[str, str]
 def _done(intent: Single, body: bytes) -> Reply:
     try:
         match intent:
-            case GetPod() | FencePod() | WritePlacement():
+            case GetPod() | WritePlacement():
                 return Done(_decode_pod(body))
+            case GetPodVersion():
+                return Done(Pod(read_metadata(body).metadata))
+            case FencePod():
+                return Done(msgspec.structs.replace(intent.known, metadata=read_metadata(body).metadata))
             case GetNode() | SwapLedger() | AskForLook():
                 return Done(_decode_node(body))
             case BindPod():

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from msgspec.structs import replace
+
 from extender.clock import Instant
 from extender.cluster.groups import Key, PlaceOf, rooms_for
 from extender.cluster.objects import Pod
@@ -35,6 +37,9 @@ class Asked:
     def read(cls, state: ClusterState, pod: Pod, now: Instant) -> Self:
         """Read a pod; raises `RequestError`."""
         age_seconds = now.age_seconds(pod.metadata.creation_timestamp)
+        known = state.pods.get(pod.metadata.uid)
+        if known is not None and known.pod.json_bytes:  # kube-scheduler sends it in a text of its own
+            pod = replace(pod, json_bytes=known.pod.json_bytes)
         request = read_request(pod, state.resource)
         wish, group = request.at_age(age_seconds), request.group_at_age(age_seconds)
         return cls(pod, wish, cpu_milli(pod), group, now)

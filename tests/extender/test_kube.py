@@ -171,7 +171,7 @@ async def test_a_fence_makes_an_older_binding_fail(tmp_path: Path) -> None:
     a_node(store)
     pod = a_pod(store).metadata
     async with connected(store, tmp_path) as api:
-        fence = FencePod("default", "p1", pod.uid, pod.resource_version, "1")
+        fence = FencePod("default", "p1", pod.uid, pod.resource_version, "1", Pod())
         assert isinstance(await api.execute(fence, SECONDS), Done)
         assert isinstance(await api.execute(fence, SECONDS), Conflict)
         bind = BindPod("default", "p1", pod.uid, pod.resource_version, "n1", {})
@@ -227,7 +227,7 @@ async def test_a_connection_that_breaks_is_no_answer(tmp_path: Path) -> None:
         return web.Response()
 
     async with facing(cut, tmp_path) as api:
-        assert isinstance(await api.execute(FencePod("ml", "p", "u", "1", "m"), SECONDS), NoAnswer)
+        assert isinstance(await api.execute(FencePod("ml", "p", "u", "1", "m", Pod()), SECONDS), NoAnswer)
     assert calls == 1
 
 

@@ -6,9 +6,11 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from extender.cluster.objects import Pod
+from extender.cluster.objects import MAX_POD_BYTES, Pod
 from extender.cluster.pods import claims_for, has_stopped, read_gpu_pod, read_placement, read_request
+from extender.kubernetes.documents import decoder
 from tests.extender.builders import at, pod
 from topology import keys
 from topology.bandwidth import Bandwidth
@@ -140,3 +142,18 @@ def test_a_container_without_a_status_has_not_stopped() -> None:
 def test_the_age_of_a_pod(created: str | None, age_seconds: float) -> None:
     """What cannot be read, or lies in the future, is young."""
     assert at(60.0).age_seconds(created) == age_seconds
+
+
+def test_a_pod_that_is_too_large_to_be_written_to_gets_no_gpus() -> None:
+    """It is told so; as all extenders send no Binding for it, none has to fence it."""
+    text = b'{"spec":{"containers":[{"name":"main","resources":{"limits":{"nvidia.com/gpu":"1"}},"env":[{"value":"%s"}]}]}}'
+    fits, large = (decoder(Pod)(text % (b"x" * (size - len(text) + 2))) for size in (MAX_POD_BYTES, MAX_POD_BYTES + 1))
+    assert (read_request(fits).wish.gpus, fits.json_bytes) == (1, 0)
+    assert large.json_bytes == MAX_POD_BYTES + 1
+    with pytest.raises(RequestError, match="more than 1048576 bytes"):
+        read_request(large)
+
+
+def test_a_pod_without_gpus_may_be_as_large_as_it_likes() -> None:
+    """Its Binding carries nothing of ours."""
+    assert read_request(replace(pod("p", 0), json_bytes=MAX_POD_BYTES + 1)).wish.gpus == 0

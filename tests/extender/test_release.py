@@ -214,7 +214,7 @@ def test_absence_from_the_cache_is_looked_into() -> None:
     replica = Replica(world)
     world.intents.clear()
     replica.reconcile()
-    assert [type(intent).__name__ for intent in world.intents] == ["GetPod", "GetNode", "AskForLook"]
+    assert [type(intent).__name__ for intent in world.intents] == ["GetPodVersion", "GetNode", "AskForLook"]
     assert len(world.claims()) == 2
     reports(world, replica, 1, 2)
     assert world.claims() == {}
