@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from extender.binding.outcome import Bound
 from extender.config import Limits
-from extender.metrics import CROWDED
+from extender.metrics import CROWDED, OUT_OF_TIME
 from extender.service import Extender
 from extender.verbs.wire import (
     ExtenderArgs,
@@ -117,7 +117,7 @@ async def _prioritize(extender: Extender, args: ExtenderArgs) -> Answer:
 async def _preempt(extender: Extender, args: ExtenderPreemptionArgs) -> Answer:
     found = await extender.preempt(args)
     helped = len(found.victims)
-    verdict = "victims" if helped else "out-of-time" if found.unfinished else "no-victims"
+    verdict = "victims" if helped else OUT_OF_TIME if found.unfinished else "no-victims"
     facts = {**_pod(args), "nodes": len(args.candidates), "helped": helped, "unfinished": found.unfinished}
     return Answer(ExtenderPreemptionResult(found.victims), verdict, facts)
 
