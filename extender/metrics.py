@@ -20,11 +20,12 @@ from extender.kubernetes.burden import FATES
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 CROWDED: Final = "crowded"
+OUT_OF_TIME: Final = "out-of-time"
 VERDICTS: Final[Mapping[str, tuple[str, ...]]] = {
     "filter": ("fits", "no-fit", "error", CROWDED),
     "prioritize": ("scored", "no-opinion", CROWDED),
     "bind": ("bound", *Failure, CROWDED),
-    "preempt": ("victims", "no-victims", CROWDED),
+    "preempt": ("victims", "no-victims", OUT_OF_TIME, CROWDED),
 }
 """Verb → what may be said to a call of it."""
 RESOURCES: Final = ("nodes", "pods")

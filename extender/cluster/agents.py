@@ -62,7 +62,10 @@ class AgentPods:
         """Take this for the last version of a pod that is gone."""
         known = self._pods.pop(item.metadata.uid, item)
         node = known.spec.node_name or ""
-        if self._on.get(node, {}).pop(item.metadata.uid, None) is not None:
+        there = self._on.get(node, {})
+        if there.pop(item.metadata.uid, None) is not None:
+            if not there:
+                del self._on[node]
             self._touched(node)
 
     def is_ready(self, node: str) -> bool | None:

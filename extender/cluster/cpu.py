@@ -63,6 +63,8 @@ class CpuInUse:
             if taken:
                 node, milli = taken
                 self._on[node] += sign * milli
+                if not self._on[node]:
+                    del self._on[node]
                 self._touched(node)
 
 

@@ -107,6 +107,8 @@ class NodeCache:
         self._nodes[name] = KnownNode(item, payloads)
         location = locate(item, payloads, self._labels)
         self.locations[name] = self._places.setdefault(location, location)
+        if len(self._places) > 2 * len(self._nodes):  # most of them are of nodes that moved, or are gone
+            self._places = {place: place for place in self.locations.values()}
         self._touched(name)
 
     def deleted(self, item: Node) -> None:

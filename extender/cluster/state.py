@@ -140,7 +140,7 @@ class ClusterState:
         Call it after a live read of the node that followed the news that the pod is gone.
         """
         known = self.nodes.get(node)
-        if known:
+        if known and node in self.claimed_on(claim.uid):  # what no claim is left of, nobody would ever forget
             self._baselines.put(known, claim)
             self._dirty.add(node)
 

@@ -7,10 +7,13 @@ a time-out is `NoAnswer`, never a guess, and nothing is sent twice unless the se
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -25,12 +28,16 @@ from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.cluster.objects import Pod
 from extender.kubernetes.documents import HEAD_BYTES, BrokenStream, Overlong, Text, decoder, name_listed, read_page
 from extender.kubernetes.reflector import Expired, Unavailable, list_objects
-from extender.kubernetes.rest import Request, to_reply, to_request
+from extender.kubernetes.rest import Flow, Request, to_reply, to_request
 
 MAX_OBJECT_BYTES: Final = 12 << 20
 """Larger than the JSON of any object: etcd refuses 1.5 MiB, and a byte of that may become eight, as six are made of each `<`."""
 MAX_PAGE_BYTES: Final = 16 << 20
 """For one object of that size, and for as many of the usual ones as make a page worth its while."""
+TRUST_SECONDS: Final = 10.0
+"""Between looks at the files of the server's CA and of our certificate; one that fails looks at once."""
+MOST_SPREAD: Final = 1.5
+"""So many times as long as a busy server asks for does the last one wait, so that not all come back at the same moment."""
 _LIST_SECONDS: Final = 60.0
 _decode_pod = decoder(Pod)
 _FAILURES = (aiohttp.ClientError, ConfigException, OSError, TimeoutError)
@@ -42,11 +49,24 @@ Login = Callable[[], Awaitable[Configuration]]
 class KubeApi:
     """One identity at one API server, for as long as the context is open."""
 
-    def __init__(self, login: Login, *, connections: int = 32, request_timeout_seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        login: Login,
+        *,
+        connections: int = 32,
+        request_timeout_seconds: float = 10.0,
+        trust_seconds: float = TRUST_SECONDS,
+        random: Random | None = None,
+    ) -> None:
         self._login = login
         self._connections = connections
         self._request_timeout_seconds = request_timeout_seconds
-        self._not_before = 0.0
+        self._trust_seconds = trust_seconds
+        self._random = random or Random()  # noqa: S311 - no secret
+        self._not_before: dict[Flow, float] = {}
+        self._trusted: tuple[bytes, ssl.SSLContext] | None = None
+        """What the files said when they were last of use, as a digest and as what connections are made with."""
+        self._look_at = 0.0
 
     @classmethod
     def from_kubeconfig(cls, file: Path | Sequence[Path] | None, context: str | None = None, **settings: Any) -> Self:
@@ -71,12 +91,11 @@ class KubeApi:
     async def __aenter__(self) -> Self:
         """Read the credentials; raises `Unavailable` when there are none."""
         try:
-            self._configuration = await self._login()
-            tls = RESTClientObject(self._configuration).ssl_context
+            await self._renew()
         except _FAILURES as error:
             raise Unavailable(f"no credentials: {error}") from error
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections, ssl=tls),
+            connector=aiohttp.TCPConnector(limit=self._connections),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._request_timeout_seconds),
             headers={"User-Agent": "gputopo-extender"},
         )
@@ -145,24 +164,34 @@ class KubeApi:
     async def open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and give the answer to read; a 401 is met once with fresh credentials.
 
-        Raises `Unavailable` while the server is busy (429), for all requests until the time that it named; and one of
-        `_FAILURES` when nobody answers.
+        So is a server whose certificate cannot be checked, to whom nothing was sent. Raises `Unavailable` while the server is
+        busy (429) with requests of that flow, until the time that it named; and one of `_FAILURES` when nobody answers.
         """
-        pause = self._not_before - asyncio.get_running_loop().time()
+        pause = self._not_before.get(request.flow, 0.0) - asyncio.get_running_loop().time()
         if pause > 0:
-            raise Unavailable(f"busy for {pause:.0f} s more", retry_after_seconds=pause)
+            raise self._busy(pause)
         for attempt in range(2):
-            async with await self._start(request) as response:
+            try:
+                started = await self._start(request)
+            except aiohttp.ClientSSLError:
+                if attempt or not await self._renew():
+                    raise
+                continue
+            async with started as response:
                 match response.status:
                     case 401 if attempt == 0:
-                        self._configuration = await self._login()
+                        await self._renew()
                     case 429:
                         pause = max(1.0, _retry_after(response))
-                        self._not_before = asyncio.get_running_loop().time() + pause
-                        raise Unavailable(f"busy for {pause:.0f} s", retry_after_seconds=pause)
+                        self._not_before[request.flow] = asyncio.get_running_loop().time() + pause
+                        raise self._busy(pause)
                     case _:
                         yield response
                         return
+
+    def _busy(self, seconds: float) -> Unavailable:
+        wait = seconds * self._random.uniform(1.0, MOST_SPREAD)
+        return Unavailable(f"busy for {seconds:.0f} s", retry_after_seconds=wait)
 
     async def _start(self, request: Request) -> aiohttp.ClientResponse:
         return await self._session.request(
@@ -171,9 +200,34 @@ class KubeApi:
             data=request.body,
             headers={"Accept": request.accept, "Content-Type": request.content_type, **await self.headers()},
             proxy=self._configuration.proxy,
+            ssl=self._tls(),
             server_hostname=self._configuration.tls_server_name,
             allow_redirects=False,
         )
+
+    def _tls(self) -> ssl.SSLContext:
+        """Return what connections are made with; files that were replaced count from the next look on."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._look_at:
+            self._look_at = now + self._trust_seconds
+            with suppress(OSError):  # half written, perhaps: what we have serves until it does not
+                self._trust(self._configuration)
+        assert self._trusted is not None
+        return self._trusted[1]
+
+    async def _renew(self) -> bool:
+        """Read the credentials as they are now; returns whether we believe or show something else."""
+        configuration = await self._login()
+        is_new = self._trust(configuration)
+        self._configuration = configuration
+        return is_new
+
+    def _trust(self, configuration: Configuration) -> bool:
+        digest = _digest(configuration)
+        if self._trusted is not None and self._trusted[0] == digest:
+            return False
+        self._trusted = digest, RESTClientObject(configuration).ssl_context
+        return True
 
 
 class Resource:
@@ -246,6 +300,13 @@ class Resource:
 
     def _get(self, query: dict[str, str]) -> Request:
         return Request("GET", f"{self._path}?{urlencode(query)}")
+
+
+def _digest(configuration: Configuration) -> bytes:
+    """Tell what connections are made with from anything else that the files may say."""
+    files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+    read = (hashlib.sha256(Path(file).read_bytes()).digest() if file else b"-" for file in files)
+    return b"".join(read) + repr((configuration.ca_cert_data, configuration.verify_ssl)).encode()
 
 
 def _check(response: aiohttp.ClientResponse) -> None:

@@ -40,6 +40,10 @@ _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io
 """What was asked for and done is the same; only the answer leaves out spec and status."""
 
 
+Flow = tuple[str, str, str]
+"""Method, resource, and what of it: requests that the API server may turn away together, while it serves others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One HTTP request; `path` is percent-encoded and may carry a query."""
@@ -49,6 +53,22 @@ class Request:
     body: bytes | None = None
     content_type: str = _JSON
     accept: str = _JSON
+
+    @property
+    def flow(self) -> Flow:
+        """Which kind of request this is, whatever the names in it.
+
+        >>> Request("POST", "/api/v1/namespaces/ml/pods/p1/binding?fieldManager=x").flow
+        ('POST', 'pods', 'binding')
+        >>> Request("GET", "/api/v1/nodes?limit=500").flow, Request("GET", "/api/v1/nodes/n1").flow
+        (('GET', 'nodes', 'all'), ('GET', 'nodes', 'one'))
+        """
+        group, *rest = self.path.partition("?")[0].strip("/").split("/")
+        parts = rest[1:] if group == "api" else rest[2:]
+        if parts[0] == "namespaces" and len(parts) > 2:
+            parts = parts[2:]
+        resource, *names = parts
+        return self.method, resource, names[1] if len(names) > 1 else "one" if names else "all"
 
 
 class _Status(msgspec.Struct):

@@ -35,6 +35,7 @@ from extender.cluster.objects import Node, Pod
 from extender.kubernetes.documents import HEAD_BYTES, Overlong
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Unavailable
+from extender.kubernetes.rest import Request
 from tests.extender.polling import until
 from tests.extender.test_reflector import Mirror
 from topology import keys
@@ -247,7 +248,7 @@ async def test_a_busy_server_is_obeyed_inside_the_deadline(tmp_path: Path) -> No
 
 
 async def test_a_busy_server_is_left_alone_beyond_the_deadline(tmp_path: Path) -> None:
-    """A minute is more than a bind has; whatever else wants to be sent in it fails without being sent."""
+    """A minute is more than a bind has; whatever else of the kind wants to be sent in it fails without being sent."""
     calls = 0
 
     async def busy(_: web.BaseRequest) -> web.StreamResponse:
@@ -256,12 +257,52 @@ async def test_a_busy_server_is_left_alone_beyond_the_deadline(tmp_path: Path) -
         return web.Response(status=429, headers={"Retry-After": "60"})
 
     async with facing(busy, tmp_path) as api:
+        for name in ("n1", "n2", "n3"):
+            assert isinstance(await api.execute(GetNode(name), SECONDS), NoAnswer)
+        assert calls == 1
         for _ in range(3):
-            assert isinstance(await api.execute(GetNode("n1"), SECONDS), NoAnswer)
-        with pytest.raises(Unavailable) as caught:
-            await api.resource("/api/v1/nodes").list_page(None)
-    assert calls == 1
-    assert caught.value.retry_after_seconds > 50
+            with pytest.raises(Unavailable) as caught:
+                await api.resource("/api/v1/nodes").list_page(None)
+            assert caught.value.retry_after_seconds > 50
+    assert calls == 2
+
+
+async def test_a_server_that_is_busy_with_one_kind_of_request_is_asked_others(tmp_path: Path) -> None:
+    """It turns away by flow and level: events and lists may wait while pods are bound."""
+    served: list[str] = []
+
+    async def busy(request: web.BaseRequest) -> web.StreamResponse:
+        served.append(f"{request.method} {request.rel_url.path}")
+        is_bind = served[-1].endswith("/binding")
+        return web.Response(status=201 if is_bind else 429, headers={} if is_bind else {"Retry-After": "60"})
+
+    async with facing(busy, tmp_path) as api:
+        event = Request("POST", "/api/v1/namespaces/default/events", b"{}")
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await api.send(event)
+            with pytest.raises(Unavailable):
+                await api.resource("/api/v1/pods").list_page(None)
+        assert await api.execute(BindPod("default", "p1", "u", "1", "n1", {}), SECONDS) == Done(None)
+    bind = "POST /api/v1/namespaces/default/pods/p1/binding"
+    assert served == ["POST /api/v1/namespaces/default/events", "GET /api/v1/pods", bind]
+
+
+async def test_those_whom_a_busy_server_turns_away_do_not_come_back_together(tmp_path: Path) -> None:
+    """Nobody sooner than it asked for, and each at another moment: together they would only be turned away again."""
+
+    async def busy(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=429, headers={"Retry-After": "60"})
+
+    waits = []
+    async with facing(busy, tmp_path) as api:
+        began = asyncio.get_running_loop().time()
+        for _ in range(20):
+            with pytest.raises(Unavailable) as caught:
+                await api.resource("/api/v1/nodes").list_page(None)
+            waits.append(asyncio.get_running_loop().time() - began + caught.value.retry_after_seconds)
+    assert all(wait >= 60 for wait in waits)
+    assert max(waits) - min(waits) > 5
 
 
 async def test_a_new_token_is_read_when_the_old_one_is_refused(tmp_path: Path) -> None:
