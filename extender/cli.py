@@ -22,9 +22,10 @@ from extender.clock import Instant
 from extender.cluster.objects import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
+from extender.kubernetes.documents import BrokenStream, decoder
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
-from extender.kubernetes.reflector import BrokenStream, Expired, Unavailable, decoder, list_objects
+from extender.kubernetes.reflector import Expired, Unavailable, list_objects
 from extender.logs import printable
 from extender.web import inspection
 from extender.web.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, NodeList
@@ -138,12 +139,12 @@ async def _read(kubeconfig: Kubeconfig, resource: str) -> ClusterState:
     state = ClusterState(resource=resource)
     pods = PodFeed(state)
     async with KubeApi.from_kubeconfig(kubeconfig.files, kubeconfig.context) as api:
-        (found_nodes, _), (found_pods, _) = await asyncio.gather(
+        found_nodes, found_pods = await asyncio.gather(
             list_objects(api.resource("/api/v1/nodes"), decoder(Node)),
             list_objects(api.resource("/api/v1/pods"), decoder(Pod), pods.keep),
         )
-    state.nodes.replaced(found_nodes)
-    pods.replaced(found_pods)
+    state.nodes.replaced(found_nodes.objects)
+    pods.replaced(found_pods.objects)
     return state
 
 

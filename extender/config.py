@@ -176,10 +176,19 @@ class Watch(_Section):
     """After this long the server ends a watch, and we go on from where it was."""
     silence: Duration = 55.0
     """A stream without a byte for this long is dead, whatever TCP says."""
-    max_line: Bytes = ByteSize(2 << 20)
-    max_page: Bytes = ByteSize(64 << 20)
+    max_line: Bytes = ByteSize(12 << 20)
+    """Of one object that was changed. A larger one is passed over; etcd holds none, unless told to take requests of more than
+    1.5 MiB."""
+    max_page: Bytes = ByteSize(16 << 20)
+    """Of a list; what is larger is asked for in smaller pages, down to one object; a larger object is passed over."""
     backoff: Duration = 0.1
     max_backoff: Duration = 5.0
+
+    @model_validator(mode="after")
+    def _lists_what_it_watches(self) -> Watch:
+        if self.max_page <= self.max_line:
+            raise ValueError("maxPage must be larger than maxLine, or what the watch tells cannot be listed")
+        return self
 
     @model_validator(mode="after")
     def _hears_the_bookmark(self) -> Watch:

@@ -16,16 +16,19 @@ from prometheus_client.registry import Collector
 
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Failure
+from extender.kubernetes.burden import FATES
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 CROWDED: Final = "crowded"
+OUT_OF_TIME: Final = "out-of-time"
 VERDICTS: Final[Mapping[str, tuple[str, ...]]] = {
     "filter": ("fits", "no-fit", "error", CROWDED),
     "prioritize": ("scored", "no-opinion", CROWDED),
     "bind": ("bound", *Failure, CROWDED),
-    "preempt": ("victims", "no-victims", CROWDED),
+    "preempt": ("victims", "no-victims", OUT_OF_TIME, CROWDED),
 }
 """Verb → what may be said to a call of it."""
+RESOURCES: Final = ("nodes", "pods")
 REPAIRS: Final = ("rebuilt", "adopted", "moved", "restored")
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -60,6 +63,12 @@ class Metrics:
             ["kind"],
             registry=self._registry,
         )
+        self._objects = Counter(
+            "gputopo_watch_objects",
+            "Versions of objects that are far larger than any serves a purpose, or that were passed over unread.",
+            ["resource", "fate"],
+            registry=self._registry,
+        )
         for verb, reasons in VERDICTS.items():
             for reason in reasons:
                 self._verdicts.labels(verb, reason)
@@ -67,6 +76,8 @@ class Metrics:
             self._replies.labels(intent.__name__, reply.__name__)
         for kind in REPAIRS:
             self._repairs.labels(kind)
+        for resource, fate in product(RESOURCES, FATES):
+            self._objects.labels(resource, fate)
         build = Info("gputopo_build", "Version and configuration of this process.", registry=self._registry)
         build.info({"version": version("gputopo"), "config": config_digest})
         self._timers = {verb: self._seconds.labels(verb) for verb in VERDICTS}
@@ -83,6 +94,10 @@ class Metrics:
     def repaired(self, kind: str) -> None:
         """Count one repair of a ledger."""
         self._repairs.labels(kind).inc()
+
+    def burdened(self, resource: str, fate: str) -> None:
+        """Count one heavy object, or one that was passed over."""
+        self._objects.labels(resource, fate).inc()
 
     def watch(self, read: Callable[[], Figures]) -> None:
         """Ask `read` for the gauges of `GAUGES` whenever somebody scrapes."""

@@ -17,6 +17,7 @@ import structlog
 
 from extender.cluster.objects import ObjectMeta, Pod
 from extender.cluster.pods import GpuPod
+from extender.kubernetes.documents import BrokenStream, decoder, read_page
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import FIELD_MANAGER, Request
 
@@ -30,8 +31,7 @@ Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
 log = structlog.get_logger(__name__)
 
 
-class _Pods(msgspec.Struct):
-    items: list[Pod] = []
+_decode_pod = decoder(Pod)
 
 
 class Preconditions:
@@ -78,10 +78,10 @@ class Preconditions:
             return known[0]
         status, body = await self._send(Request("GET", "/api/v1/pods?limit=1"))
         try:
-            listed = msgspec.json.decode(body, type=_Pods).items if status == 200 else []
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            listed = (read_page(body).items or []) if status == 200 else []
+            return _decode_pod(listed[0]) if listed else None
+        except BrokenStream:
             return None
-        return listed[0] if listed else None
 
 
 def trials(pod: ObjectMeta) -> tuple[Request, Request]:

@@ -35,14 +35,13 @@ from extender.kubernetes.reflector import Reflector, Timing
 from extender.metrics import Figures, Metrics, Recent
 from extender.preconditions import Preconditions
 from extender.upkeep import Upkeep
-from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
-from extender.verbs.preempt import preempt
+from extender.verbs.filter_prioritize import filter_nodes, is_passed_over, prioritize_nodes
+from extender.verbs.preempt import Preemption, preempt
 from extender.verbs.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
     ExtenderFilterResult,
     ExtenderPreemptionArgs,
-    ExtenderPreemptionResult,
     HostPriority,
 )
 
@@ -50,6 +49,9 @@ APPRAISE_SECONDS = 10.0
 """Between looks whether values are out of date."""
 EXPOSITION_SECONDS = 1.0
 """An exposition serves everybody for so long: it costs milliseconds, and whoever reaches the port may ask."""
+PREEMPT_RATIO = 1 / 2
+"""Of a bind's time that the search for victims may take: kube-scheduler has one time-out for all verbs, and that of a bind fits
+into it. It schedules nobody else meanwhile."""
 WAIT_RATIO = 2 / 3
 """Of a bind's time that it may wait for its turn; one that begins too late to end would only leave a claim in doubt."""
 
@@ -131,7 +133,8 @@ class Extender:
         """Answer which of the nodes may take the pod."""
         limits = self.config.scheduling
         result = filter_nodes(self.state, args, self._clock(), candidates=limits.candidates, hold_seconds=limits.hold)
-        if not (result.node_names or result.error) and self._events.is_news(args.pod.metadata.uid, events.UNSATISFIED):
+        is_unsatisfied = not (result.node_names or result.error or is_passed_over(result))
+        if is_unsatisfied and self._events.is_news(args.pod.metadata.uid, events.UNSATISFIED):
             self._events.record(events.unsatisfied(_named(args.pod), _most_common(result)))
         return result
 
@@ -139,9 +142,18 @@ class Extender:
         """Score the nodes that are left."""
         return prioritize_nodes(self.state, args, self._clock(), hold_seconds=self.config.scheduling.hold)
 
-    def preempt(self, args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
-        """Choose the victims whose GPUs form what the pod asks for."""
-        return preempt(self.state, args, self._clock())
+    async def preempt(self, args: ExtenderPreemptionArgs) -> Preemption:
+        """Choose the victims whose GPUs form what the pod asks for, in what time there is; others are served meanwhile."""
+        steps = preempt(
+            self.state, args, self._clock, budget_seconds=PREEMPT_RATIO * self.config.scheduling.bind_deadline
+        )
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: Preemption = end.value
+                return found
+            await asyncio.sleep(0)
 
     async def bind(self, args: ExtenderBindingArgs) -> Outcome:
         """Bind a pod to a node, with exact GPUs, by the deadline or not at all."""
@@ -222,7 +234,15 @@ class Extender:
             self._api.resource, page_size=watch.page_size, stream_seconds=watch.stream, max_page_bytes=watch.max_page
         )
         return (
-            Reflector("nodes", resource("/api/v1/nodes"), Node, self.state.nodes, timing=timing, random=self._random),
+            Reflector(
+                "nodes",
+                resource("/api/v1/nodes"),
+                Node,
+                self.state.nodes,
+                timing=timing,
+                random=self._random,
+                told=partial(self.metrics.burdened, "nodes"),
+            ),
             Reflector(
                 "pods",
                 resource("/api/v1/pods"),
@@ -231,6 +251,7 @@ class Extender:
                 keep=pods.keep,
                 timing=timing,
                 random=self._random,
+                told=partial(self.metrics.burdened, "pods"),
             ),
         )
 

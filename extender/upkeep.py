@@ -15,7 +15,7 @@ import structlog
 from extender.binding.driver import Execute, drive
 from extender.binding.release import Attention, Task, release
 from extender.binding.repair import Repaired, Repairs, repair
-from extender.binding.roll_call import fence_all_unbound
+from extender.binding.roll_call import call_roll, strike_off
 from extender.clock import Clock
 from extender.cluster.holdings import Holding
 from extender.cluster.node_view import NodeView
@@ -24,6 +24,8 @@ from extender.kubernetes import events
 from extender.metrics import Metrics
 
 AT_ONCE = 8
+FENCES_AT_ONCE = 16
+"""Half of the connections that there are: binds go on meanwhile."""
 ROLL_SECONDS = 30.0
 """For a list of all pods that wait, and a write to each; the next round goes on from there."""
 CONFLICT_SECONDS = 2.0
@@ -85,15 +87,33 @@ class Upkeep:
 
     async def _call_roll(self, names: list[str]) -> None:
         """Fence whoever has to be fenced before these nodes get their ledgers: once for all of them."""
-        needy = [name for name in names if self.state.fences.is_needed(name)]
-        if not needy:
-            return
         deadline = self.clock().monotonic + ROLL_SECONDS
         try:
-            await drive(fence_all_unbound(self.state, needy[0]), self.execute, self.clock, deadline)
+            while needy := [name for name in names if self.state.fences.is_needed(name)]:
+                if not await drive(call_roll(self.state), self.execute, self.clock, deadline):
+                    break
+                await self._strike_off_all(deadline)
+                if self.state.fences.roll:
+                    break
         except Exception:
             log.exception("roll call failed")
-        self._tell_of_obstacle(len(needy))
+            return
+        self._tell_of_obstacles(len(needy))
+
+    async def _strike_off_all(self, deadline: float) -> None:
+        """Fence the pods of the roll side by side; each row ends at the first that fails: refusals cost a few calls a round."""
+        waiting = iter(self.state.fences.roll)
+
+        async def row() -> None:
+            for pod in waiting:
+                begun = self.clock().monotonic
+                pod_deadline = begun + self.work_timeout_seconds
+                if begun >= deadline or not await drive(
+                    strike_off(self.state, pod), self.execute, self.clock, pod_deadline
+                ):
+                    return
+
+        await asyncio.gather(*(row() for _ in range(FENCES_AT_ONCE)))
 
     async def _repair(self, name: str, room: asyncio.Semaphore) -> None:
         async with room, self.turn(name):
@@ -115,12 +135,18 @@ class Upkeep:
             self.events.record(events.agent_silent(_named_node(view)))
             log.warning("a GPU agent has fallen silent", node=name)
 
-    def _tell_of_obstacle(self, nodes: int) -> None:
-        obstacle, now = self.state.fences.obstacle, self.clock().monotonic
-        if obstacle is not None and now - self._told_of_obstacle >= OBSTACLE_SECONDS:
+    def _tell_of_obstacles(self, closed_nodes: int) -> None:
+        """Tell each pod that could not be fenced, and now and then the log of one of them."""
+        obstacles, now = sorted(self.state.fences.take_obstacles(), key=lambda each: each.name), self.clock().monotonic
+        for each in obstacles:
+            if each.pod is not None:
+                metadata = each.pod.metadata
+                about = events.PodName(metadata.namespace, metadata.name, metadata.uid)
+                self.events.record(events.not_fenced(about, each.reason))
+        if obstacles and now - self._told_of_obstacle >= OBSTACLE_SECONDS:
             self._told_of_obstacle = now
-            pod = f"{obstacle.pod.metadata.namespace}/{obstacle.pod.metadata.name}"
-            log.warning("nodes stay closed as a pod may not be fenced", pod=pod, reason=obstacle.reason, nodes=nodes)
+            pod, reason = obstacles[0].name, obstacles[0].reason
+            log.warning("pods cannot be fenced", pod=pod, reason=reason, pods=len(obstacles), closed_nodes=closed_nodes)
 
     def _tell_of_broken(self, view: NodeView) -> None:
         why = view.payloads.defect or view.shape.closed or ""
@@ -145,7 +171,7 @@ class Upkeep:
                 )
 
     def _tell_of_conflicts(self, now: float) -> None:
-        """Tell the node, and all pods that have one GPU, once that has lasted."""
+        """Tell the node, and all pods that have one GPU, once that has lasted; only the node is told who they are."""
         before, self._conflicts = self._conflicts, {}
         for name in sorted(self.state.quarantined):
             view = self.state.views[name]
@@ -155,7 +181,7 @@ class Upkeep:
                     names = [events.PodName(*pod.key, pod.uid) for pod in pods]
                     self.events.record(events.conflict(_named_node(view), gpu, names))
                     for about in names:
-                        self.events.record(events.conflict(about, gpu, names))
+                        self.events.record(events.shares_gpu(about, gpu, name))
 
 
 def _named_node(view: NodeView) -> events.NodeName:

@@ -64,6 +64,8 @@ class Demand:
     def ended(self, kind: PodKind) -> None:
         """Take note of a pod that had its GPUs and gives them back."""
         self._running[kind.gpus] -= 1
+        if not self._running[kind.gpus]:
+            del self._running[kind.gpus]
         self._ended[kind.gpus] += 1
 
     def is_news(self) -> bool:

@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints
 from topology.errors import PayloadError
 from topology.links import Affinity
 from topology.model import MAX_GPUS
-from topology.payload import Count, Schema, Uuid, read, write
+from topology.payload import MAX_BYTES, Count, Schema, Uuid, read, write
 
 if TYPE_CHECKING:
     from topology.bandwidth import Bandwidth
@@ -128,6 +128,12 @@ class _Ledger(Schema):
     claims: Annotated[list[_Claim], Field(max_length=MAX_GPUS)]
 
 
+MAX_CONTAINERS = 256
+"""That one placement names."""
+_NVIDIA_UUID_CHARACTERS = 40
+_BESIDE_CONTAINERS_BYTES = 512
+"""Of a placement: all but its containers, however long the numbers are."""
+
 GbPerS = Annotated[float, Field(ge=0, le=1e6)]
 
 
@@ -138,7 +144,9 @@ class _Bandwidth(Schema):
 
 
 class _Placement(Schema):
-    containers: Annotated[dict[Name, Annotated[list[Uuid], Field(max_length=MAX_GPUS)]], Field(max_length=256)]
+    containers: Annotated[
+        dict[Name, Annotated[list[Uuid], Field(max_length=MAX_GPUS)]], Field(max_length=MAX_CONTAINERS)
+    ]
     affinity: Annotated[str, StringConstraints(pattern=f"^({'|'.join(Affinity)})$")] | None = None
     bandwidth_gb_per_s: _Bandwidth | None = None
     ledger_generation: Count | None = None
@@ -202,6 +210,13 @@ def encode_placement(record: PlacementRecord) -> str:
     if record.ledger_generation is not None:
         payload["ledger_generation"] = record.ledger_generation
     return write(_Placement, payload)
+
+
+def has_room_for(containers: Mapping[str, int]) -> bool:
+    """Whether a placement can name so many GPUs (of NVIDIA's UUIDs) of each of these containers; linear in containers."""
+    per_gpu, per_container = _NVIDIA_UUID_CHARACTERS + len('"",'), len('"":[],')
+    named = sum(len(name) + per_container + per_gpu * gpus for name, gpus in containers.items())
+    return len(containers) <= MAX_CONTAINERS and named <= MAX_BYTES - _BESIDE_CONTAINERS_BYTES
 
 
 def decode_placement(text: str | bytes) -> PlacementRecord:

@@ -16,6 +16,7 @@ claim whose Binding may still be under way is kept; `release` fences it later. N
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from extender.binding.intents import (
@@ -27,13 +28,13 @@ from extender.binding.intents import (
     Gone,
     Intent,
     NoAnswer,
-    Refused,
     Reply,
     Step,
     fence,
+    in_words,
 )
 from extender.binding.ledger import next_generation, swap_ledger
-from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
+from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Failure, NotBound, Outcome
 from extender.clock import Clock
 from extender.cluster.holds import Hold
 from extender.cluster.node_view import NodeView
@@ -58,9 +59,14 @@ def bind(state: ClusterState, target: BindTarget, clock: Clock, *, deadline: flo
     """
     state.offers.forget(target.uid)
     try:
-        return (yield from _Bind(state, target, clock, deadline).run())
+        outcome = yield from _Bind(state, target, clock, deadline).run()
     finally:
         state.holds.release(target.uid)
+    if isinstance(outcome, NotBound) and outcome.failure in OTHER_NODES_MAY_DO:
+        state.setbacks.fail(target.uid, target.node, clock().monotonic)
+    else:
+        state.setbacks.settle(target.uid)
+    return outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ class _Bind:
         except RequestError as error:
             return NotBound(Failure.BAD_REQUEST, str(error))
         if not request.wish.gpus:
-            return (yield from self._post(pod, PlacementRecord({})))
+            return (yield from self._post(pod, PlacementRecord({}), {}))
         if pod.status.extended_resource_claim_status is not None:
             return NotBound(Failure.CLAIMED_BY_DRA, "the pod's GPUs are allocated by a ResourceClaim, not by gputopo")
         view = self._state.views.get(self._target.node)
@@ -122,10 +128,14 @@ class _Bind:
         gpus = tuple(view.uuids[position] for position in placement.gpus)
         containers = request.share_out(gpus)
         record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))
+        try:  # before the claim: nothing is claimed that no Binding could carry
+            annotations = {keys.PLACEMENT: encode_placement(record)}
+        except PayloadError as error:
+            return NotBound(Failure.NO_FIT, f"the placement cannot be written: {error.reason}")
         claimed = yield from self._claim(view, pod, record)
         if not isinstance(claimed, Pod):
             return claimed
-        return (yield from self._post(claimed, record))
+        return (yield from self._post(claimed, record, annotations))
 
     def _look(self) -> Step[Pod | NotBound]:
         """Read the pod live."""
@@ -136,7 +146,7 @@ class _Bind:
                 return pod
             case Gone():
                 return (yield from self._gone())
-        return NotBound(Failure.NO_ANSWER, f"the pod cannot be read: {_words(reply)}")
+        return NotBound(Failure.NO_ANSWER, f"the pod cannot be read: {in_words(reply)}")
 
     def _gone(self) -> Step[NotBound]:
         # A Binding in doubt may have put it on the node before it was deleted: then only `release` may let go.
@@ -215,7 +225,7 @@ class _Bind:
                 return (yield from self._look_at_node())
             case Gone():
                 return NotBound(Failure.NODE_GONE, "node is gone")
-        return NotBound(Failure.REFUSED, f"the claim was refused: {_words(reply)}")
+        return NotBound(Failure.REFUSED, f"the claim was refused: {in_words(reply)}")
 
     def _fence(self, pod: Pod) -> Step[Pod | NotBound | _Again]:
         """Move the pod's resourceVersion, so that no Binding prepared before can commit."""
@@ -228,7 +238,7 @@ class _Bind:
                 return _Again()
             case Gone():
                 return NotBound(Failure.POD_GONE, "pod is gone")
-        return NotBound(Failure.NO_ANSWER, f"the pod cannot be fenced: {_words(reply)}")
+        return NotBound(Failure.NO_ANSWER, f"the pod cannot be fenced: {in_words(reply)}")
 
     def _look_at_node(self) -> Step[NotBound | _Again]:
         reply = yield from self._ask(GetNode(self._target.node))
@@ -238,12 +248,11 @@ class _Bind:
                 return _Again()
             case Gone():
                 return NotBound(Failure.NODE_GONE, "node is gone")
-        return NotBound(Failure.NO_ANSWER, f"the node cannot be read: {_words(reply)}")
+        return NotBound(Failure.NO_ANSWER, f"the node cannot be read: {in_words(reply)}")
 
-    def _post(self, pod: Pod, record: PlacementRecord) -> Step[Outcome | _Again]:
+    def _post(self, pod: Pod, record: PlacementRecord, annotations: Mapping[str, str]) -> Step[Outcome | _Again]:
         """Send the Binding once, and find out what came of it."""
         metadata = pod.metadata
-        annotations = {keys.PLACEMENT: encode_placement(record)} if record.containers else {}
         posted = yield from self._ask(
             BindPod(
                 self._target.namespace,
@@ -270,7 +279,7 @@ class _Bind:
             fenced = yield from self._ask(fence(seen))
             if isinstance(fenced, Done):
                 yield from self._withdraw()
-        return NotBound(Failure.REFUSED, f"the Binding was refused: {_words(posted)}")
+        return NotBound(Failure.REFUSED, f"the Binding was refused: {in_words(posted)}")
 
     def _withdraw(self) -> Step[None]:
         """Drop our claim, unless the ledger has changed since we wrote it: then somebody has renewed it, perhaps."""
@@ -285,12 +294,3 @@ class _Bind:
         if self._clock().monotonic >= self._deadline:
             return NoAnswer("out of time")
         return (yield intent)
-
-
-def _words(reply: Reply) -> str:
-    match reply:
-        case Conflict(message) | NoAnswer(message) | Refused(_, message):
-            return message
-        case Gone():
-            return "not found"
-    return f"unexpected reply {type(reply).__name__}"

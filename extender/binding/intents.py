@@ -8,7 +8,7 @@ neither.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from extender.cluster.objects import Node, Pod
@@ -17,6 +17,17 @@ from extender.cluster.objects import Node, Pod
 @dataclass(frozen=True, slots=True)
 class GetPod:
     """Read a pod live (never from a cache); replies `Done(Pod)`, `Gone`, `Refused`, `NoAnswer`."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetPodVersion:
+    """Read live which version of a pod there is, however large the rest of it is.
+
+    Replies `Done(Pod)` with nothing but its metadata, `Gone`, `Refused`, `NoAnswer`.
+    """
 
     namespace: str
     name: str
@@ -77,6 +88,8 @@ class BindPod:
 class FencePod:
     """Move the pod's resourceVersion by a status patch, so that no Binding prepared before can commit.
 
+    The answer is the metadata alone, however large the pod is: nothing else of it can have changed, since the patch holds for
+    `known` only, the pod in that version.
     Replies `Done(Pod)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
     """
 
@@ -85,6 +98,7 @@ class FencePod:
     uid: str
     resource_version: str
     mark: str
+    known: Pod = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +128,7 @@ class AskForLook:
     node_version: str
 
 
-Single: TypeAlias = GetPod | GetNode | SwapLedger | BindPod | FencePod | WritePlacement | AskForLook
+Single: TypeAlias = GetPod | GetPodVersion | GetNode | SwapLedger | BindPod | FencePod | WritePlacement | AskForLook
 """What takes one request."""
 Intent = Single | ListPods
 
@@ -164,4 +178,14 @@ def fence(pod: Pod) -> FencePod:
     """Return the intent that fences the pod in exactly this version; the mark is new each time, or nothing would be written."""
     metadata = pod.metadata
     version = metadata.resource_version
-    return FencePod(metadata.namespace, metadata.name, metadata.uid, version, mark=version)
+    return FencePod(metadata.namespace, metadata.name, metadata.uid, version, mark=version, known=pod)
+
+
+def in_words(reply: Reply) -> str:
+    """Say why there is nothing to go on with."""
+    match reply:
+        case Conflict(message) | NoAnswer(message) | Refused(_, message):
+            return message
+        case Gone():
+            return "not found"
+    return f"unexpected reply {type(reply).__name__}"

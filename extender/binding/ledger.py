@@ -6,11 +6,12 @@ claims that are proven dead, and takes in what live pods hold without a claim.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from extender.binding.intents import SwapLedger
 from extender.cluster.node_view import NodeView
 from extender.cluster.standing import Standing
+from topology.errors import PayloadError
 from topology.records import Claim, Ledger, encode_ledger
 
 
@@ -36,7 +37,7 @@ def swap_ledger(
         facts: Claims of pods that hold their GPUs already; they rest on nothing.
 
     Raises:
-        PayloadError: The new ledger would be larger than readers accept.
+        PayloadError: The new ledger would be larger than readers accept; not where claims only end.
 
     """
     begun = {claim.gpu for claim in (*claims, *facts)}
@@ -45,18 +46,23 @@ def swap_ledger(
         for claim, standing in view.claims
         if standing is not Standing.FREE and claim.uid not in without and claim.gpu not in begun
     ]
-    missing = (claim for claim in view.unledgered if claim.gpu not in begun and claim.uid not in without)
-    after = Ledger(
-        generation=next_generation(view),
-        claims=(*kept, *missing, *facts, *claims),
-        node_uid=view.node.metadata.uid,
-    )
+    missing = [claim for claim in view.unledgered if claim.gpu not in begun and claim.uid not in without]
+    try:
+        ledger = _encode(view, [*kept, *missing, *facts, *claims])
+    except PayloadError:
+        if begun:
+            raise
+        ledger = _encode(view, kept)  # what is missing counts without a claim, too; what ended must not stay for it
     return SwapLedger(
         node=view.name,
         node_uid=view.node.metadata.uid,
         digest=view.payloads.digest if claims else None,
         expected=None if view.is_broken else view.payloads.ledger.text,
-        ledger=encode_ledger(after),
+        ledger=ledger,
         resource_version=view.node.metadata.resource_version,
         status=view.payloads.status.text if claims else None,
     )
+
+
+def _encode(view: NodeView, claims: Sequence[Claim]) -> str:
+    return encode_ledger(Ledger(next_generation(view), tuple(claims), view.node.metadata.uid))

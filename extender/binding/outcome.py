@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from topology.records import PlacementRecord
 
@@ -27,6 +27,12 @@ class Failure(StrEnum):
     REFUSED = "refused"
     CONFLICT = "conflict"
     NO_ANSWER = "no-answer"
+
+
+OTHER_NODES_MAY_DO: Final = frozenset({
+    Failure.NODE_GONE, Failure.NO_FIT, Failure.LEDGER_FULL, Failure.REFUSED, Failure.CONFLICT, Failure.NO_ANSWER
+})  # fmt: skip
+"""The node steps back then; with all others it has nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)

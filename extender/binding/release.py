@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extender.binding.intents import AskForLook, Done, GetNode, GetPod, Gone, Step, fence
+from extender.binding.intents import AskForLook, Conflict, Done, GetNode, GetPodVersion, Gone, Step, fence, in_words
 from extender.binding.ledger import swap_ledger
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects import Node, Pod
@@ -105,7 +105,7 @@ def release(state: ClusterState, task: Task) -> Step[tuple[Claim, ...]]:
 def _find(state: ClusterState, task: Task) -> Step[None]:
     """Look live for pods that are not in the cache."""
     for uid, namespace, name in sorted(task.unseen):
-        reply = yield GetPod(namespace, name)
+        reply = yield GetPodVersion(namespace, name)
         match reply:
             case Done(Pod() as found) if found.metadata.uid != uid:
                 state.pods.learn_gone(uid)
@@ -139,4 +139,6 @@ def _fence_orphans(state: ClusterState, task: Task) -> Step[frozenset[str]]:
         if isinstance(reply, Done) and isinstance(reply.value, Pod):
             state.pods.learn(reply.value)
             fenced.add(uid)
+        elif not isinstance(reply, Conflict | Gone):
+            state.fences.stays(orphan.pod, in_words(reply))
     return frozenset(fenced)

@@ -7,9 +7,9 @@ cache, which stays the watch's: what it has not heard of, it will, and the node 
 
 from __future__ import annotations
 
-from extender.binding.intents import Done, GetPod, Gone, ListPods, Refused, Step, fence
+from extender.binding.intents import Done, GetPodVersion, Gone, ListPods, Reply, Step, fence, in_words
 from extender.cluster.objects import Pod
-from extender.cluster.pods import has_ended, has_place_for_ours, read_gpu_pod
+from extender.cluster.pods import has_ended, may_have_been_bound_by_us, read_gpu_pod
 from extender.cluster.state import ClusterState
 
 NOWHERE = ""
@@ -21,24 +21,45 @@ def fence_all_unbound(state: ClusterState, node: str) -> Step[bool]:
     A roll that somebody has called is fenced to its end before another one is called, so that each serves somebody.
     """
     while state.fences.is_needed(node):
-        if not state.fences.roll:
-            sent = state.fences.now()
-            found = yield from _list(NOWHERE)
-            if found is None:
-                return False
-            state.fences.called(sent, (pod for pod in found if _may_be_bound(state, pod)))
+        if not (yield from call_roll(state)):
+            return False
         for pod in state.fences.roll:
-            if not (yield from _leave_version(state, pod)):
+            if not (yield from strike_off(state, pod)):
                 return False
-            state.fences.left(pod)
+    return True
+
+
+def call_roll(state: ClusterState) -> Step[bool]:
+    """List the pods that may have a Binding under way, unless some of the last list are still to be fenced; `False`: failed."""
+    if state.fences.roll:
+        return True
+    sent = state.fences.now()
+    reply = yield ListPods(NOWHERE)
+    if not (isinstance(reply, Done) and isinstance(reply.value, tuple)):
+        state.fences.not_listed(in_words(reply))
+        return False
+    state.fences.called(sent, (pod for pod in reply.value if _may_be_bound(state, pod)))
+    return True
+
+
+def strike_off(state: ClusterState, pod: Pod) -> Step[bool]:
+    """Fence one pod of the roll, in any order and beside others; says whether no Binding of the listed version can commit."""
+    reply = yield fence(pod)
+    if isinstance(reply, Done) and isinstance(reply.value, Pod):
+        state.pods.learn(reply.value)
+    elif not (yield from _has_left_version(pod)):
+        state.fences.stays(pod, in_words(reply))
+        return False
+    state.fences.left(pod)
     return True
 
 
 def hear_of_bound(state: ClusterState, node: str) -> Step[bool]:
     """Say whether the pods that are bound to the node, and ask for GPUs, are those that are known to be."""
-    found = yield from _list(node)
-    if found is None:
+    reply = yield ListPods(node)
+    if not (isinstance(reply, Done) and isinstance(reply.value, tuple)):
         return False
+    found = reply.value
     for pod in found:
         state.pods.learn(pod)
     exist = {pod.metadata.uid for pod in found}
@@ -47,19 +68,14 @@ def hear_of_bound(state: ClusterState, node: str) -> Step[bool]:
     )
 
 
-def _list(node: str) -> Step[tuple[Pod, ...] | None]:
-    reply = yield ListPods(node)
-    return reply.value if isinstance(reply, Done) and isinstance(reply.value, tuple) else None
-
-
 def _may_be_bound(state: ClusterState, pod: Pod) -> bool:
     """Whether a Binding of this version of the pod may be under way.
 
-    The server refuses those of gated pods, and gates never come back. Nobody sends one for a pod that could not be fenced:
-    otherwise whoever fills a pod with annotations would keep nodes closed.
+    The server refuses those of gated pods, and gates never come back. Nobody sends one for a pod that is so large that it could
+    not be fenced: otherwise whoever fills a pod would keep nodes closed.
     """
     is_open = not has_ended(pod) and not pod.spec.scheduling_gates
-    return is_open and has_place_for_ours(pod) and read_gpu_pod(pod, state.resource) is not None
+    return is_open and may_have_been_bound_by_us(pod) and read_gpu_pod(pod, state.resource) is not None
 
 
 def _is_known(state: ClusterState, pod: Pod) -> bool:
@@ -67,16 +83,11 @@ def _is_known(state: ClusterState, pod: Pod) -> bool:
     return known.node == pod.spec.node_name if known else grave is not None and grave.gone
 
 
-def _leave_version(state: ClusterState, pod: Pod) -> Step[bool]:
-    """Fence the pod; where that fails, because it has changed or is gone, a live look has to show it."""
-    reply = yield fence(pod)
-    if isinstance(reply, Refused):
-        state.fences.refused(pod, reply.message)
-    if not isinstance(reply, Done):
-        reply = yield GetPod(pod.metadata.namespace, pod.metadata.name)
+def _has_left_version(pod: Pod) -> Step[bool]:
+    """Look live whether the pod has changed or is gone; what else there is of it, and how much, does not matter."""
+    reply: Reply = yield GetPodVersion(pod.metadata.namespace, pod.metadata.name)
     match reply:
         case Done(Pod() as found):
-            state.pods.learn(found)
             was, now = pod.metadata, found.metadata
             return (was.uid, was.resource_version) != (now.uid, now.resource_version)
         case Gone():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.cluster.objects import Pod
-from extender.cluster.versions import is_older
+from extender.cluster.versions import NOTHING_MORE, Listing, is_older
 
 SILENCE_SECONDS = 750.0
 """Two refreshes of an agent and a half."""
@@ -37,18 +37,22 @@ class AgentPods:
         labels = pod.metadata.labels or {}
         return pod.metadata.namespace == self._namespace and LABELS.items() <= labels.items()
 
-    def replaced(self, objects: Sequence[Pod]) -> None:
-        """Take these for all pods that exist."""
-        uids = {pod.metadata.uid for pod in objects}
+    def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all pods that exist."""
+        uids = {metadata.uid for metadata in (*(pod.metadata for pod in objects), *listing.unread)}
         for gone in [pod for uid, pod in self._pods.items() if uid not in uids]:
             self.deleted(gone)
         for pod in objects:
-            self.changed(pod)
+            self._take(pod)
 
     def changed(self, item: Pod) -> None:
-        """Take this for the newest version of a pod."""
+        """Take this for the newest version of a pod, unless a newer one is known."""
         before = self._pods.get(item.metadata.uid)
-        if self.is_one(item) and not (before and is_older(item.metadata, before.metadata)):
+        if not (before and is_older(item.metadata, before.metadata)):
+            self._take(item)
+
+    def _take(self, item: Pod) -> None:
+        if self.is_one(item):
             self._pods[item.metadata.uid] = item
             if node := item.spec.node_name:
                 self._on.setdefault(node, {})[item.metadata.uid] = _is_ready(item)
@@ -56,9 +60,12 @@ class AgentPods:
 
     def deleted(self, item: Pod) -> None:
         """Take this for the last version of a pod that is gone."""
-        self._pods.pop(item.metadata.uid, None)
-        node = item.spec.node_name or ""
-        if self._on.get(node, {}).pop(item.metadata.uid, None) is not None:
+        known = self._pods.pop(item.metadata.uid, item)
+        node = known.spec.node_name or ""
+        there = self._on.get(node, {})
+        if there.pop(item.metadata.uid, None) is not None:
+            if not there:
+                del self._on[node]
             self._touched(node)
 
     def is_ready(self, node: str) -> bool | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from extender.cluster.objects import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
 from extender.cluster.pods import has_ended
 from extender.cluster.quantities import cpu_milli, quantity
+from extender.cluster.versions import NOTHING_MORE, Listing
 
 
 class CpuInUse:
@@ -27,9 +28,9 @@ class CpuInUse:
         """UID → node and request."""
         self._on: Counter[str] = Counter()
 
-    def replaced(self, objects: Sequence[Pod]) -> None:
-        """Take these for all pods that exist."""
-        uids = {pod.metadata.uid for pod in objects}
+    def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all pods that exist."""
+        uids = {metadata.uid for metadata in (*(pod.metadata for pod in objects), *listing.unread)}
         for uid in [uid for uid in self._of if uid not in uids]:
             self._take(uid, None)
         for pod in objects:
@@ -62,6 +63,8 @@ class CpuInUse:
             if taken:
                 node, milli = taken
                 self._on[node] += sign * milli
+                if not self._on[node]:
+                    del self._on[node]
                 self._touched(node)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
+from extender.cluster.objects import ObjectMeta
 from extender.cluster.pods import GpuPod
 
 LIMIT = 10_000
@@ -47,6 +48,11 @@ class Graveyard:
     def confirm(self, uid: str) -> None:
         """Remember that a live read found no pod of this UID."""
         self._put(uid, replace(self._graves.get(uid, Grave()), gone=True))
+
+    def mention(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Remember a pod of which nothing but the name was ever heard; `gone`: and that it is gone."""
+        grave = self._graves.get(metadata.uid, Grave((metadata.namespace, metadata.name)))
+        self._put(metadata.uid, replace(grave, gone=grave.gone or gone))
 
     def find(self, uid: str) -> Grave | None:
         """Return what is known of a pod that left."""

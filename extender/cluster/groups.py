@@ -51,16 +51,22 @@ class Groups:
         """Take note of the newest version of a pod; `None`: it is gone."""
         before = self._key_of.pop(uid, None)
         if before is not None:
-            del self._members[before][uid]
-            if not self._members[before]:
-                del self._members[before]
-            self._touched.add(before)
+            self._leave(before, uid)
         wish = read_group(pod.pod) if pod else None
         if pod is None or wish is None:
             return
         key = self._key_of[uid] = (pod.pod.metadata.namespace, wish.name)
         self._members.setdefault(key, {})[uid] = Member(pod, wish)
         self._touched.add(key)
+
+    def _leave(self, key: Key, uid: str) -> None:
+        """Take a pod out; of a group without any nothing is left, for nobody may ever ask about it."""
+        del self._members[key][uid]
+        self._touched.add(key)
+        if not self._members[key]:
+            del self._members[key]
+            self._touched.remove(key)
+            self._begun.discard(key)
 
     def progress(self, key: Key, size: int | None, place_of: PlaceOf, asking: str = "") -> Progress:
         """Return how far a group has come; linear in its pods.

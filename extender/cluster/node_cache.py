@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from extender.cluster.locations import LABELS, Labels, locate
-from extender.cluster.objects import Node
+from extender.cluster.objects import Node, ObjectMeta
 from extender.cluster.payloads import NodePayloads
-from extender.cluster.versions import is_older
+from extender.cluster.versions import NOTHING_MORE, Listing, is_older
 from topology.domains import Location
 from topology.records import Claim, Observed
 from topology.topology_class import TopologyClasses
@@ -58,7 +58,8 @@ class NodeCache:
     Args:
         classes: Compiles topologies.
         touched: Is called with the name of each node that changed.
-        missed: Is called when a version of some node may not have been heard of, or a node is gone that had a ledger.
+        missed: Is called with the name of a node of which a version may not have been heard of, or that is gone and had a
+            ledger; with `None` when that may be any node.
         labels: Say where nodes stand.
 
     """
@@ -67,7 +68,7 @@ class NodeCache:
         self,
         classes: TopologyClasses,
         touched: Callable[[str], None],
-        missed: Callable[[], None],
+        missed: Callable[[str | None], None],
         labels: Labels = LABELS,
     ) -> None:
         self.synced = False
@@ -81,26 +82,33 @@ class NodeCache:
         self._places: dict[Location, Location] = {}
         """Equal ones are one object, because thousands are counted in a call."""
 
-    def replaced(self, objects: Sequence[Node]) -> None:
-        """Take these for all nodes that exist."""
-        names = {node.metadata.name for node in objects}
+    def replaced(self, objects: Sequence[Node], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all nodes that exist."""
+        names = {metadata.name for metadata in (*(node.metadata for node in objects), *listing.unread)}
         for name in [name for name in self._nodes if name not in names]:
             self._remove(name)
         for node in objects:
-            self.changed(node)
-        self._missed()
+            known = self._nodes.get(node.metadata.name)
+            if known is None or not listing.precedes(known.node.metadata):
+                self._take(node)
+        self._missed(None)
         self.synced = True
 
     def changed(self, item: Node) -> None:
         """Take this for the newest version of a node, unless a newer one is known."""
+        known = self._nodes.get(item.metadata.name)
+        if known is None or not is_older(item.metadata, known.node.metadata):
+            self._take(item)
+
+    def _take(self, item: Node) -> None:
         name, known = item.metadata.name, self._nodes.get(item.metadata.name)
-        if known and is_older(item.metadata, known.node.metadata):
-            return
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
         payloads = before.reread(item.metadata.annotations or {}, self._classes)
         self._nodes[name] = KnownNode(item, payloads)
         location = locate(item, payloads, self._labels)
         self.locations[name] = self._places.setdefault(location, location)
+        if len(self._places) > 2 * len(self._nodes):  # most of them are of nodes that moved, or are gone
+            self._places = {place: place for place in self.locations.values()}
         self._touched(name)
 
     def deleted(self, item: Node) -> None:
@@ -108,6 +116,12 @@ class NodeCache:
         known = self._nodes.get(item.metadata.name)
         if known and known.node.metadata.uid == item.metadata.uid:
             self._remove(item.metadata.name)
+
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version that cannot be read; `gone`: it is the node's last."""
+        self._missed(metadata.name)
+        if gone:
+            self.deleted(Node(metadata))
 
     def learn(self, item: Node) -> None:
         """Take in what a live reply shows; a node that is not known, or known as another one, is the watch's to tell.
@@ -118,7 +132,7 @@ class NodeCache:
         if known and known.node.metadata.uid == item.metadata.uid:
             self.changed(item)
             if not self._nodes[item.metadata.name].payloads.is_ledger_whole:
-                self._missed()
+                self._missed(item.metadata.name)
 
     def get(self, name: str) -> KnownNode | None:
         """Return a node by name."""
@@ -136,6 +150,6 @@ class NodeCache:
 
     def _remove(self, name: str) -> None:
         if self._nodes[name].payloads.had_ledger:
-            self._missed()
+            self._missed(name)
         del self._nodes[name], self.locations[name]
         self._touched(name)

@@ -114,17 +114,23 @@ class NodeView:
         """Return how many pods like this one, which may have claims here, fit one after the other."""
         return self._beside(self._own(uid), held_for_others).room(wish)
 
-    def without(self, uids: Collection[str]) -> Shape:
-        """Return the shape that the node would have if these pods, and all that they hold, were gone."""
-        gone = {held.pod.key for held in self.holdings if held.pod.uid in uids}
-        left = [held for held in self.holdings if held.pod.uid not in uids]
-        taken = {
-            claim.gpu for claim, standing in self.claims if standing is not Standing.FREE and claim.uid not in uids
-        }
-        taken.update(gpu for held in left for gpu in (*held.gpus, *held.claimed, *(held.pod.placed or ())))
-        taken.update(gpu for gpu, who in self.holders.items() if (who.namespace, who.name) not in gone)
-        hidden = sum(held.hidden or 0 for held in left)
-        return self._with_free(self.fit & ~mask_of(self.uuids, taken), hidden)
+    def taken(self) -> dict[str | tuple[str, str], int]:
+        """Return who keeps which GPUs from being free, by UID; whom only the agent saw, by namespace and name.
+
+        A GPU may be kept by several. Linear in GPUs, claims and pods.
+        """
+        owners: dict[str | tuple[str, str], set[str]] = {}
+        for claim, standing in self.claims:
+            if standing is not Standing.FREE:
+                owners.setdefault(claim.uid, set()).add(claim.gpu)
+        for held in self.holdings:
+            owners.setdefault(held.pod.uid, set()).update((*held.gpus, *held.claimed, *(held.pod.placed or ())))
+        uids = {held.pod.key: held.pod.uid for held in self.holdings}
+        for gpu, who in self.holders.items():
+            key = who.namespace, who.name
+            owners.setdefault(uids.get(key, key), set()).add(gpu)
+        positions = {uuid: 1 << position for position, uuid in enumerate(self.uuids)}
+        return {owner: sum(positions.get(gpu, 0) for gpu in gpus) for owner, gpus in owners.items()}
 
     def plan_on(self, gpus: int, wish: GpuRequest) -> Placement | Rejection:
         """Return the placement on these GPUs of the free ones alone."""

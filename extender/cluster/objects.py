@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+MAX_POD_BYTES: Final = 1 << 20
+"""Of JSON: of a larger pod, writes may be refused (`extender.cluster.pods.has_place_for_ours`)."""
+
+
+class OwnerReference(msgspec.Struct, frozen=True):
+    """Who made an object."""
+
+    uid: str = ""
+    controller: bool | None = None
+    """At most one owner is."""
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -16,6 +29,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
 
 
 class ResourceRequirements(msgspec.Struct, frozen=True):
@@ -80,6 +94,8 @@ class Pod(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+    json_bytes: int = 0
+    """How long the text was that this was read from, where that is more than `MAX_POD_BYTES`; no field of Kubernetes."""
 
 
 class NodeCondition(msgspec.Struct, frozen=True):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from extender.cluster.graveyard import Grave, Graveyard
-from extender.cluster.objects import Pod
+from extender.cluster.objects import ObjectMeta, Pod
 from extender.cluster.pods import GpuPod, has_stopped, read_gpu_pod
-from extender.cluster.versions import is_older
+from extender.cluster.versions import NOTHING_MORE, Listing, is_older
 from topology.records import Holder
 
 
@@ -36,11 +36,18 @@ class PodCache:
         """UIDs of pods that we have known since before they were bound."""
         self._graves = Graveyard()
 
-    def replaced(self, objects: Sequence[Pod]) -> None:
-        """Take these for all pods that exist. One that is missing is gone from the cache; that it is dead is not said."""
-        uids = {pod.metadata.uid for pod in objects}
+    def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all pods that exist.
+
+        One that is missing is gone from the cache; that it is dead is not said.
+        """
+        uids = {metadata.uid for metadata in (*(pod.metadata for pod in objects), *listing.unread)}
         for pod in objects:
-            self.changed(pod)
+            known = self._pods.get(pod.metadata.uid)
+            if known is None or not listing.precedes(known.pod.metadata):
+                self._take(pod)
+        for metadata in listing.unread:
+            self.unread(metadata, gone=False)
         for missing in [pod for uid, pod in self._pods.items() if uid not in uids]:
             self._remove(missing.uid)
             self._graves.bury(missing, gone=False)
@@ -50,8 +57,11 @@ class PodCache:
     def changed(self, item: Pod) -> None:
         """Take this for the newest version of a pod, unless a newer one is known."""
         before = self._pods.get(item.metadata.uid)
-        if before and is_older(item.metadata, before.pod.metadata):
-            return
+        if before is None or not is_older(item.metadata, before.pod.metadata):
+            self._take(item)
+
+    def _take(self, item: Pod) -> None:
+        before = self._pods.get(item.metadata.uid)
         pod = self._read(item, before)
         if pod is None:
             return
@@ -79,6 +89,17 @@ class PodCache:
         self._remove(last.uid)
         self._graves.bury(last, gone=True, final=True)
         self._touch(last, before)
+
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version that cannot be read: what was known stays, unless it is the pod's last (`gone`)."""
+        known = self._pods.get(metadata.uid)
+        if known is None:
+            self._graves.mention(metadata, gone=gone)
+            self._touched(metadata.uid, set())
+        elif gone:
+            self._remove(known.uid)
+            self._graves.bury(known, gone=True)
+            self._touch(known)
 
     def learn(self, item: Pod) -> None:
         """Take in what a live reply shows; a pod that is not known is the watch's to tell."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from extender.cluster.cpu import cpu_only
-from extender.cluster.objects import Pod
+from extender.cluster.objects import ObjectMeta, Pod
+from extender.cluster.pods import lean
 from extender.cluster.state import ClusterState
+from extender.cluster.versions import NOTHING_MORE, Listing
 
 
 class PodFeed:
@@ -18,14 +20,19 @@ class PodFeed:
 
     def keep(self, pod: Pod) -> Pod | None:
         """Return what has to be kept of a pod until it is told; of most of a cluster's pods that is next to nothing."""
-        return pod if self._is_kept_whole(pod) else cpu_only(pod)
+        if self._state.agents.is_one(pod):
+            return pod
+        return lean(pod) if self._is_kept_whole(pod) else cpu_only(pod)
 
-    def replaced(self, objects: Sequence[Pod]) -> None:
-        """Take these for all pods that exist; no call is answered meanwhile, and of a large cluster there are many."""
-        self._state.cpu.replaced(objects)
+    def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all pods that exist.
+
+        No call is answered meanwhile, and of a large cluster there are many.
+        """
+        self._state.cpu.replaced(objects, listing)
         whole = [pod for pod in objects if self._is_kept_whole(pod)]
-        self._state.agents.replaced(whole)
-        self._state.pods.replaced(whole)
+        self._state.agents.replaced(whole, listing)
+        self._state.pods.replaced(whole, listing)
 
     def changed(self, item: Pod) -> None:
         """Take this for the newest version of a pod."""
@@ -36,6 +43,13 @@ class PodFeed:
         """Take this for the last version of a pod that is gone."""
         for hearer in self._hearers:
             hearer.deleted(item)
+
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version that cannot be read; `gone`: it is the pod's last."""
+        self._state.pods.unread(metadata, gone=gone)
+        if gone:
+            self._state.cpu.deleted(Pod(metadata))
+            self._state.agents.deleted(Pod(metadata))
 
     def _is_kept_whole(self, pod: Pod) -> bool:
         resource = self._state.resource

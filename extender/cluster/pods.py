@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from extender.cluster.objects import Container, ContainerStatus, Pod
+import msgspec
+
+from extender.cluster.objects import MAX_POD_BYTES, Container, ContainerStatus, Pod
 from topology import keys
 from topology.errors import PayloadError, RequestError
 from topology.payload import MAX_BYTES
-from topology.records import Claim, PlacementRecord, decode_placement
+from topology.records import Claim, PlacementRecord, decode_placement, has_room_for
 from topology.request import ContainerGpus, PodRequest, gpu_count, pod_request
 
 MAX_ANNOTATION_BYTES = 256 * 1024
@@ -17,6 +19,8 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 _OURS = (keys.PLACEMENT, keys.FENCE)
 _OURS_BYTES = MAX_BYTES + 1024
 """Of the largest record, the mark of a fence, and their keys."""
+_FENCED_POD_BYTES = MAX_POD_BYTES + MAX_POD_BYTES // 4
+"""etcd refuses 1.5 MiB, by default; what is stored there is hardly ever longer than the JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,16 @@ class GpuPod:
 
 
 def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
-    """Return what the pod asks for; raises `RequestError`, also for a pod that has no place for what is written to it."""
+    """Return what the pod asks for.
+
+    Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold.
+    """
     request = pod_request(pod.metadata.annotations or {}, _containers(pod, resource))
+    if not has_room_for({container.name: container.gpus for container in request.containers}):
+        count = len(request.containers)
+        raise RequestError(resource, f"{count} containers share the GPUs, no placement can name them all")
+    if request.wish.gpus and pod.json_bytes:
+        raise RequestError("$", f"a pod of more than {MAX_POD_BYTES} bytes has no place for the placement")
     if request.wish.gpus and not has_place_for_ours(pod):
         most = MAX_ANNOTATION_BYTES - _OURS_BYTES
         raise RequestError("metadata.annotations", f"more than {most} bytes leave no place for the placement")
@@ -67,7 +79,24 @@ def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
 
 
 def has_place_for_ours(pod: Pod) -> bool:
-    """Whether the pod's annotations have place for a record and a fence; no Binding of ours is sent for one without."""
+    """Whether the pod and its annotations have place for a record and a fence; no Binding of ours is sent for one without.
+
+    That a fence was refused as too large would not prove that a Binding is: it puts a short condition in the place of the
+    scheduler's long one, and may leave the pod smaller than it was. So it is decided before, by what everybody reads alike.
+    """
+    return not pod.json_bytes and _annotations_have_place(pod)
+
+
+def may_have_been_bound_by_us(pod: Pod) -> bool:
+    """Whether a Binding of ours may have been sent for this version of the pod.
+
+    Servers of two versions may write the same pod down in texts that differ a little, never by a quarter. A pod of that size can
+    still be fenced.
+    """
+    return pod.json_bytes <= _FENCED_POD_BYTES and _annotations_have_place(pod)
+
+
+def _annotations_have_place(pod: Pod) -> bool:
     others = ((key, text) for key, text in (pod.metadata.annotations or {}).items() if key not in _OURS)
     return sum(len(key.encode()) + len(text.encode()) for key, text in others) <= MAX_ANNOTATION_BYTES - _OURS_BYTES
 
@@ -80,6 +109,15 @@ def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
     except RequestError:
         gpus = None
     return None if gpus == 0 else GpuPod(pod, gpus, _placed(pod))
+
+
+def lean(pod: Pod) -> Pod:
+    """Return the pod without what nobody here reads, and its owner may have any number of: labels, and further gates."""
+    if not pod.metadata.labels and not pod.spec.scheduling_gates:
+        return pod
+    metadata = msgspec.structs.replace(pod.metadata, labels=None)
+    spec = msgspec.structs.replace(pod.spec, scheduling_gates=(pod.spec.scheduling_gates or [])[:1] or None)
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 
 
 def read_placement(pod: Pod) -> PlacementRecord | None:
@@ -136,6 +174,20 @@ def has_stopped(pod: Pod) -> bool:
     that says so is still under way; that the pod was deleted meanwhile does not make the old status true.
     """
     return has_ended(pod) and _all_terminated(pod)
+
+
+def has_ended_unstarted(pod: Pod) -> bool:
+    """Whether the node would not have the pod: it failed before any of its containers started, and nobody asked for its end."""
+    return pod.status.phase == "Failed" and pod.metadata.deletion_timestamp is None and not _any_started(pod)
+
+
+def owner_of(pod: Pod) -> str:
+    """Return what made the pod and makes another one in its place, as namespace and UID; empty when nothing does.
+
+    A reference is believed within its namespace only: whoever may write there may also delete the owner's pods.
+    """
+    owners = (owner.uid for owner in pod.metadata.owner_references or () if owner.controller)
+    return next((f"{pod.metadata.namespace}/{uid}" for uid in owners), "")
 
 
 def _any_started(pod: Pod) -> bool:

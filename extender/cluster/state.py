@@ -23,8 +23,10 @@ from extender.cluster.objects import Node
 from extender.cluster.offers import Offers
 from extender.cluster.openness import Surroundings
 from extender.cluster.pod_cache import PodCache
+from extender.cluster.pods import GpuPod, has_ended_unstarted, owner_of
 from extender.cluster.publishers import Publishers
 from extender.cluster.quantities import cpu_milli
+from extender.cluster.setbacks import Setbacks
 from extender.cluster.shape_index import ShapeIndex
 from extender.cluster.sightings import Sightings
 from extender.cluster.values import Values
@@ -59,6 +61,7 @@ class ClusterState:
         self.groups = Groups(self.nodes.locations)
         self.holds = Holds()
         self.offers = Offers()
+        self.setbacks = Setbacks()
         self._hearing = Hearing(silence_seconds)
         self._publishers = Publishers()
         self._sightings = Sightings()
@@ -137,7 +140,7 @@ class ClusterState:
         Call it after a live read of the node that followed the news that the pod is gone.
         """
         known = self.nodes.get(node)
-        if known:
+        if known and node in self.claimed_on(claim.uid):  # what no claim is left of, nobody would ever forget
             self._baselines.put(known, claim)
             self._dirty.add(node)
 
@@ -165,11 +168,19 @@ class ClusterState:
         if pod is not None:
             kind = PodKind(pod.gpus, cpu_milli=cpu_milli(pod.pod)) if pod.gpus else None
             self.values.meet(uid, kind, running=pod.node is not None and not pod.stopped)
+            if pod.node is not None:
+                self._tell_of_bound(pod, pod.node)
         else:
             self.values.forget(uid)
             self.holds.release(uid)
             self.offers.forget(uid)
+            self.setbacks.forget(uid, is_gone=True)
             self._sightings.forget(uid)
+
+    def _tell_of_bound(self, pod: GpuPod, node: str) -> None:
+        self.setbacks.forget(pod.uid)
+        if has_ended_unstarted(pod.pod):  # in the first list it may be long ago
+            self.setbacks.end_unstarted(pod.uid, owner_of(pod.pod), node, is_news=self.pods.synced)
 
     def _derive(self, name: str) -> None:
         known, before = self.nodes.get(name), self._views.pop(name, None)

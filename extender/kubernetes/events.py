@@ -30,12 +30,14 @@ CORRECTED: Final = "GPUPlacementCorrected"
 ADOPTED: Final = "GPUPlacementAdopted"
 CONFLICT: Final = "GPUConflict"
 AGENT_SILENT: Final = "GPUAgentSilent"
+NOT_FENCED: Final = "GPUPodNotFenced"
 MAX_NOTE_CHARACTERS: Final = 1000
 QUEUE: Final = 1000
 PER_SECOND: Final = 20.0
 QUIET_SECONDS: Final = 300.0
 """A pod hears the same kind of thing no more often: it may be tried again many times a second."""
 _REMEMBERED: Final = 10_000
+_CONFLICT_ENDS: Final = "nobody else gets it before that is over"
 
 Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
 
@@ -108,10 +110,20 @@ def agent_silent(node: NodeName) -> Event:
     return Event(node, AGENT_SILENT, "the GPU agent has not reported for too long: new pods go elsewhere", "Warning")
 
 
-def conflict(about: PodName | NodeName, gpu: str, pods: Sequence[PodName]) -> Event:
-    """Say which pods have one GPU."""
+def not_fenced(pod: PodName, why: str) -> Event:
+    """Say that a pod which waits keeps others waiting."""
+    return Event(pod, NOT_FENCED, f"GPUs wait until this pod can be written to, runs or is gone: {why}", "Warning")
+
+
+def conflict(node: NodeName, gpu: str, pods: Sequence[PodName]) -> Event:
+    """Say which pods have one GPU, to those who may read what is said of nodes."""
     names = " and ".join(f"{pod.namespace}/{pod.name}" for pod in pods)
-    return Event(about, CONFLICT, f"{gpu} is held by {names}; nobody else gets it before that is over", "Warning")
+    return Event(node, CONFLICT, f"{gpu} is held by {names}; {_CONFLICT_ENDS}", "Warning")
+
+
+def shares_gpu(pod: PodName, gpu: str, node: str) -> Event:
+    """Say that others have a pod's GPU, too; not who, since they may be another tenant's."""
+    return Event(pod, CONFLICT, f"{gpu} of {node} is held by another pod, too; {_CONFLICT_ENDS}", "Warning")
 
 
 class EventRecorder:

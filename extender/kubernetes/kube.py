@@ -7,10 +7,13 @@ a time-out is `NoAnswer`, never a guess, and nothing is sent twice unless the se
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -23,11 +26,18 @@ from yarl import URL
 
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.cluster.objects import Pod
-from extender.kubernetes.reflector import BrokenStream, Expired, Unavailable, decoder, list_objects
-from extender.kubernetes.rest import Request, to_reply, to_request
+from extender.kubernetes.documents import HEAD_BYTES, BrokenStream, Overlong, Text, decoder, name_listed, read_page
+from extender.kubernetes.reflector import Expired, Unavailable, list_objects
+from extender.kubernetes.rest import Flow, Request, to_reply, to_request
 
-MAX_OBJECT_BYTES: Final = 8 << 20
-"""Larger than any object can be: etcd refuses 1.5 MiB."""
+MAX_OBJECT_BYTES: Final = 12 << 20
+"""Larger than the JSON of any object: etcd refuses 1.5 MiB, and a byte of that may become eight, as six are made of each `<`."""
+MAX_PAGE_BYTES: Final = 16 << 20
+"""For one object of that size, and for as many of the usual ones as make a page worth its while."""
+TRUST_SECONDS: Final = 10.0
+"""Between looks at the files of the server's CA and of our certificate; one that fails looks at once."""
+MOST_SPREAD: Final = 1.5
+"""So many times as long as a busy server asks for does the last one wait, so that not all come back at the same moment."""
 _LIST_SECONDS: Final = 60.0
 _decode_pod = decoder(Pod)
 _FAILURES = (aiohttp.ClientError, ConfigException, OSError, TimeoutError)
@@ -39,11 +49,24 @@ Login = Callable[[], Awaitable[Configuration]]
 class KubeApi:
     """One identity at one API server, for as long as the context is open."""
 
-    def __init__(self, login: Login, *, connections: int = 32, request_timeout_seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        login: Login,
+        *,
+        connections: int = 32,
+        request_timeout_seconds: float = 10.0,
+        trust_seconds: float = TRUST_SECONDS,
+        random: Random | None = None,
+    ) -> None:
         self._login = login
         self._connections = connections
         self._request_timeout_seconds = request_timeout_seconds
-        self._not_before = 0.0
+        self._trust_seconds = trust_seconds
+        self._random = random or Random()  # noqa: S311 - no secret
+        self._not_before: dict[Flow, float] = {}
+        self._trusted: tuple[bytes, ssl.SSLContext] | None = None
+        """What the files said when they were last of use, as a digest and as what connections are made with."""
+        self._look_at = 0.0
 
     @classmethod
     def from_kubeconfig(cls, file: Path | Sequence[Path] | None, context: str | None = None, **settings: Any) -> Self:
@@ -68,14 +91,13 @@ class KubeApi:
     async def __aenter__(self) -> Self:
         """Read the credentials; raises `Unavailable` when there are none."""
         try:
-            self._configuration = await self._login()
-            tls = RESTClientObject(self._configuration).ssl_context
+            await self._renew()
         except _FAILURES as error:
             raise Unavailable(f"no credentials: {error}") from error
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections, ssl=tls),
+            connector=aiohttp.TCPConnector(limit=self._connections),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._request_timeout_seconds),
-            headers={"User-Agent": "gputopo-extender", "Accept": "application/json"},
+            headers={"User-Agent": "gputopo-extender"},
         )
         return self
 
@@ -98,12 +120,14 @@ class KubeApi:
         source = self.resource("/api/v1/pods", field_selector=f"spec.nodeName={intent.node}")
         try:
             async with asyncio.timeout(timeout_seconds):
-                pods, _ = await list_objects(source, _decode_pod)
+                listed = await list_objects(source, _decode_pod)
         except Expired:
             return NoAnswer("the list took too long to go on")
         except (BrokenStream, Unavailable, TimeoutError) as error:
             return NoAnswer(_in_words(error))
-        return Done(tuple(pods))
+        if listed.unread:  # half of the pods would be as good as none
+            return NoAnswer(f"{listed.unread[0].metadata.name} is among them, which cannot be read")
+        return Done(tuple(listed.objects))
 
     async def send(self, request: Request) -> tuple[int, bytes]:
         """Send anything else; returns status and body, raises `Unavailable`."""
@@ -125,7 +149,10 @@ class KubeApi:
         while True:
             try:
                 async with asyncio.timeout_at(deadline), self.open(request) as response:
-                    return response.status, await _read(response, MAX_OBJECT_BYTES)
+                    body = await _read(response, MAX_OBJECT_BYTES)
+                    if isinstance(body, Overlong):
+                        raise aiohttp.ClientPayloadError(f"an answer of more than {body.max_bytes} bytes")
+                    return response.status, bytes(body)
             except Unavailable as busy:
                 if clock.time() + busy.retry_after_seconds >= deadline:
                     raise
@@ -137,35 +164,70 @@ class KubeApi:
     async def open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and give the answer to read; a 401 is met once with fresh credentials.
 
-        Raises `Unavailable` while the server is busy (429), for all requests until the time that it named; and one of
-        `_FAILURES` when nobody answers.
+        So is a server whose certificate cannot be checked, to whom nothing was sent. Raises `Unavailable` while the server is
+        busy (429) with requests of that flow, until the time that it named; and one of `_FAILURES` when nobody answers.
         """
-        pause = self._not_before - asyncio.get_running_loop().time()
+        pause = self._not_before.get(request.flow, 0.0) - asyncio.get_running_loop().time()
         if pause > 0:
-            raise Unavailable(f"busy for {pause:.0f} s more", retry_after_seconds=pause)
+            raise self._busy(pause)
         for attempt in range(2):
-            async with await self._start(request) as response:
+            try:
+                started = await self._start(request)
+            except aiohttp.ClientSSLError:
+                if attempt or not await self._renew():
+                    raise
+                continue
+            async with started as response:
                 match response.status:
                     case 401 if attempt == 0:
-                        self._configuration = await self._login()
+                        await self._renew()
                     case 429:
                         pause = max(1.0, _retry_after(response))
-                        self._not_before = asyncio.get_running_loop().time() + pause
-                        raise Unavailable(f"busy for {pause:.0f} s", retry_after_seconds=pause)
+                        self._not_before[request.flow] = asyncio.get_running_loop().time() + pause
+                        raise self._busy(pause)
                     case _:
                         yield response
                         return
+
+    def _busy(self, seconds: float) -> Unavailable:
+        wait = seconds * self._random.uniform(1.0, MOST_SPREAD)
+        return Unavailable(f"busy for {seconds:.0f} s", retry_after_seconds=wait)
 
     async def _start(self, request: Request) -> aiohttp.ClientResponse:
         return await self._session.request(
             request.method,
             URL(self._configuration.host + request.path, encoded=True),
             data=request.body,
-            headers={"Content-Type": request.content_type, **await self.headers()},
+            headers={"Accept": request.accept, "Content-Type": request.content_type, **await self.headers()},
             proxy=self._configuration.proxy,
+            ssl=self._tls(),
             server_hostname=self._configuration.tls_server_name,
             allow_redirects=False,
         )
+
+    def _tls(self) -> ssl.SSLContext:
+        """Return what connections are made with; files that were replaced count from the next look on."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._look_at:
+            self._look_at = now + self._trust_seconds
+            with suppress(OSError):  # half written, perhaps: what we have serves until it does not
+                self._trust(self._configuration)
+        assert self._trusted is not None
+        return self._trusted[1]
+
+    async def _renew(self) -> bool:
+        """Read the credentials as they are now; returns whether we believe or show something else."""
+        configuration = await self._login()
+        is_new = self._trust(configuration)
+        self._configuration = configuration
+        return is_new
+
+    def _trust(self, configuration: Configuration) -> bool:
+        digest = _digest(configuration)
+        if self._trusted is not None and self._trusted[0] == digest:
+            return False
+        self._trusted = digest, RESTClientObject(configuration).ssl_context
+        return True
 
 
 class Resource:
@@ -179,18 +241,39 @@ class Resource:
         field_selector: str = "",
         page_size: int = 500,
         stream_seconds: float = 50.0,
-        max_page_bytes: int = 64 << 20,
+        max_page_bytes: int = MAX_PAGE_BYTES,
     ) -> None:
         self._api = api
         self._path = path
         self._selection = {"fieldSelector": field_selector} if field_selector else {}
-        self._page_size = page_size
+        self._page_size = self._limit = page_size
         self._stream_seconds = stream_seconds
         self._max_page_bytes = max_page_bytes
 
-    async def list_page(self, continuation: str | None) -> bytes:
-        """Read one page of a consistent list."""
-        query = {"limit": str(self._page_size)} | self._selection | ({"continue": continuation} if continuation else {})
+    async def list_page(self, continuation: str | None) -> Text | Overlong:
+        """Read one page of a consistent list; where that is too large, with a quarter of the objects, down to one.
+
+        Each try costs as much as a page may have, so they are few; where pages are small again, the next one may be larger.
+        """
+        query = self._selection | ({"continue": continuation} if continuation else {})
+        while True:
+            page = await self._get_list({"limit": str(self._limit)} | query)
+            if isinstance(page, Overlong):
+                if self._limit == 1:
+                    return page
+                self._limit = max(1, self._limit // 4)
+                continue
+            if len(page) <= self._max_page_bytes // 4:
+                self._limit = min(self._page_size, 2 * self._limit)
+            return page
+
+    async def latest_version(self) -> str:
+        """Return the version that a consistent read is of, at the cost of one object."""
+        page = await self._get_list({"limit": "1"} | self._selection)
+        metadata = name_listed(page)[0] if isinstance(page, Overlong) else read_page(page).metadata
+        return metadata.resource_version
+
+    async def _get_list(self, query: dict[str, str]) -> Text | Overlong:
         try:
             async with asyncio.timeout(_LIST_SECONDS), self._api.open(self._get(query)) as response:
                 _check(response)
@@ -219,6 +302,13 @@ class Resource:
         return Request("GET", f"{self._path}?{urlencode(query)}")
 
 
+def _digest(configuration: Configuration) -> bytes:
+    """Tell what connections are made with from anything else that the files may say."""
+    files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+    read = (hashlib.sha256(Path(file).read_bytes()).digest() if file else b"-" for file in files)
+    return b"".join(read) + repr((configuration.ca_cert_data, configuration.verify_ssl)).encode()
+
+
 def _check(response: aiohttp.ClientResponse) -> None:
     if response.status == 410:
         raise Expired
@@ -235,14 +325,15 @@ def _retry_after(response: aiohttp.ClientResponse) -> float:
     return float(value) if value.isascii() and value.isdigit() else 0.0
 
 
-async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    chunks, size = [], 0
+async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytearray | Overlong:
+    """Return the whole body, or the beginning of one that is too long; the rest of that is not waited for."""
+    body = bytearray()
     async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > max_bytes:
-            raise aiohttp.ClientPayloadError(f"an answer of more than {max_bytes} bytes")
-        chunks.append(chunk)
-    return b"".join(chunks)
+        body += chunk
+        if len(body) > max_bytes:
+            response.close()
+            return Overlong(bytes(body[:HEAD_BYTES]), max_bytes)
+    return body
 
 
 def _in_words(error: BaseException) -> str:

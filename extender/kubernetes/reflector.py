@@ -4,25 +4,55 @@ A list is one consistent read; it replaces the cache whole or not at all. A watc
 heard, so nothing is missed and nothing is replayed from a guess. 410 anywhere means list anew. A bookmark changes nothing but
 the version, and proves that the stream is alive; a stream without a byte for too long is dead, whatever TCP says.
 
+An object that cannot be read stops nobody from hearing of the others: it is named, counted and passed over. That it was listed
+is told all the same, because it does exist.
+
+Where etcd was restored from a backup, versions begin anew further back. A watch from a version that is still to come says
+nothing; so whenever one was cut or said nothing, the server is asked how far it is.
+
 The transport is a protocol, the time is the event loop's and chance is a parameter: tests run hours in milliseconds.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
 from typing import Generic, NoReturn, Protocol, TypeVar
 
-import msgspec
 import structlog
 
 from extender.cluster.objects import Node, ObjectMeta, Pod
+from extender.cluster.versions import NOTHING_MORE, Listing, is_before
+from extender.kubernetes.burden import Burden
+from extender.kubernetes.documents import (
+    GONE,
+    Bookmark,
+    BrokenStream,
+    Deleted,
+    Event,
+    Failure,
+    Lines,
+    ListMeta,
+    Object,
+    Overlong,
+    Text,
+    Unread,
+    decoder,
+    event_decoder,
+    measured,
+    name_changed,
+    name_listed,
+    name_object,
+    read_page,
+)
 
-Object = TypeVar("Object", Node, Pod)
 Object_contra = TypeVar("Object_contra", Node, Pod, contravariant=True)
+
+SLICE_BYTES = 1 << 20
+"""Of a page, between two turns of the event loop."""
 
 log = structlog.get_logger(__name__)
 
@@ -40,15 +70,18 @@ class Unavailable(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
-class BrokenStream(Exception):
-    """What arrived cannot be read, or says itself that it went wrong."""
-
-
 class Source(Protocol):
     """One resource of the API server; every method raises `Expired` or `Unavailable`."""
 
-    async def list_page(self, continuation: str | None) -> bytes:
-        """Read one page; the first one asks for no version, which is a consistent read."""
+    async def list_page(self, continuation: str | None) -> Text | Overlong:
+        """Read one page, or the beginning of one that is too long even with a single object.
+
+        The first one asks for no version, which is a consistent read.
+        """
+        ...
+
+    async def latest_version(self) -> str:
+        """Return the version that a consistent read is of."""
         ...
 
     def watch(self, resource_version: str) -> AsyncGenerator[bytes]:
@@ -62,8 +95,8 @@ class Source(Protocol):
 class Sink(Protocol[Object_contra]):
     """Whoever keeps the cache."""
 
-    def replaced(self, objects: Sequence[Object_contra]) -> None:
-        """Take these for all that exist."""
+    def replaced(self, objects: Sequence[Object_contra], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that `listing` names, for all that exist."""
         ...
 
     def changed(self, item: Object_contra) -> None:
@@ -74,6 +107,10 @@ class Sink(Protocol[Object_contra]):
         """Take this for the last version of an object that is gone."""
         ...
 
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version of which no more can be told; `gone`: it is the object's last."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
@@ -82,41 +119,7 @@ class Timing:
     silence_seconds: float = 55.0
     backoff_seconds: float = 0.1
     max_backoff_seconds: float = 5.0
-    max_line_bytes: int = 2 << 20
-
-
-class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str
-    continuation: str = msgspec.field(name="continue", default="")
-
-
-class _Page(msgspec.Struct):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _Bookmark(msgspec.Struct):
-    """A version, in the shape of an object all of whose fields are empty: a pod's `containers` is null here."""
-
-    metadata: ObjectMeta
-
-
-class _Failure(msgspec.Struct):
-    code: int = 0
-    message: str = ""
-
-
-_decode_page = msgspec.json.Decoder(_Page).decode
-_decode_event = msgspec.json.Decoder(_Event).decode
-_decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
-_decode_failure = msgspec.json.Decoder(_Failure).decode
-_GONE = 410
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+    max_line_bytes: int = 12 << 20
 
 
 class Reflector(Generic[Object]):
@@ -130,6 +133,7 @@ class Reflector(Generic[Object]):
         keep: What of each the sink hears of; `None`: nothing. What is left out costs no memory.
         timing: Limits and delays.
         random: Spreads the delays of several replicas.
+        told: Hears of each heavy object, and of each that was passed over.
 
     """
 
@@ -143,6 +147,7 @@ class Reflector(Generic[Object]):
         keep: Callable[[Object], Object | None] = lambda item: item,
         timing: Timing = Timing(),
         random: Random | None = None,
+        told: Callable[[str], None] = lambda fate: None,
     ) -> None:
         self.name = name
         self.synced = asyncio.Event()
@@ -154,12 +159,18 @@ class Reflector(Generic[Object]):
         self.heard_at = 0.0
         """Loop time of the last list, event or bookmark."""
         self._source = source
-        self._decode: Callable[[bytes], Object] = decoder(kind)
+        self._decode: Callable[[Text], Object] = decoder(kind)
+        self._decode_event: Callable[[Text], Event[Object]] = event_decoder(kind)
         self._sink: Sink[Object] = sink
         self._keep: Callable[[Object], Object | None] = keep
         self._timing = timing
         self._random = random or Random()  # noqa: S311 - no secret
-        self._version: str | None = None
+        self._burden = Burden(name, told)
+        self._version = ""
+        """What was heard of last; empty before the first list."""
+        self._has_to_list = True
+        self._in_doubt = False
+        """The server may not know that version yet: it was away, or a watch from there has said nothing."""
         self._events = 0
 
     async def run(self) -> NoReturn:
@@ -169,18 +180,20 @@ class Reflector(Generic[Object]):
         while True:
             events, started, wait = self._events, clock.time(), 0.0
             try:
-                if self._version is None:
+                if self._in_doubt and not self._has_to_list:
+                    await self._ask()
+                if self._has_to_list:
                     await self._list()
                 await self._follow()
             except Expired:
-                self._version = None
+                self._has_to_list = True
                 self._stumble("version expired")
             except BrokenStream as error:
                 if self._events == events:  # going on from here would only meet the same bytes again
-                    self._version = None
+                    self._has_to_list = True
                 self._stumble(str(error))
             except Unavailable as error:
-                wait = error.retry_after_seconds
+                wait, self._in_doubt = error.retry_after_seconds, True  # it may come back as another one
                 self._stumble(str(error), denied=error.denied)
             except TimeoutError:
                 self._stumble(f"silent for {self._timing.silence_seconds:g} s")
@@ -189,17 +202,26 @@ class Reflector(Generic[Object]):
             await asyncio.sleep(max(wait, self._delay(failures)))
             failures += 1
 
+    async def _ask(self) -> None:
+        """Ask how far the server is: where it is not as far as it was heard to be, it was set back."""
+        self._has_to_list |= is_before(await self._source.latest_version(), self._version)
+        self._in_doubt = False
+
     async def _list(self) -> None:
-        kept, self._version = await list_objects(self._source, self._decode, self._keep)
-        self._sink.replaced(kept)
+        listed = await list_objects(self._source, self._decode, self._keep, self._burden)
+        was_set_back = is_before(listed.version, self._version)
+        if was_set_back:
+            log.warning("the API server was set back", resource=self.name, was=self._version, now=listed.version)
+        unread = tuple(each.metadata for each in listed.unread)
+        self._sink.replaced(listed.objects, Listing("" if was_set_back else listed.version, unread))
+        self._version, self._has_to_list, self._in_doubt = listed.version, False, False
         self._hear()
         self.synced.set()
-        log.info("listed", resource=self.name, kept=len(kept), resource_version=self._version)
+        log.info("listed", resource=self.name, kept=len(listed.objects), resource_version=self._version)
 
     async def _follow(self) -> None:
         """Watch from the last version until the stream ends."""
-        assert self._version is not None
-        lines = Lines(self._timing.max_line_bytes)
+        lines, self._in_doubt = Lines(self._timing.max_line_bytes), True
         async with aclosing(self._source.watch(self._version)) as chunks:
             while True:
                 async with asyncio.timeout(self._timing.silence_seconds):
@@ -211,23 +233,46 @@ class Reflector(Generic[Object]):
                     self._take(line)
                 await asyncio.sleep(0)  # a full buffer must not starve the verbs
 
-    def _take(self, line: bytes) -> None:
-        try:
-            event = _decode_event(line)
-            if event.type == "ERROR":
-                failure = _decode_failure(event.object)
-                if failure.code == _GONE:
-                    raise Expired
-                raise BrokenStream(f"server error {failure.code}: {failure.message}")
-            item = _decode_bookmark(event.object) if event.type == "BOOKMARK" else self._decode(event.object)
-        except _UNREADABLE as error:
-            raise BrokenStream(f"unreadable line: {error}") from error
-        if not item.metadata.resource_version:
-            raise BrokenStream(f"{event.type} without a version")
-        if not isinstance(item, _Bookmark) and (kept := self._keep(item)) is not None:
-            (self._sink.deleted if event.type == "DELETED" else self._sink.changed)(kept)
-        self._version = item.metadata.resource_version
+    def _take(self, line: Text | Overlong) -> None:
+        version = self._take_overlong(line) if isinstance(line, Overlong) else self._take_event(line)
+        if not version:
+            raise BrokenStream("an event without a version")
+        self._version, self._in_doubt = version, False
         self._events += 1
+
+    def _take_event(self, line: Text) -> str:
+        """Hand on what a line says; returns the version that has been heard by then."""
+        try:
+            event = self._decode_event(line)
+        except BrokenStream as error:
+            if (unread := name_changed(line, str(error))) is None:
+                raise
+            return self._pass_over(unread)
+        match event:
+            case Failure(object=status) if status.code == GONE:
+                raise Expired
+            case Failure(object=status):
+                raise BrokenStream(f"server error {status.code}: {status.message}")
+            case Bookmark(object=mark):
+                return mark.metadata.resource_version
+        item: Object = measured(event.object, line)
+        if not item.metadata.resource_version:
+            return ""
+        self._burden.weigh(item.metadata, len(line))
+        if (kept := self._keep(item)) is not None:
+            (self._sink.deleted if isinstance(event, Deleted) else self._sink.changed)(kept)
+        return item.metadata.resource_version
+
+    def _take_overlong(self, line: Overlong) -> str:
+        reason = f"a line of more than {line.max_bytes} bytes"
+        if (unread := name_changed(line.head, reason)) is None:
+            raise BrokenStream(reason)
+        return self._pass_over(unread)
+
+    def _pass_over(self, unread: Unread) -> str:
+        self._burden.pass_over(unread)
+        self._sink.unread(unread.metadata, gone=unread.change == "DELETED")
+        return unread.metadata.resource_version
 
     def _hear(self) -> None:
         self.heard_at = asyncio.get_running_loop().time()
@@ -235,58 +280,75 @@ class Reflector(Generic[Object]):
 
     def _stumble(self, reason: str, *, denied: bool = False) -> None:
         self.trouble, self.denied = reason, denied
-        log.warning("watch interrupted", resource=self.name, reason=reason, relist=self._version is None)
+        log.warning("watch interrupted", resource=self.name, reason=reason, relist=self._has_to_list)
 
     def _delay(self, failures: int) -> float:
         longest = min(self._timing.max_backoff_seconds, self._timing.backoff_seconds * 2.0 ** min(failures, 30))
         return longest * self._random.uniform(0.5, 1.0)
 
 
-def decoder(kind: type[Object]) -> Callable[[bytes], Object]:
-    """Return what reads one object; it raises msgspec's errors."""
-    return msgspec.json.Decoder(kind).decode
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[Object]):
+    """A whole list."""
+
+    objects: list[Object]
+    """What is to be kept of it."""
+    version: str
+    """To watch from."""
+    unread: tuple[Unread, ...] = ()
+    """Those that exist, too."""
 
 
 async def list_objects(
-    source: Source, decode: Callable[[bytes], Object], keep: Callable[[Object], Object | None] = lambda item: item
-) -> tuple[list[Object], str]:
-    """Read all pages, and return what is to be kept of the objects with the version to watch from.
+    source: Source,
+    decode: Callable[[Text], Object],
+    keep: Callable[[Object], Object | None] = lambda item: item,
+    burden: Burden | None = None,
+) -> Listed[Object]:
+    """Read all pages, one after the other; others have their turns between two objects.
 
     Raises `Expired`, `Unavailable`, or `BrokenStream` for a page that cannot be read.
     """
-    kept: list[Object] = []
+    burden, found = burden or Burden("objects"), list[Object | Unread]()
     version = continuation = None
     while True:
-        try:
-            page = _decode_page(await source.list_page(continuation))
-            kept += [item for item in map(keep, map(decode, page.items or ())) if item is not None]
-        except _UNREADABLE as error:
-            raise BrokenStream(f"unreadable page: {error}") from error
-        version = version or page.metadata.resource_version
-        continuation = page.metadata.continuation
+        metadata = await _read_into(found, await source.list_page(continuation), decode, keep, burden)
+        version = version or metadata.resource_version
+        continuation = metadata.continuation
         if not continuation:
-            return kept, version
+            break
+    unread = tuple(each for each in found if isinstance(each, Unread))
+    for each in unread:
+        burden.pass_over(each)
+    return Listed([each for each in found if not isinstance(each, Unread)], version, unread)
 
 
-class Lines:
-    """Cut chunks into lines; a half one waits for its rest, one that grows beyond the limit raises `BrokenStream`."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._rest = bytearray()
-
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the lines that `chunk` completes, without their ends."""
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            self._grow(end)
-            line = bytes(self._rest)
-            self._rest.clear()
-            if line:
-                yield line
-        self._grow(rest)
-
-    def _grow(self, part: bytes) -> None:
-        if len(self._rest) + len(part) > self._max_bytes:
-            raise BrokenStream(f"a line of more than {self._max_bytes} bytes")
-        self._rest += part
+async def _read_into(
+    found: list[Object | Unread],
+    page: Text | Overlong,
+    decode: Callable[[Text], Object],
+    keep: Callable[[Object], Object | None],
+    burden: Burden,
+) -> ListMeta:
+    """Add what is to be kept of a page, which is not needed any more when the next one comes."""
+    if isinstance(page, Overlong):
+        metadata, unread = name_listed(page)
+        found.append(unread)
+        return metadata
+    document, read_bytes = read_page(page), 0
+    for text in document.items or ():
+        size = memoryview(text).nbytes
+        if (read_bytes := read_bytes + size) > SLICE_BYTES:
+            await asyncio.sleep(0)
+            read_bytes = 0
+        try:
+            item = decode(text)
+        except BrokenStream as error:
+            if (missing := name_object(text, str(error))) is None:
+                raise
+            found.append(missing)
+            continue
+        burden.weigh(item.metadata, size)
+        if (kept := keep(item)) is not None:
+            found.append(kept)
+    return document.metadata

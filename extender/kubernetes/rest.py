@@ -5,7 +5,7 @@ Every write names what it rests on: a JSON Patch with `test` operations, or an o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from extender.binding.intents import (
     FencePod,
     GetNode,
     GetPod,
+    GetPodVersion,
     Gone,
     NoAnswer,
     Refused,
@@ -28,12 +29,19 @@ from extender.binding.intents import (
     WritePlacement,
 )
 from extender.cluster.objects import Node, Pod
+from extender.kubernetes.documents import BrokenStream, decoder, read_metadata
 from topology import keys
 
 FIELD_MANAGER: Final = "gputopo-extender"
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON: Final = "application/json"
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""What was asked for and done is the same; only the answer leaves out spec and status."""
+
+
+Flow = tuple[str, str, str]
+"""Method, resource, and what of it: requests that the API server may turn away together, while it serves others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +52,31 @@ class Request:
     path: str
     body: bytes | None = None
     content_type: str = _JSON
+    accept: str = _JSON
+
+    @property
+    def flow(self) -> Flow:
+        """Which kind of request this is, whatever the names in it.
+
+        >>> Request("POST", "/api/v1/namespaces/ml/pods/p1/binding?fieldManager=x").flow
+        ('POST', 'pods', 'binding')
+        >>> Request("GET", "/api/v1/nodes?limit=500").flow, Request("GET", "/api/v1/nodes/n1").flow
+        (('GET', 'nodes', 'all'), ('GET', 'nodes', 'one'))
+        """
+        group, *rest = self.path.partition("?")[0].strip("/").split("/")
+        parts = rest[1:] if group == "api" else rest[2:]
+        if parts[0] == "namespaces" and len(parts) > 2:
+            parts = parts[2:]
+        resource, *names = parts
+        return self.method, resource, names[1] if len(names) > 1 else "one" if names else "all"
 
 
 class _Status(msgspec.Struct):
     message: str = ""
 
 
-_decode_pod = msgspec.json.Decoder(Pod).decode
-_decode_node = msgspec.json.Decoder(Node).decode
+_decode_pod = decoder(Pod)
+_decode_node = decoder(Node)
 _decode_status = msgspec.json.Decoder(_Status).decode
 _encode = msgspec.json.encode
 
@@ -61,6 +86,8 @@ def to_request(intent: Single) -> Request:
     match intent:
         case GetPod(namespace, name):
             return Request("GET", _pod_path(namespace, name))
+        case GetPodVersion(namespace, name):
+            return Request("GET", _pod_path(namespace, name), accept=_METADATA_ONLY)
         case GetNode(name):
             return Request("GET", _node_path(name))
         case SwapLedger(expected=None):
@@ -70,7 +97,7 @@ def to_request(intent: Single) -> Request:
         case BindPod():
             return _bind(intent)
         case FencePod():
-            return _annotate_pod(intent, {keys.FENCE: intent.mark})
+            return replace(_annotate_pod(intent, {keys.FENCE: intent.mark}), accept=_METADATA_ONLY)
         case WritePlacement():
             return _annotate_pod(intent, {keys.PLACEMENT: intent.placement})
         case AskForLook():
@@ -153,14 +180,18 @@ def _annotate_pod(intent: FencePod | WritePlacement, annotations: dict[str, str]
 def _done(intent: Single, body: bytes) -> Reply:
     try:
         match intent:
-            case GetPod() | FencePod() | WritePlacement():
+            case GetPod() | WritePlacement():
                 return Done(_decode_pod(body))
+            case GetPodVersion():
+                return Done(Pod(read_metadata(body).metadata))
+            case FencePod():
+                return Done(msgspec.structs.replace(intent.known, metadata=read_metadata(body).metadata))
             case GetNode() | SwapLedger() | AskForLook():
                 return Done(_decode_node(body))
             case BindPod():
                 return Done(None)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return NoAnswer(f"unreadable answer: {error}")
+    except BrokenStream as error:
+        return NoAnswer(str(error))
 
 
 def _message(status: int, body: bytes) -> str:

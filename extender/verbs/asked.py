@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from msgspec.structs import replace
+
 from extender.clock import Instant
 from extender.cluster.groups import Key, PlaceOf, rooms_for
 from extender.cluster.objects import Pod
-from extender.cluster.pods import read_request
+from extender.cluster.pods import owner_of, read_request
 from extender.cluster.quantities import cpu_milli
 from extender.cluster.state import ClusterState
 from extender.verbs.ranking import Ranking
@@ -35,15 +37,32 @@ class Asked:
     def read(cls, state: ClusterState, pod: Pod, now: Instant) -> Self:
         """Read a pod; raises `RequestError`."""
         age_seconds = now.age_seconds(pod.metadata.creation_timestamp)
+        known = state.pods.get(pod.metadata.uid)
+        if known is not None and known.pod.json_bytes:  # kube-scheduler sends it in a text of its own
+            pod = replace(pod, json_bytes=known.pod.json_bytes)
         request = read_request(pod, state.resource)
         wish, group = request.at_age(age_seconds), request.group_at_age(age_seconds)
         return cls(pod, wish, cpu_milli(pod), group, now)
 
-    def rank_beside_holds(self, state: ClusterState, names: frozenset[str]) -> Ranking:
-        """Rank these nodes beside what is held for others; where nothing fits beside it, holds do not count."""
+    def away(self, state: ClusterState) -> list[str]:
+        """Return the nodes that step back from the pod, those first that will be back first."""
+        return state.setbacks.away(self.pod.metadata.uid, self.owner, self.now.monotonic)
+
+    def rank_for_now(self, state: ClusterState, names: frozenset[str]) -> Ranking:
+        """Rank these nodes beside what is held for others, and without those that step back.
+
+        Where nothing else fits, these count again, in turn; where nothing fits beside them either, holds do not: to try a node
+        once more is in vain at worst, while the GPUs that are held are on their way to somebody.
+        """
         held = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
-        ranking = self.rank(state, names, held)
-        return self.rank(state, names, {}) if held and ranking.best is None else ranking
+        away = [name for name in self.away(state) if name in names]
+        tried = [names.difference(away), names.difference(away[1:]), names] if away else [names]
+        for held_for_others in (held, {}) if held else (held,):
+            for some in tried:
+                ranking = self.rank(state, some, held_for_others)
+                if ranking.best is not None:
+                    return ranking
+        return ranking
 
     def rank(self, state: ClusterState, names: frozenset[str], held_for_others: dict[str, int]) -> Ranking:
         """Rank these nodes; of a group's pod only those count where the group goes."""
@@ -90,6 +109,11 @@ class Asked:
         used = {place.domain(level) for place in progress.placed} - {(level, None)}
         places = state.nodes.locations
         return frozenset(node for node in every if node in places and places[node].domain(level) in used)
+
+    @property
+    def owner(self) -> str:
+        """What made the pod, and will make another one in its place."""
+        return owner_of(self.pod)
 
     @property
     def _key(self) -> Key:

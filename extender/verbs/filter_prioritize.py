@@ -10,6 +10,8 @@ A few rules of kube-scheduler shape the answers (docs/explanation/design.md, "th
 - A pod of a group is offered the nodes of the domain that the group fills now, and no others: all that prioritize, or another
   scorer, can then choose from is right for the group.
 - Holds steer, they never turn a yes into a no: if nothing fits beside them, they do not count.
+- A node that a pod has won in vain steps back, or it would win for ever; it still is named where no other one fits. About the
+  nominated node kube-scheduler asks alone, and about all others only when that is refused: so it is, once.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from topology.errors import RequestError
 from topology.verdict import Placement, Rejection
 
 CANDIDATES = 16
+STEPS_BACK = "the pod could not be bound to the node lately, so others come first"
 NOT_SYNCED = "the extender has not seen the whole cluster yet"
 
 
@@ -50,12 +53,20 @@ def filter_nodes(
         return args.passing(list(dict.fromkeys(names)))
     uid = args.pod.metadata.uid
     state.holds.release(uid)
+    state.setbacks.come_back(uid, asked.owner, now.monotonic)
+    if _is_to_be_passed_over(state, asked, names):
+        return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
     ranking, chosen = _offer(state, asked, frozenset(names), candidates)
     if not chosen:
         return _refusal(ranking, names, args.pod.status.nominated_node_name)
     if len(chosen) == 1:  # then kube-scheduler does not ask for scores
-        _hold(state, uid, ranking, chosen[0], now.monotonic + hold_seconds)
+        _announce(state, asked, ranking, chosen[0], hold_seconds)
     return args.passing(chosen)
+
+
+def is_passed_over(result: ExtenderFilterResult) -> bool:
+    """Whether the answer only sends kube-scheduler from the nominated node to the others."""
+    return STEPS_BACK in (result.failed_nodes or {}).values()
 
 
 def prioritize_nodes(
@@ -72,12 +83,14 @@ def prioritize_nodes(
     state.offers.forget(uid)
     if not asked.wish.gpus:
         return []
-    ranking = asked.rank_beside_holds(state, frozenset(names))
+    ranking = asked.rank_for_now(state, frozenset(names))
     best = ranking.best
     if best is None:
         return [HostPriority(name, 0) for name in names]
-    _hold(state, uid, ranking, best, now.monotonic + hold_seconds)
-    scores = ranking.scores(names)
+    _announce(state, asked, ranking, best, hold_seconds)
+    scores, away = ranking.scores(names), asked.away(state)
+    if away and best not in away:
+        scores = [None if name in away else score for name, score in zip(names, scores, strict=True)]
     level_of = levels(set(scores))
     priorities = [*map(HostPriority, names, map(level_of.__getitem__, scores))]
     priorities[names.index(best)] = HostPriority(best, MAX_SCORE)
@@ -88,10 +101,10 @@ def _offer(state: ClusterState, asked: Asked, names: frozenset[str], candidates:
     """Take the best nodes, but not again those that the pod came back from, before it has been offered all others."""
     uid = asked.pod.metadata.uid
     refused = state.offers.refused(uid, state.shapes) & names if candidates else frozenset()
-    ranking = asked.rank_beside_holds(state, names - refused if refused else names)
+    ranking = asked.rank_for_now(state, names - refused if refused else names)
     if refused and ranking.best is None:
         state.offers.forget(uid)
-        ranking = asked.rank_beside_holds(state, names)
+        ranking = asked.rank_for_now(state, names)
     if not candidates:
         return ranking, list(ranking.best_first())
     chosen = list(islice(ranking.best_first(), candidates))
@@ -99,11 +112,21 @@ def _offer(state: ClusterState, asked: Asked, names: frozenset[str], candidates:
     return ranking, chosen
 
 
-def _hold(state: ClusterState, uid: str, ranking: Ranking, node: str, until: float) -> None:
-    verdict = ranking.verdict(node)
+def _is_to_be_passed_over(state: ClusterState, asked: Asked, names: list[str]) -> bool:
+    """Whether the call is about the nominated node alone, and that steps back; the same call again is not refused."""
+    nominated, uid = asked.pod.status.nominated_node_name, asked.pod.metadata.uid
+    return (
+        names == [nominated] and nominated in asked.away(state) and state.setbacks.pass_over(uid, asked.owner, names[0])
+    )
+
+
+def _announce(state: ClusterState, asked: Asked, ranking: Ranking, node: str, hold_seconds: float) -> None:
+    """Take note of the winner, and hold what it is to give."""
+    uid, now, verdict = asked.pod.metadata.uid, asked.now.monotonic, ranking.verdict(node)
     if isinstance(verdict, Placement):
         gpus = sum(1 << position for position in verdict.gpus)
-        state.holds.put(uid, Hold(node, gpus, until))
+        state.holds.put(uid, Hold(node, gpus, now + hold_seconds))
+        state.setbacks.announce(uid, node, now)
 
 
 def _refusal(ranking: Ranking, names: list[str], nominated: str | None) -> ExtenderFilterResult:

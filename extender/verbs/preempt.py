@@ -1,160 +1,156 @@
 """preempt: of the pods that may have to go, those whose GPUs form the set that is asked for.
 
 kube-scheduler offers candidate nodes, each with victims that it has counted out; which GPUs they hold it does not know. Per node
-the answer names the least important victims that are enough: the highest priority among them as low as can be, then as few as
-can be, then offered ones rather than others, then the bandwidth that is gained. Others are named only where the offered ones are
-not enough. A node where no victims help is left out.
+the answer names the victims that are enough (`Candidate`); a node where no victims help is left out. `NumPDBViolations` stays as
+given: it may have spared a pod for its disruption budget, which is one more reason to keep to those that were offered.
 
-What kube-scheduler has reasons for that we cannot see stays as it was: victims without GPUs go in any case, and what is freed of
-every resource is at least what was offered, or what the pod asks for. `NumPDBViolations` stays as given: it may have spared a pod
-for its disruption budget, which is one more reason to keep to those that were offered.
+kube-scheduler takes one node of the answer, and schedules nothing before it has the answer. So there is a time by which the best
+that was found is the answer. Nodes that promise the cheapest victims are looked at first, and one that takes long lets the others
+go before it. Between turns other calls are served, and the cluster changes. Still a call is about the moment when it came, the
+nearest there is to what kube-scheduler sees: a victim that it does not know would fail the call. What changes on a node meanwhile
+can only take that node out of the answer.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, groupby
+from collections import Counter, deque
+from collections.abc import Generator
+from dataclasses import dataclass, field
 
-from extender.clock import Instant
-from extender.cluster.holdings import Holding
+from extender.clock import Clock
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects import Pod
-from extender.cluster.pods import has_ended
 from extender.cluster.quantities import requests
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
-from extender.verbs.wire import ExtenderPreemptionArgs, ExtenderPreemptionResult, MetaPod, MetaVictims
+from extender.verbs.victims import Candidate
+from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from topology.errors import RequestError
-from topology.request import GpuRequest
-from topology.verdict import Placement
 
-EXACT_PODS = 8
-"""Up to so many pods that may be evicted from a node every choice is looked at; of more, one after the other is spared."""
-
-Choice = tuple[Holding, ...]
+PAUSE_SECONDS = 0.002
+"""How long the work goes on without a pause."""
+SHARE = 1 / 2
+"""Of the time that is left: how long one node is looked at before others have their turn."""
 
 
-def preempt(state: ClusterState, args: ExtenderPreemptionArgs, now: Instant) -> ExtenderPreemptionResult:
-    """Return the nodes where evictions help, each with its victims; no node, no preemption."""
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """What came of a call."""
+
+    victims: dict[str, MetaVictims] = field(default_factory=dict)
+    """By node; no node, no preemption."""
+    unfinished: int = 0
+    """Nodes for which the time was too short."""
+
+
+def preempt(
+    state: ClusterState, args: ExtenderPreemptionArgs, clock: Clock, *, budget_seconds: float
+) -> Generator[None, None, Preemption]:
+    """Return the nodes where evictions help, each with its victims; a step takes about `PAUSE_SECONDS`, or one `plan`.
+
+    Args:
+        state: The cluster, which may change between steps.
+        args: The pod, and the nodes that are offered.
+        clock: Tells when a pause is due, and when the time is up.
+        budget_seconds: How long to search.
+
+    """
+    now = clock()
     try:
         asked = Asked.read(state, args.pod, now)
         if not asked.wish.gpus:
-            return ExtenderPreemptionResult(args.candidates)
+            return Preemption(args.candidates)
         need = requests(args.pod)
     except (RequestError, ValueError):
-        return ExtenderPreemptionResult({})
-    answer: dict[str, MetaVictims] = {}
-    helpful = asked.may_make_room_on(state, args.candidates)
-    for name, offered in args.candidates.items():
-        view = state.views.get(name) if name in helpful else None
-        if view is not None and (victims := _Node(view, args.pod, asked.wish, need, offered.uids).victims()):
-            answer[name] = MetaVictims([MetaPod(uid) for uid in victims], offered.num_pdb_violations)
-    return ExtenderPreemptionResult(answer)
+        return Preemption()
+    return (yield from _Search(state, asked, need, args.candidates, clock).run(budget_seconds))
 
 
-class _Node:
-    """One candidate node."""
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One call of a pod that wants GPUs."""
 
-    def __init__(self, view: NodeView, pod: Pod, wish: GpuRequest, need: Counter[str], offered: Sequence[str]) -> None:
-        self._view = view
-        self._wish = wish
-        self._offered = offered
-        self._evictable = tuple(held for held in view.holdings if _may_go(held, pod))
-        known = {held.pod.uid for held in self._evictable}
-        self._in_any_case = [uid for uid in offered if uid not in known]
-        self._takes = {held.pod.uid: _takes(held.pod.pod) for held in self._evictable}
-        self._offered_ones = tuple(held for held in self._evictable if held.pod.uid in offered)
-        freed = self._freed(self._offered_ones)
-        self._least = freed & need if freed is not None else None
+    state: ClusterState
+    asked: Asked
+    need: Counter[str]
+    offered: dict[str, MetaVictims]
+    clock: Clock
 
-    def victims(self) -> list[str]:
-        """Return the UIDs of those who have to go, by falling priority; none if that does not help."""
-        if self._view.shape.closed:
-            return []
-        for pool in (self._offered_ones, self._evictable):
-            if self._gain(pool) is not None:
-                chosen = self._best(pool) if len(pool) <= EXACT_PODS else self._spared(pool)
-                return self._in_order(chosen) if chosen is not None else []
-        return []
+    def run(self, seconds: float) -> Generator[None, None, Preemption]:
+        """Look at the nodes, each as it is now, for so long."""
+        end, pause = self.clock().monotonic + seconds, _Alarm(self.clock, PAUSE_SECONDS)
+        queue, found = deque((yield from self._works(pause))), list[_Work]()
+        while queue and (left := end - self.clock().monotonic) > 0:
+            work, turn = queue.popleft(), _Alarm(self.clock, left * SHARE)
+            while not (is_done := work.step()) and not turn.is_due():
+                if pause.is_due():
+                    yield
+            if pause.is_due():
+                yield
+            if not is_done:
+                queue.append(work)
+            elif work.victims:
+                found.append(work)
+        return Preemption({work.name: work.answer for work in found if self._still_helps(work)}, len(queue))
 
-    def _best(self, pool: Choice) -> Choice | None:
-        """Look at all choices, from the least important to the most."""
-        ranked = sorted((self._importance(choice), choice) for choice in _choices(pool) if self._frees_enough(choice))
-        for _, equals in groupby(ranked, key=lambda found: found[0][:4]):
-            gains = [(gain, choice) for _, choice in equals if (gain := self._gain(choice)) is not None]
-            if gains:
-                return max(gains, key=lambda found: found[0])[1]
-        return None
+    def _works(self, pause: _Alarm) -> Generator[None, None, list[_Work]]:
+        """Return what there is to do, the most promising first; what happens in a pause makes no difference."""
+        helpful, views = self.asked.may_make_room_on(self.state, self.offered), self.state.views
+        works = []
+        for name, view in [(name, views[name]) for name in self.offered if name in helpful and name in views]:
+            works.append(_Work(name, self._candidate(name, view), self.offered[name].num_pdb_violations))
+            if pause.is_due():
+                yield
+        return sorted(works, key=lambda work: work.promise)
 
-    def _spared(self, pool: Choice) -> Choice | None:
-        """Begin with everybody, and spare one after the other, the most important first."""
-        kept = sorted(pool, key=lambda held: (-_priority(held.pod.pod), held.pod.uid))
-        for held in tuple(kept):
-            fewer = tuple(other for other in kept if other is not held)
-            if self._gain(fewer) is not None:
-                kept = list(fewer)
-        return tuple(kept)
+    def _candidate(self, name: str, view: NodeView) -> Candidate:
+        return Candidate(view, self.asked.pod, self.asked.wish, self.need, self.offered[name].uids)
 
-    def _importance(self, choice: Choice) -> tuple[int, int, int, int, tuple[str, ...]]:
-        priorities = [_priority(held.pod.pod) for held in choice]
-        added = sum(held.pod.uid not in self._offered for held in choice)
-        uids = tuple(held.pod.uid for held in choice)
-        return max(priorities, default=-(2**31)), len(choice), added, sum(priorities), uids
-
-    def _gain(self, choice: Choice) -> float | None:
-        """Return the bandwidth of the set that the evictions make room for, GB/s; `None` when they do not help."""
-        uids = frozenset((*(held.pod.uid for held in choice), *self._in_any_case))
-        if not uids or not self._frees_enough(choice):
-            return None
-        verdict = self._view.without(uids).plan(self._wish)
-        if not isinstance(verdict, Placement):
-            return None
-        return verdict.bandwidth.point if verdict.bandwidth else 0.0
-
-    def _frees_enough(self, choice: Choice) -> bool:
-        freed = self._freed(choice)
-        if freed is None or self._least is None:  # nobody can tell what somebody takes: then only more will do
-            return {uid for uid in self._offered if uid not in self._in_any_case} <= {held.pod.uid for held in choice}
-        return all(freed[resource] >= least for resource, least in self._least.items())
-
-    def _freed(self, choice: Choice) -> Counter[str] | None:
-        freed: Counter[str] = Counter()
-        for held in choice:
-            takes = self._takes[held.pod.uid]
-            if takes is None:
-                return None
-            freed.update(takes)
-        return freed
-
-    def _in_order(self, choice: Choice) -> list[str]:
-        """Keep the order in which victims were offered, and put the others in by priority: the first counts as the highest."""
-        priorities: Mapping[str, int] = {held.pod.uid: _priority(held.pod.pod) for held in self._evictable}
-        chosen = {held.pod.uid for held in choice}
-        order = [uid for uid in self._offered if uid in chosen or uid in self._in_any_case]
-        for uid in sorted(chosen.difference(order), key=lambda uid: (-priorities[uid], uid)):
-            lower = (at for at, other in enumerate(order) if priorities.get(other, priorities[uid]) < priorities[uid])
-            order.insert(next(lower, len(order)), uid)
-        return order
+    def _still_helps(self, work: _Work) -> bool:
+        view = self.state.views.get(work.name)
+        if view is None or view is work.candidate.view:
+            return view is not None
+        return self._candidate(work.name, view).still_helps(work.victims or (), work.candidate)
 
 
-def _priority(pod: Pod) -> int:
-    return pod.spec.priority or 0
+class _Work:
+    """One node of a call, and how far it has come."""
+
+    def __init__(self, name: str, candidate: Candidate, violations: int) -> None:
+        self.name = name
+        self.candidate = candidate
+        self.promise = violations, *candidate.bound
+        """What kube-scheduler compares nodes by, as far as a glance tells."""
+        self.victims: list[str] | None = None
+        """`None`: not known yet."""
+        self._violations = violations
+        self._search = candidate.search()
+
+    @property
+    def answer(self) -> MetaVictims:
+        """What is said of the node."""
+        return MetaVictims([MetaPod(uid) for uid in self.victims or ()], self._violations)
+
+    def step(self) -> bool:
+        """Work on; returns whether it is done."""
+        try:
+            next(self._search)
+        except StopIteration as end:
+            self.victims = end.value
+        return self.victims is not None
 
 
-def _may_go(held: Holding, pod: Pod) -> bool:
-    """Whether evicting one helps the other; kube-scheduler takes none that has ended for a victim, and fails the call."""
-    return held.hidden == 0 and _priority(held.pod.pod) < _priority(pod) and not has_ended(held.pod.pod)
+class _Alarm:
+    """Goes off after some time, and again after as long."""
 
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._due = clock().monotonic + seconds
 
-def _takes(pod: Pod) -> Counter[str] | None:
-    """Return what the pod takes of every resource, `None` where nobody can tell."""
-    try:
-        return requests(pod)
-    except ValueError:
-        return None
-
-
-def _choices(pool: Choice) -> Iterator[Choice]:
-    for count in range(len(pool) + 1):
-        yield from combinations(pool, count)
+    def is_due(self) -> bool:
+        """Whether the time is over; then the next one has begun."""
+        now = self._clock().monotonic
+        if now < self._due:
+            return False
+        self._due = now + self._seconds
+        return True

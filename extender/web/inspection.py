@@ -18,13 +18,14 @@ from extender.cluster.pods import GpuPod, read_placement
 from extender.cluster.standing import Standing
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
+from extender.verbs.filter_prioritize import STEPS_BACK
 from topology.bandwidth import Bandwidth
 from topology.errors import RequestError
 from topology.links import Affinity
 from topology.records import PlacementRecord
 from topology.request import GpuRequest
 from topology.status import Mode
-from topology.verdict import Placement, Rejection
+from topology.verdict import Placement, Reason, Rejection
 
 GpuState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
 SHOWN_FITS = 16
@@ -223,8 +224,11 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
     if found.node is not None:
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=None)
     names = frozenset(state.views)
-    ranking = asked.rank(state, names, state.holds.others(found.uid, now.monotonic))
+    ranking, away = asked.rank_for_now(state, names), asked.away(state)
     verdicts = ranking.verdicts(sorted(names))
+    if ranking.best not in away:
+        fitting = (name for name in away if isinstance(verdicts.get(name), Placement))
+        verdicts |= dict.fromkeys(fitting, Rejection(Reason.CLOSED, STEPS_BACK))
     best = islice(ranking.best_first(), SHOWN_FITS)
     return Explanation(
         pod=pod_info(state, found),

@@ -19,13 +19,14 @@ from starlette.routing import Route
 
 from extender.binding.outcome import Bound
 from extender.config import Limits
-from extender.metrics import CROWDED
+from extender.metrics import CROWDED, OUT_OF_TIME
 from extender.service import Extender
 from extender.verbs.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
     ExtenderBindingResult,
     ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
     MalformedBody,
     decode_args,
     decode_binding_args,
@@ -44,7 +45,7 @@ log = structlog.get_logger(__name__)
 def routes(limits: Limits) -> list[Route]:
     """Return the verbs; the app that has them keeps the extender in `app.state.extender`."""
     bodies = Bodies(limits.bodies)
-    # The work of all but bind holds the event loop, so several at once would gain nothing.
+    # All but bind is work for this processor alone, so several at once would gain nothing.
     filters, priorities, preemptions = (Line(bodies, at_once=1, waiting=limits.waiting) for _ in range(3))
     binds = Line(bodies, at_once=limits.binds, waiting=0)
     verbs = {
@@ -114,10 +115,11 @@ async def _prioritize(extender: Extender, args: ExtenderArgs) -> Answer:
 
 
 async def _preempt(extender: Extender, args: ExtenderPreemptionArgs) -> Answer:
-    result = extender.preempt(args)
-    helped = len(result.node_name_to_meta_victims)
-    facts = {**_pod(args), "nodes": len(args.candidates), "helped": helped}
-    return Answer(result, "victims" if helped else "no-victims", facts)
+    found = await extender.preempt(args)
+    helped = len(found.victims)
+    verdict = "victims" if helped else OUT_OF_TIME if found.unfinished else "no-victims"
+    facts = {**_pod(args), "nodes": len(args.candidates), "helped": helped, "unfinished": found.unfinished}
+    return Answer(ExtenderPreemptionResult(found.victims), verdict, facts)
 
 
 async def _bind(extender: Extender, args: ExtenderBindingArgs) -> Answer:

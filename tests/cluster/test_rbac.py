@@ -15,6 +15,7 @@ import pytest
 from agent.errors import ApiError as AgentApiError
 from agent.kube import KubernetesNode
 from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, Intent, Refused, SwapLedger
+from extender.cluster.objects import Pod
 from extender.kubernetes.events import PodName, to_request, unsatisfied
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Unavailable
@@ -83,7 +84,7 @@ EXTENDERS: Mapping[Right, Callable[[KubeApi], Awaitable[bool]]] = {
     ("list", "pods"): lists("/api/v1/pods"),
     ("watch", "pods"): watches("/api/v1/pods"),
     ("get", "pods"): intent(GetPod("default", "no-such")),
-    ("patch", "pods/status"): intent(FencePod("default", "no-such", "u", "1", "mark")),
+    ("patch", "pods/status"): intent(FencePod("default", "no-such", "u", "1", "mark", Pod())),
     ("create", "pods/binding"): intent(BindPod("default", "no-such", "u", "1", "no-such", {})),
     ("create", "events"): tells,
 }

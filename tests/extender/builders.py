@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from typing import TypeVar
 
 from extender.clock import Instant
 from extender.cluster.objects import (
@@ -34,6 +35,8 @@ from topology.records import (
     encode_observed,
     encode_placement,
 )
+
+Result = TypeVar("Result")
 
 DGX = "dgx-a100"
 PAIRS = "a100-pcie-8-pairs"
@@ -159,6 +162,16 @@ def args(asked: Pod, *names: str) -> ExtenderArgs:
 def at(seconds: float = 0.0) -> Instant:
     """Return a moment, on both clocks that many seconds after the pods were created."""
     return Instant(seconds, 1_767_225_600.0 + seconds)
+
+
+def finish(steps: Generator[None, None, Result]) -> Result:
+    """Take one step after the other, and return what they come to."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
 
 
 _KEYS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.double.resources import NODES, PODS
-from extender.binding.intents import GetNode, GetPod, ListPods
+from extender.binding.intents import GetNode, GetPod, GetPodVersion, ListPods
 from extender.binding.outcome import Bound
 from tests.extender.world import Replica, World
 from topology import keys
@@ -59,4 +59,8 @@ def owners(world: World) -> dict[str, set[int]]:
 
 def kinds(world: World) -> list[str]:
     """Return what was written, in order."""
-    return [type(intent).__name__ for intent in world.intents if not isinstance(intent, GetPod | GetNode | ListPods)]
+    return [
+        type(intent).__name__
+        for intent in world.intents
+        if not isinstance(intent, GetPod | GetPodVersion | GetNode | ListPods)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,9 @@ from extender.binding.outcome import Bound, Failure, NotBound
 from tests.extender.binds import failure_of, kinds, ready, uuid
 from tests.extender.builders import PAIRS
 from tests.extender.world import Replica, World, delay_request, drive, lose_reply, lose_request, meddle_before
+from topology import keys
+from topology.catalog import machine
+from topology.codec import digest, encode_topology
 
 
 class TestTheClaim:
@@ -134,3 +138,36 @@ class TestTheClaim:
         assert isinstance(outcome, Bound)
         assert kinds(world)[:3] == ["GetPod", "FencePod", "SwapLedger"]
         assert world.placed("p") == {uuid(2, PAIRS), uuid(3, PAIRS)} == set(world.claims())
+
+
+class TestTheRecord:
+    """What a Binding carries is written before anything is claimed for it."""
+
+    def test_a_pod_with_more_containers_than_a_record_names_claims_nothing(self) -> None:
+        """It is refused when it is read."""
+        world, replica = ready(machine_name=PAIRS)
+        add_pod_of_steps(world, 95)
+        replica.catch_up()
+        assert failure_of(replica.bind("p")) is Failure.BAD_REQUEST
+        assert world.intents == []
+
+    def test_a_record_that_only_this_node_makes_too_long_claims_nothing(self) -> None:
+        """Its GPUs have longer names than NVIDIA's; another node may do."""
+        world, replica = ready(machine_name=PAIRS)
+        topology = machine(PAIRS, host="n1")
+        long = replace(topology, gpus=tuple(replace(gpu, uuid=gpu.uuid.ljust(96, "x")) for gpu in topology.gpus))
+        text = encode_topology(long)
+        world.annotate_node("n1", topology=text, digest=digest(text))
+        add_pod_of_steps(world, 60)
+        replica.catch_up()
+        outcome = replica.bind("p")
+        assert outcome == NotBound(Failure.NO_FIT, "the placement cannot be written: larger than 32768 bytes")
+        assert (world.intents, world.claims()) == ([], {})
+
+
+def add_pod_of_steps(world: World, count: int) -> None:
+    """Create a pod whose init containers take all eight GPUs of a node in turn."""
+    asks = {"limits": {keys.GPU_RESOURCE: "8"}}
+    steps = [{"name": f"step-{number}", "resources": asks} for number in range(count)]
+    spec = {"initContainers": steps, "containers": [{"name": "main", "resources": asks}]}
+    world.store.create(PODS, "default", {"metadata": {"name": "p"}, "spec": spec})

@@ -57,6 +57,7 @@ def test_a_level_that_there_is_not_is_refused_with_its_path() -> None:
         ("listen: {port: 70000}", "listen.port: Input should be less than or equal to 65535"),
         ("watch: {backoff: 5}", "watch.backoff: not a duration such as 500ms, 5s or 1m30s"),
         ("watch: {silence: 10s}", "watch: silence must be longer than stream"),
+        ("watch: {maxPage: 12MiB}", "watch: maxPage must be larger than maxLine"),
         ("scheduling: {bindDeadline: 30s}", "scheduling: hold must be longer than bindDeadline, or GPUs are offered"),
         ("listen: {host: 10.0.0.1}", "listen.host is not a loopback address, which takes tls.certFile"),
         ("tls: {certFile: a, keyFile: b}", "tls: certFile, keyFile and clientCaFile go together"),

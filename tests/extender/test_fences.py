@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.cluster.fences import Fences
+from extender.cluster.fences import MAX_NAMES, Fences
 from extender.cluster.payloads import Payload
 from tests.extender.builders import cluster, node, pod
 from topology.records import Ledger
@@ -44,3 +44,29 @@ def test_a_live_reply_that_shows_the_same_damage_is_news() -> None:
     state.nodes.learn(node(version=5, ledger="{"))
     state.refresh()
     assert state.fences.is_needed("n1")
+
+
+def test_a_departure_is_forgotten_with_the_next_roll() -> None:
+    """Names come and go for years; what is kept of them is what no roll has covered yet, up to a limit."""
+    fences = Fences()
+    fences.lost("n1", None)
+    fences.missed("n1")
+    assert fences.is_needed("n1")
+    fences.called(fences.now(), [])
+    assert not fences.is_needed("n1")
+    fences.missed("n2")
+    assert not fences.is_needed("n1")
+
+
+def test_more_departures_than_are_kept_count_for_every_name() -> None:
+    """No name is forgotten before a roll: it is as if the node had left just now."""
+    fences = Fences()
+    fences.called(fences.now(), [])
+    fences.lost("n1", None)
+    for number in range(MAX_NAMES):
+        fences.missed(f"gone-{number}")
+    assert not fences.is_needed("n1")
+    fences.missed("one-more")
+    assert fences.is_needed("n1")
+    fences.lost("gone-0", None)
+    assert fences.is_needed("gone-0")

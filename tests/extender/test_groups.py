@@ -11,7 +11,7 @@ from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.verbs.preempt import preempt
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from extender.web import inspection
-from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
+from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, finish, gpus, node, pod, running
 from topology import keys
 from topology.catalog import machine
 from topology.codec import encode_topology
@@ -154,7 +154,8 @@ def test_prioritize_gives_nothing_to_other_racks() -> None:
 def victims(state: ClusterState, asked: Pod, *names: str) -> list[str]:
     """Return the nodes on which preempt would evict their pod."""
     offered = {name: MetaVictims([MetaPod(f"on-{name}")], 0) for name in names}
-    return list(preempt(state, ExtenderPreemptionArgs(asked, None, offered), at()).node_name_to_meta_victims)
+    asking = ExtenderPreemptionArgs(asked, None, offered)
+    return list(finish(preempt(state, asking, at, budget_seconds=1.0)).victims)
 
 
 @pytest.mark.parametrize(("affinity", "expected"), [("rack", ["a2", "b1"]), ("required-rack", ["a2"])])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -32,8 +32,10 @@ from extender.binding.intents import (
     SwapLedger,
 )
 from extender.cluster.objects import Node, Pod
+from extender.kubernetes.documents import HEAD_BYTES, Overlong
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Unavailable
+from extender.kubernetes.rest import Request
 from tests.extender.polling import until
 from tests.extender.test_reflector import Mirror
 from topology import keys
@@ -170,7 +172,7 @@ async def test_a_fence_makes_an_older_binding_fail(tmp_path: Path) -> None:
     a_node(store)
     pod = a_pod(store).metadata
     async with connected(store, tmp_path) as api:
-        fence = FencePod("default", "p1", pod.uid, pod.resource_version, "1")
+        fence = FencePod("default", "p1", pod.uid, pod.resource_version, "1", Pod())
         assert isinstance(await api.execute(fence, SECONDS), Done)
         assert isinstance(await api.execute(fence, SECONDS), Conflict)
         bind = BindPod("default", "p1", pod.uid, pod.resource_version, "n1", {})
@@ -226,7 +228,7 @@ async def test_a_connection_that_breaks_is_no_answer(tmp_path: Path) -> None:
         return web.Response()
 
     async with facing(cut, tmp_path) as api:
-        assert isinstance(await api.execute(FencePod("ml", "p", "u", "1", "m"), SECONDS), NoAnswer)
+        assert isinstance(await api.execute(FencePod("ml", "p", "u", "1", "m", Pod()), SECONDS), NoAnswer)
     assert calls == 1
 
 
@@ -246,7 +248,7 @@ async def test_a_busy_server_is_obeyed_inside_the_deadline(tmp_path: Path) -> No
 
 
 async def test_a_busy_server_is_left_alone_beyond_the_deadline(tmp_path: Path) -> None:
-    """A minute is more than a bind has; whatever else wants to be sent in it fails without being sent."""
+    """A minute is more than a bind has; whatever else of the kind wants to be sent in it fails without being sent."""
     calls = 0
 
     async def busy(_: web.BaseRequest) -> web.StreamResponse:
@@ -255,12 +257,52 @@ async def test_a_busy_server_is_left_alone_beyond_the_deadline(tmp_path: Path) -
         return web.Response(status=429, headers={"Retry-After": "60"})
 
     async with facing(busy, tmp_path) as api:
+        for name in ("n1", "n2", "n3"):
+            assert isinstance(await api.execute(GetNode(name), SECONDS), NoAnswer)
+        assert calls == 1
         for _ in range(3):
-            assert isinstance(await api.execute(GetNode("n1"), SECONDS), NoAnswer)
-        with pytest.raises(Unavailable) as caught:
-            await api.resource("/api/v1/nodes").list_page(None)
-    assert calls == 1
-    assert caught.value.retry_after_seconds > 50
+            with pytest.raises(Unavailable) as caught:
+                await api.resource("/api/v1/nodes").list_page(None)
+            assert caught.value.retry_after_seconds > 50
+    assert calls == 2
+
+
+async def test_a_server_that_is_busy_with_one_kind_of_request_is_asked_others(tmp_path: Path) -> None:
+    """It turns away by flow and level: events and lists may wait while pods are bound."""
+    served: list[str] = []
+
+    async def busy(request: web.BaseRequest) -> web.StreamResponse:
+        served.append(f"{request.method} {request.rel_url.path}")
+        is_bind = served[-1].endswith("/binding")
+        return web.Response(status=201 if is_bind else 429, headers={} if is_bind else {"Retry-After": "60"})
+
+    async with facing(busy, tmp_path) as api:
+        event = Request("POST", "/api/v1/namespaces/default/events", b"{}")
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await api.send(event)
+            with pytest.raises(Unavailable):
+                await api.resource("/api/v1/pods").list_page(None)
+        assert await api.execute(BindPod("default", "p1", "u", "1", "n1", {}), SECONDS) == Done(None)
+    bind = "POST /api/v1/namespaces/default/pods/p1/binding"
+    assert served == ["POST /api/v1/namespaces/default/events", "GET /api/v1/pods", bind]
+
+
+async def test_those_whom_a_busy_server_turns_away_do_not_come_back_together(tmp_path: Path) -> None:
+    """Nobody sooner than it asked for, and each at another moment: together they would only be turned away again."""
+
+    async def busy(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=429, headers={"Retry-After": "60"})
+
+    waits = []
+    async with facing(busy, tmp_path) as api:
+        began = asyncio.get_running_loop().time()
+        for _ in range(20):
+            with pytest.raises(Unavailable) as caught:
+                await api.resource("/api/v1/nodes").list_page(None)
+            waits.append(asyncio.get_running_loop().time() - began + caught.value.retry_after_seconds)
+    assert all(wait >= 60 for wait in waits)
+    assert max(waits) - min(waits) > 5
 
 
 async def test_a_new_token_is_read_when_the_old_one_is_refused(tmp_path: Path) -> None:
@@ -297,18 +339,22 @@ async def test_a_refused_identity_is_said_to_be_denied(tmp_path: Path, status: i
 
 
 async def test_a_page_that_never_ends_is_not_read(tmp_path: Path) -> None:
-    """Memory is bounded by what was agreed."""
+    """Memory is bounded by what was agreed, whatever the size of pages that is asked for."""
+    limits = list[str]()
 
     async def flood(request: web.BaseRequest) -> web.StreamResponse:
+        limits.append(request.query["limit"])
         response = web.StreamResponse()
         await response.prepare(request)
-        for _ in range(1000):
-            await response.write(b"x" * 10_000)
+        with suppress(ConnectionError):
+            for _ in range(1000):
+                await response.write(b"x" * 10_000)
         return response
 
     async with facing(flood, tmp_path) as api:
-        with pytest.raises(Unavailable, match="more than 50000 bytes"):
-            await api.resource("/api/v1/nodes", max_page_bytes=50_000).list_page(None)
+        page = await api.resource("/api/v1/nodes", max_page_bytes=50_000).list_page(None)
+    assert page == Overlong(b"x" * HEAD_BYTES, 50_000)
+    assert limits == ["500", "125", "31", "7", "1"]
 
 
 async def test_no_credentials_is_said_at_once(tmp_path: Path) -> None:

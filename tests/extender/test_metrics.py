@@ -7,7 +7,8 @@ from typing import get_args
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.binding.intents import Intent, Reply
-from extender.metrics import BUCKETS, GAUGES, REPAIRS, VERDICTS, Metrics, Recent
+from extender.kubernetes.burden import FATES
+from extender.metrics import BUCKETS, GAUGES, REPAIRS, RESOURCES, VERDICTS, Metrics, Recent
 
 
 def families(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
@@ -33,6 +34,8 @@ def test_whatever_is_counted_begins_at_nought() -> None:
     names = [(intent.__name__, reply.__name__) for intent in get_args(Intent) for reply in get_args(Reply)]
     assert found["gputopo_api_requests_total"] == dict.fromkeys(names, 0)
     assert found["gputopo_ledger_repairs_total"] == {(kind,): 0 for kind in REPAIRS}
+    fates = {(fate, resource): 0 for fate in FATES for resource in RESOURCES}
+    assert found["gputopo_watch_objects_total"] == fates
 
 
 def test_an_answer_is_timed_and_counted() -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from extender.cluster.objects import Pod
+from extender.cluster.objects import MAX_POD_BYTES, Pod
 from extender.cluster.pods import claims_for, has_stopped, read_gpu_pod, read_placement, read_request
+from extender.kubernetes.documents import decoder
 from tests.extender.builders import at, pod
 from topology import keys
+from topology.bandwidth import Bandwidth
 from topology.errors import RequestError
+from topology.links import Affinity
+from topology.records import PlacementRecord, encode_placement
 
 
 def asks(gpus: int, name: str, **more: str) -> dict[str, object]:
@@ -28,6 +35,31 @@ def test_init_containers_use_the_gpus_of_those_that_follow() -> None:
     assert found.wish.gpus == 6
     shares = found.share_out(("g0", "g1", "g2", "g3", "g4", "g5"))
     assert shares == {"setup": ("g0", "g1", "g2", "g3"), "proxy": ("g0",), "a": ("g1", "g2"), "b": ("g3", "g4", "g5")}
+
+
+@pytest.mark.parametrize(("count", "gpus"), [(95, 8), (257, 1)], ids=["too long", "too many containers"])
+def test_a_pod_whose_placement_could_not_be_written_is_refused(count: int, gpus: int) -> None:
+    """What is asked in turn fits a node; who has it in turn does not fit an annotation."""
+    steps = [asks(gpus, f"step-{number}") for number in range(count)]
+    with pytest.raises(RequestError, match=f"{count + 1} containers share the GPUs, no placement can name them all"):
+        read_request(of_containers(steps, asks(gpus, "main")))
+
+
+@given(st.lists(st.tuples(st.integers(1, 90), st.integers(3, 63), st.sampled_from((1, 8, 16, 64))), max_size=4))
+@example([(256, 63, 1)])
+@example([(88, 63, 8)])
+@example([(11, 63, 64)])
+def test_what_is_not_refused_can_be_written(alike: list[tuple[int, int, int]]) -> None:
+    """Whatever containers a pod has: it is refused when it is read, or its record fits, with the longest that goes with it."""
+    steps = [(length, gpus) for times, length, gpus in alike for _ in range(times)]
+    named = [asks(gpus, f"{number:03}".ljust(length, "x")) for number, (length, gpus) in enumerate(steps)]
+    try:
+        request = read_request(of_containers(named))
+    except RequestError:
+        return
+    shares = request.share_out([f"GPU-{number:036}" for number in range(request.wish.gpus)])
+    widest = Bandwidth(*[1.2345678901234567e-100] * 3)
+    encode_placement(PlacementRecord(shares, max(Affinity, key=len), widest, 2**63 - 1))
 
 
 def test_a_gpu_is_claimed_by_the_container_that_keeps_it() -> None:
@@ -110,3 +142,18 @@ def test_a_container_without_a_status_has_not_stopped() -> None:
 def test_the_age_of_a_pod(created: str | None, age_seconds: float) -> None:
     """What cannot be read, or lies in the future, is young."""
     assert at(60.0).age_seconds(created) == age_seconds
+
+
+def test_a_pod_that_is_too_large_to_be_written_to_gets_no_gpus() -> None:
+    """It is told so; as all extenders send no Binding for it, none has to fence it."""
+    text = b'{"spec":{"containers":[{"name":"main","resources":{"limits":{"nvidia.com/gpu":"1"}},"env":[{"value":"%s"}]}]}}'
+    fits, large = (decoder(Pod)(text % (b"x" * (size - len(text) + 2))) for size in (MAX_POD_BYTES, MAX_POD_BYTES + 1))
+    assert (read_request(fits).wish.gpus, fits.json_bytes) == (1, 0)
+    assert large.json_bytes == MAX_POD_BYTES + 1
+    with pytest.raises(RequestError, match="more than 1048576 bytes"):
+        read_request(large)
+
+
+def test_a_pod_without_gpus_may_be_as_large_as_it_likes() -> None:
+    """Its Binding carries nothing of ours."""
+    assert read_request(replace(pod("p", 0), json_bytes=MAX_POD_BYTES + 1)).wish.gpus == 0

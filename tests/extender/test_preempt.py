@@ -12,9 +12,10 @@ from benchmarks.fleet import SimulatedNode
 from extender.cluster.objects import Node, Pod
 from extender.cluster.quantities import quantity, requests
 from extender.cluster.state import ClusterState
-from extender.verbs.preempt import EXACT_PODS, preempt
+from extender.verbs.preempt import preempt
+from extender.verbs.victims import EXACT_PODS
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims, Victims
-from tests.extender.builders import PAIRS, at, claim, cluster, gpus, node, pod
+from tests.extender.builders import PAIRS, at, claim, cluster, finish, gpus, node, pod
 from tests.extender.serving import serving
 from topology import keys
 
@@ -44,10 +45,15 @@ def placed(guest: Pod) -> list[str]:
     return [gpu for gpu in G if gpu in text]
 
 
-def victims(state: ClusterState, asking: Pod, *offered: str, violations: int = 0) -> list[str] | None:
+def decide(state: ClusterState, args: ExtenderPreemptionArgs) -> dict[str, MetaVictims]:
+    """Return the whole answer, in a time that stands still."""
+    return finish(preempt(state, args, at, budget_seconds=1.0)).victims
+
+
+def victims(state: ClusterState, asking: Pod, *offered: str) -> list[str] | None:
     """Return who has to go from n1 if these are offered; `None`: eviction there does not help."""
-    candidates = {"n1": MetaVictims([MetaPod(uid) for uid in offered], violations)}
-    answer = preempt(state, ExtenderPreemptionArgs(asking, None, candidates), at()).node_name_to_meta_victims
+    candidates = {"n1": MetaVictims([MetaPod(uid) for uid in offered])}
+    answer = decide(state, ExtenderPreemptionArgs(asking, None, candidates))
     return answer["n1"].uids if "n1" in answer else None
 
 
@@ -134,8 +140,7 @@ def test_disruption_budgets_stay_as_kube_scheduler_counted_them() -> None:
     guests = singles(*[0] * 8)
     state = cluster(machine(*guests), *guests)
     offered = MetaVictims([MetaPod("c"), MetaPod("d")], 2)
-    answer = preempt(state, ExtenderPreemptionArgs(asker(), None, {"n1": offered}), at())
-    assert answer.node_name_to_meta_victims == {"n1": offered}
+    assert decide(state, ExtenderPreemptionArgs(asker(), None, {"n1": offered})) == {"n1": offered}
 
 
 def test_the_first_victim_counts_as_the_most_important() -> None:
@@ -161,7 +166,7 @@ def test_whole_pods_are_understood_where_the_scheduler_does_not_send_names() -> 
     guests = singles(*[0] * 8)
     state = cluster(machine(*guests), *guests)
     args = ExtenderPreemptionArgs(asker(), {"n1": Victims([guests[2], guests[3]], 1)}, None)
-    answer = preempt(state, args, at()).node_name_to_meta_victims
+    answer = decide(state, args)
     assert (answer["n1"].uids, answer["n1"].num_pdb_violations) == (["c", "d"], 1)
 
 
@@ -208,6 +213,7 @@ def test_a_call_about_many_nodes_does_not_hold_up_the_others(monkeypatch: pytest
         return requests(asked)
 
     monkeypatch.setattr("extender.verbs.preempt.requests", count)
+    monkeypatch.setattr("extender.verbs.victims.requests", count)
     guests = singles(*[0] * 8)
     assert victims(cluster(machine(*guests), *guests), asker(8, wants={keys.COMMUNICATION: "none"}), *"abcdefgh")
     assert len(read) == len(set(read)) == 9

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.double.resources import NODES, PODS
 from benchmarks.double.rules import MAX_ANNOTATION_BYTES
@@ -42,11 +43,16 @@ def ledger_of(world: World) -> Ledger:
 
 
 def leave_gap(world: World, replica: Replica, gap: str) -> None:
-    """Let the replica miss something of what happens to nodes, or a node leave."""
+    """Let the replica miss something of what happens to nodes, or n3 leave with a ledger and come back without."""
     found = {item["metadata"]["name"]: msgspec.convert(item, Node) for item in world.store.list(NODES).items}
     match gap:
-        case "a node leaves":
-            replica.state.nodes.deleted(found["n1"])
+        case "the node leaves and comes back":
+            annotations = {keys.LEDGER: "{"}
+            before = replace(found["n3"], metadata=replace(found["n3"].metadata, uid="before", annotations=annotations))
+            replica.state.nodes.deleted(found["n3"])
+            replica.state.nodes.changed(before)
+            replica.state.nodes.deleted(before)
+            replica.state.nodes.changed(found["n3"])
         case "nodes are listed anew":
             replica.state.nodes.replaced([found["n1"], found["n2"], found["n3"]])
         case _:
@@ -339,7 +345,9 @@ class TestFirstLedger:
         replica.reconcile(rounds=1)
         assert kinds(world) == ["FencePod", "SwapLedger", "SwapLedger"]
 
-    @pytest.mark.parametrize("gap", ["a node leaves", "nodes are listed anew", "a live reply skips versions"])
+    @pytest.mark.parametrize(
+        "gap", ["the node leaves and comes back", "nodes are listed anew", "a live reply skips versions"]
+    )
     def test_after_a_gap_everybody_is_fenced_anew(self, gap: str) -> None:
         """Whatever had a ledger in the meantime, we have not heard of it."""
         world = World("n1", machine_name=MACHINE)
@@ -353,6 +361,20 @@ class TestFirstLedger:
                 leave_gap(world, replica, gap)
             replica.reconcile(rounds=1)
         assert kinds(world) == ["FencePod", "SwapLedger", "FencePod", "SwapLedger"]
+
+    def test_a_node_that_leaves_with_its_ledger_matters_to_its_name_alone(self) -> None:
+        """Of all other names every version was heard, so whoever is new among them has never had a ledger."""
+        world = World("n1", machine_name=MACHINE)
+        world.add_pod("waits", 8)
+        world.ledgers = False
+        replica = Replica(world)
+        world.add_node("n2")
+        replica.catch_up()
+        replica.reconcile(rounds=1)
+        replica.state.nodes.deleted(msgspec.convert(world.store.get(NODES, "", "n1"), Node))
+        world.add_node("n3")
+        replica.reconcile(rounds=1)
+        assert kinds(world) == ["FencePod", "SwapLedger", "SwapLedger"]
 
     def test_any_single_fault_of_the_first_ledger(self) -> None:
         """A Binding of the node's former life is under way; whatever gets lost, it comes too late."""

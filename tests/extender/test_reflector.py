@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.objects import Node
-from extender.kubernetes.reflector import BrokenStream, Expired, Lines, Reflector, Timing, Unavailable
+from extender.cluster.objects import Node, ObjectMeta
+from extender.cluster.versions import NOTHING_MORE, Listing
+from extender.kubernetes.documents import Lines, Overlong
+from extender.kubernetes.reflector import Expired, Reflector, Timing, Unavailable
 from tests.extender.virtual_time import in_virtual_time
 
 Step = bytes | float | Exception
@@ -47,16 +49,24 @@ def error(code: int) -> bytes:
 class Script:
     """A source that plays prepared pages and streams; when they run out, a stream stays silent for ever."""
 
-    pages: deque[bytes | Exception]
+    pages: deque[bytes | Overlong | Exception]
     streams: deque[list[Step]] = field(default_factory=deque)
     calls: list[tuple[str, str | None, float]] = field(default_factory=list)
+    latest: str = "1000000"
+    """What the server answers when it is asked how far it is."""
+    doubts: int = 0
+    """How often it was asked."""
 
-    async def list_page(self, continuation: str | None) -> bytes:
+    async def list_page(self, continuation: str | None) -> bytes | Overlong:
         self.calls.append(("list", continuation, asyncio.get_running_loop().time()))
         answer = self.pages.popleft()
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    async def latest_version(self) -> str:
+        self.doubts += 1
+        return self.latest
 
     async def watch(self, resource_version: str) -> AsyncGenerator[bytes]:
         self.calls.append(("watch", resource_version, asyncio.get_running_loop().time()))
@@ -79,8 +89,12 @@ class Mirror:
 
     nodes: dict[str, str] = field(default_factory=dict)
     replacements: int = 0
+    listings: list[Listing] = field(default_factory=list)
+    unread_names: list[str] = field(default_factory=list)
+    """Of versions of which no more could be told; `-` before those that are gone."""
 
-    def replaced(self, objects: Sequence[Node]) -> None:
+    def replaced(self, objects: Sequence[Node], listing: Listing = NOTHING_MORE) -> None:
+        self.listings.append(listing)
         self.nodes = {item.metadata.name: item.metadata.resource_version for item in objects}
         self.replacements += 1
 
@@ -90,9 +104,12 @@ class Mirror:
     def deleted(self, item: Node) -> None:
         del self.nodes[item.metadata.name]
 
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        self.unread_names.append("-" * gone + metadata.name)
+
 
 async def follow(
-    pages: Sequence[bytes | Exception],
+    pages: Sequence[bytes | Overlong | Exception],
     streams: Sequence[list[Step]] = (),
     seconds: float = 30.0,
     keep: Callable[[Node], Node | None] = lambda item: item,
@@ -204,7 +221,7 @@ async def test_a_silent_stream_is_left_within_a_minute() -> None:
         b'{"type":"MODIFIED"}\n',
         b'{"type":"MODIFIED","object":{"metadata":{}}}\n',
         b"[" * 200_000 + b"\n",
-        b"x" * (2 << 20) + b"y",
+        b"x" * (12 << 20) + b"y",
         error(500),
     ],
     ids=["bad UTF-8", "HTML", "no object", "no version", "too deep", "too long", "server error"],
@@ -302,6 +319,9 @@ class Model:
     async def list_page(self, continuation: str | None) -> bytes:
         return page(self.version, *(node(name, version) for name, version in self.nodes.items()))
 
+    async def latest_version(self) -> str:
+        return str(self.version)
+
     async def watch(self, resource_version: str) -> AsyncGenerator[bytes]:
         yield b""
         position, end = int(resource_version), asyncio.get_running_loop().time() + self.random.uniform(1, 30)
@@ -334,8 +354,9 @@ async def test_misses_nothing_over_thousands_of_changes(seed: int) -> None:
 
 
 def test_lines_are_bounded() -> None:
-    """Memory does not grow with a line that never ends."""
+    """Memory does not grow with a line that never ends, and those that follow it are read."""
     lines = Lines(10)
     assert list(lines.feed(b"12345\n\n12345")) == [b"12345"]
-    with pytest.raises(BrokenStream):
-        list(lines.feed(b"678901"))
+    assert list(lines.feed(b"678901")) == [Overlong(b"12345678901", 10)]
+    assert list(lines.feed(b"x" * 1000)) == []
+    assert list(lines.feed(b"x\n12\n")) == [b"12"]

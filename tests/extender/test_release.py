@@ -9,11 +9,12 @@ import pytest
 from benchmarks.double.resources import NODES
 from extender.binding.intents import AskForLook, BindPod, SwapLedger
 from extender.binding.outcome import Bound
-from extender.binding.release import release
+from extender.binding.release import Task, release
+from tests.extender.builders import claim, cluster, gpus, node, pod, running
 from tests.extender.releases import answer, bound, due, observe, orphaned, reports
 from tests.extender.world import Replica, World, drive, lose_request
 from topology import keys
-from topology.records import Observed, encode_observed
+from topology.records import Observed, decode_ledger, encode_observed
 
 
 def test_an_idle_cluster_needs_nothing() -> None:
@@ -51,6 +52,18 @@ def test_a_final_phase_without_the_end_of_containers_waits_for_a_look(state: Lit
     replica.reconcile()
     assert world.claims() == {}
     assert Replica(world).state.views["n1"].shape.free == 0b11
+
+
+def test_a_dead_claim_leaves_a_ledger_that_cannot_take_what_others_hold() -> None:
+    """Whoever binds pods around us must not keep the GPUs of those that ended; 63 of its claims are on GPUs that are lost."""
+    lost = tuple(claim(f"GPU-{number}", "lost") for number in range(63))
+    held = gpus("n1", 0, 1, 2)
+    ended = pod("ended", 1, on="n1", placed=held[:1], phase="Succeeded", terminated=True)
+    state = cluster(node(claims=(*lost, claim(held[0], "ended"))), ended, running("around-us", "n1", *held[1:]))
+    steps = release(state, Task("n1", dead=True))
+    swap = next(steps)
+    assert isinstance(swap, SwapLedger)
+    assert set(decode_ledger(swap.ledger).claims) == set(lost)
 
 
 def test_a_graceful_deletion_keeps_the_claim_to_the_end() -> None:
@@ -201,7 +214,7 @@ def test_absence_from_the_cache_is_looked_into() -> None:
     replica = Replica(world)
     world.intents.clear()
     replica.reconcile()
-    assert [type(intent).__name__ for intent in world.intents] == ["GetPod", "GetNode", "AskForLook"]
+    assert [type(intent).__name__ for intent in world.intents] == ["GetPodVersion", "GetNode", "AskForLook"]
     assert len(world.claims()) == 2
     reports(world, replica, 1, 2)
     assert world.claims() == {}

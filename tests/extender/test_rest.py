@@ -16,6 +16,7 @@ from extender.binding.intents import (
     FencePod,
     GetNode,
     GetPod,
+    GetPodVersion,
     Gone,
     NoAnswer,
     Refused,
@@ -23,15 +24,17 @@ from extender.binding.intents import (
     Single,
     SwapLedger,
 )
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects import Node, ObjectMeta, Pod, PodSpec
 from extender.kubernetes.rest import to_reply, to_request
 
 SWAP = SwapLedger("n1", "uid-n1", "d1", "old", "new", "7", "s1")
 CREATE = SwapLedger("n1", "uid-n1", "d1", None, "new", "7")
 BIND = BindPod("ml", "p1", "uid-p1", "8", "n1", {"alloc.gputopo.dev/placement": "{}"})
 ASK = AskForLook("n1", "uid-n1", "7")
-FENCE = FencePod("ml", "p1", "uid-p1", "8", "mark")
-INTENTS: list[Single] = [GetPod("ml", "p1"), GetNode("n1"), SWAP, CREATE, BIND, FENCE, ASK]
+KNOWN = Pod(ObjectMeta("p1", "ml", "uid-p1", "8"), PodSpec(priority=7))
+FENCE = FencePod("ml", "p1", "uid-p1", "8", "mark", KNOWN)
+LOOK = GetPodVersion("ml", "p1")
+INTENTS: list[Single] = [GetPod("ml", "p1"), LOOK, GetNode("n1"), SWAP, CREATE, BIND, FENCE, ASK]
 
 
 def test_swapping_a_ledger_tests_all_it_rests_on() -> None:
@@ -101,6 +104,22 @@ def test_a_fence_touches_the_status_of_exactly_one_version() -> None:
     assert (metadata["uid"], metadata["resourceVersion"]) == ("uid-p1", "8")
 
 
+@pytest.mark.parametrize("intent", [FENCE, LOOK])
+def test_of_a_large_pod_the_metadata_is_asked_for_alone(intent: Single) -> None:
+    """Whoever fills a pod cannot make the answer to a fence, or to the look after it, too long to be read."""
+    assert "as=PartialObjectMetadata" in to_request(intent).accept
+    assert to_request(GetPod("ml", "p1")).accept == "application/json"
+
+
+def test_a_fenced_pod_is_the_one_that_was_known_in_a_new_version() -> None:
+    """Nothing else of it can have changed in that write; the answer says no more than its metadata."""
+    body = b'{"kind":"PartialObjectMetadata","metadata":{"name":"p1","uid":"uid-p1","resourceVersion":"9"}}'
+    reply = to_reply(FENCE, 200, body)
+    assert isinstance(reply, Done)
+    assert isinstance(reply.value, Pod)
+    assert (reply.value.metadata.resource_version, reply.value.spec) == ("9", KNOWN.spec)
+
+
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_a_name_cannot_leave_its_place_in_the_path(namespace: str, name: str) -> None:
     """Slashes, question marks and percent signs are encoded."""
@@ -130,7 +149,7 @@ def test_an_answer_has_one_meaning(intent: Single, status: int, reply: Reply) ->
 def test_a_success_carries_the_object_as_the_server_has_it() -> None:
     """The reply to a patch is the newest version that anybody knows."""
     body = b'{"metadata":{"name":"x","resourceVersion":"9"}}'
-    for intent, kind in ((SWAP, Node), (GetNode("x"), Node), (FENCE, Pod), (GetPod("ml", "x"), Pod)):
+    for intent, kind in ((SWAP, Node), (GetNode("x"), Node), (FENCE, Pod), (LOOK, Pod), (GetPod("ml", "x"), Pod)):
         reply = to_reply(intent, 200, body)
         assert isinstance(reply, Done)
         assert isinstance(reply.value, kind)

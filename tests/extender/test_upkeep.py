@@ -65,9 +65,14 @@ async def bind_around(extender: Running, name: str, gpus: int, placed: tuple[str
     (await extender.api.call("POST", f"{pods}/{name}/binding", binding)).ok()
 
 
+def events_of(extender: Running, reason: str) -> list[Json]:
+    """Return the events of a reason."""
+    return [item for item in extender.store.list(EVENTS).items if item["reason"] == reason]
+
+
 def told(extender: Running, reason: str) -> list[Json]:
     """Return what the events of a reason are about."""
-    return [item["involvedObject"] for item in extender.store.list(EVENTS).items if item["reason"] == reason]
+    return [item["involvedObject"] for item in events_of(extender, reason)]
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"v":1,"generation":1,"claims":[]}'])
@@ -103,13 +108,17 @@ async def test_a_pod_that_runs_on_other_gpus_is_corrected_and_told(tmp_path: Pat
         assert 'gputopo_ledger_repairs_total{kind="moved"} 1.0' in (await extender.get("/metrics"))[1]
 
 
-async def test_pods_with_one_gpu_are_told_of_each_other(tmp_path: Path) -> None:
-    """C16: both pods and the node, a gauge, and a state that people can see."""
+async def test_pods_with_one_gpu_are_told_of_it(tmp_path: Path) -> None:
+    """C16: both pods and the node, a gauge, and a state that people can see; only the node's event names the pods."""
     async with serving(tmp_path, N1) as extender:
         await bind_around(extender, "forger", 2, placed=UUIDS[:2])
         await until(lambda: len({about["name"] for about in told(extender, "GPUConflict")}) == 3)
         assert "gputopo_gpus_in_conflict 2.0" in (await extender.get("/metrics"))[1]
         assert '"conflict"' in (await extender.get("/v1/inspect/nodes/n1"))[1]
+        said = {item["involvedObject"]["name"]: item["message"] for item in events_of(extender, "GPUConflict")}
+        assert all(f"default/{name}" in said["n1"] for name in ("n1-occupant", "forger"))
+        assert "forger" not in said["n1-occupant"]
+        assert "n1-occupant" not in said["forger"]
 
 
 async def test_a_silent_agent_is_told_of_and_its_node_closes(tmp_path: Path) -> None:

@@ -5,7 +5,18 @@ from typing import get_args
 
 import pytest
 
-from extender.binding.intents import AskForLook, BindPod, FencePod, GetNode, GetPod, Single, SwapLedger, WritePlacement
+from extender.binding.intents import (
+    AskForLook,
+    BindPod,
+    FencePod,
+    GetNode,
+    GetPod,
+    GetPodVersion,
+    Single,
+    SwapLedger,
+    WritePlacement,
+)
+from extender.cluster.objects import Pod
 from extender.kubernetes.events import PodName, unsatisfied
 from extender.kubernetes.events import to_request as event_request
 from extender.kubernetes.rest import Request, to_request
@@ -15,11 +26,12 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}
 INTENTS: list[Single] = [
     GetPod("team", "p"),
+    GetPodVersion("team", "p"),
     GetNode("n"),
     SwapLedger("n", "uid", "digest", "old", "new", "7"),
     AskForLook("n", "uid", "7"),
     BindPod("team", "p", "uid", "7", "n", {}),
-    FencePod("team", "p", "uid", "7", "mark"),
+    FencePod("team", "p", "uid", "7", "mark", Pod()),
     WritePlacement("team", "p", "uid", "7", "{}"),
 ]
 

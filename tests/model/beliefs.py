@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from operator import or_
 from typing import Any
 
-from extender.binding.intents import Conflict, Done, GetNode, GetPod, Gone, Intent, Reply
+from extender.binding.intents import Conflict, Done, GetNode, GetPod, GetPodVersion, Gone, Intent, Reply
 from extender.binding.release import Attention, release
 from extender.cluster.objects import Node, Pod
 from extender.cluster.standing import Standing
@@ -236,7 +236,7 @@ class _Process:
 
     def _reply(self, intent: Intent) -> Reply:
         match intent:
-            case GetPod():
+            case GetPod() | GetPodVersion():
                 found = self._life.pod_at(self.now)
                 return Done(found) if found else Gone()
             case GetNode():

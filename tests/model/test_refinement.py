@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from itertools import chain, repeat
 from typing import Any
 from unittest import mock
@@ -87,10 +87,12 @@ def _withdraw_in_doubt(self: Any) -> Generator[Intent, Reply, Any]:
     return (yield from _GONE(self))
 
 
-def _post_again(self: Any, pod: Pod, record: PlacementRecord) -> Generator[Intent, Reply, Any]:
-    result = yield from _POST(self, pod, record)
+def _post_again(
+    self: Any, pod: Pod, record: PlacementRecord, annotations: Mapping[str, str]
+) -> Generator[Intent, Reply, Any]:
+    result = yield from _POST(self, pod, record, annotations)
     while isinstance(result, bind._Again) and result.pod:
-        result = yield from _POST(self, result.pod, record)
+        result = yield from _POST(self, result.pod, record, annotations)
     return result
 
 

@@ -329,7 +329,7 @@ GARBAGE = {
     "an error": b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcdserver: leader changed"}}\n',
     "no object": b'{"type":"ADDED"}\n',
     "no version": b'{"type":"ADDED","object":{"metadata":{"name":"p","uid":"u"},"spec":{"containers":[]}}}\n',
-    "a long line": b"x" * (3 << 20),
+    "a long line": b"x" * (13 << 20),
     "deep": b"[" * 100_000 + b"\n",
 }
 

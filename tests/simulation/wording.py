@@ -14,6 +14,7 @@ from extender.binding.intents import (
     Done,
     GetNode,
     GetPod,
+    GetPodVersion,
     Intent,
     ListPods,
     NoAnswer,
@@ -44,7 +45,7 @@ def words(change: Change) -> str:
 def intent_words(intent: Intent) -> str:
     """Say what the protocol wants."""
     match intent:
-        case GetPod(_, name):
+        case GetPod(_, name) | GetPodVersion(_, name):
             return f"look at {name}"
         case GetNode(name):
             return f"look at {name}"

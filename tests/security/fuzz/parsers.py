@@ -105,6 +105,9 @@ class Once:
             raise Finished
         return page(1)
 
+    async def latest_version(self) -> str:
+        return "1"
+
     async def watch(self, resource_version: str) -> AsyncGenerator[bytes]:
         assert resource_version
         if not self._streams:

@@ -176,8 +176,9 @@ def deaf(self: Any, item: Pod) -> None:
 
 async def list_with_version_of_last_item(*args: Any) -> Any:
     """Go on from where the last object was changed."""
-    kept, version = await list_objects(*args)
-    return kept, kept[-1].metadata.resource_version if kept else version
+    listed = await list_objects(*args)
+    found = listed.objects
+    return replace(listed, version=found[-1].metadata.resource_version if found else listed.version)
 
 
 def patient_for_ever(**timing: Any) -> Timing:
