@@ -9,6 +9,7 @@ from tests.manifests.helm import MANIFESTS
 from topology import keys
 
 DOCS = MANIFESTS.parent / "docs"
+FRONT = [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]
 OURS = re.compile(r"(?:(?:topo|alloc)\.)?gputopo\.dev/[a-z-]*[a-z]|nvidia\.com/gpu(?![.\w])")
 
 
@@ -53,8 +54,8 @@ def test_operations_page_lists_exactly_the_metrics() -> None:
 
 
 def test_pages_link_to_files_that_exist() -> None:
-    """Relative links only; the others are somebody else's."""
-    for page in [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]:
+    """Relative links only; the others are somebody else's. `make docs` looks at the anchors inside docs/ as well."""
+    for page in [*DOCS.rglob("*.md"), *FRONT]:
         links = [link for link in re.findall(r"\]\(([^)#]+)", page.read_text()) if "://" not in link]
         assert [link for link in links if not (page.parent / link).exists()] == [], page.name
 
@@ -64,3 +65,22 @@ def test_examples_named_in_the_documentation_exist() -> None:
     for page in DOCS.rglob("*.md"):
         named = re.findall(r"manifests/[\w./-]+\.yaml", page.read_text())
         assert [path for path in named if not Path(MANIFESTS.parent, path).exists()] == [], page.name
+
+
+def test_pages_named_anywhere_exist() -> None:
+    """In code, manifests and the Makefile, by their path from the root."""
+    folders = [DOCS.parent / name for name in ("agent", "benchmarks", "extender", "manifests", "tests", "topology")]
+    files = [
+        file for folder in folders for file in folder.rglob("*") if file.suffix in {".py", ".yaml", ".tpl", ".txt"}
+    ]
+    for file in [*files, *FRONT, DOCS.parent / "Makefile"]:
+        named = re.findall(r"docs/[\w/-]+\.md", file.read_text())
+        assert [page for page in named if not Path(DOCS.parent, page).exists()] == [], file
+
+
+def test_contributing_names_files_that_exist() -> None:
+    """Every path in backticks."""
+    quoted = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", Path(DOCS.parent, "CONTRIBUTING.md").read_text())
+    named = [word for words in quoted for word in words.split() if "/" in word or word.endswith((".md", ".toml"))]
+    assert len(named) > 20
+    assert [path for path in named if not Path(DOCS.parent, path).exists()] == []
