@@ -60,6 +60,14 @@ def test_pages_link_to_files_that_exist() -> None:
         assert [link for link in links if not (page.parent / link).exists()] == [], page.name
 
 
+def test_front_pages_link_to_headings_that_exist() -> None:
+    """Inside docs/ it is `make docs` that looks."""
+    for page in FRONT:
+        for link, anchor in re.findall(r"\]\(([\w./-]+)#([\w-]+)\)", page.read_text()):
+            headings = re.findall(r"^#+ (.*)", (page.parent / link).read_text(), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings]
+
+
 def test_examples_named_in_the_documentation_exist() -> None:
     """A path that somebody copies has to lead somewhere."""
     for page in DOCS.rglob("*.md"):
