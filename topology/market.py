@@ -92,16 +92,6 @@ def value_table(symmetry: Symmetry, offers: Sequence[Offer]) -> Generator[None, 
     return {free: value - least for free, value in zip(states.free, values, strict=True)}
 
 
-def finish(steps: Generator[None, None, Table | None]) -> Table | None:
-    """Run all steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            table: Table | None = done.value
-            return table
-
-
 class _States:
     """The free sets of one machine, and how pods that come and go lead from one to another."""
 

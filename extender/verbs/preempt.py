@@ -26,6 +26,7 @@ from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.wire import ExtenderPreemptionArgs, ExtenderPreemptionResult, MetaPod, MetaVictims
 from topology.errors import RequestError
+from topology.placement import UNDECIDED
 from topology.request import GpuRequest
 from topology.verdict import Placement
 
@@ -46,10 +47,11 @@ def preempt(state: ClusterState, args: ExtenderPreemptionArgs, now: Instant) -> 
         return ExtenderPreemptionResult({})
     answer: dict[str, MetaVictims] = {}
     helpful = asked.may_make_room_on(state, args.candidates)
-    for name, offered in args.candidates.items():
-        view = state.views.get(name) if name in helpful else None
-        if view is not None and (victims := _Node(view, args.pod, asked.wish, need, offered.uids).victims()):
-            answer[name] = MetaVictims([MetaPod(uid) for uid in victims], offered.num_pdb_violations)
+    with state.effort.bounded():
+        for name, offered in args.candidates.items():
+            view = state.views.get(name) if name in helpful else None
+            if view is not None and (victims := _Node(view, args.pod, asked.wish, need, offered.uids).victims()):
+                answer[name] = MetaVictims([MetaPod(uid) for uid in victims], offered.num_pdb_violations)
     return ExtenderPreemptionResult(answer)
 
 
@@ -60,6 +62,8 @@ class _Node:
         self._view = view
         self._wish = wish
         self._offered = offered
+        self._undecided = False
+        """A search goes on; without its answer the wrong pods might have to go."""
         self._evictable = tuple(held for held in view.holdings if _may_go(held, pod))
         known = {held.pod.uid for held in self._evictable}
         self._in_any_case = [uid for uid in offered if uid not in known]
@@ -69,13 +73,13 @@ class _Node:
         self._least = freed & need if freed is not None else None
 
     def victims(self) -> list[str]:
-        """Return the UIDs of those who have to go, by falling priority; none if that does not help."""
+        """Return the UIDs of those who have to go, by falling priority; none if that does not help, or is not known yet."""
         if self._view.shape.closed:
             return []
         for pool in (self._offered_ones, self._evictable):
             if self._gain(pool) is not None:
                 chosen = self._best(pool) if len(pool) <= EXACT_PODS else self._spared(pool)
-                return self._in_order(chosen) if chosen is not None else []
+                return self._in_order(chosen) if chosen is not None and not self._undecided else []
         return []
 
     def _best(self, pool: Choice) -> Choice | None:
@@ -108,6 +112,7 @@ class _Node:
         if not uids or not self._frees_enough(choice):
             return None
         verdict = self._view.without(uids).plan(self._wish)
+        self._undecided |= verdict is UNDECIDED
         if not isinstance(verdict, Placement):
             return None
         return verdict.bandwidth.point if verdict.bandwidth else 0.0

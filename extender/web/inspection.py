@@ -193,6 +193,8 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
     view = state.views.get(name)
     if view is None:
         return None
+    with state.effort.bounded():
+        best_sets = tuple(_best_sets(view))
     info = _node(view, state.holds.others("", now.monotonic).get(name, 0))
     topology = view.shape.topology_class.node if view.shape.topology_class else None
     return NodeDetail(
@@ -200,7 +202,7 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         matrix=topology.matrix if topology else (),
         driver_version=topology.driver_version if topology else None,
         cuda_version=topology.cuda_version if topology else None,
-        best_sets=tuple(_best_sets(view)),
+        best_sets=best_sets,
         device_plugin=_device_plugin(view),
     )
 
@@ -223,7 +225,8 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
     if found.node is not None:
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=None)
     names = frozenset(state.views)
-    ranking = asked.rank(state, names, state.holds.others(found.uid, now.monotonic))
+    with state.effort.bounded():
+        ranking = asked.rank(state, names, state.holds.others(found.uid, now.monotonic))
     verdicts = ranking.verdicts(sorted(names))
     best = islice(ranking.best_first(), SHOWN_FITS)
     return Explanation(
