@@ -255,6 +255,7 @@ class Extender:
     async def _search(self) -> None:
         """Go on with searches that were too large for the calls that asked, for a third of the time at most."""
         begun = asyncio.Event()
+        begun.set()
         self.state.effort.wake = begun.set
         while True:
             await begun.wait()

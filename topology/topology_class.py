@@ -24,7 +24,7 @@ from topology.verdict import Placement, Rejection
 
 MAX_SETS = 20_000
 """Sets that one search looks at; 16 GPUs without any two alike have 12,870 of eight."""
-MAX_CHOICES = 4_096
+MAX_CHOICES = 1_000
 """Sets of one size up to which values of free sets are computed."""
 MAX_BEGUN = 64
 """Searches of one class that wait for their end; whoever asks for more asks again."""
@@ -67,7 +67,7 @@ class TopologyClass:
     ) -> None:
         self.node = node
         self.weights = weights
-        self.effort = effort or Effort()
+        self.effort = Effort() if effort is None else effort
         self.wiring = Wiring(node)
         self.meter = self.wiring.meter
         """What all searches of the class have cost."""

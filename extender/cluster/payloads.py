@@ -13,6 +13,9 @@ from topology.records import Ledger, Observed, decode_ledger, decode_observed
 from topology.status import NodeStatus
 from topology.topology_class import TopologyClass, TopologyClasses
 
+MAX_GPUS = 24
+"""Of one node, half as many again as any is known to have: what it takes to compile a topology grows with their square."""
+
 T = TypeVar("T")
 
 
@@ -83,6 +86,8 @@ class NodePayloads:
             if not may_read():
                 raise RestlessTopology("$", "changes too often")
             node = decode_topology(text)
+            if len(node) > MAX_GPUS:
+                raise PayloadError("$.gpus", f"{len(node)} GPUs, at most {MAX_GPUS} are planned for")
             domain = f"{node.domain.cluster_uuid}.{node.domain.clique_id}" if node.domain else None
             return NodeGpus(tuple(gpu.uuid for gpu in node.gpus), classes.of(node), digest(text), domain)
 
