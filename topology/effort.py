@@ -1,6 +1,7 @@
 """How much searching may be done at once: a search that is large goes on a slice at a time, beside whoever waits for no answer.
 
-Effort is counted in steps, about a microsecond each, and not in time, so that the same questions always come to the same answers.
+Effort is counted in steps, about half a microsecond each, and not in time, so that the same questions always come to the same
+answers.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from weakref import ref
 
 from topology.rings import Meter
 
-CALL_STEPS = 10_000
+CALL_STEPS = 20_000
 """Of all searches in one call together."""
-SEARCH_STEPS = 5_000
+SEARCH_STEPS = 12_000
 """Of one search in a call, as others want their turn; no machine of the catalogue needs more for any plan."""
-SLICE_STEPS = 2_000
+SLICE_STEPS = 4_000
 """Of one search between two calls."""
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ MAX_STEPS = 1_000
 
 
 class Meter:
-    """Adds up the steps that searches take; one is about a microsecond."""
+    """Adds up the steps that searches take; one is about half a microsecond."""
 
     __slots__ = ("steps",)
 
