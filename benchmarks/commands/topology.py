@@ -15,8 +15,8 @@ from benchmarks.sources import UnreadableSource, load_topology
 from benchmarks.worth import describe_value, explain_value
 from topology.catalog import MACHINES
 from topology.codec import encode_topology
+from topology.effort import finish
 from topology.links import Affinity
-from topology.market import finish
 from topology.matrix import print_matrix
 from topology.model import NodeTopology
 from topology.placement import plan
