@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from topology.effort import finish
 from topology.links import Affinity
-from topology.market import finish
 from topology.model import NodeTopology
 from topology.placement import plan
 from topology.request import Communication, GpuRequest

@@ -6,6 +6,7 @@ import faulthandler
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -23,6 +24,9 @@ _SECONDS_TO_END = 60.0
 _SLACK = 5.0
 """So many times as long may things take on a machine that runs other tests beside."""
 
+_WITH_PROCESSES = ("process", "cluster")
+"""Folders of tests that start programs and wait for them."""
+
 _FIGURES = pytest.StashKey[list[str]]()
 
 
@@ -37,6 +41,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--long", action="store_true", help="run as many rounds, kills and seeds as the catalogue asks for"
     )
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test its tier, and keep together what one machine has once: real nodes, and one control plane for a file."""
+    for item in items:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        if folder in _WITH_PROCESSES:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +96,18 @@ def goal(pytestconfig: pytest.Config) -> Callable[[float], float]:
 def figure(pytestconfig: pytest.Config) -> Callable[[str], None]:
     """Return what takes a measured figure in words; all of them are printed at the end of the run."""
     return pytestconfig.stash.setdefault(_FIGURES, []).append
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the figures of a process of `pytest -n` to the one that prints them."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["figures"] = session.config.stash.get(_FIGURES, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take the figures of a process of `pytest -n`; one that was killed has left none."""
+    node.config.stash.setdefault(_FIGURES, []).extend(getattr(node, "workeroutput", {}).get("figures", []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

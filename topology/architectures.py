@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 NVLINK_GB_PER_S: dict[int, float] = {6: 18.0, 7: 20.0, 8: 20.0, 9: 20.6, 10: 40.1}
 """Usable rate of one NVLink, one direction, by major compute capability (NCCL's SM60…SM100 constants)."""
@@ -137,6 +138,7 @@ _BY_NAME: tuple[tuple[str, Architecture], ...] = (
 )
 
 
+@lru_cache(maxsize=256)
 def architecture_of(model: str) -> Architecture | None:
     """Return what is known of a product name as NVML reports it, or `None`.
 

@@ -26,7 +26,7 @@ from topology.hops import (
 )
 from topology.links import PATH_AFFINITY, Affinity, PciePath
 from topology.model import NodeTopology
-from topology.rings import MAX_STEPS, Widths, components, members_of, ring_channels
+from topology.rings import MAX_STEPS, Meter, Widths, components, members_of, ring_channels
 
 __all__ = ["Bandwidth", "Wiring", "predict", "ring_order"]
 
@@ -63,10 +63,12 @@ class Wiring:
             # NCCL lets two GPUs of an AMD host access each other across it, and not more of them.
             self.pairs = {pair: self._hop(node, routes, *pair, PciePath.SYS) for pair in node.pairs}
         self.hop_gb_per_s = [[hops[min(i, j), max(i, j)].point if i != j else 0.0 for j in span] for i in span]
-        self.hops = Widths(self.hop_gb_per_s)
+        self.meter = Meter()
+        """What predictions have cost so far."""
+        self.hops = Widths(self.hop_gb_per_s, self.meter)
         self._intervals = widest_by_point(hops.values())
         self._uplinks = shared_uplinks(node, routes, self.linked, peer_level)
-        self.nearness = Widths([[-affinity.distance for affinity in row] for row in self.affinity])
+        self.nearness = Widths([[-affinity.distance for affinity in row] for row in self.affinity], self.meter)
         self._on_ring: dict[tuple[Bandwidth, Wire, int, int, int, Collective], Bandwidth] = {}
 
     def _affinity(self, node: NodeTopology, i: int, j: int) -> Affinity:
@@ -88,7 +90,7 @@ class Wiring:
             i, j = members_of(members)
             found = self.pairs[i, j]
         else:
-            found = self._intervals[self.hops.bottleneck(members)]
+            found = self._intervals[self.hops.bottleneck(members, self.max_steps(members))]
             if self._leaves_islands_twice(members):
                 found = Bandwidth(found.low, found.point, 2 * found.high)
         for uplink in self._uplinks:
@@ -158,7 +160,11 @@ def predict(
         if found is not None
     ]
     best = max(*on_links, over_hops, key=lambda found: found.point) if on_links else over_hops
-    affinity = Affinity.NVLINK if on_links else _AFFINITIES[-int(wiring.nearness.bottleneck(members))]
+    affinity = (
+        Affinity.NVLINK
+        if on_links
+        else _AFFINITIES[-int(wiring.nearness.bottleneck(members, wiring.max_steps(members)))]
+    )
     return best, affinity
 
 
@@ -187,7 +193,9 @@ def _over_switch(
 
 
 def _over_direct_links(wiring: Wiring, members: int, message_bytes: int, collective: Collective) -> Bandwidth | None:
-    channels = ring_channels(wiring.direct, members, wiring.max_steps(members)) if wiring.has_direct else 0
+    if not wiring.has_direct:
+        return None
+    channels = ring_channels(wiring.direct, members, wiring.max_steps(members), wiring.meter)
     if not channels:
         return None
     vertices = members_of(members)

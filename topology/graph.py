@@ -192,10 +192,15 @@ def _cpu_nvlinks(node: NodeTopology, position: int) -> int:
 
 def _clusters(node: NodeTopology, level: PciePath) -> list[list[int]]:
     """Return the positions grouped by who reaches whom over paths of at most `level`, in order."""
-    near: nx.Graph[int] = nx.Graph()
-    near.add_nodes_from(range(len(node)))
-    near.add_edges_from(pair for pair in node.pairs if level is PciePath.SYS or node.path(*pair) <= level)
-    return sorted(map(sorted, nx.connected_components(near)))
+    if level is PciePath.SYS:
+        return [[*range(len(node))]] if node.gpus else []
+    joined: dict[int, list[int]] = {i: [i] for i in range(len(node))}
+    for i, j in node.pairs:
+        one, other = joined[i], joined[j]
+        if one is not other and node.path(i, j) <= level:
+            one += other
+            joined.update(dict.fromkeys(other, one))
+    return sorted(sorted(cluster) for i, cluster in joined.items() if i == min(cluster))
 
 
 def _add_nics(graph: nx.Graph[str], node: NodeTopology) -> None:

@@ -33,6 +33,9 @@ no set is worth more than another; where most pods find no place, too much is gi
 MAX_SETS = 4_096
 """Free sets, without those that are alike, up to which a table is computed; a step over half as many takes 0.05 s."""
 
+MAX_MOVES = 10_000
+"""Ways from one free set to another up to which a table is computed: a step looks at each of them."""
+
 _TURNS, _VALUE_STEPS, _SHARE_STEPS = 30, 10, 30
 """Values are the mean of the later turns, as prices swing for ever where large pods are rare. Ten times as many turns change no
 value of the catalogue's machines of eight by more than 1 % of the whole machine's, their scale apart, for the mix that is
@@ -57,7 +60,7 @@ class Offer:
 def value_table(symmetry: Symmetry, offers: Sequence[Offer]) -> Generator[None, None, Table | None]:
     """Compute the value of every free set, in steps: of some milliseconds on the machines of the catalogue.
 
-    `None` when there are more than `MAX_SETS`, or no pod ever comes.
+    `None` when there are more than `MAX_SETS` or `MAX_MOVES`, or no pod ever comes.
 
     A generator, so that whoever has other things to do can do them between the steps; see `finish`. Linear in free sets times
     the sets that pods can take of each.
@@ -72,8 +75,12 @@ def value_table(symmetry: Symmetry, offers: Sequence[Offer]) -> Generator[None, 
     shares = [1 / len(values)] * len(values)
     later: list[list[float]] = []
     for turn in range(_TURNS):
-        prices = [_Price.of(states, values, shares, place) for place in range(len(offers))]
+        prices = []
+        for place in range(len(offers)):
+            prices.append(_Price.of(states, values, shares, place))
+            yield
         states.let_come(shares)
+        yield
         flows = states.flows(values, prices)
         yield
         for _ in range(_VALUE_STEPS):
@@ -90,16 +97,6 @@ def value_table(symmetry: Symmetry, offers: Sequence[Offer]) -> Generator[None, 
     empty = states.index.get(tuple(0 for _ in symmetry.sizes))
     least = min(values) if empty is None else values[empty]  # pods of four never fill six GPUs
     return {free: value - least for free, value in zip(states.free, values, strict=True)}
-
-
-def finish(steps: Generator[None, None, Table | None]) -> Table | None:
-    """Run all steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            table: Table | None = done.value
-            return table
 
 
 class _States:
@@ -126,11 +123,13 @@ class _States:
         """For each state: (state after, rate)."""
 
     def explore(self) -> Generator[None]:
+        moves = 0
         self._enter(self._symmetry.sizes)
         for free in self.free:
             self._takes.append([self._taking(free, offer) for offer in self._offers])
             self._ends.append(self._ending(free))
-            if len(self.free) > MAX_SETS:
+            moves += len(self._ends[-1]) + sum(map(len, self._takes[-1]))
+            if len(self.free) > MAX_SETS or moves > MAX_MOVES:
                 self.too_many = True
                 return
             yield

@@ -15,9 +15,8 @@ from topology.architectures import DEFAULT_MAX_NVLINKS, Architecture, architectu
 from topology.errors import SourceError
 from topology.links import PciePath
 from topology.matrix_text import GPU, Affinity, Table, read_table
-from topology.model import MAX_NVLINKS, Gpu, Link, Nic, NodeTopology
+from topology.model import MAX_NVLINKS, NOT_SHOWN, UNKNOWN_CELL, Gpu, Link, Nic, NodeTopology
 
-NOT_SHOWN: Final = "not shown in the matrix"
 OTHER_PARTITION: Final = "in another NVSwitch partition"
 UNKNOWN_MODEL: Final = "unknown"
 
@@ -56,8 +55,8 @@ def parse_matrix(text: str, gpu_model: str | None = None) -> NodeTopology:
 def print_matrix(node: NodeTopology, legend: bool = True) -> str:
     """Return the text that `nvidia-smi topo -m` would print, tabs and all.
 
-    Where a path is not known the worst that the NUMA nodes allow is printed, as `NodeTopology.path` has it. `parse_matrix` reads
-    back whatever a matrix can carry.
+    A cell that a partial matrix left out is `?`. Any other path that is not known is the worst that the NUMA nodes allow, as
+    `NodeTopology.path` has it. `parse_matrix` reads back whatever a matrix can carry.
     """
     names = [f"GPU{gpu.index}" for gpu in node.gpus]
     lines = ["\t".join(["", *names, *(nic.name for nic in node.nics), "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
@@ -77,6 +76,19 @@ def print_matrix(node: NodeTopology, legend: bool = True) -> str:
         if devices := [f"  {nic.name}: {nic.device}" for nic in node.nics if nic.device]:
             lines += ["", "NIC Legend:", "", *devices]
     return "\n".join(lines) + "\n"
+
+
+def describe_gaps(node: NodeTopology) -> str | None:
+    """Say how much of its matrix is not known; `None` when all of it is."""
+    gpus, nics = len(node.gpus), len(node.nics)
+    pairs = sum(row.count(UNKNOWN_CELL) for row in node.matrix) // 2
+    to_gpus = sum(_nic_to_gpu(nic, gpu) == UNKNOWN_CELL for nic in node.nics for gpu in node.gpus)
+    to_nics = sum(_nic_to_nic(nic, other) == UNKNOWN_CELL for nic, other in combinations(node.nics, 2))
+    gaps = (
+        (pairs, gpus * (gpus - 1) // 2, "pairs of GPUs"),
+        (to_gpus + to_nics, nics * gpus + nics * (nics - 1) // 2, "paths of NICs"),
+    )
+    return " and ".join(f"{missing} of {of} {what}" for missing, of, what in gaps if missing) or None
 
 
 _LEGEND = (
@@ -170,18 +182,23 @@ def _nics(table: Table, labels: Mapping[int, str]) -> Iterator[Nic]:
 
 
 def _nic_to_gpu(nic: Nic, gpu: Gpu) -> str:
-    return dict(nic.paths).get(gpu.index, _farthest(nic.numa_node, gpu.numa_node)).label
+    return _cell(dict(nic.paths).get(gpu.index), nic.numa_node, gpu.numa_node)
 
 
 def _nic_to_nic(nic: Nic, other: Nic) -> str:
     if nic.name == other.name:
         return "X"
-    said = dict(other.nic_paths).get(nic.name, _farthest(nic.numa_node, other.numa_node))
-    return dict(nic.nic_paths).get(other.name, said).label
+    said = dict(nic.nic_paths).get(other.name, dict(other.nic_paths).get(nic.name))
+    return _cell(said, nic.numa_node, other.numa_node)
 
 
-def _farthest(one: int | None, other: int | None) -> PciePath:
-    return PciePath.NODE if one is not None and one == other else PciePath.SYS
+def _cell(path: PciePath | None, one: int | None, other: int | None) -> str:
+    """Return a path's cell; where it is not known, the worst that two NUMA nodes allow, or `?` if not even these are known."""
+    if path is not None:
+        return path.label
+    if one is None or other is None:
+        return UNKNOWN_CELL
+    return (PciePath.NODE if one == other else PciePath.SYS).label
 
 
 def _padded(cell: str) -> str:

@@ -27,6 +27,8 @@ _TRAILING = re.compile(r"(CPU)\s*Affinity|(NUMA)\s*Affinity|(GPU)\s*NUMA\s*ID")
 _CELL = re.compile(r"X|NV[1-9]\d{0,2}|PIX|PXB|PHB|NODE|SYS|SOC", re.ASCII)
 _LEGEND = re.compile(r"\s*(?:Legend|Where)\s*:")
 _NIC_LEGEND = re.compile(r"\s*(NIC\d{1,4}):\s+(\S+)", re.ASCII)
+_UNKNOWN = "?"
+"""How we print a cell that a partial matrix left out."""
 _NOTHING = "N/A"
 
 
@@ -122,10 +124,12 @@ def _read_row(table: Table, line: str, number: int) -> None:
     shown = 0
     for column, word in zip(table.devices, words, strict=False):
         cell = "SYS" if word[0] == "SOC" else word[0]
+        shown += 1
+        if cell == _UNKNOWN:
+            continue
         if not _CELL.fullmatch(cell):
             raise SourceError(number, word.start() + 1, f"{name} to {column} reads {cell}, which is no link")
         table.put(name, column, cell, number, word.start() + 1)
-        shown += 1
     rest = words[shown:]
     if rest and _CELL.fullmatch(rest[0][0]):
         raise SourceError(number, rest[0].start() + 1, f"more cells than the header has devices: {len(table.devices)}")
@@ -135,7 +139,7 @@ def _read_row(table: Table, line: str, number: int) -> None:
 def _is_row(table: Table, words: Sequence[re.Match[str]], number: int) -> bool:
     """Prose may begin with a device, too; but a row that does not belong to the matrix means that it is broken."""
     name, at = words[0][0], words[0].start() + 1
-    has_cells = len(words) > 1 and _CELL.fullmatch(words[1][0]) is not None
+    has_cells = len(words) > 1 and (words[1][0] == _UNKNOWN or _CELL.fullmatch(words[1][0]) is not None)
     if name not in table.devices:
         if has_cells and _PLAIN_LABEL.fullmatch(name):
             raise SourceError(number, at, f"a row of {name}, which the header does not name")

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from topology.errors import PayloadError
 from topology.links import PciePath
 
 if TYPE_CHECKING:
     import networkx as nx
+
+
+NOT_SHOWN: Final = "not shown in the matrix"
+"""The reason of a link that a partial matrix left out."""
+UNKNOWN_CELL: Final = "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +158,15 @@ class NodeTopology:
         return PciePath.NODE if numa_i is not None and numa_i == numa_j else PciePath.SYS
 
     def label(self, i: int, j: int) -> str:
-        """Return the `nvidia-smi topo -m` cell of positions `i` and `j`.
+        """Return the `nvidia-smi topo -m` cell of positions `i` and `j`; `?` where the source left it out.
 
         >>> NodeTopology((Gpu(0, "a", "m"), Gpu(1, "b", "m")), (Link(0, 1, nvlinks=2),)).label(1, 0)
         'NV2'
         """
         if i == j:
             return "X"
+        if self.pairs[min(i, j), max(i, j)].reason == NOT_SHOWN:
+            return UNKNOWN_CELL
         count = self.nvlinks(i, j)
         return f"NV{count}" if count else self.path(i, j).label
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from itertools import combinations, islice, permutations
 from typing import Final
 
+from topology.effort import Search, finish
 from topology.links import PciePath
 from topology.model import NodeTopology
-from topology.rings import members_of
+from topology.rings import Meter, members_of
 
 SAMPLES: Final = 64
 """Orders that are tried where there are too many for all; a set that comes up once in twenty is missed once in 27."""
@@ -23,6 +25,8 @@ MAX_EXACT: Final = 4
 """GPUs up to which all orders are tried."""
 MAX_MODELLED: Final = 10
 """Free GPUs up to which splits are searched, some milliseconds; beyond, any set counts as possible."""
+ORDER_STEPS: Final = 300
+"""Of finding out what the plugin does with one order."""
 
 _PATH_SCORE = {
     PciePath.SYS: 10,
@@ -65,6 +69,11 @@ def outcomes(node: NodeTopology, free: int, gpus: int) -> tuple[Outcome, ...]:
 
     Exact for single GPUs and up to `MAX_EXACT` free ones, else from the same `SAMPLES` orders every time.
     """
+    return finish(searched_outcomes(node, free, gpus, Meter()))
+
+
+def searched_outcomes(node: NodeTopology, free: int, gpus: int, meter: Meter) -> Search[tuple[Outcome, ...]]:
+    """Search for `outcomes`."""
     positions = members_of(free)
     if gpus <= 0 or len(positions) < gpus:
         return ()
@@ -72,9 +81,13 @@ def outcomes(node: NodeTopology, free: int, gpus: int) -> tuple[Outcome, ...]:
         return tuple(Outcome(1 << position, 1 / len(positions)) for position in positions)
     splits = _Splits(node, gpus)
     modelled = len(positions) <= MAX_MODELLED
-    chosen = [splits.choose(order) if modelled else order[:gpus] for order in _orders(positions)]
-    counted = Counter(sum(1 << position for position in found) for found in chosen)
-    return tuple(Outcome(mask, counted[mask] / len(chosen)) for mask in sorted(counted, key=lambda m: (-counted[m], m)))
+    counted: Counter[int] = Counter()
+    for order in _orders(positions):
+        counted[_mask(splits.choose(order) if modelled else order[:gpus])] += 1
+        meter.steps += ORDER_STEPS
+        yield
+    ranked = sorted(counted, key=lambda mask: (-counted[mask], mask))
+    return tuple(Outcome(mask, counted[mask] / counted.total()) for mask in ranked)
 
 
 def _orders(positions: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -139,11 +152,12 @@ class _Splits:
         """Yield each set with the first GPU that is left, and how many empty slots are in it: none or all of them."""
         first, *others = left
         # Slots come last, so that a set with them is met after those that begin alike without.
-        for picked in combinations(range(len(others) + slots), self._size - 1):
+        last = tuple(range(len(others), len(others) + slots))
+        full = combinations(range(len(others)), self._size - 1)
+        some = (picked + last for picked in combinations(range(len(others)), self._size - 1 - slots) if slots)
+        for picked in merge(full, some):
             members = (first, *(others[i] for i in picked if i < len(others)))
-            empty = self._size - len(members)
-            if empty in (0, slots):
-                yield members, empty
+            yield members, self._size - len(members)
 
     def _score(self, members: tuple[int, ...]) -> int:
         return sum(self._scores[i][j] for i, j in combinations(members, 2))

@@ -8,7 +8,10 @@ value, then to fewer NUMA nodes, then to the lowest positions. Plans are memoise
 
 from __future__ import annotations
 
+from bisect import insort
+
 from topology.bandwidth import Bandwidth, ring_order
+from topology.effort import Search
 from topology.links import Affinity
 from topology.request import Communication, GpuRequest, NicAffinity
 from topology.rings import members_of
@@ -20,6 +23,9 @@ from topology.verdict import Placement, Reason, Rejection
 
 MAX_PLANS = 50_000
 """Remembered per class, so that users' ever new wishes do not fill the memory; about 0.4 KB each."""
+CUT_STEPS = 20
+"""Of saying what one set tears apart."""
+UNDECIDED = Rejection(Reason.UNDECIDED, "the best GPUs of the node are still being searched for")
 SETS_WEIGHED = 16
 """Sets of equal bandwidth whose remainder is valued; each costs about a millisecond the first time."""
 
@@ -27,18 +33,30 @@ SETS_WEIGHED = 16
 def plan(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
     """Return the best placement of the request on the free GPUs (bit mask over positions), or why there is none.
 
-    Exact; a repeated question is a table look-up.
+    Exact; a repeated question is a table look-up. Where the class's effort is bounded, and the search takes more: `UNDECIDED`
+    until it has come to its end beside the calls.
     """
     known, key = topology_class.plans, (free, request)
     found = known.get(key)
     if found is None:
-        if len(known) >= MAX_PLANS:
-            known.clear()
-        found = known[key] = _search(topology_class, free, request)
+        topology_class.seek((plan, key), lambda: planned(topology_class, free, request))
+        found = known.get(key, UNDECIDED)
     return found
 
 
-def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
+def planned(topology_class: TopologyClass, free: int, request: GpuRequest) -> Search[Placement | Rejection]:
+    """Search for `plan`, and remember it."""
+    known, key = topology_class.plans, (free, request)
+    found = known.get(key)
+    if found is None:
+        found = yield from _search(topology_class, free, request)
+        if len(known) >= MAX_PLANS:
+            known.clear()
+        known[key] = found
+    return found
+
+
+def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Search[Placement | Rejection]:
     node, size = topology_class.node, request.gpus
     if not node.gpus:
         return Rejection(Reason.NO_GPUS, "node has no GPUs")
@@ -61,23 +79,28 @@ def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Pl
     if size == 0:
         return Placement((), None, None, 0.0)
     if size == 1:
-        return _best_single(topology_class, free, usable, request)
-    return _best_many(topology_class, free, usable, request)
+        return (yield from _best_single(topology_class, free, usable, request))
+    return (yield from _best_many(topology_class, free, usable, request))
 
 
-def _best_single(topology_class: TopologyClass, free: int, usable: int, request: GpuRequest) -> Placement:
-    sets = topology_class.subsets(usable, 1)
+def _best_single(
+    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest
+) -> Search[Placement | Rejection]:
+    sets = yield from topology_class.sets(usable, 1)
     near_nic = [mask for mask in sets if mask & topology_class.near_nic] if request.nic else []
-    chosen = _kindest(topology_class, free, near_nic or sets)
-    lost = topology_class.value_lost(free, chosen)
+    chosen = yield from _kindest(topology_class, free, near_nic or sets)
+    lost = yield from topology_class.loss(free, chosen)
     return Placement(members_of(chosen), None, None, score(request, None, None, lost, topology_class.weights))
 
 
-def _best_many(topology_class: TopologyClass, free: int, usable: int, request: GpuRequest) -> Placement | Rejection:
+def _best_many(
+    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest
+) -> Search[Placement | Rejection]:
     fastest_gb_per_s = 0.0
     best: tuple[float, ...] = ()
     tied: list[int] = []
-    for mask in topology_class.subsets(usable, request.gpus):
+    for mask in (yield from topology_class.sets(usable, request.gpus)):
+        yield
         bandwidth, affinity = topology_class.predict(mask)
         if request.required is not None and not affinity.meets(request.required):
             continue
@@ -90,10 +113,13 @@ def _best_many(topology_class: TopologyClass, free: int, usable: int, request: G
         if merit == best:
             tied.append(mask)
     if not tied:
-        return _too_slow(fastest_gb_per_s, request) if fastest_gb_per_s else _too_far(topology_class, usable, request)
-    chosen = _kindest(topology_class, free, tied)
+        if fastest_gb_per_s:
+            return _too_slow(fastest_gb_per_s, request)
+        return (yield from _too_far(topology_class, usable, request))
+    chosen = yield from _kindest(topology_class, free, tied)
     bandwidth, affinity = topology_class.predict(chosen)
-    lost = topology_class.value_lost(free, chosen)
+    lost = yield from topology_class.loss(free, chosen)
+    yield
     order = ring_order(topology_class.wiring, chosen)
     return Placement(order, affinity, bandwidth, score(request, bandwidth, affinity, lost, topology_class.weights))
 
@@ -108,16 +134,28 @@ def _merit(
     return request.is_content_with(affinity), bandwidth.point, near_nic
 
 
-def _kindest(topology_class: TopologyClass, free: int, sets: list[int]) -> int:
-    """Return the set that leaves most value, then the one in the fewest NUMA nodes and the fullest of these, then the lowest.
+def _kindest(topology_class: TopologyClass, free: int, sets: list[int]) -> Search[int]:
+    """Search for the set that leaves most value, then in the fewest NUMA nodes and the fullest of these, then the lowest.
 
     Of many sets only the `SETS_WEIGHED` that tear the fewest GB/s off the GPUs left behind are weighed.
     """
     if len(sets) == 1:
         return sets[0]
-    apart = {mask: (*topology_class.spread(mask, free), -lowest_first(mask)) for mask in sets}
-    by_cut = sorted(sets, key=lambda mask: (topology_class.cut_gb_per_s(mask, free), apart[mask]))
-    return min(by_cut[:SETS_WEIGHED], key=lambda mask: (-round(topology_class.value(free & ~mask), 9), apart[mask]))
+    kept: list[tuple[float, tuple[int, ...], int]] = []
+    for mask in sets:
+        yield
+        topology_class.meter.steps += CUT_STEPS
+        insort(kept, (topology_class.cut_gb_per_s(mask, free), _apart(topology_class, mask, free), mask))
+        del kept[SETS_WEIGHED:]
+    weighed = []
+    for _, apart, mask in kept:
+        value = yield from topology_class.valued(free & ~mask)
+        weighed.append((-round(value, 9), apart, mask))
+    return min(weighed)[-1]
+
+
+def _apart(topology_class: TopologyClass, mask: int, free: int) -> tuple[int, ...]:
+    return *topology_class.spread(mask, free), -lowest_first(mask)
 
 
 def _too_slow(fastest_gb_per_s: float, request: GpuRequest) -> Rejection:
@@ -125,20 +163,27 @@ def _too_slow(fastest_gb_per_s: float, request: GpuRequest) -> Rejection:
     return Rejection(Reason.BANDWIDTH, message, resolvable=True)
 
 
-def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest) -> Rejection:
+def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest) -> Search[Rejection]:
     """Say how large a set of the wanted affinity is free, which is the number people need."""
     wanted = request.required
     assert wanted is not None
-
-    def reaches(size: int) -> bool:
-        return any(topology_class.predict(mask)[1].meets(wanted) for mask in topology_class.subsets(usable, size))
-
     words = {
         Affinity.NVLINK: "an NVLink ring",
         Affinity.PCIE_SWITCH: "one PCIe switch",
         Affinity.NUMA_NODE: "one NUMA node",
     }
-    largest = next(filter(reaches, range(request.gpus - 1, 1, -1)), None)
-    most = f"at most {largest} of the" if largest else "no two"
+    most = "no two"
+    for size in range(request.gpus - 1, 1, -1):
+        if (yield from _reaches(topology_class, usable, size, wanted)):
+            most = f"at most {size} of the"
+            break
     message = f"{most} free GPUs share {words[wanted]}, pod needs {request.gpus}"
     return Rejection(Reason.AFFINITY, message, resolvable=True)
+
+
+def _reaches(topology_class: TopologyClass, usable: int, size: int, wanted: Affinity) -> Search[bool]:
+    for mask in (yield from topology_class.sets(usable, size)):
+        yield
+        if topology_class.predict(mask)[1].meets(wanted):
+            return True
+    return False

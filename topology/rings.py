@@ -1,25 +1,31 @@
 """Rings on a small multigraph: how many fit side by side, and which one is widest.
 
 A ring visits every member once. Vertices are 0..n-1, sets of them are bit masks, matrices are symmetric. The searches are
-exact; their number of steps is bounded so that a forged topology costs time and not the process, and beyond the bound the best
-ring found so far counts.
+exact; their number of steps is bounded so that a forged topology costs a few milliseconds and not the process, and beyond the
+bound the best ring found so far counts. A `Meter` adds up what searches cost, so that others can divide them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 Matrix = Sequence[Sequence[float]]
 Counts = Sequence[Sequence[int]]
 Neighbours = Sequence[int]
 """For each vertex, the mask of those it reaches in one hop."""
 
-MAX_STEPS = 200_000
+MAX_STEPS = 1_000
 """Search steps for one set after which the best found stands; no known machine of up to 16 GPUs comes near it."""
 
 
-EXISTENCE_STEPS = 2_000
-"""Search steps after which a sparse graph is taken to have no ring at all."""
+class Meter:
+    """Adds up the steps that searches take; one is about half a microsecond."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = 0
 
 
 def members_of(mask: int) -> tuple[int, ...]:
@@ -49,7 +55,7 @@ def components(joined: Neighbours, members: int) -> int:
     return found
 
 
-def ring_channels(links: Counts, members: int, max_steps: int = MAX_STEPS) -> int:
+def ring_channels(links: Counts, members: int, max_steps: int = MAX_STEPS, meter: Meter | None = None) -> int:
     """Return how many one-link-wide channels the rings over all members can carry at once, each GPU sending on every one.
 
     Two GPUs: the links between them. More: NCCL runs each ring both ways and may split a link in two halves, so this is the
@@ -69,23 +75,28 @@ def ring_channels(links: Counts, members: int, max_steps: int = MAX_STEPS) -> in
     if not bound:
         return 0
     neighbours = [sum(1 << j for j, count in enumerate(row) if count) for row in links]
-    cycles = [_edges(order) for order in hamiltonian_cycles(neighbours, members, max_steps)]
+    meter = meter or Meter()
+    cycles = [_edges(order) for order in hamiltonian_cycles(neighbours, members, max_steps, meter)]
     if not cycles:
         return 0
     capacity = {(i, j): 2 * links[i][j] for i in vertices for j in vertices if i < j and links[i][j]}
-    return _Packing(capacity, cycles, max_steps).solve(bound)
+    return _Packing(capacity, cycles, max_steps, meter).solve(bound)
 
 
-def hamiltonian_cycles(neighbours: Neighbours, members: int, max_steps: int = MAX_STEPS) -> Iterator[tuple[int, ...]]:
+def hamiltonian_cycles(
+    neighbours: Neighbours, members: int, max_steps: int = MAX_STEPS, meter: Meter | None = None
+) -> Iterator[tuple[int, ...]]:
     """Yield each Hamiltonian cycle of three or more members once, as an order from the lowest member, lexicographically.
 
     Stops silently after `max_steps` steps.
     """
+    meter = meter or Meter()
     first = members & -members
     home = neighbours[first.bit_length() - 1] & members
     path, choices = [first.bit_length() - 1], [home]
     visited = first
     for _ in range(max_steps):
+        meter.steps += 1
         if not choices:
             return
         options = choices[-1]
@@ -111,17 +122,17 @@ def hamiltonian_cycles(neighbours: Neighbours, members: int, max_steps: int = MA
 class Widths:
     """A symmetric matrix of hop widths, made ready for questions about many sets."""
 
-    def __init__(self, matrix: Matrix) -> None:
+    def __init__(self, matrix: Matrix, meter: Meter | None = None) -> None:
         self.matrix = matrix
-        span = range(len(matrix))
-        falling = sorted({matrix[i][j] for i in span for j in range(i)}, reverse=True)
-        self._levels: list[tuple[float, Neighbours]] = [
-            (level, [sum(1 << j for j in span if j != i and matrix[i][j] >= level) for i in span]) for level in falling
-        ]
+        self._meter = meter or Meter()
+        self._levels = _levels(matrix)
 
-    def bottleneck(self, members: int) -> float:
-        """Return the width of the narrowest hop of that ring over two or more members whose narrowest hop is widest."""
-        return self._widest_level(members)[0]
+    def bottleneck(self, members: int, max_steps: int = MAX_STEPS) -> float:
+        """Return the width of the narrowest hop of that ring over two or more members whose narrowest hop is widest.
+
+        `max_steps` bounds the search for a ring over hops of at least some width; none found in these is taken for none.
+        """
+        return self._widest_level(members, max_steps)[0]
 
     def widest_ring(self, members: int) -> tuple[int, ...]:
         """Return the ring with the widest narrowest hop; among those the one whose hops add up to most, then lowest order.
@@ -131,13 +142,36 @@ class Widths:
         vertices = members_of(members)
         if len(vertices) <= 3:
             return vertices
-        allowed = self._widest_level(members)[1]
+        allowed = self._widest_level(members, MAX_STEPS)[1]
         if len(vertices) > 9:
-            return next(hamiltonian_cycles(allowed, members), vertices)
+            return next(hamiltonian_cycles(allowed, members, MAX_STEPS, self._meter), vertices)
+        self._meter.steps += len(vertices) << len(vertices)
         return _heaviest(self.matrix, allowed, vertices)
 
-    def _widest_level(self, members: int) -> tuple[float, Neighbours]:
-        return next(level for level in self._levels if _closes(level[1], members))
+    def _widest_level(self, members: int, max_steps: int) -> tuple[float, Neighbours]:
+        """Halve the levels: what closes at one closes at all that are narrower."""
+        low, high = 0, len(self._levels) - 1
+        end = self._meter.steps + max_steps
+        while low < high:
+            middle = (low + high) // 2
+            if _closes(self._levels[middle][1], members, max(end - self._meter.steps, 0), self._meter):
+                high = middle
+            else:
+                low = middle + 1
+        return self._levels[low]
+
+
+def _levels(matrix: Matrix) -> list[tuple[float, Neighbours]]:
+    """Return the hops of at least each width there is, the widest first."""
+    pairs = sorted(((matrix[i][j], i, j) for i in range(len(matrix)) for j in range(i)), reverse=True)
+    reached = [0] * len(matrix)
+    levels: list[tuple[float, Neighbours]] = []
+    for width, together in groupby(pairs, key=lambda pair: pair[0]):
+        for _, i, j in together:
+            reached[i] |= 1 << j
+            reached[j] |= 1 << i
+        levels.append((width, [*reached]))
+    return levels
 
 
 def _heaviest(width: Matrix, allowed: Neighbours, vertices: tuple[int, ...]) -> tuple[int, ...]:
@@ -167,7 +201,7 @@ def _precedes(one: tuple[float, tuple[int, ...]], other: tuple[float, tuple[int,
     return (-one[0], one[1]) < (-other[0], other[1])
 
 
-def _closes(neighbours: Neighbours, members: int) -> bool:
+def _closes(neighbours: Neighbours, members: int, max_steps: int, meter: Meter) -> bool:
     """Whether a ring exists; cheap tests first, since most graphs here are no ring at all or complete."""
     count = members.bit_count()
     least, left = count, members
@@ -182,7 +216,7 @@ def _closes(neighbours: Neighbours, members: int) -> bool:
     # Dirac 1952: with n/2 neighbours each there is one.
     return 2 * least >= count or (
         _connected(neighbours, members)
-        and next(hamiltonian_cycles(neighbours, members, EXISTENCE_STEPS), None) is not None
+        and next(hamiltonian_cycles(neighbours, members, max_steps, meter), None) is not None
     )
 
 
@@ -205,11 +239,16 @@ class _Packing:
     """Depth-first search for the most cycles, with repetition, that fit the capacities."""
 
     def __init__(
-        self, capacity: dict[tuple[int, int], int], cycles: list[tuple[tuple[int, int], ...]], max_steps: int
+        self,
+        capacity: dict[tuple[int, int], int],
+        cycles: list[tuple[tuple[int, int], ...]],
+        max_steps: int,
+        meter: Meter,
     ) -> None:
         self._left = capacity
         self._cycles = cycles
         self._max_steps = max_steps
+        self._meter = meter
         self._best = 0
         self._steps = 0
 
@@ -221,14 +260,16 @@ class _Packing:
     def _search(self, start: int, count: int, bound: int) -> None:
         self._best = max(self._best, count)
         for index in range(start, len(self._cycles)):
-            self._steps += 1
-            if self._best >= bound or self._steps > self._max_steps:
-                return
             cycle = self._cycles[index]
-            for copies in range(min(self._left[edge] for edge in cycle), 0, -1):
-                self._take(cycle, copies)
-                self._search(index + 1, count + copies, bound)
-                self._take(cycle, -copies)
+            for copies in range(min(self._left[edge] for edge in cycle), -1, -1):
+                self._steps += 1
+                self._meter.steps += 3
+                if self._best >= bound or self._steps > self._max_steps:
+                    return
+                if copies:
+                    self._take(cycle, copies)
+                    self._search(index + 1, count + copies, bound)
+                    self._take(cycle, -copies)
 
     def _take(self, cycle: tuple[tuple[int, int], ...], copies: int) -> None:
         for edge in cycle:

@@ -58,18 +58,33 @@ def subsets(groups: Sequence[int], size: int) -> list[int]:
     >>> [bin(mask) for mask in subsets((0b0011, 0b0100), 2)]
     ['0b101', '0b11']
     """
+    filled = [*filter(None, groups)]
+    middle = len(filled) // 2
+    room = sum(group.bit_count() for group in filled[middle:])
+    later: dict[int, list[int]] = {}
+    for taken, total in _takings(filled[middle:], 0, size):
+        later.setdefault(total, []).append(taken)
+    return [
+        taken | more
+        for taken, total in _takings(filled[:middle], size - room, size)
+        for more in later.get(size - total, ())
+    ]
+
+
+def _takings(groups: Sequence[int], least: int, most: int) -> list[tuple[int, int]]:
+    """Return all ways to take `least` to `most` GPUs of the groups, as masks with their sizes."""
     partial: list[tuple[int, int]] = [(0, 0)]
     still_to_come = sum(group.bit_count() for group in groups)
-    for group in filter(None, groups):
+    for group in groups:
         still_to_come -= group.bit_count()
         lowest = [*enumerate(_lowest(group, count) for count in range(group.bit_count() + 1))]
         partial = [
             (taken | more, total + count)
             for taken, total in partial
-            for count, more in lowest[: size - total + 1]
-            if total + count >= size - still_to_come
+            for count, more in lowest[: most - total + 1]
+            if total + count >= least - still_to_come
         ]
-    return [taken for taken, total in partial if total == size]
+    return partial
 
 
 def lowest_first(mask: int) -> int:

@@ -5,11 +5,12 @@ Predictions, values of free sets and plans of one class hold for every node of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from functools import cache
 from weakref import WeakValueDictionary
 
 from topology.bandwidth import Bandwidth, Wiring, predict
+from topology.effort import SLICE_STEPS, Effort, Search, advance, finish
 from topology.links import Affinity, PciePath
 from topology.market import Offer, Table, value_table
 from topology.model import NodeTopology
@@ -23,13 +24,20 @@ from topology.verdict import Placement, Rejection
 
 MAX_SETS = 20_000
 """Sets that one search looks at; 16 GPUs without any two alike have 12,870 of eight."""
+MAX_CHOICES = 1_000
+"""Sets of one size up to which values of free sets are computed."""
+MAX_BEGUN = 64
+"""Searches of one class that wait for their end; whoever asks for more asks again."""
+PREDICTION_STEPS = 50
+"""Of one prediction beside its ring searches."""
 
 
 class TopologyClasses:
     """Hands out one compiled `TopologyClass` for all nodes that are wired and equipped alike."""
 
-    def __init__(self, weights: Weights = Weights()) -> None:  # noqa: B008 - a frozen value
+    def __init__(self, weights: Weights = Weights(), effort: Effort | None = None) -> None:  # noqa: B008 - a frozen value
         self._weights = weights
+        self._effort = effort
         self._known: WeakValueDictionary[NodeTopology, TopologyClass] = WeakValueDictionary()
         """Those that somebody still has: a node that changes all the time leaves nothing behind."""
 
@@ -38,7 +46,7 @@ class TopologyClasses:
         nameless = anonymous(node)
         known = self._known.get(nameless)
         if known is None:
-            known = self._known[nameless] = TopologyClass(nameless, self._weights)
+            known = self._known[nameless] = TopologyClass(nameless, self._weights, self._effort)
         return known
 
     def __len__(self) -> int:
@@ -51,10 +59,18 @@ class TopologyClasses:
 class TopologyClass:
     """What plans need of a topology, compiled once, and what was found on it so far."""
 
-    def __init__(self, node: NodeTopology, weights: Weights = Weights()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        node: NodeTopology,
+        weights: Weights = Weights(),  # noqa: B008
+        effort: Effort | None = None,
+    ) -> None:
         self.node = node
         self.weights = weights
+        self.effort = Effort() if effort is None else effort
         self.wiring = Wiring(node)
+        self.meter = self.wiring.meter
+        """What all searches of the class have cost."""
         self.near_nic = gpus_near_nic(node)
         self._predictions: dict[int, tuple[Bandwidth, Affinity]] = {}
         self._best_sets: dict[tuple[int, int], tuple[int, float] | None] = {}
@@ -63,6 +79,8 @@ class TopologyClass:
         """Those of `placement.plan`, by free GPUs and wish."""
         self.forecasts: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
         """Those of `forecast`, forgotten together with the plans."""
+        self._begun: dict[Hashable, Search[object]] = {}
+        """Searches that have not come to their end."""
         self.outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
         """What NVIDIA's plugin may do with some free GPUs and a size."""
         self._symmetry = Symmetry(self.wiring, kinds(node))
@@ -74,40 +92,103 @@ class TopologyClass:
         self.appraised: Weights | None = None
         """What `appraise` has been through with."""
 
+    @property
+    def breadth(self) -> int:
+        """How many GPUs there are of which no two can stand in for each other."""
+        return len(self._alike)
+
     def predict(self, mask: int) -> tuple[Bandwidth, Affinity]:
         """Return bandwidth and affinity of the set, two or more GPUs."""
         found = self._predictions.get(mask)
+        self.meter.steps += 1
         if found is None:
             found = self._predictions[mask] = predict(self.wiring, mask)
+            self.meter.steps += PREDICTION_STEPS
         return found
+
+    def seek(self, key: Hashable, begin: Callable[[], Search[object]]) -> None:
+        """Search as far as may be now; what takes more goes on beside calls, and keeps its answer itself."""
+        search = self._begun.get(key)
+        if search is None:
+            search = begin()
+        elif self.effort.is_bounded:
+            return
+        if self.effort.spend(search, self.meter):
+            self._begun.pop(key, None)
+        elif len(self._begun) < MAX_BEGUN:
+            if not self._begun:
+                self.effort.put_off(self)
+            self._begun[key] = search
+
+    def go_on(self, steps: int) -> bool:
+        """Go on with the search that was begun first; returns whether any are left."""
+        key = next(iter(self._begun), None)
+        if key is not None and advance(self._begun[key], self.meter, steps):
+            del self._begun[key]
+        return bool(self._begun)
+
+    def forget(self) -> None:
+        """Drop what was found and what is searched for: the class is of no use to anybody now."""
+        self._forget_decisions()
+        self._predictions.clear()
+        self.outcomes.clear()
+        self.table = self.appraised = None
 
     def value(self, free: int) -> float:
         """Return what the free GPUs are worth to pods still to come: computed once `appraise` is through, by formula before."""
+        return finish(self.valued(free))
+
+    def valued(self, free: int) -> Search[float]:
+        """Search for `value`."""
         found = self._values.get(free)
         if found is None:
             if self.table is not None:
                 found = self.table.get(self._symmetry.canonical(self._symmetry.counts(free)))
             if found is None:  # no table, or a set that no pod of the mix ever leaves behind
-                found = formula(free, self.weights, self._best_set)
+                found = yield from formula(free, self.weights, self._best_set)
             self._values[free] = found
         return found
 
     def value_lost(self, free: int, chosen: int) -> float:
         """Return what the pods to come lose of the free GPUs if these are taken."""
-        return self.value(free) - self.value(free & ~chosen)
+        return finish(self.loss(free, chosen))
+
+    def loss(self, free: int, chosen: int) -> Search[float]:
+        """Search for `value_lost`."""
+        before = yield from self.valued(free)
+        return before - (yield from self.valued(free & ~chosen))
 
     def appraise(self, weights: Weights) -> Generator[None]:
         """Compute the value of every free set for this demand, in the steps of `value_table`.
 
         Scores change when the last step is done, all at once. Machines with too many different free sets keep the formula.
         """
-        table = yield from value_table(self._symmetry, self._offers(weights))
+        offers = self._offers(weights)
+        choices = max((ways(self._symmetry.sizes, offer.size) for offer in offers), default=0)
+        table = None
+        if choices <= MAX_CHOICES:
+            yield from self._predicted(offers)
+            table = yield from value_table(self._symmetry, offers)
         self.weights = self.appraised = weights
         self.table = table
+        self._forget_decisions()
+
+    def _forget_decisions(self) -> None:
         self._values.clear()
         self._best_sets.clear()
         self.plans.clear()
         self.forecasts.clear()
+        self._begun.clear()
+
+    def _predicted(self, offers: Sequence[Offer]) -> Generator[None]:
+        """Predict all sets that the offers will ask about, in steps."""
+        for size in {offer.size for offer in offers} - {1}:
+            end = self.meter.steps + SLICE_STEPS
+            for mask in subsets(self._symmetry.groups, size):
+                self.predict(mask)
+                if self.meter.steps > end:
+                    yield
+                    end = self.meter.steps + SLICE_STEPS
 
     def _offers(self, weights: Weights) -> list[Offer]:
         fitting = [(size, share) for size, share in weights.demand if size <= len(self.node) and share > 0]
@@ -118,7 +199,8 @@ class TopologyClass:
 
         @cache
         def sets(free: Counts) -> list[tuple[Counts, float]]:
-            masks = self._subsets(self._symmetry.groups, self._symmetry.set_of(free), size)
+            open_to_it = self._symmetry.set_of(free)
+            masks = subsets([group & open_to_it for group in self._symmetry.groups], size)
             if size == 1:
                 return [(self._symmetry.counts(mask), worth(1, None, weights)) for mask in masks]
             predicted = {mask: self.predict(mask)[0] for mask in masks}
@@ -137,32 +219,45 @@ class TopologyClass:
         That one has the lowest positions. Grows with the number of GPUs that are wired differently, not with the node. Where
         there are more than `MAX_SETS`, only the sets that grow from each GPU along its fastest hops.
         """
-        return self._subsets(self._alike, free, size)
+        return finish(self.sets(free, size))
 
-    def _subsets(self, groups: Sequence[int], free: int, size: int) -> list[int]:
-        left = [group & free for group in groups]
-        if ways([group.bit_count() for group in left], size) > MAX_SETS:
-            return sorted({self._grow(1 << i, free, size) for i in members_of(free)})
-        return subsets(left, size)
+    def sets(self, free: int, size: int) -> Search[list[int]]:
+        """Search for `subsets`."""
+        left = [group & free for group in self._alike]
+        self.meter.steps += 4 * len(left)
+        if ways([group.bit_count() for group in left], size) <= MAX_SETS:
+            found = subsets(left, size)
+            self.meter.steps += len(found) // 4
+            return found
+        grown = set()
+        for i in members_of(free):
+            grown.add(self._grow(1 << i, free, size))
+            yield
+        return sorted(grown)
 
-    def _best_set(self, free: int, size: int) -> tuple[int, float] | None:
+    def _best_set(self, free: int, size: int) -> Search[tuple[int, float] | None]:
         key = (free, size)
         if key not in self._best_sets:
-            self._best_sets[key] = self._find_best_set(free, size)
+            self._best_sets[key] = yield from self._find_best_set(free, size)
         return self._best_sets[key]
 
-    def _find_best_set(self, free: int, size: int) -> tuple[int, float] | None:
+    def _find_best_set(self, free: int, size: int) -> Search[tuple[int, float] | None]:
         """Grow a set from each free GPU along its fastest hops and keep the fastest set; quick, and not always the best."""
         if free.bit_count() < size:
             return None
         if size == 1:
             return free & -free, worth(1, None, self.weights)
         seeds = (group & free & -(group & free) for group in self._symmetry.groups if group & free)
-        grown = {self._grow(seed, free, size) for seed in seeds}
+        grown = set()
+        for seed in seeds:
+            grown.add(found := self._grow(seed, free, size))
+            self.predict(found)
+            yield
         best = max(grown, key=lambda mask: (self.predict(mask)[0].point, lowest_first(mask)))
         return best, worth(size, self.predict(best)[0], self.weights)
 
     def _grow(self, chosen: int, free: int, size: int) -> int:
+        self.meter.steps += size * (4 + len(self.node) // 4)
         pull = [0.0] * len(self.node)
         last = chosen.bit_length() - 1
         for _ in range(size - 1):

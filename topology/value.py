@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from topology.bandwidth import Bandwidth
+from topology.effort import Search
 from topology.links import Affinity
 from topology.request import Communication, GpuRequest
 
@@ -60,15 +61,17 @@ def worth(gpus: int, bandwidth: Bandwidth | None, weights: Weights) -> float:
     return float(gpus**SIZE_POWER * (weights.admission + utility(bandwidth)))
 
 
-def formula(free: int, weights: Weights, best_set: Callable[[int, int], tuple[int, float] | None]) -> float:
-    """Return a value for the free GPUs (bit mask) that is quick to have: of each size as many disjoint sets as there are.
+def formula(
+    free: int, weights: Weights, best_set: Callable[[int, int], Search[tuple[int, float] | None]]
+) -> Search[float]:
+    """Search for a value of the free GPUs (bit mask) that is quick to have: of each size as many disjoint sets as there are.
 
-    `best_set(free, size)` gives a best set of that size as (mask, worth), or `None` when fewer are free.
+    `best_set(free, size)` finds a best set of that size as (mask, worth), or `None` when fewer are free.
     """
     total = 0.0
     for size, share in weights.demand:
         left = free
-        while (found := best_set(left, size)) is not None:
+        while (found := (yield from best_set(left, size))) is not None:
             mask, gained = found
             total += _TURNOVER * share * gained
             left &= ~mask

@@ -14,6 +14,8 @@ class Reason(StrEnum):
 
     CLOSED = "closed"
     """What is known of the node does not allow a decision; said by whoever keeps that knowledge."""
+    UNDECIDED = "undecided"
+    """The search for it is larger than one call; it goes on, and later calls have its answer."""
     NO_GPUS = "no-gpus"
     TOO_FEW_FREE = "too-few-free"
     UNSUITABLE_GPUS = "unsuitable-gpus"

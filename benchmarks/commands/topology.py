@@ -15,9 +15,9 @@ from benchmarks.sources import UnreadableSource, load_topology
 from benchmarks.worth import describe_value, explain_value
 from topology.catalog import MACHINES
 from topology.codec import encode_topology
+from topology.effort import finish
 from topology.links import Affinity
-from topology.market import finish
-from topology.matrix import print_matrix
+from topology.matrix import describe_gaps, print_matrix
 from topology.model import NodeTopology
 from topology.placement import plan
 from topology.render import render_svg
@@ -171,9 +171,12 @@ def list_machines(output: Annotated[AnswerFormat, typer.Option("--output", "-o")
 
 def _load(source: str, gpu_model: str | None) -> NodeTopology:
     try:
-        return load_topology(source, gpu_model)
+        node = load_topology(source, gpu_model)
     except UnreadableSource as unreadable:
         refuse(str(unreadable))
+    if gaps := describe_gaps(node):
+        typer.echo(f"warning: {source} is partial: {gaps} are not shown, and stand as ? in a matrix", err=True)
+    return node
 
 
 def _free_mask(node: NodeTopology, free: str | None) -> int:

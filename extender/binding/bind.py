@@ -122,7 +122,8 @@ class _Bind:
         if view is None:
             return NotBound(Failure.NODE_GONE, "node is not known")
         wish = request.at_age(self._clock().age_seconds(pod.metadata.creation_timestamp))
-        placement = self._choose(view, wish)
+        with self._state.effort.bounded():
+            placement = self._choose(view, wish)
         if isinstance(placement, Rejection):
             return NotBound(Failure.NO_FIT, placement.message)
         gpus = tuple(view.uuids[position] for position in placement.gpus)

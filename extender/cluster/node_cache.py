@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from extender.cluster.locations import LABELS, Labels, locate
 from extender.cluster.objects import Node, ObjectMeta
-from extender.cluster.payloads import NodePayloads
+from extender.cluster.payloads import NodePayloads, Payload, RestlessTopology
+from extender.cluster.topology_changes import TopologyChanges
 from extender.cluster.versions import NOTHING_MORE, Listing, is_older
 from topology.domains import Location
 from topology.records import Claim, Observed
@@ -73,6 +75,7 @@ class NodeCache:
     ) -> None:
         self.synced = False
         self._classes = classes
+        self._changes = TopologyChanges()
         self._labels = labels
         self._touched = touched
         self._missed = missed
@@ -103,7 +106,20 @@ class NodeCache:
     def _take(self, item: Node) -> None:
         name, known = item.metadata.name, self._nodes.get(item.metadata.name)
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
-        payloads = before.reread(item.metadata.annotations or {}, self._classes)
+        may_read = partial(self._changes.may_read, name)
+        self._put(item, before.reread(item.metadata.annotations or {}, self._classes, may_read))
+
+    def tell(self, now: float) -> None:
+        """Take `now` (monotonic seconds) for the time from here on; topologies that have been still are read after all."""
+        for name in self._changes.tell(now):
+            known = self._nodes.get(name)
+            if known is not None and isinstance(known.payloads.topology.problem, RestlessTopology):
+                unread = replace(known.payloads, topology=Payload(None, known.payloads.topology.value))
+                annotations = known.node.metadata.annotations or {}
+                self._put(known.node, unread.reread(annotations, self._classes, lambda: True))
+
+    def _put(self, item: Node, payloads: NodePayloads) -> None:
+        name = item.metadata.name
         self._nodes[name] = KnownNode(item, payloads)
         location = locate(item, payloads, self._labels)
         self.locations[name] = self._places.setdefault(location, location)

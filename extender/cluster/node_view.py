@@ -17,6 +17,7 @@ from extender.cluster.payloads import NodePayloads
 from extender.cluster.pods import GpuPod
 from extender.cluster.shape import Shape, in_steps
 from extender.cluster.standing import Standing
+from topology.placement import UNDECIDED
 from topology.records import Claim, Holder
 from topology.request import GpuRequest
 from topology.status import Mode
@@ -106,13 +107,13 @@ class NodeView:
         own = self._own(uid)
         if own and not own & ~self.usable:
             kept = self._with_free(own).plan(wish)
-            if isinstance(kept, Placement) and len(kept.gpus) == own.bit_count():
+            if kept is UNDECIDED or (isinstance(kept, Placement) and len(kept.gpus) == own.bit_count()):
                 return kept
         return self._beside(own, held_for_others).plan(wish)
 
     def room_for(self, uid: str, wish: GpuRequest, held_for_others: int = 0) -> int:
         """Return how many pods like this one, which may have claims here, fit one after the other."""
-        return self._beside(self._own(uid), held_for_others).room(wish)
+        return self._beside(self._own(uid), held_for_others).room(wish)[0]
 
     def taken(self) -> dict[str | tuple[str, str], int]:
         """Return who keeps which GPUs from being free, by UID; whom only the agent saw, by namespace and name.

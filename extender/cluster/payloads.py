@@ -13,11 +13,18 @@ from topology.records import Ledger, Observed, decode_ledger, decode_observed
 from topology.status import NodeStatus
 from topology.topology_class import TopologyClass, TopologyClasses
 
+MAX_GPUS = 24
+"""Of one node, half as many again as any is known to have: what it takes to compile a topology grows with their square."""
+
 T = TypeVar("T")
 
 
 class ForeignLedger(PayloadError):
     """A ledger that somebody else has written: each of our writes makes its generation grow."""
+
+
+class RestlessTopology(PayloadError):
+    """A topology that changes so often that nobody reads it now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +74,20 @@ class NodePayloads:
     had_ledger: bool = False
     """There is a ledger, or was one, in a version that was heard of."""
 
-    def reread(self, annotations: Mapping[str, str], classes: TopologyClasses) -> NodePayloads:
-        """Return the payloads of a newer version of the node; `classes` compiles its topology."""
+    def reread(
+        self, annotations: Mapping[str, str], classes: TopologyClasses, may_read: Callable[[], bool]
+    ) -> NodePayloads:
+        """Return the payloads of a newer version of the node; `classes` compiles its topology.
+
+        `may_read` is asked about each other topology than the one before.
+        """
 
         def compile_topology(text: str) -> NodeGpus:
+            if not may_read():
+                raise RestlessTopology("$", "changes too often")
             node = decode_topology(text)
+            if len(node) > MAX_GPUS:
+                raise PayloadError("$.gpus", f"{len(node)} GPUs, at most {MAX_GPUS} are planned for")
             domain = f"{node.domain.cluster_uuid}.{node.domain.clique_id}" if node.domain else None
             return NodeGpus(tuple(gpu.uuid for gpu in node.gpus), classes.of(node), digest(text), domain)
 
@@ -122,6 +138,8 @@ class NodePayloads:
         for name, problem in problems.items():
             if isinstance(problem, UnsupportedVersion):
                 return f"GPU {name} is of a version that is not understood"
+            if isinstance(problem, RestlessTopology):
+                return "GPU topology changes too often, and is not read before it has been still for a while"
             if isinstance(problem, ForeignLedger):
                 return f"GPU {name} was changed by somebody else and is being rebuilt"
             if problem is not None:

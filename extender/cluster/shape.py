@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from extender.cluster.openness import UNKNOWN_GPUS
 from topology.forecast import forecast
-from topology.placement import plan
+from topology.placement import UNDECIDED, plan
 from topology.request import GpuRequest
 from topology.room import Appetite, PodKind, Room
 from topology.sharing import less_room
@@ -50,12 +50,20 @@ class Shape:
             return self._plan_around(wish, self.topology_class)
         return (forecast if self.observed else plan)(self.topology_class, self.free, wish)
 
-    def room(self, wish: GpuRequest) -> int:
-        """Return how many pods with this wish fit one after the other, each planned beside those before it."""
+    def room(self, wish: GpuRequest) -> tuple[int, bool]:
+        """Return how many pods with this wish fit one after the other, each planned beside those before it.
+
+        And whether that is all: the search for the next one may still go on.
+        """
         shape, pods = self, 0
         while isinstance(found := shape.plan(wish), Placement) and found.gpus:
             shape, pods = replace(shape, free=shape.free & ~sum(1 << position for position in found.gpus)), pods + 1
-        return pods
+        return pods, found is not UNDECIDED
+
+    @property
+    def breadth(self) -> int:
+        """How many different GPUs the machine has: what a search over their sets grows with."""
+        return self.topology_class.breadth if self.topology_class else 0
 
     def weigh(self, verdict: Placement | Rejection, kind: PodKind, appetite: Appetite | None) -> Placement | Rejection:
         """Return the verdict with the CPU counted that would be left to the other GPUs."""
@@ -73,6 +81,8 @@ class Shape:
         if wish.required is not None or wish.min_bandwidth_gb_per_s is not None:
             return Rejection(Reason.CLOSED, UNKNOWN_GPUS)
         with_hidden = plan(topology_class, self.free, replace(wish, gpus=wish.gpus + self.hidden))
+        if with_hidden is UNDECIDED:
+            return UNDECIDED
         if isinstance(with_hidden, Rejection):
             return Rejection(Reason.TOO_FEW_FREE, f"too few GPUs are free: {UNKNOWN_GPUS}", resolvable=True)
         return plan(topology_class, self.free, wish)

@@ -10,13 +10,17 @@ from itertools import groupby
 
 from extender.cluster.shape import Shape
 from topology.domains import Location
+from topology.placement import UNDECIDED
 from topology.request import GpuRequest
 from topology.room import Appetite, PodKind
+from topology.topology_class import TopologyClass
 from topology.verdict import Placement, Rejection
 
 Key = tuple[float, int, str]
 """Of a node that fits, best first: minus the score; how many GPUs are free, so that emptier nodes stay whole; the name."""
 
+GONE = Shape(None, 0, "no node has such GPUs any more")
+"""Of a bucket whose class was let go of."""
 WISHES = 256
 """Different wishes whose orders are kept; one more costs a plan look-up per shape."""
 
@@ -45,6 +49,7 @@ class ShapeIndex:
         self._serials: list[Bucket] = []
         self._bucket_of: dict[str, Bucket] = {}
         self._orders: OrderedDict[tuple[GpuRequest, int], Order] = OrderedDict()
+        self._nodes_of: Counter[TopologyClass | None] = Counter()
         self._appetite: Appetite | None = None
 
     def put(self, name: str, shape: Shape | None) -> None:
@@ -56,11 +61,16 @@ class ShapeIndex:
             del self._bucket_of[name]
             del before.names[bisect_left(before.names, name)]
         if shape is not None:
+            self._nodes_of[shape.topology_class] += 1
             if len(self._serials) > 2 * len(self._bucket_of) + 1000:
                 self._compact()
             bucket = self._buckets.get(shape) or self._add(shape)
             self._bucket_of[name] = bucket
             insort(bucket.names, name)
+        if before is not None:
+            self._nodes_of[before.shape.topology_class] -= 1
+            if not self._nodes_of[before.shape.topology_class]:
+                self._bury(before.shape.topology_class)
 
     def order(self, wish: GpuRequest, cpu_milli: int = 0) -> Order:
         """Return how the shapes suit a pod with that wish that takes so much CPU."""
@@ -96,6 +106,17 @@ class ShapeIndex:
         self._serials.append(bucket)
         return bucket
 
+    def _bury(self, topology_class: TopologyClass | None) -> None:
+        """Let go of a class that no node has any more: one that changes all the time must not fill the memory."""
+        del self._nodes_of[topology_class]
+        if topology_class is None:
+            return
+        for bucket in self._serials:
+            if bucket.shape.topology_class is topology_class:
+                del self._buckets[bucket.shape]
+                bucket.shape = GONE
+        topology_class.forget()
+
     def _compact(self) -> None:
         """Forget the empty buckets, and with them every order."""
         filled = [bucket for bucket in self._serials if bucket.names]
@@ -117,19 +138,28 @@ class Order:
         """By the serial too, of those that somebody has asked about."""
         self._kind = PodKind(wish.gpus, cpu_milli=cpu_milli)
         self._appetite = appetite
+        self._undecided: list[Bucket] = []
         self._ranked: list[tuple[float, int, int]] = []
         """Minus the score, GPUs free, serial; rising."""
         self._alike: list[tuple[float, int, list[Bucket]]] = []
         """The same, those that only their names tell apart together."""
 
     def catch_up(self, buckets: list[Bucket]) -> None:
-        """Take in the shapes that are new since the last call."""
+        """Take in the shapes that are new since the last call, or were not decided then; simple machines first."""
         new = []
-        for bucket in buckets[len(self.verdicts) :]:
+        came = buckets[len(self.verdicts) :]
+        self.verdicts += [UNDECIDED] * len(came)
+        undecided, self._undecided = [*self._undecided, *sorted(came, key=lambda bucket: bucket.shape.breadth)], []
+        for bucket in undecided:
+            if not bucket.names:
+                self._undecided.append(bucket)
+                continue
             verdict = self.judge(bucket.shape, bucket.shape.plan(self._wish))
-            self.verdicts.append(verdict)
+            self.verdicts[bucket.serial] = verdict
             if isinstance(verdict, Placement):
                 new.append((-verdict.score, bucket.shape.free.bit_count(), bucket.serial))
+            elif verdict is UNDECIDED:
+                self._undecided.append(bucket)
         if new:
             self._ranked = sorted(self._ranked + new)
             self._alike = [
@@ -149,7 +179,9 @@ class Order:
         for bucket, nodes in census:
             room = self._rooms.get(bucket.serial)
             if room is None:
-                room = self._rooms[bucket.serial] = bucket.shape.room(self._wish)
+                room, is_all = bucket.shape.room(self._wish)
+                if is_all:
+                    self._rooms[bucket.serial] = room
             if room:
                 for location, count in nodes.items():
                     found[location] += count * room

@@ -31,6 +31,7 @@ from extender.cluster.shape_index import ShapeIndex
 from extender.cluster.sightings import Sightings
 from extender.cluster.values import Values
 from topology import keys
+from topology.effort import Effort
 from topology.records import Claim
 from topology.room import Appetite, PodKind
 from topology.topology_class import TopologyClasses
@@ -50,7 +51,9 @@ class ClusterState:
         labels: Labels = LABELS,
     ) -> None:
         self.resource = resource
-        classes = TopologyClasses(weights)
+        self.effort = Effort()
+        """What searches may do in a call, and those that go on beside; the verbs bound it."""
+        classes = TopologyClasses(weights, self.effort)
         self._shapes = ShapeIndex()
         self.values = Values(classes, weights, self._revalued)
         self.fences = Fences()
@@ -129,7 +132,11 @@ class ClusterState:
                 self._derive(name)
 
     def listen(self, now: float) -> list[str]:
-        """Take note of whose agent has written since the last call, at `now` (monotonic seconds); returns who fell silent."""
+        """Take note of whose agent has written since the last call, at `now` (monotonic seconds); returns who fell silent.
+
+        Topologies that changed too often are read once they have been still.
+        """
+        self.nodes.tell(now)
         changed = self._hearing.listen(self.nodes.statuses(), now)
         self._dirty |= changed
         return sorted(filter(self._hearing.is_silent, changed))

@@ -44,6 +44,13 @@ def filter_nodes(
     """Return the nodes of the call on which the pod may go, best first, at most `candidates` of them (0: all)."""
     if not state.synced:
         return ExtenderFilterResult([], error=NOT_SYNCED)
+    with state.effort.bounded():
+        return _filter(state, args, now, candidates, hold_seconds)
+
+
+def _filter(
+    state: ClusterState, args: ExtenderArgs, now: Instant, candidates: int, hold_seconds: float
+) -> ExtenderFilterResult:
     names = args.names
     try:
         asked = Asked.read(state, args.pod, now)
@@ -83,7 +90,8 @@ def prioritize_nodes(
     state.offers.forget(uid)
     if not asked.wish.gpus:
         return []
-    ranking = asked.rank_for_now(state, frozenset(names))
+    with state.effort.bounded():
+        ranking = asked.rank_for_now(state, frozenset(names))
     best = ranking.best
     if best is None:
         return [HostPriority(name, 0) for name in names]

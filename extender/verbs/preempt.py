@@ -81,7 +81,7 @@ class _Search:
         queue, found = deque((yield from self._works(pause))), list[_Work]()
         while queue and (left := end - self.clock().monotonic) > 0:
             work, turn = queue.popleft(), _Alarm(self.clock, left * SHARE)
-            while not (is_done := work.step()) and not turn.is_due():
+            while not (is_done := self._step(work)) and not turn.is_due():
                 if pause.is_due():
                     yield
             if pause.is_due():
@@ -91,6 +91,10 @@ class _Search:
             elif work.victims:
                 found.append(work)
         return Preemption({work.name: work.answer for work in found if self._still_helps(work)}, len(queue))
+
+    def _step(self, work: _Work) -> bool:
+        with self.state.effort.bounded():
+            return work.step()
 
     def _works(self, pause: _Alarm) -> Generator[None, None, list[_Work]]:
         """Return what there is to do, the most promising first; what happens in a pause makes no difference."""
@@ -109,7 +113,8 @@ class _Search:
         view = self.state.views.get(work.name)
         if view is None or view is work.candidate.view:
             return view is not None
-        return self._candidate(work.name, view).still_helps(work.victims or (), work.candidate)
+        with self.state.effort.bounded():
+            return self._candidate(work.name, view).still_helps(work.victims or (), work.candidate)
 
 
 class _Work:

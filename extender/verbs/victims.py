@@ -20,6 +20,7 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects import Pod
 from extender.cluster.pods import has_ended
 from extender.cluster.quantities import requests
+from topology.placement import UNDECIDED
 from topology.request import GpuRequest
 from topology.verdict import Placement
 
@@ -48,6 +49,8 @@ class Candidate:
         staying = (held for held in view.holdings if held.pod.uid not in known | self._in_any_case)
         self._hidden = sum(held.hidden or 0 for held in staying)
         self._freed: _Freed | None = None
+        self._is_undecided = False
+        """A search goes on; without its answer the wrong pods might have to go."""
 
     @property
     def bound(self) -> tuple[int, int]:
@@ -64,7 +67,7 @@ class Candidate:
         return 2**31, len(by_priority)
 
     def search(self) -> Generator[None, None, list[str]]:
-        """Return the UIDs of those who have to go, by falling priority, none if that does not help; step by step.
+        """Return the UIDs of those who have to go, by falling priority; none if that does not help, or is not known yet.
 
         A step is at most one `plan`. There are at most two to a power of `EXACT_PODS`, or as many as there are pods.
         """
@@ -75,7 +78,7 @@ class Candidate:
             yield
             if self._gain(pool) is not None:
                 chosen = yield from (self._best if len(pool) <= EXACT_PODS else self._spared)(pool)
-                return self._in_order(chosen) if chosen is not None else []
+                return self._in_order(chosen) if chosen is not None and not self._is_undecided else []
         return []
 
     def still_helps(self, victims: Collection[str], then: Candidate) -> bool:
@@ -125,6 +128,7 @@ class Candidate:
 
     def _bandwidth(self, free: int) -> float | None:
         verdict = replace(self.view.shape, free=free, hidden=self._hidden).plan(self._wish)
+        self._is_undecided |= verdict is UNDECIDED
         if not isinstance(verdict, Placement):
             return None
         return verdict.bandwidth.point if verdict.bandwidth else 0.0

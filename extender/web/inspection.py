@@ -194,6 +194,8 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
     view = state.views.get(name)
     if view is None:
         return None
+    with state.effort.bounded():
+        best_sets = tuple(_best_sets(view))
     info = _node(view, state.holds.others("", now.monotonic).get(name, 0))
     topology = view.shape.topology_class.node if view.shape.topology_class else None
     return NodeDetail(
@@ -201,7 +203,7 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         matrix=topology.matrix if topology else (),
         driver_version=topology.driver_version if topology else None,
         cuda_version=topology.cuda_version if topology else None,
-        best_sets=tuple(_best_sets(view)),
+        best_sets=best_sets,
         device_plugin=_device_plugin(view),
     )
 
@@ -224,7 +226,8 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
     if found.node is not None:
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=None)
     names = frozenset(state.views)
-    ranking, away = asked.rank_for_now(state, names), asked.away(state)
+    with state.effort.bounded():
+        ranking, away = asked.rank_for_now(state, names), asked.away(state)
     verdicts = ranking.verdicts(sorted(names))
     if ranking.best not in away:
         fitting = (name for name in away if isinstance(verdicts.get(name), Placement))

@@ -76,6 +76,16 @@ def test_bad_usage_is_exit_code_2_with_the_reason(arguments: tuple[str, ...], re
     assert reason in done.stderr
 
 
+def test_a_partial_matrix_is_shown_with_a_warning(tmp_path: Path) -> None:
+    """Cells that nobody measured are `?` on stdout, and standard error says how many there are."""
+    whole = print_matrix(machine("hgx-h100"), legend=False).splitlines(keepends=True)
+    file = tmp_path / "half.txt"
+    file.write_text("".join(whole[:5]))
+    done = bench("show", str(file))
+    assert (done.returncode, "?" in done.stdout) == (0, True)
+    assert f"warning: {file} is partial: 6 of 28 pairs of GPUs" in done.stderr
+
+
 def test_a_broken_file_is_named_with_line_and_reason(tmp_path: Path) -> None:
     """A matrix whose two halves disagree is refused where it does."""
     broken = tmp_path / "broken.txt"

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from benchmarks.cli import app
 from topology.catalog import machine
-from topology.market import finish
+from topology.effort import finish
 from topology.topology_class import TopologyClass
 from topology.value import Weights
 

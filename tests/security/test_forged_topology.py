@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from extender.cluster.state import ClusterState
+from extender.cluster.topology_changes import WINDOW_SECONDS
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import args, at, cluster, free, node, pod
 from topology import keys
@@ -63,6 +64,7 @@ def test_n16_forgery_is_seen_through_soon(
     state, text = cluster(node("good"), node("bad")), forged(FORGERIES[name])
     seconds = []
     for version in range(2, 32):
+        state.listen(version * WINDOW_SECONDS)  # else it would soon not be read at all
         written = node("bad", version=version, topology=f"{text}{' ' * version}")
         began = time.process_time()
         state.nodes.changed(written)

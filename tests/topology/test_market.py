@@ -7,7 +7,8 @@ from itertools import combinations
 import pytest
 
 from topology.catalog import MACHINES, machine
-from topology.market import MAX_SETS, Offer, Table, finish, value_table
+from topology.effort import finish
+from topology.market import MAX_SETS, Offer, Table, value_table
 from topology.symmetry import Counts, Symmetry
 from topology.topology_class import TopologyClass
 from topology.value import Weights

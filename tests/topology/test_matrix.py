@@ -71,12 +71,12 @@ def test_legend_can_be_left_out() -> None:
 
 
 def test_unknown_paths_print_as_the_worst_that_numa_allows() -> None:
-    """A cell cannot be empty, and no placement may rest on hope."""
+    """No placement may rest on hope; a NIC of whose way to a GPU nothing is known has none to print."""
     gpus = (Gpu(0, "a", "m", numa_node=0), Gpu(1, "b", "m", numa_node=0), Gpu(2, "c", "m"))
     nics = (Nic("NIC0", numa_node=0), Nic("NIC1", numa_node=0))
     rows = [line.split("\t") for line in print_matrix(NodeTopology(gpus, nics=nics), legend=False).splitlines()]
     assert rows[1][1:6] == [" X ", "NODE", "SYS", "NODE", "NODE"]
-    assert rows[4][1:6] == ["NODE", "NODE", "SYS", " X ", "NODE"]
+    assert rows[4][1:6] == ["NODE", "NODE", "?", " X ", "NODE"]
 
 
 def test_two_gpus_of_one_board_print_as_one_switch() -> None:

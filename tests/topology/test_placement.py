@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from topology.catalog import MACHINES, machine
+from topology.effort import finish
 from topology.links import Affinity, PciePath
-from topology.market import finish
 from topology.model import Gpu, Link, Nic, NodeTopology
 from topology.placement import plan
 from topology.request import Communication, GpuRequest, NicAffinity

@@ -9,7 +9,8 @@ import pytest
 
 from topology.catalog import machine
 from topology.errors import SourceError
-from topology.matrix import NOT_SHOWN, parse_matrix, print_matrix
+from topology.matrix import parse_matrix, print_matrix
+from topology.model import NOT_SHOWN
 from topology.nccl_xml import parse_nccl_xml
 
 GRAPHS = {"azure_ncv4-graph.xml"}

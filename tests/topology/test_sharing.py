@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.catalog import machine
-from topology.market import finish
+from topology.effort import finish
 from topology.placement import plan
 from topology.request import Communication, GpuRequest
 from topology.room import Appetite, PodKind, Room

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -57,11 +59,21 @@ def test_leaving_early_ends_the_processes() -> None:
 def test_ctrl_c_ends_a_run_without_a_traceback() -> None:
     """Exit code 130, also while the processes are still importing."""
     command = [sys.executable, "-m", "benchmarks", "placement", "--scenario", "link-graph", "--jobs", "2"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as run:
+    with heeding_interrupts(), subprocess.Popen(command, stderr=PIPE, text=True, start_new_session=True) as run:
         wait_for(lambda: sum(map(cpu_ticks, children(run.pid))) > 30)  # imports take longer, and a run much longer
         os.killpg(run.pid, signal.SIGINT)
         _, said = run.communicate(timeout=PATIENCE_S)
     assert (run.returncode, said) == (130, "")
+
+
+@contextmanager
+def heeding_interrupts() -> Iterator[None]:
+    """Let programs that start meanwhile heed Ctrl-C, even if these tests were started to ignore it (`nohup`, some CI)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def children(pid: int) -> list[str]:

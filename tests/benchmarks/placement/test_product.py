@@ -18,8 +18,8 @@ from tests.extender.builders import cluster as cluster_state
 from topology import keys
 from topology.catalog import machine
 from topology.demand import PRIOR_PODS
+from topology.effort import finish
 from topology.links import Affinity
-from topology.market import finish
 from topology.placement import plan
 from topology.request import Communication, GpuRequest
 from topology.topology_class import TopologyClass

@@ -1,0 +1,110 @@
+"""How much searching may be done at once: a search that is large goes on a slice at a time, beside whoever waits for no answer.
+
+Effort is counted in steps, about half a microsecond each, and not in time, so that the same questions always come to the same
+answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+from weakref import ref
+
+from topology.rings import Meter
+
+CALL_STEPS = 20_000
+"""Of all searches in one call together."""
+SEARCH_STEPS = 12_000
+"""Of one search in a call, as others want their turn; no machine of the catalogue needs more for any plan."""
+SLICE_STEPS = 4_000
+"""Of one search between two calls."""
+
+T = TypeVar("T")
+Search = Generator[None, None, T]
+"""Yields after every small piece of work, and returns what it has found."""
+
+
+def finish(search: Search[T]) -> T:
+    """Run a search to its end."""
+    while True:
+        try:
+            next(search)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+
+def advance(search: Search[object], meter: Meter, steps: int) -> bool:
+    """Run a search for about so many steps; returns whether it has come to its end."""
+    end = meter.steps + steps
+    while meter.steps < end:
+        try:
+            next(search)
+        except StopIteration:
+            return True
+    return False
+
+
+class Searcher(Protocol):
+    """Has searches that wait."""
+
+    def go_on(self, steps: int) -> bool:
+        """Go on with one of them; returns whether any are left."""
+        ...
+
+
+class Effort:
+    """What the searches of one process may do in a call, and which of them wait; outside `bounded` there is no bound."""
+
+    def __init__(self) -> None:
+        self.wake: Callable[[], object] = lambda: None
+        """Is called when a search is put off."""
+        self._left: int | None = None
+        self._waiting: deque[ref[Searcher]] = deque()
+
+    @contextmanager
+    def bounded(self, steps: int = CALL_STEPS) -> Iterator[None]:
+        """Let searches take so many steps together; calls in a call share those of the outer one."""
+        if self._left is not None:
+            yield
+            return
+        self._left = steps
+        try:
+            yield
+        finally:
+            self._left = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether somebody waits for an answer now."""
+        return self._left is not None
+
+    def spend(self, search: Search[object], meter: Meter) -> bool:
+        """Run a search as far as may be now; returns whether it has come to its end."""
+        if self._left is None:
+            finish(search)
+            return True
+        before = meter.steps
+        done = advance(search, meter, min(SEARCH_STEPS, self._left))
+        self._left -= meter.steps - before
+        return done
+
+    def put_off(self, searcher: Searcher) -> None:
+        """Take note that a search of it waits."""
+        self._waiting.append(ref(searcher))
+        self.wake()
+
+    def work(self) -> Generator[None]:
+        """Go on with what waits, a slice for each in turn, until nothing does; yields between the slices."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            searcher = waiting()
+            if searcher is not None and searcher.go_on(SLICE_STEPS):
+                self._waiting.append(waiting)
+            del searcher  # nothing that nobody has any more is kept for this
+            yield
+
+    def __len__(self) -> int:
+        return len(self._waiting)
