@@ -110,7 +110,7 @@ def test_a_command_that_is_not_run_names_what_exists(command: Command) -> None:
         if words[0] == "make":
             assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
         parse(words)
-        files = [word for word in words if word.startswith(("manifests/", "tests/"))]
+        files = [word for word in words if word.startswith(("benchmarks/", "manifests/", "tests/"))]
         assert [file for file in files if not (ROOT / file).exists()] == []
 
 
