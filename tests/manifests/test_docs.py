@@ -68,6 +68,16 @@ def test_front_pages_link_to_headings_that_exist() -> None:
             assert anchor in [re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings]
 
 
+def test_test_files_named_in_the_documentation_exist() -> None:
+    """Named from the root or, in tables, from tests/."""
+    root = DOCS.parent
+    for page in DOCS.rglob("*.md"):
+        named = re.findall(r"`((?:\w+/)+test_\w+\.py)\b", page.read_text())
+        assert [path for path in named if not (root / path).exists() and not (root / "tests" / path).exists()] == [], (
+            page
+        )
+
+
 def test_examples_named_in_the_documentation_exist() -> None:
     """A path that somebody copies has to lead somewhere."""
     for page in DOCS.rglob("*.md"):
