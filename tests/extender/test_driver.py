@@ -30,8 +30,8 @@ async def test_steps_that_need_nothing_are_done_at_once() -> None:
     """Nothing is executed."""
 
     def steps() -> Step[int]:
+        yield from ()
         return 7
-        yield GetNode("n1")
 
     async def execute(intent: Intent, seconds: float) -> Reply:
         raise AssertionError(intent)

@@ -98,7 +98,7 @@ def correcting() -> tuple[World, Steps]:
     return world, repair(replica.state, "n1")
 
 
-CASES = [
+CASES: list[tuple[Callable[[], tuple[World, Steps]], list[type[Intent]]]] = [
     (rebinding, [GetPod, FencePod, SwapLedger, BindPod]),
     (releasing_an_orphan, [FencePod, SwapLedger]),
     (looking_for_one_that_is_gone, [GetNode, AskForLook]),

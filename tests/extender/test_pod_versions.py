@@ -36,7 +36,7 @@ def test_an_older_version_and_the_same_one_change_nothing(version: int) -> None:
     pods.changed(pod("p", version=version))
     assert (known(pods).node, told) == ("n1", [])
     pods.changed(running("p", "n1", "GPU-1", version=3))
-    assert (known(pods).placed, told) == ({"GPU-1"}, [("p", {"n1"})])
+    assert (known(pods).placed, told) == (frozenset({"GPU-1"}), [("p", {"n1"})])
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_what_is_no_quantity_or_would_take_long_is_refused(text: str) -> None:
 
 
 def container(name: str, policy: str | None = None, limits: str = "", **asked: str) -> Container:
-    limited = {"cpu": limits} if limits else None
+    limited: dict[str, str | int] | None = {"cpu": limits} if limits else None
     return Container(name, ResourceRequirements(limited, dict(asked) or None), restart_policy=policy)
 
 
