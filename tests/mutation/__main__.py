@@ -25,11 +25,17 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="try so many mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
     parser.add_argument("--seconds", type=float, default=20.0, help="of CPU for each mutant")
-    parser.add_argument("--only", default="", help="try mutants only whose description has this in it")
+    parser.add_argument(
+        "--again", type=Path, help="try mutants only that were not caught, as this earlier `--out` says"
+    )
     parser.add_argument("--out", type=Path, help="write what became of each mutant, one JSON object a line")
     options = parser.parse_args()
     files = [file for path in options.paths for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
-    mutants = [mutant for file in files for mutant in mutants_of(file) if options.only in str(mutant)]
+    mutants = [mutant for file in files for mutant in mutants_of(file)]
+    if options.again:
+        earlier = map(json.loads, options.again.read_text(encoding="utf-8").splitlines())
+        lived = {each["mutant"] for each in earlier if each["fate"] not in (Fate.CAUGHT, Fate.SAME)}
+        mutants = [mutant for mutant in mutants if str(mutant) in lived]
     drawn = mutants
     if options.sample and options.sample < len(mutants):
         places = sorted(random.Random(options.seed).sample(range(len(mutants)), options.sample))
