@@ -31,11 +31,11 @@ from topology import keys
 from topology.bandwidth import Bandwidth
 from topology.codec import decode_topology
 from topology.links import Affinity
-from topology.placement import plan
+from topology.placement.plan import plan
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.records import PlacementRecord, decode_ledger
 from topology.request import Communication, GpuRequest, parse_pod
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement
 
 _PLAIN_WIDTH = 132
 

@@ -8,11 +8,11 @@ from typing import Any
 from topology.links import Affinity
 from topology.market import finish
 from topology.model import NodeTopology
-from topology.placement import plan
+from topology.placement.plan import plan
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.request import Communication, GpuRequest
-from topology.topology_class import TopologyClass
 from topology.value import Weights
-from topology.verdict import Placement
 
 
 def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from topology.bandwidth import ring_order
 from topology.model import NodeTopology
-from topology.placement import plan
+from topology.placement.plan import plan
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.request import GpuRequest
 from topology.rings import members_of
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement
 
 
 class Scorer:

@@ -19,13 +19,13 @@ from topology.links import Affinity
 from topology.market import finish
 from topology.matrix import print_matrix
 from topology.model import NodeTopology
-from topology.placement import plan
+from topology.placement.plan import plan
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement, Rejection
 from topology.render import render_svg
 from topology.request import Communication, GpuRequest
 from topology.rings import members_of
-from topology.topology_class import TopologyClass
 from topology.value import Weights
-from topology.verdict import Placement, Rejection
 
 Source = Annotated[
     str, typer.Argument(help="A topo -m text, NCCL XML, topology payload, catalogue name, or - for stdin.")

@@ -18,14 +18,14 @@ from extender.cluster.shape import Shape, in_steps
 from extender.cluster.shape_index import Order, ShapeIndex
 from extender.cluster.values import Values
 from topology.domains import GroupWish, Location
-from topology.group import Progress, narrow
 from topology.links import Affinity
-from topology.placement import plan
+from topology.placement.group import Progress, narrow
+from topology.placement.plan import plan
+from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.verdict import Placement, Rejection
 from topology.request import Communication, GpuRequest
 from topology.room import Appetite, PodKind
-from topology.topology_class import TopologyClass, TopologyClasses
 from topology.value import Weights
-from topology.verdict import Placement, Rejection
 
 
 class Learning(PodByPod):

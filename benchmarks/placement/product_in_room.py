@@ -15,12 +15,12 @@ from itertools import groupby
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.product import Learning
+from topology.placement.sharing import plan_in_room
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.request import GpuRequest
 from topology.room import Appetite, PodKind, Room, coming_to
-from topology.sharing import plan_in_room
-from topology.topology_class import TopologyClass
 from topology.value import Weights
-from topology.verdict import Placement
 
 
 @dataclass(frozen=True, slots=True, eq=False)

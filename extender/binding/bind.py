@@ -42,9 +42,9 @@ from extender.cluster.pods import claims_for, has_ended, read_placement, read_re
 from extender.cluster.state import ClusterState
 from topology import keys
 from topology.errors import PayloadError, RequestError
+from topology.placement.verdict import Placement, Rejection
 from topology.records import PlacementRecord, encode_placement
 from topology.request import GpuRequest
-from topology.verdict import Placement, Rejection
 
 MAX_ROUNDS = 3
 

@@ -16,7 +16,7 @@ from extender.cluster.pods import GpuPod, has_ended
 from topology import keys
 from topology.domains import Domain, GroupWish, Level, Location
 from topology.errors import RequestError
-from topology.group import Progress
+from topology.placement.group import Progress
 from topology.request import GpuRequest, pod_request
 
 GRACE_SECONDS = 60.0

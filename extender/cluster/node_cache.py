@@ -10,8 +10,8 @@ from extender.cluster.objects import Node
 from extender.cluster.payloads import NodePayloads
 from extender.cluster.versions import is_older
 from topology.domains import Location
+from topology.placement.topology_class import TopologyClasses
 from topology.records import Claim, Observed
-from topology.topology_class import TopologyClasses
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from extender.cluster.payloads import NodePayloads
 from extender.cluster.pods import GpuPod
 from extender.cluster.shape import Shape, in_steps
 from extender.cluster.standing import Standing
+from topology.placement.verdict import Placement, Reason, Rejection
 from topology.records import Claim, Holder
 from topology.request import GpuRequest
 from topology.status import Mode
-from topology.verdict import Placement, Reason, Rejection
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from extender.cluster.openness import UNKNOWN_GPUS
-from topology.forecast import forecast
-from topology.placement import plan
+from topology.placement.forecast import forecast
+from topology.placement.plan import plan
+from topology.placement.sharing import less_room
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request import GpuRequest
 from topology.room import Appetite, PodKind, Room
-from topology.sharing import less_room
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement, Reason, Rejection
 
 CPU_STEP_MILLI = 4000
 """Finer differences do not make another shape."""

@@ -10,9 +10,9 @@ from itertools import groupby
 
 from extender.cluster.shape import Shape
 from topology.domains import Location
+from topology.placement.verdict import Placement, Rejection
 from topology.request import GpuRequest
 from topology.room import Appetite, PodKind
-from topology.verdict import Placement, Rejection
 
 Key = tuple[float, int, str]
 """Of a node that fits, best first: minus the score; how many GPUs are free, so that emptier nodes stay whole; the name."""

@@ -29,9 +29,9 @@ from extender.cluster.shape_index import ShapeIndex
 from extender.cluster.sightings import Sightings
 from extender.cluster.values import Values
 from topology import keys
+from topology.placement.topology_class import TopologyClasses
 from topology.records import Claim
 from topology.room import Appetite, PodKind
-from topology.topology_class import TopologyClasses
 from topology.value import Weights
 
 

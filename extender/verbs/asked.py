@@ -14,9 +14,9 @@ from extender.cluster.quantities import cpu_milli
 from extender.cluster.state import ClusterState
 from extender.verbs.ranking import Ranking
 from topology.domains import GroupWish
-from topology.group import Progress, narrow
+from topology.placement.group import Progress, narrow
+from topology.placement.verdict import Reason, Rejection
 from topology.request import GpuRequest
-from topology.verdict import Reason, Rejection
 
 ELSEWHERE = Rejection(Reason.GROUP, "not in the domain that the pod's group fills now")
 

@@ -24,7 +24,7 @@ from extender.verbs.ranking import Ranking
 from extender.verbs.scores import levels
 from extender.verbs.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
 from topology.errors import RequestError
-from topology.verdict import Placement, Rejection
+from topology.placement.verdict import Placement, Rejection
 
 CANDIDATES = 16
 NOT_SYNCED = "the extender has not seen the whole cluster yet"

@@ -26,8 +26,8 @@ from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.wire import ExtenderPreemptionArgs, ExtenderPreemptionResult, MetaPod, MetaVictims
 from topology.errors import RequestError
+from topology.placement.verdict import Placement
 from topology.request import GpuRequest
-from topology.verdict import Placement
 
 EXACT_PODS = 8
 """Up to so many pods that may be evicted from a node every choice is looked at; of more, one after the other is spared."""

@@ -14,8 +14,8 @@ from typing import TypeVar
 from extender.cluster.shape_index import Census, Key
 from extender.cluster.state import ClusterState
 from topology.domains import Location
+from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request import GpuRequest
-from topology.verdict import Placement, Reason, Rejection
 
 T = TypeVar("T")
 

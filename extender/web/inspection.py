@@ -21,10 +21,10 @@ from extender.verbs.asked import Asked
 from topology.bandwidth import Bandwidth
 from topology.errors import RequestError
 from topology.links import Affinity
+from topology.placement.verdict import Placement, Rejection
 from topology.records import PlacementRecord
 from topology.request import GpuRequest
 from topology.status import Mode
-from topology.verdict import Placement, Rejection
 
 GpuState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
 SHOWN_FITS = 16

@@ -11,10 +11,10 @@ from extender.cluster.openness import LEDGER_MISSING, UNKNOWN_GPUS
 from tests.extender.builders import PAIRS, claim, cluster, free, gpus, node, pod, running
 from topology.codec import digest, encode_status
 from topology.links import Affinity
+from topology.placement.verdict import Placement, Rejection
 from topology.records import Observed, encode_observed
 from topology.request import GpuRequest
 from topology.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
-from topology.verdict import Placement, Rejection
 
 ALL = tuple(range(8))
 G = gpus("n1", *ALL)

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from topology.catalog import machine
 from topology.market import finish
-from topology.placement import plan
+from topology.placement.plan import plan
+from topology.placement.sharing import plan_in_room
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request import Communication, GpuRequest
 from topology.room import Appetite, PodKind, Room
-from topology.sharing import plan_in_room
-from topology.topology_class import TopologyClass
 from topology.value import Weights
-from topology.verdict import Placement, Reason, Rejection
 
 HALF = PodKind(1, gpu_milli=500, cpu_milli=4_000)
 WHOLE = PodKind(1, cpu_milli=8_000)

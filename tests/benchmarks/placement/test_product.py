@@ -20,10 +20,10 @@ from topology.catalog import machine
 from topology.demand import PRIOR_PODS
 from topology.links import Affinity
 from topology.market import finish
-from topology.placement import plan
+from topology.placement.plan import plan
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.request import Communication, GpuRequest
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement
 
 
 def test_the_gpus_are_those_of_the_plan() -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from topology.bandwidth import Bandwidth
-from topology.nvidia_best_effort import Outcome, outcomes
-from topology.placement import MAX_PLANS, plan
+from topology.placement.nvidia_best_effort import Outcome, outcomes
+from topology.placement.plan import MAX_PLANS, plan
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement, Rejection
 from topology.request import GpuRequest
-from topology.topology_class import TopologyClass
 from topology.value import score
-from topology.verdict import Placement, Rejection
 
 
 def forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:

@@ -13,13 +13,13 @@ from topology.bandwidth import Bandwidth, Wiring, predict
 from topology.links import Affinity, PciePath
 from topology.market import Offer, Table, value_table
 from topology.model import NodeTopology
-from topology.nvidia_best_effort import Outcome
+from topology.placement.nvidia_best_effort import Outcome
+from topology.placement.verdict import Placement, Rejection
 from topology.request import GpuRequest
 from topology.rings import members_of
 from topology.suitability import anonymous, gpus_near_nic, kinds
 from topology.symmetry import Counts, Symmetry, lowest_first, subsets, ways
 from topology.value import Weights, formula, worth
-from topology.verdict import Placement, Rejection
 
 MAX_SETS = 20_000
 """Sets that one search looks at; 16 GPUs without any two alike have 12,870 of eight."""

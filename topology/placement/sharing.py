@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from topology.placement import plan
+from topology.placement.plan import plan
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request import Communication, GpuRequest
 from topology.room import WHOLE_GPU_MILLI, Appetite, PodKind, Room
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement, Reason, Rejection
 
 GPU_OF_ROOM = 500.0
 """What one GPU's worth of room counts in the unit of free sets, where the last free GPU of a machine counts 1 to 4: capacity

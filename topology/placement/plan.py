@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from topology.bandwidth import Bandwidth, ring_order
 from topology.links import Affinity
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request import Communication, GpuRequest, NicAffinity
 from topology.rings import members_of
 from topology.suitability import outdated, suitable_gpus
 from topology.symmetry import lowest_first
-from topology.topology_class import TopologyClass
 from topology.value import score
-from topology.verdict import Placement, Reason, Rejection
 
 MAX_PLANS = 50_000
 """Remembered per class, so that users' ever new wishes do not fill the memory; about 0.4 KB each."""
