@@ -44,7 +44,7 @@ class ContainerGpus:
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """One pod's wish, without its identity: equal wishes are equal values and share memoised plans."""
+    """What one pod asks for, without its identity: equal requests are equal values and share memoised plans."""
 
     gpus: int
     """GPUs of the whole pod, 0 or more."""
@@ -61,6 +61,21 @@ class GpuRequest:
     ecc: bool | None = None
     nic: NicAffinity | None = None
     """Whether every GPU must, or should, have an RDMA NIC under the same PCIe switch."""
+    gpu_milli: int | None = None
+    """Thousandths of its one GPU; `None`: its GPUs are its own."""
+    cpu_milli: int = 0
+
+    @classmethod
+    def plain(cls, gpus: int) -> GpuRequest:
+        """Return what a pod of so many GPUs asks for that says nothing else."""
+        if gpus > 1:
+            return cls(gpus, preferred=Affinity.NVLINK)
+        return cls(gpus, communication=Communication.NONE)
+
+    @property
+    def of_links(self) -> GpuRequest:
+        """The same without what links know nothing of."""
+        return replace(self, cpu_milli=0) if self.cpu_milli else self
 
     def is_content_with(self, affinity: Affinity | None) -> bool:
         """Whether a set with this affinity is as near as the pod prefers; where it prefers nothing none is."""
@@ -140,13 +155,13 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
     if unknown:
         raise RequestError(unknown[0], "is no annotation of gputopo")
     read = {key: reader(key, annotations[key]) for key, reader in _READERS.items() if key in annotations}
-    communicates = gpus > 1
+    usual = GpuRequest.plain(gpus)
     wish = GpuRequest(
         gpus=gpus,
         required=read.get(keys.REQUIRED_AFFINITY),
-        preferred=read.get(keys.PREFERRED_AFFINITY, Affinity.NVLINK if communicates else None),
+        preferred=read.get(keys.PREFERRED_AFFINITY, usual.preferred),
         min_bandwidth_gb_per_s=read.get(keys.MIN_BANDWIDTH),
-        communication=read.get(keys.COMMUNICATION, Communication.HEAVY if communicates else Communication.NONE),
+        communication=read.get(keys.COMMUNICATION, usual.communication),
         models=read.get(keys.GPU_MODEL, ()),
         min_memory_bytes=read.get(keys.MIN_GPU_MEMORY),
         min_compute_capability=read.get(keys.MIN_COMPUTE_CAPABILITY),

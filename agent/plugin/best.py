@@ -6,11 +6,10 @@ from collections.abc import Iterable
 
 from topology.bandwidth import ring_order
 from topology.model import NodeTopology
-from topology.placement.plan import plan
+from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request import GpuRequest
-from topology.rings import members_of
 
 
 class Scorer:
@@ -22,19 +21,10 @@ class Scorer:
         self._class = TopologyClass(node)
 
     def best(self, pool: Iterable[str], must: Iterable[str], size: int) -> tuple[str, ...] | None:
-        """Return the best `size` GPUs of the pool in ring order, `must` among them; `None` when there are too few.
-
-        With `must` they are grown from those along the fastest hops, which is quick and not always the best.
-        """
-        free, chosen = self._mask(pool), self._mask(must)
-        if not chosen:
-            found = plan(self._class, free, GpuRequest(size))
-            return self._named(found.gpus) if isinstance(found, Placement) else None
-        hops = self._class.wiring.hop_gb_per_s
-        while chosen.bit_count() < size and (left := free & ~chosen):
-            members = members_of(chosen)
-            chosen |= 1 << max(members_of(left), key=lambda i: (sum(hops[i][j] for j in members), -i))
-        return self._named(ring_order(self._class.wiring, chosen)) if chosen.bit_count() == size else None
+        """Return the best `size` GPUs of the pool in ring order, `must` among them; `None` when there are too few."""
+        situation = Situation(self._class, self._mask(pool), must_include=self._mask(must))
+        found = decide(situation, GpuRequest.plain(size))
+        return self._named(found.gpus) if isinstance(found, Placement) else None
 
     def ring(self, gpus: Iterable[str]) -> tuple[str, ...]:
         """Return the GPUs as neighbours on their best ring; any that the topology does not know come last."""

@@ -42,6 +42,7 @@ from extender.cluster.pods import claims_for, has_ended, read_placement, read_re
 from extender.cluster.state import ClusterState
 from topology import keys
 from topology.errors import PayloadError, RequestError
+from topology.placement.decide import Decision
 from topology.placement.verdict import Placement, Rejection
 from topology.records import PlacementRecord, encode_placement
 from topology.request import GpuRequest
@@ -115,8 +116,8 @@ class _Bind:
         view = self._state.views.get(self._target.node)
         if view is None:
             return NotBound(Failure.NODE_GONE, "node is not known")
-        wish = request.at_age(self._clock().age_seconds(pod.metadata.creation_timestamp))
-        placement = self._choose(view, wish)
+        age_seconds = self._clock().age_seconds(pod.metadata.creation_timestamp)
+        placement = self._choose(view, request.at_age(age_seconds))
         if isinstance(placement, Rejection):
             return NotBound(Failure.NO_FIT, placement.message)
         gpus = tuple(view.uuids[position] for position in placement.gpus)
@@ -172,18 +173,12 @@ class _Bind:
             return NotBound(Failure.NO_RECORD, "pod was bound without a placement record")
         return Bound(PlacementRecord({}))
 
-    def _choose(self, view: NodeView, wish: GpuRequest) -> Placement | Rejection:
+    def _choose(self, view: NodeView, request: GpuRequest) -> Decision:
         """Take the pod's claims, else what is held for it, else the best of what nobody else holds, else the best."""
         uid, now = self._target.uid, self._clock().monotonic
-        verdict: Placement | Rejection
-        if view.claims_of(uid):
-            verdict = view.plan_for(uid, wish)
-        else:
-            verdict = view.plan_on(self._state.holds.own(uid, view.name, now), wish)
-            held = self._state.holds.others(uid, now).get(view.name, 0)
-            for held_for_others in (held, 0):
-                if isinstance(verdict, Rejection):
-                    verdict = view.plan_for(uid, wish, held_for_others)
+        verdict = None if view.claims_of(uid) else view.decide_on(self._state.holds.own(uid, view.name, now), request)
+        if not isinstance(verdict, Placement):
+            verdict = view.decide_yielding(uid, request, self._state.holds.others(uid, now).get(view.name, 0))
         if isinstance(verdict, Placement):
             gpus = sum(1 << position for position in verdict.gpus)
             self._state.holds.put(uid, Hold(view.name, gpus, self._deadline))

@@ -1,9 +1,9 @@
-"""What a pod asks of the cluster, put to it: its own wish, and that it be where its group goes."""
+"""What a pod asks of the cluster, put to it: its own request, and that it be where its group goes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from extender.clock import Instant
@@ -26,8 +26,7 @@ class Asked:
     """One pod, as of one moment."""
 
     pod: Pod
-    wish: GpuRequest
-    cpu_milli: int
+    request: GpuRequest
     group: GroupWish | None
     now: Instant
 
@@ -35,31 +34,35 @@ class Asked:
     def read(cls, state: ClusterState, pod: Pod, now: Instant) -> Self:
         """Read a pod; raises `RequestError`."""
         age_seconds = now.age_seconds(pod.metadata.creation_timestamp)
-        request = read_request(pod, state.resource)
-        wish, group = request.at_age(age_seconds), request.group_at_age(age_seconds)
-        return cls(pod, wish, cpu_milli(pod), group, now)
+        read = read_request(pod, state.resource)
+        request = replace(read.at_age(age_seconds), cpu_milli=cpu_milli(pod))
+        return cls(pod, request, read.group_at_age(age_seconds), now)
 
     def rank_beside_holds(self, state: ClusterState, names: frozenset[str]) -> Ranking:
-        """Rank these nodes beside what is held for others; where nothing fits beside it, holds do not count."""
-        held = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
-        ranking = self.rank(state, names, held)
-        return self.rank(state, names, {}) if held and ranking.best is None else ranking
+        """Rank these nodes beside what is held for others; where nothing fits beside it, holds yield."""
+        ranking = self._rank(state, names, yielding=False)
+        if ranking.best is None and state.holds.others(self.pod.metadata.uid, self.now.monotonic):
+            return self._rank(state, names, yielding=True)
+        return ranking
 
-    def rank(self, state: ClusterState, names: frozenset[str], held_for_others: dict[str, int]) -> Ranking:
+    def _rank(self, state: ClusterState, names: frozenset[str], *, yielding: bool) -> Ranking:
         """Rank these nodes; of a group's pod only those count where the group goes."""
+        held_for_others = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
         uid = self.pod.metadata.uid
 
-        def ranking(wish: GpuRequest) -> Ranking:
-            return Ranking(state, uid, wish, self.cpu_milli, names, held_for_others)
+        def ranking(request: GpuRequest) -> Ranking:
+            return Ranking(state, uid, request, names, held_for_others, yielding=yielding)
 
-        found = ranking(self.wish)
+        found = ranking(self.request)
         if self.group is None or found.best is None:
             return found
         progress = self.progress(state)
         held, locations = state.holds.places(self.now.monotonic), state.nodes.locations
-        reserved = state.groups.reserved(self._key, self.wish.gpus, self._on_the_way(state), held, self.now.age_seconds)
+        reserved = state.groups.reserved(
+            self._key, self.request.gpus, self._on_the_way(state), held, self.now.age_seconds
+        )
         census = found.census(locations)
-        rooms = rooms_for(self.wish, progress.rest, lambda wish: ranking(wish).rooms(census, locations))
+        rooms = rooms_for(self.request, progress.rest, lambda request: ranking(request).rooms(census, locations))
         answer = narrow(self.group, progress, rooms, reserved)
         if isinstance(answer, Rejection):
             return found.within(frozenset(), answer)

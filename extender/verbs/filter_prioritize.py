@@ -46,7 +46,7 @@ def filter_nodes(
         asked = Asked.read(state, args.pod, now)
     except RequestError as error:
         return ExtenderFilterResult([], None, dict.fromkeys(names, str(error)))
-    if not asked.wish.gpus:
+    if not asked.request.gpus:
         return args.passing(list(dict.fromkeys(names)))
     uid = args.pod.metadata.uid
     state.holds.release(uid)
@@ -70,7 +70,7 @@ def prioritize_nodes(
         return []
     uid, names = args.pod.metadata.uid, list(dict.fromkeys(args.names))
     state.offers.forget(uid)
-    if not asked.wish.gpus:
+    if not asked.request.gpus:
         return []
     ranking = asked.rank_beside_holds(state, frozenset(names))
     best = ranking.best

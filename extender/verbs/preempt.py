@@ -39,7 +39,7 @@ def preempt(state: ClusterState, args: ExtenderPreemptionArgs, now: Instant) -> 
     """Return the nodes where evictions help, each with its victims; no node, no preemption."""
     try:
         asked = Asked.read(state, args.pod, now)
-        if not asked.wish.gpus:
+        if not asked.request.gpus:
             return ExtenderPreemptionResult(args.candidates)
         need = requests(args.pod)
     except (RequestError, ValueError):
@@ -48,7 +48,7 @@ def preempt(state: ClusterState, args: ExtenderPreemptionArgs, now: Instant) -> 
     helpful = asked.may_make_room_on(state, args.candidates)
     for name, offered in args.candidates.items():
         view = state.views.get(name) if name in helpful else None
-        if view is not None and (victims := _Node(view, args.pod, asked.wish, need, offered.uids).victims()):
+        if view is not None and (victims := _Node(view, args.pod, asked.request, need, offered.uids).victims()):
             answer[name] = MetaVictims([MetaPod(uid) for uid in victims], offered.num_pdb_violations)
     return ExtenderPreemptionResult(answer)
 
@@ -56,9 +56,11 @@ def preempt(state: ClusterState, args: ExtenderPreemptionArgs, now: Instant) -> 
 class _Node:
     """One candidate node."""
 
-    def __init__(self, view: NodeView, pod: Pod, wish: GpuRequest, need: Counter[str], offered: Sequence[str]) -> None:
+    def __init__(
+        self, view: NodeView, pod: Pod, request: GpuRequest, need: Counter[str], offered: Sequence[str]
+    ) -> None:
         self._view = view
-        self._wish = wish
+        self._request = request
         self._offered = offered
         self._evictable = tuple(held for held in view.holdings if _may_go(held, pod))
         known = {held.pod.uid for held in self._evictable}
@@ -107,7 +109,7 @@ class _Node:
         uids = frozenset((*(held.pod.uid for held in choice), *self._in_any_case))
         if not uids or not self._frees_enough(choice):
             return None
-        verdict = self._view.without(uids).plan(self._wish)
+        verdict = self._view.without(uids).decide(self._request)
         if not isinstance(verdict, Placement):
             return None
         return verdict.bandwidth.point if verdict.bandwidth else 0.0

@@ -223,7 +223,7 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
     if found.node is not None:
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=None)
     names = frozenset(state.views)
-    ranking = asked.rank(state, names, state.holds.others(found.uid, now.monotonic))
+    ranking = asked.rank_beside_holds(state, names)
     verdicts = ranking.verdicts(sorted(names))
     best = islice(ranking.best_first(), SHOWN_FITS)
     return Explanation(
@@ -302,7 +302,7 @@ def _has_gpus(view: NodeView) -> bool:
 
 def _best_sets(view: NodeView) -> Iterable[BestSet]:
     for count in (2, 4, 8, 16):
-        verdict = view.shape.plan(GpuRequest(gpus=count))
+        verdict = view.shape.decide(GpuRequest.plain(count))
         if isinstance(verdict, Placement):
             yield BestSet(**_set(view, verdict))
 

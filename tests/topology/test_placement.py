@@ -288,7 +288,7 @@ def test_many_gpus_without_any_two_alike_cost_a_bounded_search() -> None:
 
 def test_remembered_plans_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Users can write as many different wishes as they like."""
-    monkeypatch.setattr("topology.placement.plan.MAX_PLANS", 10)
+    monkeypatch.setattr("topology.placement.topology_class.MAX_ANSWERS", 10)
     compiled = TopologyClass(machine("t4-4"))
     first = plan(compiled, 0b1111, heavy(2, min_bandwidth_gb_per_s=0.5))
     for wish in range(20):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from topology.bandwidth import Bandwidth
-from topology.placement.nvidia_best_effort import Outcome, outcomes
-from topology.placement.plan import MAX_PLANS, plan
+from topology.placement.nvidia_best_effort import Outcome
+from topology.placement.plan import plan
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Rejection
 from topology.request import GpuRequest
@@ -22,12 +22,7 @@ def forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> P
 
     Its bandwidth reaches from the worst to the best that the plugin may hand out, around the mean.
     """
-    known, key = topology_class.forecasts, (free, request)
-    if key not in known:
-        if len(known) >= MAX_PLANS:
-            known.clear()
-        known[key] = _forecast(topology_class, free, request)
-    return known[key]
+    return topology_class.recall(_forecast, free, request)
 
 
 def _forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
@@ -35,22 +30,13 @@ def _forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> 
     if isinstance(wished, Rejection) or request.gpus == 0:
         return wished
     found: list[tuple[Outcome, Placement]] = []
-    for outcome in _outcomes(topology_class, free, request.gpus):
+    for outcome in topology_class.outcomes(free, request.gpus):
         got = plan(topology_class, outcome.gpus, request)
         if isinstance(got, Rejection):
             return replace(got, message=f"the device plugin may choose so that {got.message}")
         found.append((outcome, got))
     expected = sum(outcome.share * _score(topology_class, free, outcome.gpus, got, request) for outcome, got in found)
     return replace(found[0][1], score=expected, bandwidth=_spread(found))
-
-
-def _outcomes(topology_class: TopologyClass, free: int, gpus: int) -> tuple[Outcome, ...]:
-    known, key = topology_class.outcomes, (free, gpus)
-    if key not in known:
-        if len(known) >= MAX_PLANS:
-            known.clear()
-        known[key] = outcomes(topology_class.node, free, gpus)
-    return known[key]
 
 
 def _score(topology_class: TopologyClass, free: int, chosen: int, got: Placement, request: GpuRequest) -> float:

@@ -1,9 +1,8 @@
-"""The one function that decides: the best set of a node's free GPUs for a request, or the reason why there is none.
+"""The best set of a node's free GPUs for a request, or the reason why there is none.
 
-Filter, prioritize, bind, simulation and command line all call `plan`; there is no second opinion. It is exact: of all sets of
-the free GPUs that satisfy the request those as near as the pod prefers come first, then the highest predicted bandwidth, then,
-for pods that wish it, most GPUs near a NIC. Ties, and all sets for pods that do not communicate, go to the set that leaves more
-value, then to fewer NUMA nodes, then to the lowest positions. Plans are memoised per topology class.
+It is exact: of all sets of the free GPUs that satisfy the request those as near as the pod prefers come first, then the highest
+predicted bandwidth, then, for pods that wish it, most GPUs near a NIC. Ties, and all sets for pods that do not communicate, go to
+the set that leaves more value, then to fewer NUMA nodes, then to the lowest positions. Plans are memoised per topology class.
 """
 
 from __future__ import annotations
@@ -18,27 +17,19 @@ from topology.suitability import outdated, suitable_gpus
 from topology.symmetry import lowest_first
 from topology.value import score
 
-MAX_PLANS = 50_000
-"""Remembered per class, so that users' ever new wishes do not fill the memory; about 0.4 KB each."""
 SETS_WEIGHED = 16
 """Sets of equal bandwidth whose remainder is valued; each costs about a millisecond the first time."""
 
 
-def plan(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
+def plan(topology_class: TopologyClass, free: int, request: GpuRequest, must: int = 0) -> Placement | Rejection:
     """Return the best placement of the request on the free GPUs (bit mask over positions), or why there is none.
 
-    Exact; a repeated question is a table look-up.
+    Exact; a repeated question is a table look-up. `must` are those of the free GPUs that have to be among the chosen.
     """
-    known, key = topology_class.plans, (free, request)
-    found = known.get(key)
-    if found is None:
-        if len(known) >= MAX_PLANS:
-            known.clear()
-        found = known[key] = _search(topology_class, free, request)
-    return found
+    return topology_class.recall(_search, free, request, must)
 
 
-def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
+def _search(topology_class: TopologyClass, free: int, request: GpuRequest, must: int) -> Placement | Rejection:
     node, size = topology_class.node, request.gpus
     if not node.gpus:
         return Rejection(Reason.NO_GPUS, "node has no GPUs")
@@ -53,6 +44,10 @@ def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Pl
         if suitable.bit_count() < size:
             message = f"only {suitable.bit_count()} GPUs have an RDMA NIC under their PCIe switch, pod needs {size}"
             return Rejection(Reason.NIC, message)
+    if must & ~suitable:
+        return Rejection(Reason.UNSUITABLE_GPUS, "a GPU that has to be among them is not as asked for")
+    if must.bit_count() > size:
+        return Rejection(Reason.TOO_FEW_FREE, f"pod needs {size} GPUs, and {must.bit_count()} have to be among them")
     usable = free & suitable
     if usable.bit_count() < size:
         return Rejection(
@@ -61,8 +56,8 @@ def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Pl
     if size == 0:
         return Placement((), None, None, 0.0)
     if size == 1:
-        return _best_single(topology_class, free, usable, request)
-    return _best_many(topology_class, free, usable, request)
+        return _best_single(topology_class, free, must or usable, request)
+    return _best_many(topology_class, free, usable, request, must)
 
 
 def _best_single(topology_class: TopologyClass, free: int, usable: int, request: GpuRequest) -> Placement:
@@ -73,11 +68,13 @@ def _best_single(topology_class: TopologyClass, free: int, usable: int, request:
     return Placement(members_of(chosen), None, None, score(request, None, None, lost, topology_class.weights))
 
 
-def _best_many(topology_class: TopologyClass, free: int, usable: int, request: GpuRequest) -> Placement | Rejection:
+def _best_many(
+    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest, must: int
+) -> Placement | Rejection:
     fastest_gb_per_s = 0.0
     best: tuple[float, ...] = ()
     tied: list[int] = []
-    for mask in topology_class.subsets(usable, request.gpus):
+    for mask in topology_class.subsets(usable, request.gpus, must):
         bandwidth, affinity = topology_class.predict(mask)
         if request.required is not None and not affinity.meets(request.required):
             continue
@@ -90,7 +87,9 @@ def _best_many(topology_class: TopologyClass, free: int, usable: int, request: G
         if merit == best:
             tied.append(mask)
     if not tied:
-        return _too_slow(fastest_gb_per_s, request) if fastest_gb_per_s else _too_far(topology_class, usable, request)
+        if fastest_gb_per_s:
+            return _too_slow(fastest_gb_per_s, request)
+        return _too_far(topology_class, usable, request, must)
     chosen = _kindest(topology_class, free, tied)
     bandwidth, affinity = topology_class.predict(chosen)
     lost = topology_class.value_lost(free, chosen)
@@ -125,20 +124,21 @@ def _too_slow(fastest_gb_per_s: float, request: GpuRequest) -> Rejection:
     return Rejection(Reason.BANDWIDTH, message, resolvable=True)
 
 
-def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest) -> Rejection:
+def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest, must: int) -> Rejection:
     """Say how large a set of the wanted affinity is free, which is the number people need."""
     wanted = request.required
     assert wanted is not None
 
     def reaches(size: int) -> bool:
-        return any(topology_class.predict(mask)[1].meets(wanted) for mask in topology_class.subsets(usable, size))
+        sets = topology_class.subsets(usable, size, must)
+        return any(topology_class.predict(mask)[1].meets(wanted) for mask in sets)
 
     words = {
         Affinity.NVLINK: "an NVLink ring",
         Affinity.PCIE_SWITCH: "one PCIe switch",
         Affinity.NUMA_NODE: "one NUMA node",
     }
-    largest = next(filter(reaches, range(request.gpus - 1, 1, -1)), None)
+    largest = next(filter(reaches, range(request.gpus - 1, max(1, must.bit_count() - 1), -1)), None)
     most = f"at most {largest} of the" if largest else "no two"
     message = f"{most} free GPUs share {words[wanted]}, pod needs {request.gpus}"
     return Rejection(Reason.AFFINITY, message, resolvable=True)

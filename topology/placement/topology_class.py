@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cache
+from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakValueDictionary
 
 from topology.bandwidth import Bandwidth, Wiring, predict
 from topology.links import Affinity, PciePath
 from topology.market import Offer, Table, value_table
 from topology.model import NodeTopology
-from topology.placement.nvidia_best_effort import Outcome
-from topology.placement.verdict import Placement, Rejection
-from topology.request import GpuRequest
+from topology.placement.nvidia_best_effort import Outcome, outcomes
 from topology.rings import members_of
 from topology.suitability import anonymous, gpus_near_nic, kinds
 from topology.symmetry import Counts, Symmetry, lowest_first, subsets, ways
 from topology.value import Weights, formula, worth
 
+Answer = TypeVar("Answer")
+About = TypeVarTuple("About")
+
+MAX_ANSWERS = 50_000
+"""Remembered per class, so that users' ever new requests do not fill the memory; about 0.4 KB each."""
 MAX_SETS = 20_000
 """Sets that one search looks at; 16 GPUs without any two alike have 12,870 of eight."""
 
@@ -59,12 +63,9 @@ class TopologyClass:
         self._predictions: dict[int, tuple[Bandwidth, Affinity]] = {}
         self._best_sets: dict[tuple[int, int], tuple[int, float] | None] = {}
         self._values: dict[int, float] = {}
-        self.plans: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
-        """Those of `placement.plan`, by free GPUs and wish."""
-        self.forecasts: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
-        """Those of `forecast`, forgotten together with the plans."""
-        self.outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
-        """What NVIDIA's plugin may do with some free GPUs and a size."""
+        self._answers: dict[tuple[object, ...], Any] = {}
+        """Those of `recall`, which rest on the values."""
+        self._outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
         self._symmetry = Symmetry(self.wiring, kinds(node))
         self._numa_nodes = _numa_nodes(node)
         self._alike = [group & near for group in self._symmetry.groups for near in self._numa_nodes if group & near]
@@ -80,6 +81,26 @@ class TopologyClass:
         if found is None:
             found = self._predictions[mask] = predict(self.wiring, mask)
         return found
+
+    def recall(self, question: Callable[[TopologyClass, *About], Answer], *about: *About) -> Answer:
+        """Return what `question` answers about this class; asked again, it is a table look-up until the values change."""
+        key = (question, *about)
+        known = self._answers
+        found: Answer | None = known.get(key)
+        if found is None:
+            if len(known) >= MAX_ANSWERS:
+                known.clear()
+            found = known[key] = question(self, *about)
+        return found
+
+    def outcomes(self, free: int, gpus: int) -> tuple[Outcome, ...]:
+        """Return what NVIDIA's plugin may do with these free GPUs and a size, the likeliest first."""
+        key = free, gpus
+        if key not in self._outcomes:
+            if len(self._outcomes) >= MAX_ANSWERS:
+                self._outcomes.clear()
+            self._outcomes[key] = outcomes(self.node, free, gpus)
+        return self._outcomes[key]
 
     def value(self, free: int) -> float:
         """Return what the free GPUs are worth to pods still to come: computed once `appraise` is through, by formula before."""
@@ -106,8 +127,7 @@ class TopologyClass:
         self.table = table
         self._values.clear()
         self._best_sets.clear()
-        self.plans.clear()
-        self.forecasts.clear()
+        self._answers.clear()
 
     def _offers(self, weights: Weights) -> list[Offer]:
         fitting = [(size, share) for size, share in weights.demand if size <= len(self.node) and share > 0]
@@ -131,19 +151,21 @@ class TopologyClass:
 
         return sets
 
-    def subsets(self, free: int, size: int) -> list[int]:
+    def subsets(self, free: int, size: int, must: int = 0) -> list[int]:
         """Return the sets of `size` free GPUs as masks, only one of those that differ by interchangeable GPUs of a NUMA node.
 
+        Those of `must` are in each of them; what is left of interchangeable ones is still interchangeable.
         That one has the lowest positions. Grows with the number of GPUs that are wired differently, not with the node. Where
         there are more than `MAX_SETS`, only the sets that grow from each GPU along its fastest hops.
         """
-        return self._subsets(self._alike, free, size)
+        return self._subsets(self._alike, free, size, must)
 
-    def _subsets(self, groups: Sequence[int], free: int, size: int) -> list[int]:
+    def _subsets(self, groups: Sequence[int], free: int, size: int, must: int = 0) -> list[int]:
+        free, size = free & ~must, size - must.bit_count()
         left = [group & free for group in groups]
         if ways([group.bit_count() for group in left], size) > MAX_SETS:
-            return sorted({self._grow(1 << i, free, size) for i in members_of(free)})
-        return subsets(left, size)
+            return sorted({self._grow(must | 1 << i, free, size - 1) for i in members_of(free)})
+        return [must | mask for mask in subsets(left, size)] if must else subsets(left, size)
 
     def _best_set(self, free: int, size: int) -> tuple[int, float] | None:
         key = (free, size)
@@ -158,17 +180,19 @@ class TopologyClass:
         if size == 1:
             return free & -free, worth(1, None, self.weights)
         seeds = (group & free & -(group & free) for group in self._symmetry.groups if group & free)
-        grown = {self._grow(seed, free, size) for seed in seeds}
+        grown = {self._grow(seed, free, size - 1) for seed in seeds}
         best = max(grown, key=lambda mask: (self.predict(mask)[0].point, lowest_first(mask)))
         return best, worth(size, self.predict(best)[0], self.weights)
 
-    def _grow(self, chosen: int, free: int, size: int) -> int:
+    def _grow(self, chosen: int, free: int, more: int) -> int:
+        """Add so many of the free GPUs, each along the fastest hops to those before it."""
         pull = [0.0] * len(self.node)
-        last = chosen.bit_length() - 1
-        for _ in range(size - 1):
-            pull = [sum(pair) for pair in zip(pull, self.wiring.hop_gb_per_s[last], strict=True)]
-            last = max(members_of(free & ~chosen), key=lambda i: (pull[i], -i))
-            chosen |= 1 << last
+        new = members_of(chosen)
+        for _ in range(more):
+            for last in new:
+                pull = [sum(pair) for pair in zip(pull, self.wiring.hop_gb_per_s[last], strict=True)]
+            new = (max(members_of(free & ~chosen), key=lambda i: (pull[i], -i)),)
+            chosen |= 1 << new[0]
         return chosen
 
     def spread(self, chosen: int, free: int) -> tuple[int, int]:

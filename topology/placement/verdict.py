@@ -8,6 +8,8 @@ from enum import StrEnum
 from topology.bandwidth import Bandwidth
 from topology.links import Affinity
 
+UNKNOWN_GPUS = "pods without a placement record hold unknown GPUs"
+
 
 class Reason(StrEnum):
     """Why a node does not fit, in words that metrics can count."""
