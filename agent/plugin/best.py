@@ -1,8 +1,8 @@
-"""The scorer of last resort, and the order of GPUs on their ring: the same `plan` as everywhere else."""
+"""The choice of last resort, by the same `decide` as everywhere else, and the order of GPUs on their ring."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from topology.bandwidth import ring_order
 from topology.model import NodeTopology
@@ -13,12 +13,26 @@ from topology.request import GpuRequest
 
 
 class Scorer:
-    """One node's GPUs by UUID; compiling takes a while, so make it before anybody waits."""
+    """One node's GPUs by UUID; compiling takes a while, so make it before anybody waits.
+
+    Until somebody has gone through `appraise`, a formula says what the GPUs that stay free are worth, and breaks ties.
+    """
 
     def __init__(self, node: NodeTopology) -> None:
+        self._node = node
         self._uuids = [gpu.uuid for gpu in node.gpus]
         self._positions = {uuid: position for position, uuid in enumerate(self._uuids)}
         self._class = TopologyClass(node)
+
+    def appraise(self) -> Generator[None]:
+        """Compute what free GPUs are worth, as the extender does for the built-in mix of pods, in steps of milliseconds.
+
+        Most machines take a fraction of a second, one with 2,000 unlike sets a minute. Answers change with the last step, all
+        at once, so they may be asked for on another thread.
+        """
+        appraised = TopologyClass(self._node)
+        yield from appraised.appraise(appraised.weights)
+        self._class = appraised
 
     def best(self, pool: Iterable[str], must: Iterable[str], size: int) -> tuple[str, ...] | None:
         """Return the best `size` GPUs of the pool in ring order, `must` among them; `None` when there are too few."""

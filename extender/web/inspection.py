@@ -74,6 +74,12 @@ class NodeList(_Value):
     nodes: tuple[NodeInfo, ...]
 
 
+class NodePage(NodeList):
+    """`next` is what to ask for `after` to get the nodes that follow."""
+
+    next: str | None
+
+
 class BestSet(_Value):
     """The best that a pod of so many GPUs would find among the free ones."""
 
@@ -174,6 +180,8 @@ class Explanation(_Value):
     """The most frequent first."""
     problem: str | None
     """What is wrong with the pod itself."""
+    estimate: bool = False
+    """Worked out from annotations alone, without what only a running extender knows: what it holds, and what it has learnt."""
 
 
 def node_names(state: ClusterState, containing: str = "", after: str = "") -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,11 @@ from agent.plugin.identify import Identity, Planned, Unknown, Unplanned
 from agent.plugin.pods import PodPlan
 from tests.agent.plans import FirstCome, by_key, planned
 from topology.catalog import machine
+from topology.market import finish
+from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
+from topology.request import GpuRequest
 
 LETTERS = "abcdefgh"
 ANY = FirstCome()
@@ -167,6 +171,28 @@ def test_gpus_that_have_to_be_among_them_cost_no_more_bandwidth_than_they_must(m
         )
         assert chosen & own == own
         assert compiled.predict(chosen)[0].point == fastest
+
+
+def test_ties_are_broken_as_the_extender_breaks_them_once_values_are_computed() -> None:
+    """On a DGX-1V the formula, which serves until then, takes other sets of equal bandwidth now and then."""
+    node = machine("dgx-1v")
+    scorer, extenders = Scorer(node), TopologyClass(node)
+    finish(extenders.appraise(extenders.weights))
+
+    def differing() -> int:
+        count = 0
+        for mask, size in product(range(1, 256, 3), (1, 2, 4)):
+            free = [gpu.uuid for position, gpu in enumerate(node.gpus) if mask >> position & 1]
+            decided = decide(Situation(extenders, mask), GpuRequest.plain(size))
+            expected = {node.gpus[at].uuid for at in decided.gpus} if isinstance(decided, Placement) else None
+            found = scorer.best(free, (), size)
+            count += (set(found) if found else None) != expected
+        return count
+
+    assert differing() > 10
+    for _ in scorer.appraise():
+        pass
+    assert differing() == 0
 
 
 def test_gpus_are_told_in_ring_order() -> None:
