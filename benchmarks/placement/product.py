@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
+from random import Random
 
-from benchmarks.placement.cluster import Allotment, Cluster
+from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
 from extender.cluster.groups import rooms_for
@@ -21,6 +22,7 @@ from topology.domains import GroupWish, Location
 from topology.links import Affinity
 from topology.placement.decide import Situation, decide
 from topology.placement.group import Progress, narrow
+from topology.placement.nvidia_best_effort import best_effort
 from topology.placement.topology_class import TopologyClass, TopologyClasses
 from topology.placement.verdict import Placement, Rejection
 from topology.request import Communication, GpuRequest
@@ -90,6 +92,9 @@ class Learning(PodByPod):
 class Gputopo(Learning):
     """The extender in front of a scheduler that does what it says."""
 
+    observed = False
+    """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
+
     def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
         width = len(str(len(cluster.nodes)))
         self._names = [f"{node.index:0{width}}" for node in cluster.nodes]
@@ -130,7 +135,11 @@ class Gputopo(Learning):
         assert bucket is not None, "the order names known nodes only"
         verdict = bucket.shape.decide(request)
         assert isinstance(verdict, Placement), "the order names nodes that fit"
-        return Allotment(int(name), verdict.gpus, pod)
+        return Allotment(int(name), self.gpus_on(self.cluster.nodes[int(name)], verdict), pod)
+
+    def gpus_on(self, node: Node, decided: Placement) -> tuple[int, ...]:
+        """Return the GPUs that the pod gets on its node."""
+        return decided.gpus
 
     def _where_the_group_goes(self, request: GpuRequest, names: frozenset[str], size: int) -> frozenset[str]:
         order = self._shapes.order
@@ -155,7 +164,27 @@ class Gputopo(Learning):
     def _put(self, index: int) -> None:
         node = self.cluster.nodes[index]
         idle = in_steps(node.cpu_milli) if node.server.cpu_milli else None
-        self._shapes.put(self._names[index], Shape(self.classes[index], node.free, cpu_milli=idle))
+        shape = Shape(self.classes[index], node.free, observed=self.observed, cpu_milli=idle)
+        self._shapes.put(self._names[index], shape)
+
+
+class GputopoObserve(Gputopo):
+    """The extender where agents only observe: it forecasts what NVIDIA's plugin will hand out, and the plugin hands it out.
+
+    The kubelet passes the free GPUs to the plugin in random order, so the GPUs may be others than the likeliest ones.
+    """
+
+    observed = True
+
+    def __init__(self, cluster: Cluster, weights: Weights, random: Random, *, required: bool = False) -> None:
+        super().__init__(cluster, weights, required=required)
+        self._random = random
+
+    def gpus_on(self, node: Node, decided: Placement) -> tuple[int, ...]:
+        """Return what the plugin makes of the free GPUs in one order."""
+        free = [*node.free_positions]
+        self._random.shuffle(free)
+        return best_effort(node.server.topology, free, len(decided.gpus))
 
 
 def _uid(job: Job, number: int) -> str:
