@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from topology import keys
@@ -66,6 +67,7 @@ class GpuRequest:
     cpu_milli: int = 0
 
     @classmethod
+    @lru_cache(maxsize=128)
     def plain(cls, gpus: int) -> GpuRequest:
         """Return what a pod of so many GPUs asks for that says nothing else."""
         if gpus > 1:
@@ -73,6 +75,7 @@ class GpuRequest:
         return cls(gpus, communication=Communication.NONE)
 
     @property
+    @lru_cache(maxsize=1024)  # noqa: B019 - a value; a look-up takes a third of the time
     def of_links(self) -> GpuRequest:
         """The same without what links know nothing of."""
         return replace(self, cpu_milli=0) if self.cpu_milli else self
@@ -141,8 +144,8 @@ def parse_pod(pod: Mapping[str, Any], resource: str = keys.GPU_RESOURCE) -> PodR
     return pod_request((pod.get("metadata") or {}).get("annotations") or {}, containers)
 
 
-def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGpus]) -> PodRequest:
-    """Put annotations and container counts together; `containers` in the order in which they start.
+def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGpus], cpu_milli: int = 0) -> PodRequest:
+    """Put annotations, container counts and the pod's CPU together; `containers` in the order in which they start.
 
     Raises `RequestError` for an unknown key under our prefix, a word or number that cannot be read, or wishes that
     contradict each other.
@@ -169,6 +172,7 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
         min_cuda=read.get(keys.MIN_CUDA),
         ecc=read.get(keys.ECC),
         nic=read.get(keys.NIC_AFFINITY),
+        cpu_milli=cpu_milli,
     )
     return PodRequest(wish, asking, read.get(keys.RELAX_AFTER), _group(read))
 

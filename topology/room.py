@@ -47,7 +47,7 @@ class Room:
     @classmethod
     def of_whole(cls, gpus: int, free: int, cpu_milli: int) -> Room:
         """Return the room of a node whose GPUs are free, by mask, or taken as a whole."""
-        return cls(tuple(WHOLE_GPU_MILLI * (free >> position & 1) for position in range(gpus)), cpu_milli)
+        return cls(tuple([WHOLE_GPU_MILLI * (free >> position & 1) for position in range(gpus)]), cpu_milli)
 
     @property
     def free(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from extender.cluster.objects import Container, ContainerStatus, Pod
+from extender.cluster.quantities import cpu_milli
 from topology import keys
 from topology.errors import PayloadError, RequestError
 from topology.payload import MAX_BYTES
@@ -59,7 +60,7 @@ class GpuPod:
 
 def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
     """Return what the pod asks for; raises `RequestError`, also for a pod that has no place for what is written to it."""
-    request = pod_request(pod.metadata.annotations or {}, _containers(pod, resource))
+    request = pod_request(pod.metadata.annotations or {}, _containers(pod, resource), cpu_milli(pod))
     if request.wish.gpus and not has_place_for_ours(pod):
         most = MAX_ANNOTATION_BYTES - _OURS_BYTES
         raise RequestError("metadata.annotations", f"more than {most} bytes leave no place for the placement")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 from extender.clock import Instant
 from extender.cluster.groups import Key, PlaceOf, rooms_for
 from extender.cluster.objects import Pod
 from extender.cluster.pods import read_request
-from extender.cluster.quantities import cpu_milli
 from extender.cluster.state import ClusterState
 from extender.verbs.ranking import Ranking
 from topology.domains import GroupWish
@@ -35,8 +34,7 @@ class Asked:
         """Read a pod; raises `RequestError`."""
         age_seconds = now.age_seconds(pod.metadata.creation_timestamp)
         read = read_request(pod, state.resource)
-        request = replace(read.at_age(age_seconds), cpu_milli=cpu_milli(pod))
-        return cls(pod, request, read.group_at_age(age_seconds), now)
+        return cls(pod, read.at_age(age_seconds), read.group_at_age(age_seconds), now)
 
     def rank_beside_holds(self, state: ClusterState, names: frozenset[str]) -> Ranking:
         """Rank these nodes beside what is held for others; where nothing fits beside it, holds yield."""

@@ -48,14 +48,17 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     its GPU only room and pods to come count.
     """
     room, to_come = situation.room, situation.to_come
-    kind = PodKind(request.gpus, request.gpu_milli or WHOLE_GPU_MILLI, request.cpu_milli)
-    if kind.shares:
+    if request.gpu_milli is not None:
         whole = Room.of_whole(len(situation.topology_class.node), situation.free, 0)
-        return share(situation.topology_class, room or whole, kind, to_come or Appetite(()))
+        return share(situation.topology_class, room or whole, _kind(request), to_come or Appetite(()))
     found = _by_links(situation, request.of_links)
     if room is None or to_come is None or isinstance(found, Rejection):
         return found
-    return less_room(found, situation.topology_class.weights.foresight, room, kind, to_come)
+    return less_room(found, situation.topology_class.weights.foresight, room, _kind(request), to_come)
+
+
+def _kind(request: GpuRequest) -> PodKind:
+    return PodKind(request.gpus, request.gpu_milli or WHOLE_GPU_MILLI, request.cpu_milli)
 
 
 def _by_links(situation: Situation, request: GpuRequest) -> Decision:

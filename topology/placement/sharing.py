@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from topology.placement.plan import plan
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
@@ -18,7 +16,8 @@ that nobody can use is lost for good, a broken island until its pods end."""
 def less_room(verdict: Placement, foresight: float, room: Room, kind: PodKind, appetite: Appetite) -> Placement:
     """Return the placement with what the pods to come lose of the room counted in its score."""
     lost = appetite.value(room) - appetite.value(room.without(kind, verdict.gpus))
-    return replace(verdict, score=verdict.score - foresight * GPU_OF_ROOM * lost)
+    score = verdict.score - foresight * GPU_OF_ROOM * lost
+    return Placement(verdict.gpus, verdict.affinity, verdict.bandwidth, score)
 
 
 def share(topology_class: TopologyClass, room: Room, kind: PodKind, appetite: Appetite) -> Placement | Rejection:

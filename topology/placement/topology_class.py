@@ -84,8 +84,7 @@ class TopologyClass:
 
     def recall(self, question: Callable[[TopologyClass, *About], Answer], *about: *About) -> Answer:
         """Return what `question` answers about this class; asked again, it is a table look-up until the values change."""
-        key = (question, *about)
-        known = self._answers
+        known, key = self._answers, (question, about)
         found: Answer | None = known.get(key)
         if found is None:
             if len(known) >= MAX_ANSWERS:
