@@ -33,12 +33,16 @@ class Situation:
     unknown: int = 0
     """How many of the free GPUs are held by somebody; which ones is not known."""
     observed: bool = False
-    """NVIDIA's device plugin chooses the GPUs, and not we. It is never told which ones must be among them."""
+    """NVIDIA's device plugin chooses the GPUs, and not we. What it does with GPUs that must be among them is not modelled."""
     room: Room | None = None
     """What is idle on the node, CPU and parts of GPUs included; `None`: not counted. CPU that does not suffice is for
     kube-scheduler to see."""
     to_come: Appetite | None = None
     """What the pods to come take beside links; `None`: not counted."""
+
+    def __post_init__(self) -> None:
+        if self.observed and self.must_include:
+            raise ValueError("no forecast is made with GPUs that must be among the chosen")
 
 
 def decide(situation: Situation, request: GpuRequest) -> Decision:

@@ -140,5 +140,6 @@ def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest, mu
     }
     largest = next(filter(reaches, range(request.gpus - 1, max(1, must.bit_count() - 1), -1)), None)
     most = f"at most {largest} of the" if largest else "no two"
-    message = f"{most} free GPUs share {words[wanted]}, pod needs {request.gpus}"
+    given = " with those given" if must else ""
+    message = f"{most} free GPUs share {words[wanted]}{given}, pod needs {request.gpus}"
     return Rejection(Reason.AFFINITY, message, resolvable=True)
