@@ -124,7 +124,7 @@ async def _schedule_all(api: ApiClient, url: str) -> list[Row]:
         rows = []
         for arrival in ARRIVALS:
             pod = await _create(api, arrival)
-            request = parse_pod(pod).wish
+            request = parse_pod(pod).request
             nodes = (await api.call("GET", "/api/v1/nodes")).ok()["items"]
             ours = await scheduler.schedule(pod)
             rows.append(Row(arrival, ours, _why(nodes, request, ours), stock.place(request)))

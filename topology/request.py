@@ -85,23 +85,23 @@ class GpuRequest:
         return self.preferred is not None and affinity is not None and affinity.meets(self.preferred)
 
     def relaxed(self) -> GpuRequest:
-        """Return the wish with its required affinity as a preference and no bandwidth floor."""
+        """Return the same with its required affinity as a preference and no bandwidth floor."""
         return replace(self, required=None, preferred=self.required or self.preferred, min_bandwidth_gb_per_s=None)
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """A pod's wish and how its GPUs are shared out among its containers."""
+    """What a pod asks for, and how its GPUs are shared out among its containers."""
 
-    wish: GpuRequest
+    request: GpuRequest
     containers: tuple[ContainerGpus, ...] = ()
     """Only those that ask for GPUs, in the order in which they start."""
     relax_after_seconds: float | None = None
     group: GroupWish | None = None
 
     def at_age(self, age_seconds: float) -> GpuRequest:
-        """Return the wish as it stands `age_seconds` after the pod was created."""
-        return self.wish.relaxed() if self._relaxes(age_seconds) else self.wish
+        """Return the request as it stands `age_seconds` after the pod was created."""
+        return self.request.relaxed() if self._relaxes(age_seconds) else self.request
 
     def group_at_age(self, age_seconds: float) -> GroupWish | None:
         """Return what is asked of the group's place by then, `None` for a pod on its own."""
@@ -130,7 +130,7 @@ def parse_pod(pod: Mapping[str, Any], resource: str = keys.GPU_RESOURCE) -> PodR
     Raises `RequestError` that names the annotation or the container.
 
     >>> spec = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "4"}}}]}
-    >>> parse_pod({"metadata": {"annotations": {"gputopo.dev/required-affinity": "nvlink"}}, "spec": spec}).wish.gpus
+    >>> parse_pod({"metadata": {"annotations": {"gputopo.dev/required-affinity": "nvlink"}}, "spec": spec}).request.gpus
     4
     """
     spec = pod.get("spec") or {}
@@ -159,7 +159,7 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
         raise RequestError(unknown[0], "is no annotation of gputopo")
     read = {key: reader(key, annotations[key]) for key, reader in _READERS.items() if key in annotations}
     usual = GpuRequest.plain(gpus)
-    wish = GpuRequest(
+    request = GpuRequest(
         gpus=gpus,
         required=read.get(keys.REQUIRED_AFFINITY),
         preferred=read.get(keys.PREFERRED_AFFINITY, usual.preferred),
@@ -174,7 +174,7 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
         nic=read.get(keys.NIC_AFFINITY),
         cpu_milli=cpu_milli,
     )
-    return PodRequest(wish, asking, read.get(keys.RELAX_AFTER), _group(read))
+    return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read))
 
 
 def _group(read: Mapping[str, Any]) -> GroupWish | None:

@@ -106,10 +106,10 @@ class _Bind:
         if settled := (yield from self._settled(pod)):
             return settled
         try:
-            request = read_request(pod, self._state.resource)
+            asked = read_request(pod, self._state.resource)
         except RequestError as error:
             return NotBound(Failure.BAD_REQUEST, str(error))
-        if not request.wish.gpus:
+        if not asked.request.gpus:
             return (yield from self._post(pod, PlacementRecord({})))
         if pod.status.extended_resource_claim_status is not None:
             return NotBound(Failure.CLAIMED_BY_DRA, "the pod's GPUs are allocated by a ResourceClaim, not by gputopo")
@@ -117,11 +117,11 @@ class _Bind:
         if view is None:
             return NotBound(Failure.NODE_GONE, "node is not known")
         age_seconds = self._clock().age_seconds(pod.metadata.creation_timestamp)
-        placement = self._choose(view, request.at_age(age_seconds))
+        placement = self._choose(view, asked.at_age(age_seconds))
         if isinstance(placement, Rejection):
             return NotBound(Failure.NO_FIT, placement.message)
         gpus = tuple(view.uuids[position] for position in placement.gpus)
-        containers = request.share_out(gpus)
+        containers = asked.share_out(gpus)
         record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))
         claimed = yield from self._claim(view, pod, record)
         if not isinstance(claimed, Pod):
@@ -166,7 +166,7 @@ class _Bind:
         if record is not None:
             return Bound(record)
         try:
-            needs_record = read_request(pod, self._state.resource).wish.gpus > 0
+            needs_record = read_request(pod, self._state.resource).request.gpus > 0
         except RequestError:
             needs_record = True
         if needs_record:

@@ -60,11 +60,11 @@ class GpuPod:
 
 def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
     """Return what the pod asks for; raises `RequestError`, also for a pod that has no place for what is written to it."""
-    request = pod_request(pod.metadata.annotations or {}, _containers(pod, resource), cpu_milli(pod))
-    if request.wish.gpus and not has_place_for_ours(pod):
+    asked = pod_request(pod.metadata.annotations or {}, _containers(pod, resource), cpu_milli(pod))
+    if asked.request.gpus and not has_place_for_ours(pod):
         most = MAX_ANNOTATION_BYTES - _OURS_BYTES
         raise RequestError("metadata.annotations", f"more than {most} bytes leave no place for the placement")
-    return request
+    return asked
 
 
 def has_place_for_ours(pod: Pod) -> bool:
@@ -77,7 +77,7 @@ def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
     """Return the pod's facts, `None` when it asks for no GPU; wishes that cannot be read do not matter here."""
     gpus: int | None
     try:
-        gpus = pod_request({}, _containers(pod, resource)).wish.gpus
+        gpus = pod_request({}, _containers(pod, resource)).request.gpus
     except RequestError:
         gpus = None
     return None if gpus == 0 else GpuPod(pod, gpus, _placed(pod))

@@ -212,10 +212,10 @@ def test_nodes_that_are_wired_alike_share_one_class() -> None:
 
 def test_where_another_plugin_chooses_the_worst_that_it_may_choose_counts() -> None:
     """Five GPUs of the cube can form an NVLink ring; NVIDIA's plugin never takes those, and ours does."""
-    wish = GpuRequest(5, required=Affinity.NVLINK)
+    request = GpuRequest(5, required=Affinity.NVLINK)
     fits: dict[Mode, Placement | Rejection] = {}
     for mode in Mode:
         status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(mode, ready=True)))
-        fits[mode] = cluster(node("n1", "dgx-1v", status=status)).views["n1"].shape.decide(wish)
+        fits[mode] = cluster(node("n1", "dgx-1v", status=status)).views["n1"].shape.decide(request)
     assert isinstance(fits[Mode.ENFORCE], Placement)
     assert isinstance(fits[Mode.OBSERVE], Rejection)

@@ -25,7 +25,7 @@ def test_init_containers_use_the_gpus_of_those_that_follow() -> None:
     found = read_request(
         of_containers([asks(4, "setup"), asks(1, "proxy", restartPolicy="Always")], asks(2, "a"), asks(3, "b"))
     )
-    assert found.wish.gpus == 6
+    assert found.request.gpus == 6
     shares = found.share_out(("g0", "g1", "g2", "g3", "g4", "g5"))
     assert shares == {"setup": ("g0", "g1", "g2", "g3"), "proxy": ("g0",), "a": ("g1", "g2"), "b": ("g3", "g4", "g5")}
 

@@ -94,8 +94,8 @@ def test_gpus_that_nobody_knows_of_are_as_good_as_taken() -> None:
 def test_cpu_tells_nodes_apart_and_never_the_sets_of_one_node() -> None:
     """With room counted the score falls where cores run short; the GPUs stay the same."""
     to_come = Appetite([(PodKind(1, cpu_milli=8_000), 1.0)])
-    request = replace(GpuRequest.plain(2), cpu_milli=16_000)
-    rooms = [Room.of_whole(8, EVERY, cpu_milli) for cpu_milli in (96_000, 24_000)]
+    request = replace(GpuRequest.plain(2), cpu_milli=32_000)
+    rooms = [Room.of_whole(8, EVERY, cpu_milli) for cpu_milli in (96_000, 40_000)]
     plenty, tight = (decide(Situation(CUBE, EVERY, room=room, to_come=to_come), request) for room in rooms)
     alone = decide(Situation(CUBE, EVERY), request)
     assert isinstance(plenty, Placement)
