@@ -137,6 +137,12 @@ def test_a_multi_gpu_pod_prefers_nvlink_by_default() -> None:
     assert (one.preferred, one.communication) == (None, Communication.NONE)
 
 
+@pytest.mark.parametrize("gpus", [0, 1, 2, 8])
+def test_a_pod_that_says_nothing_asks_for_what_everybody_takes_it_to_ask_for(gpus: int) -> None:
+    """The device plugin, the pages, the command line and the simulator ask for such pods without reading one."""
+    assert parse_pod(pod(str(gpus))).request == GpuRequest.plain(gpus)
+
+
 def test_a_pod_without_gpus_asks_for_none() -> None:
     """Other resources, and no resources at all, are nothing to us."""
     assert parse_pod({"spec": {"containers": [{"name": "main"}]}}).request.gpus == 0
