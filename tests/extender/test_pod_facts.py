@@ -14,8 +14,8 @@ from extender.cluster.state import ClusterState
 from tests.extender.builders import pod
 from topology import keys
 from topology.errors import RequestError
+from topology.placement.verdict import Reason, Rejection
 from topology.request import GpuRequest
-from topology.verdict import Reason, Rejection
 
 WAITING, RUNNING = ContainerState(), ContainerState(running={})
 TERMINATED = ContainerState(terminated={})
@@ -77,7 +77,7 @@ def test_a_pod_has_stopped_if_all_that_ever_ran_of_it_says_so(
 def test_only_a_pod_with_gpus_needs_place_for_a_record() -> None:
     """Any other one may fill its annotations."""
     assert not has_place_for_ours(pod("p", wants=FULL))
-    assert read_request(pod("p", 0, wants=FULL)).wish.gpus == 0
+    assert read_request(pod("p", 0, wants=FULL)).request.gpus == 0
     with pytest.raises(RequestError, match="leave no place"):
         read_request(pod("p", 1, wants=FULL))
 
@@ -130,5 +130,5 @@ def test_the_first_that_published_a_gpu_speaks_for_it_until_it_no_longer_does() 
 
 def test_a_shape_without_a_topology_says_so() -> None:
     """Unless there is another reason, which then is the reason."""
-    assert Shape(None, 0).plan(GpuRequest(1)) == Rejection(Reason.CLOSED, "no GPU topology is published")
-    assert Shape(None, 0, "closed").plan(GpuRequest(1)) == Rejection(Reason.CLOSED, "closed")
+    assert Shape(None, 0).decide(GpuRequest(1)) == Rejection(Reason.CLOSED, "no GPU topology is published")
+    assert Shape(None, 0, "closed").decide(GpuRequest(1)) == Rejection(Reason.CLOSED, "closed")

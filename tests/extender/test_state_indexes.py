@@ -12,9 +12,9 @@ from extender.cluster.values import Values
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
 from topology.catalog import machine
 from topology.domains import Location
+from topology.placement.topology_class import TopologyClass, TopologyClasses
 from topology.request import GpuRequest
 from topology.room import PodKind
-from topology.topology_class import TopologyClass, TopologyClasses
 from topology.value import Weights
 
 G = gpus("n1", *range(8))

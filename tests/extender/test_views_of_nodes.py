@@ -53,8 +53,8 @@ def test_what_is_held_for_others_is_nothing_unless_said() -> None:
     empty = view(node())
     assert empty.room_for("new", GpuRequest(1)) == 8
     assert empty.room_for("new", GpuRequest(1), 0b111) == 5
-    assert getattr(empty.plan_for("new", GpuRequest(8)), "gpus", None) is not None
-    assert getattr(empty.plan_for("new", GpuRequest(8), 0b1), "gpus", None) is None
+    assert getattr(empty.decide_for("new", GpuRequest(8)), "gpus", None) is not None
+    assert getattr(empty.decide_for("new", GpuRequest(8), 0b1), "gpus", None) is None
 
 
 def test_without_a_pod_all_that_it_had_is_free_and_nothing_else() -> None:
@@ -84,6 +84,6 @@ def test_a_pod_keeps_exactly_its_claims_as_long_as_they_serve() -> None:
     claims = (claim(G[5], "p"), claim(G[6], "p"))
     for sick, count, expected in (((), 2, {5, 6}), ((G[5],), 2, {0, 1}), ((), 1, None)):
         found = view(node(claims=claims, sick=sick), pod("p", 2))
-        planned = set(getattr(found.plan_for("p", GpuRequest(count)), "gpus", ()))
+        planned = set(getattr(found.decide_for("p", GpuRequest(count)), "gpus", ()))
         assert planned == expected or (expected is None and len(planned) == 1)
         assert not planned & {G.index(gpu) for gpu in sick}
