@@ -31,11 +31,11 @@ from topology import keys
 from topology.bandwidth import Bandwidth
 from topology.codec import decode_topology
 from topology.links import Affinity
-from topology.placement import plan
+from topology.placement.decide import Situation, decide
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.records import PlacementRecord, decode_ledger
 from topology.request import Communication, GpuRequest, parse_pod
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement
 
 _PLAIN_WIDTH = 132
 
@@ -124,10 +124,10 @@ async def _schedule_all(api: ApiClient, url: str) -> list[Row]:
         rows = []
         for arrival in ARRIVALS:
             pod = await _create(api, arrival)
-            wish = parse_pod(pod).wish
+            request = parse_pod(pod).request
             nodes = (await api.call("GET", "/api/v1/nodes")).ok()["items"]
             ours = await scheduler.schedule(pod)
-            rows.append(Row(arrival, ours, _why(nodes, wish, ours), stock.place(wish)))
+            rows.append(Row(arrival, ours, _why(nodes, request, ours), stock.place(request)))
         return rows
 
 
@@ -136,14 +136,14 @@ async def _create(api: ApiClient, arrival: Arrival) -> Json:
     return (await api.call("POST", "/api/v1/namespaces/default/pods", pod)).ok()
 
 
-def _why(nodes: Sequence[Json], wish: GpuRequest, ours: Bound | Unschedulable) -> str:
-    """Say what the choice was compared with, by the same plan on the nodes as they were before."""
+def _why(nodes: Sequence[Json], request: GpuRequest, ours: Bound | Unschedulable) -> str:
+    """Say what the choice was compared with, by the same decision on the nodes as they were before."""
     if isinstance(ours, Unschedulable):
         return "see below"
-    others = {name: found for name, found in _plans(nodes, wish) if name in ours.candidates and name != ours.node}
+    others = {name: found for name, found in _plans(nodes, request) if name in ours.candidates and name != ours.node}
     if not others:
         return "the only node that will do"
-    if ours.record.bandwidth is None or wish.communication is Communication.NONE:
+    if ours.record.bandwidth is None or request.communication is Communication.NONE:
         return f"of {len(others) + 1} nodes this costs others least"
     name = max(others, key=lambda other: (_point(others[other]), other))
     fastest, here = _point(others[name]), ours.record.bandwidth.point
@@ -159,13 +159,13 @@ def _point(found: Placement) -> float:
     return found.bandwidth.point if found.bandwidth else 0.0
 
 
-def _plans(nodes: Sequence[Json], wish: GpuRequest) -> Iterator[tuple[str, Placement]]:
+def _plans(nodes: Sequence[Json], request: GpuRequest) -> Iterator[tuple[str, Placement]]:
     for node in nodes:
         annotations = node["metadata"]["annotations"]
         topology = decode_topology(annotations[keys.TOPOLOGY])
         claims = decode_ledger(annotations[keys.LEDGER]).claims if keys.LEDGER in annotations else ()
         free = (1 << len(topology)) - 1 & ~sum(1 << topology.by_uuid[claim.gpu] for claim in claims)
-        found = plan(TopologyClass(topology), free, wish)
+        found = decide(Situation(TopologyClass(topology), free), request)
         if isinstance(found, Placement):
             yield node["metadata"]["name"], found
 

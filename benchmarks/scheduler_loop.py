@@ -51,7 +51,7 @@ class SchedulerLoop:
         """Run one scheduling cycle and, if a node is found, the binding cycle."""
         identity = pod["metadata"]
         nodes = (await self._api.call("GET", "/api/v1/nodes")).ok()["items"]
-        fitting = await self._count(nodes, parse_pod(pod).wish.gpus)
+        fitting = await self._count(nodes, parse_pod(pod).request.gpus)
         rejected = Counter({"Insufficient nvidia.com/gpu": len(nodes) - len(fitting)})
         if fitting:
             answer = await self._call("filter", {"Pod": pod, "Nodes": None, "NodeNames": fitting})
@@ -77,7 +77,7 @@ class SchedulerLoop:
         used: Counter[str] = Counter()
         for pod in (await self._api.call("GET", "/api/v1/pods")).ok()["items"]:
             if node := pod["spec"].get("nodeName"):
-                used[node] += parse_pod(pod).wish.gpus
+                used[node] += parse_pod(pod).request.gpus
         capacity = {
             node["metadata"]["name"]: int(node["status"]["allocatable"].get(keys.GPU_RESOURCE, 0)) for node in nodes
         }

@@ -13,10 +13,10 @@ from fnmatch import fnmatchcase
 from benchmarks.fleet import SimulatedNode
 from topology.bandwidth import Bandwidth
 from topology.links import Affinity
-from topology.nvidia_best_effort import best_effort
+from topology.placement.nvidia_best_effort import best_effort
+from topology.placement.topology_class import TopologyClass
 from topology.request import GpuRequest
 from topology.rings import members_of
-from topology.topology_class import TopologyClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from topology.effort import finish
-from topology.links import Affinity
 from topology.model import NodeTopology
-from topology.placement import plan
-from topology.request import Communication, GpuRequest
-from topology.topology_class import TopologyClass
+from topology.placement.decide import Situation, decide
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
+from topology.request import GpuRequest
 from topology.value import Weights
-from topology.verdict import Placement
 
 
 def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, Any]:
@@ -37,7 +36,7 @@ def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, 
 def _pods(topology_class: TopologyClass, free: int, weights: Weights) -> Iterator[dict[str, Any]]:
     node = topology_class.node
     for size, share in weights.demand:
-        verdict = plan(topology_class, free, _request(size))
+        verdict = decide(Situation(topology_class, free), GpuRequest.plain(size))
         if not isinstance(verdict, Placement):
             yield {"gpus": size, "share": share, "takes": None, "reason": verdict.message}
             continue
@@ -82,15 +81,9 @@ def describe_value(answer: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _request(size: int) -> GpuRequest:
-    if size == 1:
-        return GpuRequest(1, communication=Communication.NONE)
-    return GpuRequest(size, preferred=Affinity.NVLINK)
-
-
 def _sets_left(topology_class: TopologyClass, free: int, size: int) -> int:
     count = 0
-    while isinstance(verdict := plan(topology_class, free, _request(size)), Placement):
+    while isinstance(verdict := decide(Situation(topology_class, free), GpuRequest.plain(size)), Placement):
         free &= ~_mask(verdict)
         count += 1
     return count

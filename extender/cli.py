@@ -1,7 +1,9 @@
-"""`kubectl gputopo`: who has which GPUs and why a pod waits, from the annotations alone.
+"""`kubectl gputopo`: who has which GPUs and why a pod waits.
 
-It needs `list` on nodes and pods and nothing of ours that runs: the plan is computed here, by the same code. Exit codes: 0 yes,
-1 a clear no (the pod fits nowhere, there is no such node), 2 wrong usage or no cluster.
+A running extender is asked where its URL is given, for example after `kubectl port-forward` to its port. Otherwise, or where it
+does not answer, the same code decides here from the annotations alone: an estimate, since only the extender knows which GPUs it
+holds between prioritize and bind. That needs `list` on nodes and pods and nothing of ours that runs. Exit codes: 0 yes, 1 a clear
+no (the pod fits nowhere, there is no such node), 2 wrong usage or no cluster.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn, TypeVar
 
 import typer
 
+from extender import asking
 from extender.clock import Instant
 from extender.cluster.objects import Node, Pod
 from extender.cluster.pod_feed import PodFeed
@@ -43,6 +46,13 @@ Format = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
 File = Annotated[Path | None, typer.Option("--kubeconfig", help="Instead of $KUBECONFIG or ~/.kube/config.")]
 Context = Annotated[str | None, typer.Option(help="Instead of the kubeconfig's current context.")]
 Resource = Annotated[str, typer.Option(help="The resource that counts GPUs.")]
+Url = Annotated[
+    str | None, typer.Option("--extender", envvar="GPUTOPO_EXTENDER", help="URL of a running extender, to ask it.")
+]
+Answer = TypeVar("Answer")
+
+APPRAISE_SECONDS: Final = 2.0
+"""For the values of free GPUs, which break ties; a machine of many unlike sets would take a minute, and keeps the formula."""
 
 app = typer.Typer(
     name="kubectl gputopo",
@@ -60,16 +70,21 @@ def nodes(
     file: File = None,
     context: Context = None,
     resource: Resource = keys.GPU_RESOURCE,
+    extender: Url = None,
 ) -> None:
     """List the nodes with GPUs, and how many are free."""
-    state = _load(_kubeconfig(file, context), resource)
-    listed = inspection.nodes(state, inspection.node_names(state), _now())
+
+    def estimate() -> NodeList:
+        state = _load(_kubeconfig(file, context), resource)
+        return NodeList(nodes=tuple(inspection.nodes(state, inspection.node_names(state), _now())))
+
+    listed = _answer(extender, asking.nodes, estimate)
     if output is Output.JSON:
-        _print_json(NodeList(nodes=tuple(listed)))
+        _print_json(listed)
         return
     _print_table(
         ("NAME", "MACHINE", "GPUS", "FREE", "NOTE"),
-        ((node.name, _machine(node), str(len(node.gpus)), str(node.free), node.closed or "") for node in listed),
+        ((node.name, _machine(node), str(len(node.gpus)), str(node.free), node.closed or "") for node in listed.nodes),
     )
 
 
@@ -80,9 +95,14 @@ def node(
     file: File = None,
     context: Context = None,
     resource: Resource = keys.GPU_RESOURCE,
+    extender: Url = None,
 ) -> None:
     """Show one node: its wires, who has its GPUs, and what the free ones are worth together."""
-    detail = inspection.node(_load(_kubeconfig(file, context), resource), name, _now())
+    detail = _answer(
+        extender,
+        lambda url: asking.node(url, name),
+        lambda: inspection.node(_load(_kubeconfig(file, context), resource), name, _now()),
+    )
     if detail is None:
         _say_no(f"no node {name}")
     if output is Output.JSON:
@@ -101,13 +121,17 @@ def pod(
     file: File = None,
     context: Context = None,
     resource: Resource = keys.GPU_RESOURCE,
+    extender: Url = None,
 ) -> None:
     """Show one pod: the GPUs that it has, or where it could go now and why not elsewhere."""
-    kubeconfig = _kubeconfig(file, context)
-    namespace = namespace or kubeconfig.namespace
-    told = inspection.explain(_load(kubeconfig, resource), namespace, name, _now())
+    within = namespace or _kubeconfig(file, context).namespace
+    told = _answer(
+        extender,
+        lambda url: asking.explain(url, within, name),
+        lambda: _estimated(inspection.explain(_load(_kubeconfig(file, context), resource), within, name, _now())),
+    )
     if told is None:
-        _say_no(f"no pod {namespace}/{name} asks for {resource}")
+        _say_no(f"no pod {within}/{name} asks for {resource}")
     if output is Output.JSON:
         _print_json(told)
     else:
@@ -121,6 +145,21 @@ def main() -> None:
     app(prog_name="kubectl gputopo")
 
 
+def _answer(extender: str | None, ask: Callable[[str], Answer], estimate: Callable[[], Answer]) -> Answer:
+    """Ask the extender, and decide here where that cannot be."""
+    if extender:
+        try:
+            return ask(extender)
+        except asking.NoAnswer as error:
+            why = f"the extender at {extender} does not answer: {error}; this is an estimate from the annotations alone"
+            print(printable(why), file=sys.stderr)
+    return estimate()
+
+
+def _estimated(told: Explanation | None) -> Explanation | None:
+    return told and told.model_copy(update={"estimate": told.pod.node is None})
+
+
 def _kubeconfig(file: Path | None, context: str | None) -> Kubeconfig:
     try:
         return Kubeconfig.find(file, context, os.environ)
@@ -130,9 +169,14 @@ def _kubeconfig(file: Path | None, context: str | None) -> Kubeconfig:
 
 def _load(kubeconfig: Kubeconfig, resource: str) -> ClusterState:
     try:
-        return asyncio.run(_read(kubeconfig, resource))
+        state = asyncio.run(_read(kubeconfig, resource))
     except (Unavailable, BrokenStream, Expired) as error:
         _fail(str(error) or "the list expired, try again")
+    until = time.monotonic() + APPRAISE_SECONDS
+    for _ in state.values.appraise():
+        if time.monotonic() > until:
+            break
+    return state
 
 
 async def _read(kubeconfig: Kubeconfig, resource: str) -> ClusterState:
@@ -161,7 +205,7 @@ def _print_node(node: NodeDetail) -> None:
 
 def _print_pod(told: Explanation) -> None:
     pod = told.pod
-    print(f"{pod.namespace}/{pod.name}: " + (f"on {pod.node}" if pod.node else "waits"), end="\n\n")
+    print(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
     if told.problem:
         print(printable(told.problem))
     elif pod.node:
@@ -179,6 +223,12 @@ def _print_pod(told: Explanation) -> None:
             ("NODES", "REFUSED-BECAUSE", "FOR-EXAMPLE"),
             ((str(refusal.nodes), refusal.message, refusal.example) for refusal in told.refusals),
         )
+
+
+def _whereabouts(told: Explanation) -> str:
+    if told.pod.node:
+        return f"on {told.pod.node}"
+    return "waits (an estimate, no extender was asked)" if told.estimate else "waits"
 
 
 def _gpu_row(gpu: GpuInfo) -> Sequence[str]:

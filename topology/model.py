@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from topology.errors import PayloadError
 from topology.links import PciePath
-
-if TYPE_CHECKING:
-    import networkx as nx
-
 
 NOT_SHOWN: Final = "not shown in the matrix"
 """The reason of a link that a partial matrix left out."""
@@ -169,12 +165,6 @@ class NodeTopology:
             return UNKNOWN_CELL
         count = self.nvlinks(i, j)
         return f"NV{count}" if count else self.path(i, j).label
-
-    def graph(self) -> nx.Graph[str]:
-        """Return the node as a fresh networkx graph; `topology.graph` says what its attributes mean."""
-        from topology.graph import build_graph
-
-        return build_graph(self)
 
     @cached_property
     def matrix(self) -> tuple[tuple[str, ...], ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from topology import keys
@@ -44,7 +45,7 @@ class ContainerGpus:
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """One pod's wish, without its identity: equal wishes are equal values and share memoised plans."""
+    """What one pod asks for, without its identity: equal requests are equal values and share memoised plans."""
 
     gpus: int
     """GPUs of the whole pod, 0 or more."""
@@ -61,29 +62,46 @@ class GpuRequest:
     ecc: bool | None = None
     nic: NicAffinity | None = None
     """Whether every GPU must, or should, have an RDMA NIC under the same PCIe switch."""
+    gpu_milli: int | None = None
+    """Thousandths of its one GPU; `None`: its GPUs are its own."""
+    cpu_milli: int = 0
+
+    @classmethod
+    @lru_cache(maxsize=128)
+    def plain(cls, gpus: int) -> GpuRequest:
+        """Return what a pod of so many GPUs asks for that says nothing else."""
+        if gpus > 1:
+            return cls(gpus, preferred=Affinity.NVLINK)
+        return cls(gpus, communication=Communication.NONE)
+
+    @property
+    @lru_cache(maxsize=1024)  # noqa: B019 - a value; a look-up takes a third of the time
+    def of_links(self) -> GpuRequest:
+        """The same without what links know nothing of."""
+        return replace(self, cpu_milli=0) if self.cpu_milli else self
 
     def is_content_with(self, affinity: Affinity | None) -> bool:
         """Whether a set with this affinity is as near as the pod prefers; where it prefers nothing none is."""
         return self.preferred is not None and affinity is not None and affinity.meets(self.preferred)
 
     def relaxed(self) -> GpuRequest:
-        """Return the wish with its required affinity as a preference and no bandwidth floor."""
+        """Return the same with its required affinity as a preference and no bandwidth floor."""
         return replace(self, required=None, preferred=self.required or self.preferred, min_bandwidth_gb_per_s=None)
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """A pod's wish and how its GPUs are shared out among its containers."""
+    """What a pod asks for, and how its GPUs are shared out among its containers."""
 
-    wish: GpuRequest
+    request: GpuRequest
     containers: tuple[ContainerGpus, ...] = ()
     """Only those that ask for GPUs, in the order in which they start."""
     relax_after_seconds: float | None = None
     group: GroupWish | None = None
 
     def at_age(self, age_seconds: float) -> GpuRequest:
-        """Return the wish as it stands `age_seconds` after the pod was created."""
-        return self.wish.relaxed() if self._relaxes(age_seconds) else self.wish
+        """Return the request as it stands `age_seconds` after the pod was created."""
+        return self.request.relaxed() if self._relaxes(age_seconds) else self.request
 
     def group_at_age(self, age_seconds: float) -> GroupWish | None:
         """Return what is asked of the group's place by then, `None` for a pod on its own."""
@@ -112,7 +130,7 @@ def parse_pod(pod: Mapping[str, Any], resource: str = keys.GPU_RESOURCE) -> PodR
     Raises `RequestError` that names the annotation or the container.
 
     >>> spec = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "4"}}}]}
-    >>> parse_pod({"metadata": {"annotations": {"gputopo.dev/required-affinity": "nvlink"}}, "spec": spec}).wish.gpus
+    >>> parse_pod({"metadata": {"annotations": {"gputopo.dev/required-affinity": "nvlink"}}, "spec": spec}).request.gpus
     4
     """
     spec = pod.get("spec") or {}
@@ -126,8 +144,8 @@ def parse_pod(pod: Mapping[str, Any], resource: str = keys.GPU_RESOURCE) -> PodR
     return pod_request((pod.get("metadata") or {}).get("annotations") or {}, containers)
 
 
-def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGpus]) -> PodRequest:
-    """Put annotations and container counts together; `containers` in the order in which they start.
+def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGpus], cpu_milli: int = 0) -> PodRequest:
+    """Put annotations, container counts and the pod's CPU together; `containers` in the order in which they start.
 
     Raises `RequestError` for an unknown key under our prefix, a word or number that cannot be read, or wishes that
     contradict each other.
@@ -140,13 +158,13 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
     if unknown:
         raise RequestError(unknown[0], "is no annotation of gputopo")
     read = {key: reader(key, annotations[key]) for key, reader in _READERS.items() if key in annotations}
-    communicates = gpus > 1
-    wish = GpuRequest(
+    usual = GpuRequest.plain(gpus)
+    request = GpuRequest(
         gpus=gpus,
         required=read.get(keys.REQUIRED_AFFINITY),
-        preferred=read.get(keys.PREFERRED_AFFINITY, Affinity.NVLINK if communicates else None),
+        preferred=read.get(keys.PREFERRED_AFFINITY, usual.preferred),
         min_bandwidth_gb_per_s=read.get(keys.MIN_BANDWIDTH),
-        communication=read.get(keys.COMMUNICATION, Communication.HEAVY if communicates else Communication.NONE),
+        communication=read.get(keys.COMMUNICATION, usual.communication),
         models=read.get(keys.GPU_MODEL, ()),
         min_memory_bytes=read.get(keys.MIN_GPU_MEMORY),
         min_compute_capability=read.get(keys.MIN_COMPUTE_CAPABILITY),
@@ -154,8 +172,9 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
         min_cuda=read.get(keys.MIN_CUDA),
         ecc=read.get(keys.ECC),
         nic=read.get(keys.NIC_AFFINITY),
+        cpu_milli=cpu_milli,
     )
-    return PodRequest(wish, asking, read.get(keys.RELAX_AFTER), _group(read))
+    return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read))
 
 
 def _group(read: Mapping[str, Any]) -> GroupWish | None:

@@ -12,7 +12,7 @@ counts CPU that is scarce before it is gone.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -47,7 +47,7 @@ class Room:
     @classmethod
     def of_whole(cls, gpus: int, free: int, cpu_milli: int) -> Room:
         """Return the room of a node whose GPUs are free, by mask, or taken as a whole."""
-        return cls(tuple(WHOLE_GPU_MILLI * (free >> position & 1) for position in range(gpus)), cpu_milli)
+        return cls(tuple([WHOLE_GPU_MILLI * (free >> position & 1) for position in range(gpus)]), cpu_milli)
 
     @property
     def free(self) -> int:
@@ -60,28 +60,6 @@ class Room:
         for position in gpus:
             left[position] -= kind.gpu_milli
         return Room(tuple(left), self.cpu_milli - kind.cpu_milli)
-
-
-def coming_to(
-    model: str, kinds: Sequence[tuple[PodKind, float]], gpus: Mapping[str, int]
-) -> list[tuple[PodKind, float]]:
-    """Return what comes to a node with GPUs of one model, of all that comes to the cluster.
-
-    A pod goes to one of the GPUs that will do for it, so a kind comes here the more often the fewer these are.
-
-    Args:
-        model: Of the node's GPUs.
-        kinds: All, with their shares.
-        gpus: How many GPUs of each model the cluster has.
-
-    """
-    rates = [
-        (kind, share / sum(count for name, count in gpus.items() if not kind.models or name in kind.models))
-        for kind, share in kinds
-        if not kind.models or model in kind.models
-    ]
-    total = sum(rate for _, rate in rates)
-    return [(kind, rate / total) for kind, rate in rates]
 
 
 class Appetite:

@@ -12,6 +12,7 @@ from concurrent.futures import TimeoutError as LookTimeout
 from contextlib import suppress
 from functools import partial
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -27,8 +28,13 @@ from agent.plugin.choose import Scorer
 from agent.sight import Sight
 from topology.model import NodeTopology
 
+if TYPE_CHECKING:
+    from agent.plugin import best
+
 log = structlog.get_logger()
 
+_STEP_PAUSE_SECONDS = 0.01
+"""Between steps of some milliseconds, of which there are hundreds to thousands: nobody waits for values."""
 _PAUSE_SECONDS = 1.0
 """Before the loop starts again after a failure that nobody has thought of."""
 
@@ -73,7 +79,9 @@ class KubeletSide:
         if self._enforces and report.topology != self._topology:
             from agent.plugin import best  # a sixth of the agent's memory, and nothing to an observer
 
-            self._scorer, self._topology = best.Scorer(report.topology), report.topology
+            scorer = best.Scorer(report.topology)
+            self._scorer, self._topology = scorer, report.topology
+            Thread(target=self._appraise, args=(scorer,), name="values", daemon=True).start()
         unfit = report.status.unhealthy
         whole = (gpu for gpu in report.topology.gpus if not gpu.mig_enabled)
         self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer
@@ -97,6 +105,13 @@ class KubeletSide:
         except LookTimeout:
             looking.cancel()
             return Sight(self._watch.sight.plugin, None)
+
+    def _appraise(self, scorer: best.Scorer) -> None:
+        """Compute values for as long as this scorer is the one in use, and leave most of the time to others."""
+        for _ in scorer.appraise():
+            if self._closing.wait(_STEP_PAUSE_SECONDS) or self._scorer is not scorer:
+                return
+        log.info("free GPUs have computed values")
 
     def _run(self) -> None:
         while not self._closing.is_set():

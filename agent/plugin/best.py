@@ -1,40 +1,44 @@
-"""The scorer of last resort, and the order of GPUs on their ring: the same `plan` as everywhere else."""
+"""The choice of last resort, by the same `decide` as everywhere else, and the order of GPUs on their ring."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from topology.bandwidth import ring_order
 from topology.model import NodeTopology
-from topology.placement import plan
+from topology.placement.decide import Situation, decide
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.request import GpuRequest
-from topology.rings import members_of
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement
 
 
 class Scorer:
-    """One node's GPUs by UUID; compiling takes a while, so make it before anybody waits."""
+    """One node's GPUs by UUID; compiling takes a while, so make it before anybody waits.
+
+    Until somebody has gone through `appraise`, a formula says what the GPUs that stay free are worth, and breaks ties.
+    """
 
     def __init__(self, node: NodeTopology) -> None:
+        self._node = node
         self._uuids = [gpu.uuid for gpu in node.gpus]
         self._positions = {uuid: position for position, uuid in enumerate(self._uuids)}
         self._class = TopologyClass(node)
 
-    def best(self, pool: Iterable[str], must: Iterable[str], size: int) -> tuple[str, ...] | None:
-        """Return the best `size` GPUs of the pool in ring order, `must` among them; `None` when there are too few.
+    def appraise(self) -> Generator[None]:
+        """Compute what free GPUs are worth, as the extender does for the built-in mix of pods, in steps of milliseconds.
 
-        With `must` they are grown from those along the fastest hops, which is quick and not always the best.
+        Most machines take a fraction of a second, one with 2,000 unlike sets a minute. Answers change with the last step, all
+        at once, so they may be asked for on another thread.
         """
-        free, chosen = self._mask(pool), self._mask(must)
-        if not chosen:
-            found = plan(self._class, free, GpuRequest(size))
-            return self._named(found.gpus) if isinstance(found, Placement) else None
-        hops = self._class.wiring.hop_gb_per_s
-        while chosen.bit_count() < size and (left := free & ~chosen):
-            members = members_of(chosen)
-            chosen |= 1 << max(members_of(left), key=lambda i: (sum(hops[i][j] for j in members), -i))
-        return self._named(ring_order(self._class.wiring, chosen)) if chosen.bit_count() == size else None
+        appraised = TopologyClass(self._node)
+        yield from appraised.appraise(appraised.weights)
+        self._class = appraised
+
+    def best(self, pool: Iterable[str], must: Iterable[str], size: int) -> tuple[str, ...] | None:
+        """Return the best `size` GPUs of the pool in ring order, `must` among them; `None` when there are too few."""
+        situation = Situation(self._class, self._mask(pool), must_include=self._mask(must))
+        found = decide(situation, GpuRequest.plain(size))
+        return self._named(found.gpus) if isinstance(found, Placement) else None
 
     def ring(self, gpus: Iterable[str]) -> tuple[str, ...]:
         """Return the GPUs as neighbours on their best ring; any that the topology does not know come last."""

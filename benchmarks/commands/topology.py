@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -19,13 +20,13 @@ from topology.effort import finish
 from topology.links import Affinity
 from topology.matrix import describe_gaps, print_matrix
 from topology.model import NodeTopology
-from topology.placement import plan
+from topology.placement.decide import Situation, decide
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement, Rejection
 from topology.render import render_svg
-from topology.request import Communication, GpuRequest
+from topology.request import GpuRequest
 from topology.rings import members_of
-from topology.topology_class import TopologyClass
 from topology.value import Weights
-from topology.verdict import Placement, Rejection
 
 Source = Annotated[
     str, typer.Argument(help="A topo -m text, NCCL XML, topology payload, catalogue name, or - for stdin.")
@@ -100,17 +101,15 @@ def plan_gpus(
     One GPU alone has neither an affinity nor a bandwidth, and meets any floor: both are null in the JSON.
     """
     node = _load(source, gpu_model)
-    request = GpuRequest(
-        gpus,
+    request = replace(
+        GpuRequest.plain(gpus),
         required=Affinity(required_affinity) if required_affinity else None,
-        preferred=Affinity.NVLINK if gpus > 1 else None,
         min_bandwidth_gb_per_s=min_bandwidth or None,
-        communication=Communication.HEAVY if gpus > 1 else Communication.NONE,
     )
     mask = _free_mask(node, free)
     topology_class = TopologyClass(node)
     finish(topology_class.appraise(topology_class.weights))
-    verdict = plan(topology_class, mask, request)
+    verdict = decide(Situation(topology_class, mask), request)
     if output is PlanFormat.SVG:
         print(render_svg(node, members_of(mask), verdict.gpus if isinstance(verdict, Placement) else None), end="")
     else:

@@ -25,7 +25,7 @@ from benchmarks.placement.baselines.vgpu_manager import vgpu_manager
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import NodeThenGpus, Policy, PolicyFactory
-from benchmarks.placement.product import Gputopo
+from benchmarks.placement.product import Gputopo, GputopoObserve
 from benchmarks.placement.product_in_room import GputopoInRoom
 from benchmarks.placement.scoring import Ties
 from topology.value import Weights
@@ -33,7 +33,8 @@ from topology.value import Weights
 PRODUCT: Final = "gputopo"
 """`gputopo@0.3` is the same with a foresight (λ) of 0.3, `gputopo@0.3:8` with an admission of 8 too; `gputopo-told` starts
 from how often each size of pod comes, as FGD does, and not from a prior; all learn as they go. `gputopo-required`: jobs that say
-`heavy` also require NVLink, where an empty machine has it, and wait for it."""
+`heavy` also require NVLink, where an empty machine has it, and wait for it. `gputopo-observe`: NVIDIA's device plugin chooses the
+GPUs on the node, and the node is chosen by what it is likely to choose."""
 
 BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
     {
@@ -103,13 +104,18 @@ def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
         return lambda cluster, random: informed(cluster, random, pods)
     form = _product_form(name)
     weights = _weights(form, pods)
-    product = GputopoInRoom if any(pod.shares for pod in pods) else Gputopo
-    return lambda cluster, random: product(cluster, weights, required=form["required"] is not None)
+    required, shared = form["required"] is not None, any(pod.shares for pod in pods)
+    if form["observe"]:
+        if shared:
+            raise UnknownPolicy(f"{name}: NVIDIA's plugin hands out whole GPUs, and pods of this workload share them")
+        return lambda cluster, random: GputopoObserve(cluster, weights, random, required=required)
+    product = GputopoInRoom if shared else Gputopo
+    return lambda cluster, _: product(cluster, weights, required=required)
 
 
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
 _PRODUCT_NAME = re.compile(
-    rf"{PRODUCT}(?P<told>-told)?(?P<required>-required)?(?:@(?P<foresight>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
+    rf"{PRODUCT}(?P<observe>-observe)?(?P<told>-told)?(?P<required>-required)?(?:@(?P<foresight>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
 )
 
 
@@ -117,7 +123,13 @@ def _product_form(name: str) -> re.Match[str]:
     """Return the parts of one of the product's names."""
     found = _PRODUCT_NAME.fullmatch(name)
     if found is None:
-        forms = (f"{PRODUCT}-told", f"{PRODUCT}-required", f"{PRODUCT}@λ", f"{PRODUCT}@λ:ADMISSION")
+        forms = (
+            f"{PRODUCT}-observe",
+            f"{PRODUCT}-told",
+            f"{PRODUCT}-required",
+            f"{PRODUCT}@λ",
+            f"{PRODUCT}@λ:ADMISSION",
+        )
         known = ", ".join([*BASELINES, *INFORMED, PRODUCT, *forms])
         raise UnknownPolicy(f"no policy is called {name!r}; there are {known}")
     return found

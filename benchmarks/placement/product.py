@@ -1,7 +1,7 @@
 """The product as a policy: the extender's own values, its index of nodes by shape and the one function that decides.
 
 A pod meets what it would meet in a cluster: kube-scheduler's own filters (CPU, memory, GPU model) first, then the extender's
-order, whose first node has the only 10, then the plan on that node. The mix of pods to come is learnt from those that came.
+order, whose first node has the only 10, then the decision on that node. The mix of pods to come is learnt from those that came.
 A job of several pods is a group, and says so; leaf switches are its racks. Its pods come one after the other.
 """
 
@@ -9,30 +9,32 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
+from random import Random
 
-from benchmarks.placement.cluster import Allotment, Cluster
+from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
 from extender.cluster.groups import rooms_for
 from extender.cluster.shape import Shape, in_steps
-from extender.cluster.shape_index import Order, ShapeIndex
+from extender.cluster.shape_index import ShapeIndex
 from extender.cluster.values import Values
 from topology.domains import GroupWish, Location
-from topology.group import Progress, narrow
 from topology.links import Affinity
-from topology.placement import plan
+from topology.placement.decide import Situation, decide
+from topology.placement.group import Progress, narrow
+from topology.placement.nvidia_best_effort import best_effort
+from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.verdict import Placement, Rejection
 from topology.request import Communication, GpuRequest
 from topology.room import Appetite, PodKind
-from topology.topology_class import TopologyClass, TopologyClasses
 from topology.value import Weights
-from topology.verdict import Placement, Rejection
 
 
 class Learning(PodByPod):
     """What both forms of the product do as time goes by: the extender's `Values` meet each pod and follow the mix."""
 
     def __init__(self, cluster: Cluster, weights: Weights, *, required: bool = False) -> None:
-        """Start with an empty cluster; `required`: owners of talkative jobs insist on NVLink, see `wish`."""
+        """Start with an empty cluster; `required`: owners of talkative jobs insist on NVLink, see `request`."""
         super().__init__(cluster)
         self._required = required
         classes = TopologyClasses(weights)
@@ -50,18 +52,18 @@ class Learning(PodByPod):
     def kind_of(self, pod: Pod) -> PodKind:
         """Return what the pod takes, as demand counts it."""
 
-    def wish(self, pod: Pod, job: Job) -> GpuRequest:
+    def request(self, pod: Pod, job: Job) -> GpuRequest:
         """Return what the pod says to the extender.
 
         Of owners who insist, a pod that says `heavy` says `required-affinity: nvlink` too, and so waits while that cannot be
         had; but for sizes of which no machine has an NVLink ring when it is empty, as everybody can look up.
         """
-        said = wish_of(pod, job)
+        said = request_of(pod, job)
         if not self._required or said.gpus < 2 or said.communication is not Communication.HEAVY:
             return said
         insisting = replace(said, required=Affinity.NVLINK)
         empty = ((found, (1 << len(found.node)) - 1) for found in dict.fromkeys(self.classes))
-        possible = any(isinstance(plan(found, free, insisting), Placement) for found, free in empty)
+        possible = any(isinstance(decide(Situation(found, free), insisting), Placement) for found, free in empty)
         return insisting if possible else said
 
     def place(self, job: Job) -> Placed | None:
@@ -89,6 +91,9 @@ class Learning(PodByPod):
 
 class Gputopo(Learning):
     """The extender in front of a scheduler that does what it says."""
+
+    observed = False
+    """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
 
     def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
         width = len(str(len(cluster.nodes)))
@@ -119,28 +124,28 @@ class Gputopo(Learning):
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         self._catch_up()
-        wish, names = self.wish(pod, job), self._open_to(pod)
+        request, names = self.request(pod, job), self._open_to(pod)
         if len(job.pods) > 1:
-            names = self._where_the_group_goes(wish, pod.cpu_milli, names, len(job.pods))
-        name = next((key[2] for key in self._shapes.order(wish, pod.cpu_milli).best_first(names)), None)
+            names = self._where_the_group_goes(request, names, len(job.pods))
+        name = next((key[2] for key in self._shapes.order(request).best_first(names)), None)
         if name is None:
             return None
         self._siblings.append(self._locations[name])
         bucket = self._shapes.bucket_of(name)
         assert bucket is not None, "the order names known nodes only"
-        verdict = bucket.shape.plan(wish)
+        verdict = bucket.shape.decide(request)
         assert isinstance(verdict, Placement), "the order names nodes that fit"
-        return Allotment(int(name), verdict.gpus, pod)
+        return Allotment(int(name), self.gpus_on(self.cluster.nodes[int(name)], verdict), pod)
 
-    def _where_the_group_goes(
-        self, wish: GpuRequest, cpu_milli: int, names: frozenset[str], size: int
-    ) -> frozenset[str]:
-        def order(asked: GpuRequest) -> Order:
-            return self._shapes.order(asked, cpu_milli)
+    def gpus_on(self, node: Node, decided: Placement) -> tuple[int, ...]:
+        """Return the GPUs that the pod gets on its node."""
+        return decided.gpus
 
+    def _where_the_group_goes(self, request: GpuRequest, names: frozenset[str], size: int) -> frozenset[str]:
+        order = self._shapes.order
         progress = Progress(size - len(self._siblings), tuple(self._siblings))
-        census = order(wish).census(names, self._locations)
-        rooms = rooms_for(wish, progress.rest, lambda asked: order(asked).rooms(census))
+        census = order(request).census(names, self._locations)
+        rooms = rooms_for(request, progress.rest, lambda asked: order(asked).rooms(census))
         found = narrow(GroupWish("job", size), progress, rooms, {})
         assert not isinstance(found, Rejection), "nothing is required"
         return frozenset(name for name in names if self._locations[name] in found)
@@ -159,18 +164,35 @@ class Gputopo(Learning):
     def _put(self, index: int) -> None:
         node = self.cluster.nodes[index]
         idle = in_steps(node.cpu_milli) if node.server.cpu_milli else None
-        self._shapes.put(self._names[index], Shape(self.classes[index], node.free, cpu_milli=idle))
+        shape = Shape(self.classes[index], node.free, observed=self.observed, cpu_milli=idle)
+        self._shapes.put(self._names[index], shape)
+
+
+class GputopoObserve(Gputopo):
+    """The extender where agents only observe: it forecasts what NVIDIA's plugin will hand out, and the plugin hands it out.
+
+    The kubelet passes the free GPUs to the plugin in random order, so the GPUs may be others than the likeliest ones.
+    """
+
+    observed = True
+
+    def __init__(self, cluster: Cluster, weights: Weights, random: Random, *, required: bool = False) -> None:
+        super().__init__(cluster, weights, required=required)
+        self._random = random
+
+    def gpus_on(self, node: Node, decided: Placement) -> tuple[int, ...]:
+        """Return what the plugin makes of the free GPUs in one order."""
+        free = [*node.free_positions]
+        self._random.shuffle(free)
+        return best_effort(node.server.topology, free, len(decided.gpus))
 
 
 def _uid(job: Job, number: int) -> str:
     return f"{job.number}/{number}"
 
 
-def wish_of(pod: Pod, job: Job) -> GpuRequest:
+def request_of(pod: Pod, job: Job) -> GpuRequest:
     """Return what the pod's annotations and resources say to the extender."""
-    many = pod.gpus > 1
-    return GpuRequest(
-        pod.gpus,
-        preferred=Affinity.NVLINK if many else None,
-        communication=job.communication if many else Communication.NONE,
-    )
+    usual = GpuRequest.plain(pod.gpus)
+    communication = job.communication if pod.gpus > 1 else usual.communication
+    return replace(usual, communication=communication, cpu_milli=pod.cpu_milli)

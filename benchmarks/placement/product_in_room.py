@@ -8,19 +8,42 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import groupby
 
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.product import Learning
+from topology.placement.decide import Situation, decide
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.request import GpuRequest
-from topology.room import Appetite, PodKind, Room, coming_to
-from topology.sharing import plan_in_room
-from topology.topology_class import TopologyClass
+from topology.room import Appetite, PodKind, Room
 from topology.value import Weights
-from topology.verdict import Placement
+
+
+def coming_to(
+    model: str, kinds: Sequence[tuple[PodKind, float]], gpus: Mapping[str, int]
+) -> list[tuple[PodKind, float]]:
+    """Return what comes to a node with GPUs of one model, of all that comes to the cluster.
+
+    A pod goes to one of the GPUs that will do for it, so a kind comes here the more often the fewer these are.
+
+    Args:
+        model: Of the node's GPUs.
+        kinds: All, with their shares.
+        gpus: How many GPUs of each model the cluster has.
+
+    """
+    rates = [
+        (kind, share / sum(count for name, count in gpus.items() if not kind.models or name in kind.models))
+        for kind, share in kinds
+        if not kind.models or model in kind.models
+    ]
+    total = sum(rate for _, rate in rates)
+    return [(kind, rate / total) for kind, rate in rates]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +64,7 @@ class GputopoInRoom(Learning):
     def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
         self._gpus_of_model = Counter(node.server.model for node in cluster.nodes for _ in node.gpu_milli)
         self._appetites: dict[str, Appetite] = {}
-        self._orders: dict[tuple[GpuRequest, PodKind], _Order] = {}
+        self._orders: dict[tuple[GpuRequest, tuple[str, ...]], _Order] = {}
         super().__init__(cluster, weights, required=required)
         self._spaces: dict[tuple[TopologyClass, str, Room], Space] = {}
         self.space_of = [self._enter(node) for node in cluster.nodes]
@@ -63,16 +86,18 @@ class GputopoInRoom(Learning):
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         self._catch_up()
-        key = self.wish(pod, job), self.kind_of(pod)
+        share = pod.gpu_milli if pod.shares else None
+        key = replace(self.request(pod, job), gpu_milli=share), pod.models
         if key not in self._orders:
             self._orders[key] = _Order(self, *key)
         return self._orders[key].best(pod)
 
-    def plan(self, space: Space, wish: GpuRequest, kind: PodKind) -> Placement | None:
+    def decide(self, space: Space, request: GpuRequest, models: tuple[str, ...]) -> Placement | None:
         """Return the placement on any of the space's nodes, `None` where the pod does not fit."""
-        if kind.cpu_milli > space.room.cpu_milli or (kind.models and space.model not in kind.models):
+        if request.cpu_milli > space.room.cpu_milli or (models and space.model not in models):
             return None
-        verdict = plan_in_room(space.topology_class, space.room, wish, kind, self._appetites[space.model])
+        room, to_come = space.room, self._appetites[space.model]
+        verdict = decide(Situation(space.topology_class, room.free, room=room, to_come=to_come), request)
         return verdict if isinstance(verdict, Placement) else None
 
     def _catch_up(self) -> None:
@@ -99,10 +124,10 @@ _Ranked = tuple[float, int, int, Space, Placement]
 class _Order:
     """The spaces that fit one kind of pod, best first; equal ones by free GPUs, and their nodes by name, as in the extender."""
 
-    def __init__(self, policy: GputopoInRoom, wish: GpuRequest, kind: PodKind) -> None:
+    def __init__(self, policy: GputopoInRoom, request: GpuRequest, models: tuple[str, ...]) -> None:
         self._policy = policy
-        self._wish = wish
-        self._kind = kind
+        self._request = request
+        self._models = models
         self._known: dict[Space, _Ranked | None] = {}
         """`None` where the pod does not fit."""
         self._ranked: list[_Ranked] = []
@@ -137,7 +162,7 @@ class _Order:
 
     def _look(self, space: Space) -> _Ranked | None:
         if space not in self._known:
-            found = self._policy.plan(space, self._wish, self._kind)
+            found = self._policy.decide(space, self._request, self._models)
             self._known[space] = (
                 (-found.score, space.room.free.bit_count(), space.number, space, found) if found else None
             )

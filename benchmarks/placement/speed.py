@@ -19,7 +19,7 @@ from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Placed
 from topology.model import NodeTopology
-from topology.topology_class import TopologyClass
+from topology.placement.topology_class import TopologyClass
 
 
 class Sensitivity(StrEnum):

@@ -43,9 +43,10 @@ from extender.cluster.pods import claims_for, has_ended, read_placement, read_re
 from extender.cluster.state import ClusterState
 from topology import keys
 from topology.errors import PayloadError, RequestError
+from topology.placement.decide import Decision
+from topology.placement.verdict import Placement, Rejection
 from topology.records import PlacementRecord, encode_placement
 from topology.request import GpuRequest
-from topology.verdict import Placement, Rejection
 
 MAX_ROUNDS = 3
 
@@ -111,23 +112,23 @@ class _Bind:
         if settled := (yield from self._settled(pod)):
             return settled
         try:
-            request = read_request(pod, self._state.resource)
+            asked = read_request(pod, self._state.resource)
         except RequestError as error:
             return NotBound(Failure.BAD_REQUEST, str(error))
-        if not request.wish.gpus:
+        if not asked.request.gpus:
             return (yield from self._post(pod, PlacementRecord({}), {}))
         if pod.status.extended_resource_claim_status is not None:
             return NotBound(Failure.CLAIMED_BY_DRA, "the pod's GPUs are allocated by a ResourceClaim, not by gputopo")
         view = self._state.views.get(self._target.node)
         if view is None:
             return NotBound(Failure.NODE_GONE, "node is not known")
-        wish = request.at_age(self._clock().age_seconds(pod.metadata.creation_timestamp))
+        age_seconds = self._clock().age_seconds(pod.metadata.creation_timestamp)
         with self._state.effort.bounded():
-            placement = self._choose(view, wish)
+            placement = self._choose(view, asked.at_age(age_seconds))
         if isinstance(placement, Rejection):
             return NotBound(Failure.NO_FIT, placement.message)
         gpus = tuple(view.uuids[position] for position in placement.gpus)
-        containers = request.share_out(gpus)
+        containers = asked.share_out(gpus)
         record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))
         try:  # before the claim: nothing is claimed that no Binding could carry
             annotations = {keys.PLACEMENT: encode_placement(record)}
@@ -176,25 +177,19 @@ class _Bind:
         if record is not None:
             return Bound(record)
         try:
-            needs_record = read_request(pod, self._state.resource).wish.gpus > 0
+            needs_record = read_request(pod, self._state.resource).request.gpus > 0
         except RequestError:
             needs_record = True
         if needs_record:
             return NotBound(Failure.NO_RECORD, "pod was bound without a placement record")
         return Bound(PlacementRecord({}))
 
-    def _choose(self, view: NodeView, wish: GpuRequest) -> Placement | Rejection:
+    def _choose(self, view: NodeView, request: GpuRequest) -> Decision:
         """Take the pod's claims, else what is held for it, else the best of what nobody else holds, else the best."""
         uid, now = self._target.uid, self._clock().monotonic
-        verdict: Placement | Rejection
-        if view.claims_of(uid):
-            verdict = view.plan_for(uid, wish)
-        else:
-            verdict = view.plan_on(self._state.holds.own(uid, view.name, now), wish)
-            held = self._state.holds.others(uid, now).get(view.name, 0)
-            for held_for_others in (held, 0):
-                if isinstance(verdict, Rejection):
-                    verdict = view.plan_for(uid, wish, held_for_others)
+        verdict = None if view.claims_of(uid) else view.decide_on(self._state.holds.own(uid, view.name, now), request)
+        if not isinstance(verdict, Placement):
+            verdict = view.decide_yielding(uid, request, self._state.holds.others(uid, now).get(view.name, 0))
         if isinstance(verdict, Placement):
             gpus = sum(1 << position for position in verdict.gpus)
             self._state.holds.put(uid, Hold(view.name, gpus, self._deadline))

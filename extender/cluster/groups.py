@@ -16,7 +16,7 @@ from extender.cluster.pods import GpuPod, has_ended
 from topology import keys
 from topology.domains import Domain, GroupWish, Level, Location
 from topology.errors import RequestError
-from topology.group import Progress
+from topology.placement.group import Progress
 from topology.request import GpuRequest, pod_request
 
 GRACE_SECONDS = 60.0
@@ -139,17 +139,17 @@ def read_group(pod: Pod) -> GroupWish | None:
 
 
 def rooms_for(
-    wish: GpuRequest, rest: int, rooms: Callable[[GpuRequest], Mapping[Location, int]]
+    request: GpuRequest, rest: int, rooms: Callable[[GpuRequest], Mapping[Location, int]]
 ) -> Mapping[Location, int]:
     """Return what there is for the pods of a group: sets of the preferred affinity alone, as long as they are enough.
 
     A near domain does not make up for GPUs that are joined badly; where no domain is known, nothing is left out. `rooms` says
-    of a wish how many such pods the nodes of each location could take.
+    of a request how many such pods the nodes of each location could take.
     """
-    every = rooms(wish)
-    if wish.required or not wish.preferred or not any(map(any, every)):
+    every = rooms(request)
+    if request.required or not request.preferred or not any(map(any, every)):
         return every
-    joined = rooms(replace(wish, required=wish.preferred))
+    joined = rooms(replace(request, required=request.preferred))
     return joined if sum(joined.values()) >= rest else every
 
 

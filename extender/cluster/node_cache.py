@@ -12,8 +12,8 @@ from extender.cluster.payloads import NodePayloads, Payload, RestlessTopology
 from extender.cluster.topology_changes import TopologyChanges
 from extender.cluster.versions import NOTHING_MORE, Listing, is_older
 from topology.domains import Location
+from topology.placement.topology_class import TopologyClasses
 from topology.records import Claim, Observed
-from topology.topology_class import TopologyClasses
 
 
 @dataclass(frozen=True, slots=True)

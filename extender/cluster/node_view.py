@@ -12,16 +12,17 @@ from dataclasses import dataclass, replace
 from extender.cluster.evidence import Evidence
 from extender.cluster.holdings import Holding, holdings_of
 from extender.cluster.objects import Node
-from extender.cluster.openness import UNKNOWN_GPUS, Surroundings, is_ledger_lost, is_ledger_missing, why_closed
+from extender.cluster.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.payloads import NodePayloads
 from extender.cluster.pods import GpuPod
 from extender.cluster.shape import Shape, in_steps
 from extender.cluster.standing import Standing
-from topology.placement import UNDECIDED
+from topology.placement.decide import Decision
+from topology.placement.verdict import UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.records import Claim, Holder
 from topology.request import GpuRequest
+from topology.room import Appetite
 from topology.status import Mode
-from topology.verdict import Placement, Reason, Rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +100,34 @@ class NodeView:
         """Return the claims of one pod."""
         return tuple(claim for claim, _ in self.claims if claim.uid == uid)
 
-    def plan_for(self, uid: str, wish: GpuRequest, held_for_others: int = 0) -> Placement | Rejection:
+    def decide_for(
+        self, uid: str, request: GpuRequest, held_for_others: int = 0, to_come: Appetite | None = None
+    ) -> Decision:
         """Return the placement of a pod that may have claims here.
 
-        It keeps exactly the GPUs that it has claimed, as long as they serve; else its own count among the free ones.
+        It keeps exactly the GPUs that it has claimed, as long as they serve; else its own count among the free ones. Nothing
+        is held when CPU is counted: holds expire.
         """
         own = self._own(uid)
+        idle = self.shape.free | own & self.usable
         if own and not own & ~self.usable:
-            kept = self._with_free(own).plan(wish)
+            kept = self._with_free(own).decide(request, to_come, idle)
             if kept is UNDECIDED or (isinstance(kept, Placement) and len(kept.gpus) == own.bit_count()):
                 return kept
-        return self._beside(own, held_for_others).plan(wish)
+        return self._beside(own, held_for_others).decide(request, to_come, idle)
 
-    def room_for(self, uid: str, wish: GpuRequest, held_for_others: int = 0) -> int:
+    def decide_yielding(
+        self, uid: str, request: GpuRequest, held_for_others: int, to_come: Appetite | None = None
+    ) -> Decision:
+        """Return the same as if holds yielded: beside them where that fits, else as if nothing were held."""
+        found = self.decide_for(uid, request, held_for_others, to_come)
+        if held_for_others and isinstance(found, Rejection):
+            return self.decide_for(uid, request, 0, to_come)
+        return found
+
+    def room_for(self, uid: str, request: GpuRequest, held_for_others: int = 0) -> int:
         """Return how many pods like this one, which may have claims here, fit one after the other."""
-        return self._beside(self._own(uid), held_for_others).room(wish)[0]
+        return self._beside(self._own(uid), held_for_others).room(request)[0]
 
     def taken(self) -> dict[str | tuple[str, str], int]:
         """Return who keeps which GPUs from being free, by UID; whom only the agent saw, by namespace and name.
@@ -133,11 +147,11 @@ class NodeView:
         positions = {uuid: 1 << position for position, uuid in enumerate(self.uuids)}
         return {owner: sum(positions.get(gpu, 0) for gpu in gpus) for owner, gpus in owners.items()}
 
-    def plan_on(self, gpus: int, wish: GpuRequest) -> Placement | Rejection:
+    def decide_on(self, gpus: int, request: GpuRequest) -> Decision:
         """Return the placement on these GPUs of the free ones alone."""
         if self.shape.hidden:
             return Rejection(Reason.CLOSED, UNKNOWN_GPUS)
-        return self._with_free(self.shape.free & gpus).plan(wish)
+        return self._with_free(self.shape.free & gpus).decide(request)
 
     def _own(self, uid: str) -> int:
         return mask_of(self.uuids, (claim.gpu for claim in self.claims_of(uid)))

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from extender.cluster.holdings import Holding
 from extender.cluster.objects import Node
 from extender.cluster.payloads import NodePayloads
+from topology.placement.verdict import UNKNOWN_GPUS
 from topology.status import Mode
 
-UNKNOWN_GPUS = "pods without a placement record hold unknown GPUs"
 LEDGER_MISSING = "GPU ledger is missing and is being written"
 TWIN = "a GPU of the node is published by another node, too"
 NOT_READY = "node is not ready"

@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 from topology import keys
 from topology.codec import decode_status, decode_topology, digest
 from topology.errors import PayloadError, UnsupportedVersion
+from topology.placement.topology_class import TopologyClass, TopologyClasses
 from topology.records import Ledger, Observed, decode_ledger, decode_observed
 from topology.status import NodeStatus
-from topology.topology_class import TopologyClass, TopologyClasses
 
 MAX_GPUS = 24
 """Of one node, half as many again as any is known to have: what it takes to compile a topology grows with their square."""

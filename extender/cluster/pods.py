@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from extender.cluster.objects import MAX_POD_BYTES, Container, ContainerStatus, Pod
+from extender.cluster.quantities import cpu_milli
 from topology import keys
 from topology.errors import PayloadError, RequestError
 from topology.payload import MAX_BYTES
@@ -66,16 +67,16 @@ def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
 
     Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold.
     """
-    request = pod_request(pod.metadata.annotations or {}, _containers(pod, resource))
-    if not has_room_for({container.name: container.gpus for container in request.containers}):
-        count = len(request.containers)
+    asked = pod_request(pod.metadata.annotations or {}, _containers(pod, resource), cpu_milli(pod))
+    if not has_room_for({container.name: container.gpus for container in asked.containers}):
+        count = len(asked.containers)
         raise RequestError(resource, f"{count} containers share the GPUs, no placement can name them all")
-    if request.wish.gpus and pod.json_bytes:
+    if asked.request.gpus and pod.json_bytes:
         raise RequestError("$", f"a pod of more than {MAX_POD_BYTES} bytes has no place for the placement")
-    if request.wish.gpus and not has_place_for_ours(pod):
+    if asked.request.gpus and not has_place_for_ours(pod):
         most = MAX_ANNOTATION_BYTES - _OURS_BYTES
         raise RequestError("metadata.annotations", f"more than {most} bytes leave no place for the placement")
-    return request
+    return asked
 
 
 def has_place_for_ours(pod: Pod) -> bool:
@@ -105,7 +106,7 @@ def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
     """Return the pod's facts, `None` when it asks for no GPU; wishes that cannot be read do not matter here."""
     gpus: int | None
     try:
-        gpus = pod_request({}, _containers(pod, resource)).wish.gpus
+        gpus = pod_request({}, _containers(pod, resource)).request.gpus
     except RequestError:
         gpus = None
     return None if gpus == 0 else GpuPod(pod, gpus, _placed(pod))

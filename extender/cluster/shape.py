@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from extender.cluster.openness import UNKNOWN_GPUS
-from topology.forecast import forecast
-from topology.placement import UNDECIDED, plan
+from topology.placement.decide import Decision, Situation, decide
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request import GpuRequest
-from topology.room import Appetite, PodKind, Room
-from topology.sharing import less_room
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement, Reason, Rejection
+from topology.room import Appetite, Room
 
 CPU_STEP_MILLI = 4000
 """Finer differences do not make another shape."""
@@ -42,21 +39,32 @@ class Shape:
     cpu_milli: int | None = None
     """CPU that nobody has asked for, `in_steps`; `None` where that is not known."""
 
-    def plan(self, wish: GpuRequest) -> Placement | Rejection:
-        """Return the best placement on the free GPUs, or why there is none; memoised by the class."""
+    def decide(self, request: GpuRequest, to_come: Appetite | None = None, idle: int | None = None) -> Decision:
+        """Return the best placement on the free GPUs, or why there is none; memoised by the class.
+
+        Args:
+            request: What the pod asks for.
+            to_come: The pods to come, where CPU is to count.
+            idle: The GPUs that count as idle then, if they are not the free ones.
+
+        """
         if self.closed is not None or self.topology_class is None:
             return Rejection(Reason.CLOSED, self.closed or "no GPU topology is published")
-        if self.hidden:
-            return self._plan_around(wish, self.topology_class)
-        return (forecast if self.observed else plan)(self.topology_class, self.free, wish)
+        room = None
+        if to_come is not None and self.cpu_milli is not None:
+            room = Room.of_whole(len(self.topology_class.node), self.free if idle is None else idle, self.cpu_milli)
+        situation = Situation(
+            self.topology_class, self.free, unknown=self.hidden, observed=self.observed, room=room, to_come=to_come
+        )
+        return decide(situation, request)
 
-    def room(self, wish: GpuRequest) -> tuple[int, bool]:
-        """Return how many pods with this wish fit one after the other, each planned beside those before it.
+    def room(self, request: GpuRequest) -> tuple[int, bool]:
+        """Return how many pods with this request fit one after the other, each planned beside those before it.
 
         And whether that is all: the search for the next one may still go on.
         """
         shape, pods = self, 0
-        while isinstance(found := shape.plan(wish), Placement) and found.gpus:
+        while isinstance(found := shape.decide(request), Placement) and found.gpus:
             shape, pods = replace(shape, free=shape.free & ~sum(1 << position for position in found.gpus)), pods + 1
         return pods, found is not UNDECIDED
 
@@ -64,25 +72,3 @@ class Shape:
     def breadth(self) -> int:
         """How many different GPUs the machine has: what a search over their sets grows with."""
         return self.topology_class.breadth if self.topology_class else 0
-
-    def weigh(self, verdict: Placement | Rejection, kind: PodKind, appetite: Appetite | None) -> Placement | Rejection:
-        """Return the verdict with the CPU counted that would be left to the other GPUs."""
-        if appetite is None or self.cpu_milli is None or self.topology_class is None or isinstance(verdict, Rejection):
-            return verdict
-        taken = sum(1 << position for position in verdict.gpus)
-        room = Room.of_whole(len(self.topology_class.node), self.free | taken, self.cpu_milli)
-        return less_room(verdict, self.topology_class.weights.foresight, room, kind, appetite)
-
-    def _plan_around(self, wish: GpuRequest, topology_class: TopologyClass) -> Placement | Rejection:
-        """Plan as if any of the free GPUs could be one of the hidden ones: the kubelet may have to give others.
-
-        Enough must be left whichever they are, and nothing can be promised of the set but its size.
-        """
-        if wish.required is not None or wish.min_bandwidth_gb_per_s is not None:
-            return Rejection(Reason.CLOSED, UNKNOWN_GPUS)
-        with_hidden = plan(topology_class, self.free, replace(wish, gpus=wish.gpus + self.hidden))
-        if with_hidden is UNDECIDED:
-            return UNDECIDED
-        if isinstance(with_hidden, Rejection):
-            return Rejection(Reason.TOO_FEW_FREE, f"too few GPUs are free: {UNKNOWN_GPUS}", resolvable=True)
-        return plan(topology_class, self.free, wish)

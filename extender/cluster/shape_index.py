@@ -1,4 +1,4 @@
-"""Nodes by shape, and shapes by how well they suit a wish: kept up node by node, so that a call looks up and does not compute."""
+"""Nodes by shape, and shapes by how well they suit a request: kept up node by node, so that a call only looks up."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from itertools import groupby
 
 from extender.cluster.shape import Shape
 from topology.domains import Location
-from topology.placement import UNDECIDED
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import UNDECIDED, Placement, Rejection
 from topology.request import GpuRequest
-from topology.room import Appetite, PodKind
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement, Rejection
+from topology.room import Appetite
 
 Key = tuple[float, int, str]
 """Of a node that fits, best first: minus the score; how many GPUs are free, so that emptier nodes stay whole; the name."""
 
 GONE = Shape(None, 0, "no node has such GPUs any more")
 """Of a bucket whose class was let go of."""
-WISHES = 256
-"""Different wishes whose orders are kept; one more costs a plan look-up per shape."""
+REQUESTS = 256
+"""Different requests whose orders are kept; one more costs a decision per shape."""
 
 
 class Bucket:
@@ -48,9 +47,9 @@ class ShapeIndex:
         self._buckets: dict[Shape, Bucket] = {}
         self._serials: list[Bucket] = []
         self._bucket_of: dict[str, Bucket] = {}
-        self._orders: OrderedDict[tuple[GpuRequest, int], Order] = OrderedDict()
+        self._orders: OrderedDict[GpuRequest, Order] = OrderedDict()
         self._nodes_of: Counter[TopologyClass | None] = Counter()
-        self._appetite: Appetite | None = None
+        self._to_come: Appetite | None = None
 
     def put(self, name: str, shape: Shape | None) -> None:
         """File a node under its shape; `None` takes it out."""
@@ -72,21 +71,20 @@ class ShapeIndex:
             if not self._nodes_of[before.shape.topology_class]:
                 self._bury(before.shape.topology_class)
 
-    def order(self, wish: GpuRequest, cpu_milli: int = 0) -> Order:
-        """Return how the shapes suit a pod with that wish that takes so much CPU."""
-        key = wish, cpu_milli
-        order = self._orders.get(key)
+    def order(self, request: GpuRequest) -> Order:
+        """Return how the shapes suit a pod that asks for this."""
+        order = self._orders.get(request)
         if order is None:
-            order = self._orders[key] = Order(wish, cpu_milli, self._appetite)
-            if len(self._orders) > WISHES:
+            order = self._orders[request] = Order(request, self._to_come)
+            if len(self._orders) > REQUESTS:
                 self._orders.popitem(last=False)
-        self._orders.move_to_end(key)
+        self._orders.move_to_end(request)
         order.catch_up(self._serials)
         return order
 
-    def forget_verdicts(self, appetite: Appetite | None = None) -> None:
-        """Ask for the plans of the nodes there are anew, for when they would come out differently, or `appetite` has changed."""
-        self._appetite = appetite
+    def forget_verdicts(self, to_come: Appetite | None = None) -> None:
+        """Ask for the decisions on the nodes there are anew: they would come out differently, or the pods to come are others."""
+        self._to_come = to_come
         self._compact()
 
     def bucket_of(self, name: str) -> Bucket | None:
@@ -128,16 +126,16 @@ class ShapeIndex:
 
 
 class Order:
-    """The verdicts of one wish on all shapes, and those that fit from best to worst."""
+    """The verdicts on one request for all shapes, and those that fit from best to worst."""
 
-    def __init__(self, wish: GpuRequest, cpu_milli: int, appetite: Appetite | None) -> None:
+    def __init__(self, request: GpuRequest, to_come: Appetite | None) -> None:
         self.verdicts: list[Placement | Rejection] = []
         """By the serial of the bucket."""
-        self._wish = wish
+        self.to_come = to_come
+        """The pods to come that its scores count with."""
+        self._request = request
         self._rooms: dict[int, int] = {}
         """By the serial too, of those that somebody has asked about."""
-        self._kind = PodKind(wish.gpus, cpu_milli=cpu_milli)
-        self._appetite = appetite
         self._undecided: list[Bucket] = []
         self._ranked: list[tuple[float, int, int]] = []
         """Minus the score, GPUs free, serial; rising."""
@@ -154,7 +152,7 @@ class Order:
             if not bucket.names:
                 self._undecided.append(bucket)
                 continue
-            verdict = self.judge(bucket.shape, bucket.shape.plan(self._wish))
+            verdict = bucket.shape.decide(self._request, self.to_come)
             self.verdicts[bucket.serial] = verdict
             if isinstance(verdict, Placement):
                 new.append((-verdict.score, bucket.shape.free.bit_count(), bucket.serial))
@@ -174,22 +172,18 @@ class Order:
         return [(bucket, Counter(map(locations.__getitem__, found))) for bucket, found in counted if found]
 
     def rooms(self, census: Census) -> Counter[Location]:
-        """Return how many pods of this wish the nodes of each location could take."""
+        """Return how many pods with this request the nodes of each location could take."""
         found: Counter[Location] = Counter()
         for bucket, nodes in census:
             room = self._rooms.get(bucket.serial)
             if room is None:
-                room, is_all = bucket.shape.room(self._wish)
+                room, is_all = bucket.shape.room(self._request)
                 if is_all:
                     self._rooms[bucket.serial] = room
             if room:
                 for location, count in nodes.items():
                     found[location] += count * room
         return found
-
-    def judge(self, shape: Shape, verdict: Placement | Rejection) -> Placement | Rejection:
-        """Return the verdict on a node of this shape with all that counts beside its GPUs."""
-        return shape.weigh(verdict, self._kind, self._appetite)
 
     def best_first(self, names: frozenset[str]) -> Iterator[Key]:
         """Yield those of `names` that fit, best first."""

@@ -32,9 +32,9 @@ from extender.cluster.sightings import Sightings
 from extender.cluster.values import Values
 from topology import keys
 from topology.effort import Effort
+from topology.placement.topology_class import TopologyClasses
 from topology.records import Claim
 from topology.room import Appetite, PodKind
-from topology.topology_class import TopologyClasses
 from topology.value import Weights
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from topology.demand import DRIFT, Demand, drift
+from topology.placement.topology_class import TopologyClasses
 from topology.room import PodKind
-from topology.topology_class import TopologyClasses
 from topology.value import Weights
 
 

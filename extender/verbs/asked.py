@@ -1,4 +1,4 @@
-"""What a pod asks of the cluster, put to it: its own wish, and that it be where its group goes."""
+"""What a pod asks of the cluster, put to it: its own request, and that it be where its group goes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from extender.clock import Instant
 from extender.cluster.groups import Key, PlaceOf, rooms_for
 from extender.cluster.objects import Pod
 from extender.cluster.pods import owner_of, read_request
-from extender.cluster.quantities import cpu_milli
 from extender.cluster.state import ClusterState
 from extender.verbs.ranking import Ranking
 from topology.domains import GroupWish
-from topology.group import Progress, narrow
+from topology.placement.group import Progress, narrow
+from topology.placement.verdict import Reason, Rejection
 from topology.request import GpuRequest
-from topology.verdict import Reason, Rejection
 
 ELSEWHERE = Rejection(Reason.GROUP, "not in the domain that the pod's group fills now")
 
@@ -28,8 +27,7 @@ class Asked:
     """One pod, as of one moment."""
 
     pod: Pod
-    wish: GpuRequest
-    cpu_milli: int
+    request: GpuRequest
     group: GroupWish | None
     now: Instant
 
@@ -40,9 +38,8 @@ class Asked:
         known = state.pods.get(pod.metadata.uid)
         if known is not None and known.pod.json_bytes:  # kube-scheduler sends it in a text of its own
             pod = replace(pod, json_bytes=known.pod.json_bytes)
-        request = read_request(pod, state.resource)
-        wish, group = request.at_age(age_seconds), request.group_at_age(age_seconds)
-        return cls(pod, wish, cpu_milli(pod), group, now)
+        read = read_request(pod, state.resource)
+        return cls(pod, read.at_age(age_seconds), read.group_at_age(age_seconds), now)
 
     def away(self, state: ClusterState) -> list[str]:
         """Return the nodes that step back from the pod, those first that will be back first."""
@@ -51,34 +48,37 @@ class Asked:
     def rank_for_now(self, state: ClusterState, names: frozenset[str]) -> Ranking:
         """Rank these nodes beside what is held for others, and without those that step back.
 
-        Where nothing else fits, these count again, in turn; where nothing fits beside them either, holds do not: to try a node
+        Where nothing else fits, these count again, in turn; where nothing fits beside them either, holds yield: to try a node
         once more is in vain at worst, while the GPUs that are held are on their way to somebody.
         """
-        held = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
         away = [name for name in self.away(state) if name in names]
         tried = [names.difference(away), names.difference(away[1:]), names] if away else [names]
-        for held_for_others in (held, {}) if held else (held,):
+        are_held = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
+        for yielding in (False, True) if are_held else (False,):
             for some in tried:
-                ranking = self.rank(state, some, held_for_others)
+                ranking = self._rank(state, some, yielding=yielding)
                 if ranking.best is not None:
                     return ranking
         return ranking
 
-    def rank(self, state: ClusterState, names: frozenset[str], held_for_others: dict[str, int]) -> Ranking:
+    def _rank(self, state: ClusterState, names: frozenset[str], *, yielding: bool) -> Ranking:
         """Rank these nodes; of a group's pod only those count where the group goes."""
+        held_for_others = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
         uid = self.pod.metadata.uid
 
-        def ranking(wish: GpuRequest) -> Ranking:
-            return Ranking(state, uid, wish, self.cpu_milli, names, held_for_others)
+        def ranking(request: GpuRequest) -> Ranking:
+            return Ranking(state, uid, request, names, held_for_others, yielding=yielding)
 
-        found = ranking(self.wish)
+        found = ranking(self.request)
         if self.group is None or found.best is None:
             return found
         progress = self.progress(state)
         held, locations = state.holds.places(self.now.monotonic), state.nodes.locations
-        reserved = state.groups.reserved(self._key, self.wish.gpus, self._on_the_way(state), held, self.now.age_seconds)
+        reserved = state.groups.reserved(
+            self._key, self.request.gpus, self._on_the_way(state), held, self.now.age_seconds
+        )
         census = found.census(locations)
-        rooms = rooms_for(self.wish, progress.rest, lambda wish: ranking(wish).rooms(census, locations))
+        rooms = rooms_for(self.request, progress.rest, lambda request: ranking(request).rooms(census, locations))
         answer = narrow(self.group, progress, rooms, reserved)
         if isinstance(answer, Rejection):
             return found.within(frozenset(), answer)

@@ -26,7 +26,7 @@ from extender.verbs.ranking import Ranking
 from extender.verbs.scores import levels
 from extender.verbs.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
 from topology.errors import RequestError
-from topology.verdict import Placement, Rejection
+from topology.placement.verdict import Placement, Rejection
 
 CANDIDATES = 16
 STEPS_BACK = "the pod could not be bound to the node lately, so others come first"
@@ -56,7 +56,7 @@ def _filter(
         asked = Asked.read(state, args.pod, now)
     except RequestError as error:
         return ExtenderFilterResult([], None, dict.fromkeys(names, str(error)))
-    if not asked.wish.gpus:
+    if not asked.request.gpus:
         return args.passing(list(dict.fromkeys(names)))
     uid = args.pod.metadata.uid
     state.holds.release(uid)
@@ -88,7 +88,7 @@ def prioritize_nodes(
         return []
     uid, names = args.pod.metadata.uid, list(dict.fromkeys(args.names))
     state.offers.forget(uid)
-    if not asked.wish.gpus:
+    if not asked.request.gpus:
         return []
     with state.effort.bounded():
         ranking = asked.rank_for_now(state, frozenset(names))

@@ -45,7 +45,7 @@ class Preemption:
 def preempt(
     state: ClusterState, args: ExtenderPreemptionArgs, clock: Clock, *, budget_seconds: float
 ) -> Generator[None, None, Preemption]:
-    """Return the nodes where evictions help, each with its victims; a step takes about `PAUSE_SECONDS`, or one `plan`.
+    """Return the nodes where evictions help, each with its victims; a step takes about `PAUSE_SECONDS`, or one decision.
 
     Args:
         state: The cluster, which may change between steps.
@@ -57,7 +57,7 @@ def preempt(
     now = clock()
     try:
         asked = Asked.read(state, args.pod, now)
-        if not asked.wish.gpus:
+        if not asked.request.gpus:
             return Preemption(args.candidates)
         need = requests(args.pod)
     except (RequestError, ValueError):
@@ -107,7 +107,7 @@ class _Search:
         return sorted(works, key=lambda work: work.promise)
 
     def _candidate(self, name: str, view: NodeView) -> Candidate:
-        return Candidate(view, self.asked.pod, self.asked.wish, self.need, self.offered[name].uids)
+        return Candidate(view, self.asked.pod, self.asked.request, self.need, self.offered[name].uids)
 
     def _still_helps(self, work: _Work) -> bool:
         view = self.state.views.get(work.name)

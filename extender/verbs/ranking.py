@@ -11,11 +11,12 @@ from copy import copy
 from heapq import merge
 from typing import TypeVar
 
+from extender.cluster.node_view import NodeView
 from extender.cluster.shape_index import Census, Key
 from extender.cluster.state import ClusterState
 from topology.domains import Location
+from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request import GpuRequest
-from topology.verdict import Placement, Reason, Rejection
 
 T = TypeVar("T")
 
@@ -28,10 +29,10 @@ class Ranking:
     Args:
         state: The cluster.
         uid: The pod.
-        wish: What it asks for.
-        cpu_milli: What it takes of a node's CPU.
+        request: What it asks for.
         names: The nodes.
         held_for_others: Node → GPUs that are to be left to other pods.
+        yielding: Whether they are left only where the pod fits beside them.
 
     """
 
@@ -39,23 +40,26 @@ class Ranking:
         self,
         state: ClusterState,
         uid: str,
-        wish: GpuRequest,
-        cpu_milli: int,
+        request: GpuRequest,
         names: frozenset[str],
         held_for_others: Mapping[str, int],
+        *,
+        yielding: bool = False,
     ) -> None:
         self._uid = uid
-        self._wish = wish
-        self._held_for_others = held_for_others
+        self._request = request
+        self._held_for_others = {} if yielding else held_for_others
         self._views = state.views
         self._shapes = state.shapes
-        self._order = self._shapes.order(wish, cpu_milli)
+        self._order = self._shapes.order(request)
         self._names = names
         views = self._views
         special = {name for name in {*held_for_others, *state.claimed_on(uid)} if name in names and name in views}
+        to_come = self._order.to_come
+        decide = NodeView.decide_yielding if yielding else NodeView.decide_for
         self._special = {
             name: (
-                self._order.judge(views[name].shape, views[name].plan_for(uid, wish, held_for_others.get(name, 0))),
+                decide(views[name], uid, request, held_for_others.get(name, 0), to_come),
                 views[name].shape.free.bit_count(),
             )
             for name in special
@@ -79,7 +83,7 @@ class Ranking:
         for name, (verdict, _) in self._special.items():
             if isinstance(verdict, Placement):
                 held = self._held_for_others.get(name, 0)
-                found[locations[name]] += max(1, self._views[name].room_for(self._uid, self._wish, held))
+                found[locations[name]] += max(1, self._views[name].room_for(self._uid, self._request, held))
         return found
 
     def verdict(self, name: str) -> Placement | Rejection:

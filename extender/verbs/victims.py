@@ -20,9 +20,8 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects import Pod
 from extender.cluster.pods import has_ended
 from extender.cluster.quantities import requests
-from topology.placement import UNDECIDED
+from topology.placement.verdict import UNDECIDED, Placement
 from topology.request import GpuRequest
-from topology.verdict import Placement
 
 EXACT_PODS = 8
 """Up to so many pods that may be evicted from a node every choice is looked at; of more, one after the other is spared."""
@@ -35,10 +34,12 @@ Steps = Generator[None, None, Choice | None]
 class Candidate:
     """One node that is offered, in one view of it."""
 
-    def __init__(self, view: NodeView, pod: Pod, wish: GpuRequest, need: Counter[str], offered: Sequence[str]) -> None:
+    def __init__(
+        self, view: NodeView, pod: Pod, request: GpuRequest, need: Counter[str], offered: Sequence[str]
+    ) -> None:
         """Take what `pod` wants of GPUs, what it needs of every resource, and the UIDs of the victims that are offered."""
         self.view = view
-        self._wish = wish
+        self._request = request
         self._need = need
         self._offered = dict.fromkeys(offered)
         self._evictable = tuple(held for held in view.holdings if _may_go(held, pod))
@@ -58,7 +59,7 @@ class Candidate:
 
         Cheap, and seldom more than what it comes to; a node without enough GPUs comes last.
         """
-        lacking = self._wish.gpus - self._free_without(()).bit_count()
+        lacking = self._request.gpus - self._free_without(()).bit_count()
         by_priority = sorted((_priority(held.pod.pod), -len(held.gpus)) for held in self._evictable)
         for count, (priority, gpus) in enumerate(by_priority, start=1):
             lacking += gpus
@@ -69,7 +70,7 @@ class Candidate:
     def search(self) -> Generator[None, None, list[str]]:
         """Return the UIDs of those who have to go, by falling priority; none if that does not help, or is not known yet.
 
-        A step is at most one `plan`. There are at most two to a power of `EXACT_PODS`, or as many as there are pods.
+        A step is at most one decision. There are at most two to a power of `EXACT_PODS`, or as many as there are pods.
         """
         if self.view.shape.closed:
             return []
@@ -114,7 +115,7 @@ class Candidate:
         """Return the bandwidth of the set that the evictions make room for, GB/s; `None` when they do not help."""
         victims = {held.pod.uid for held in choice}
         free = self._free_without(victims)
-        if free.bit_count() < self._wish.gpus or not (victims or self._in_any_case):
+        if free.bit_count() < self._request.gpus or not (victims or self._in_any_case):
             return None
         return self._bandwidth(free) if self._freed is None or self._freed.is_enough(victims) else None
 
@@ -127,7 +128,7 @@ class Candidate:
         return free
 
     def _bandwidth(self, free: int) -> float | None:
-        verdict = replace(self.view.shape, free=free, hidden=self._hidden).plan(self._wish)
+        verdict = replace(self.view.shape, free=free, hidden=self._hidden).decide(self._request)
         self._is_undecided |= verdict is UNDECIDED
         if not isinstance(verdict, Placement):
             return None

@@ -22,10 +22,10 @@ from extender.verbs.filter_prioritize import STEPS_BACK
 from topology.bandwidth import Bandwidth
 from topology.errors import RequestError
 from topology.links import Affinity
+from topology.placement.verdict import Placement, Reason, Rejection
 from topology.records import PlacementRecord
 from topology.request import GpuRequest
 from topology.status import Mode
-from topology.verdict import Placement, Reason, Rejection
 
 GpuState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
 SHOWN_FITS = 16
@@ -73,6 +73,12 @@ class NodeList(_Value):
     """Some nodes, by name."""
 
     nodes: tuple[NodeInfo, ...]
+
+
+class NodePage(NodeList):
+    """`next` is what to ask for `after` to get the nodes that follow."""
+
+    next: str | None
 
 
 class BestSet(_Value):
@@ -175,6 +181,8 @@ class Explanation(_Value):
     """The most frequent first."""
     problem: str | None
     """What is wrong with the pod itself."""
+    estimate: bool = False
+    """Worked out from annotations alone, without what only a running extender knows: what it holds, and what it has learnt."""
 
 
 def node_names(state: ClusterState, containing: str = "", after: str = "") -> Iterator[str]:
@@ -309,7 +317,7 @@ def _has_gpus(view: NodeView) -> bool:
 
 def _best_sets(view: NodeView) -> Iterable[BestSet]:
     for count in (2, 4, 8, 16):
-        verdict = view.shape.plan(GpuRequest(gpus=count))
+        verdict = view.shape.decide(GpuRequest.plain(count))
         if isinstance(verdict, Placement):
             yield BestSet(**_set(view, verdict))
 

@@ -17,7 +17,7 @@ from extender.cluster.pods import GpuPod
 from extender.config import ExtenderConfiguration
 from extender.service import Extender, now
 from extender.web import inspection, pages, paging
-from extender.web.inspection import Explanation, NodeDetail, NodeList, PodInfo
+from extender.web.inspection import Explanation, NodeDetail, NodePage, PodInfo
 from topology.render import render_svg
 
 SHOWN: Final = 50
@@ -26,12 +26,6 @@ _NOTHING_FROM_OUTSIDE: Final = "default-src 'none'; style-src 'unsafe-inline'; i
 
 
 Found = TypeVar("Found")
-
-
-class NodePage(NodeList):
-    """`next` is what to ask for `after` to get the nodes that follow."""
-
-    next: str | None
 
 
 class PodPage(BaseModel):

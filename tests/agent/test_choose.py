@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,11 @@ from agent.plugin.identify import Identity, Planned, Unknown, Unplanned
 from agent.plugin.pods import PodPlan
 from tests.agent.plans import FirstCome, by_key, planned
 from topology.catalog import machine
+from topology.effort import finish
+from topology.placement.decide import Situation, decide
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
+from topology.request import GpuRequest
 
 LETTERS = "abcdefgh"
 ANY = FirstCome()
@@ -149,6 +154,45 @@ def test_last_resort_is_the_fastest_set() -> None:
     assert set(scorer.best(names[1:], (), 4) or ()) == set(names[4:])
     assert set(scorer.best(names, names[6:7], 2) or ()) < set(names[4:])
     assert scorer.best(names[:2], (), 4) is None
+
+
+@pytest.mark.parametrize("must", [(4, 7), (0,), (1, 6), (0, 3, 5)])
+def test_gpus_that_have_to_be_among_them_cost_no_more_bandwidth_than_they_must(must: tuple[int, ...]) -> None:
+    """All sets with these in them are looked at; grown from 4 and 7 along the fastest links, GPU 0 made 7.7 GB/s of 45.1."""
+    node = machine("dgx-1v")
+    names = [gpu.uuid for gpu in node.gpus]
+    compiled, own = TopologyClass(node), sum(1 << position for position in must)
+    for size in range(max(2, len(must)), len(node)):
+        found = Scorer(node).best(names, [names[position] for position in must], size)
+        assert found is not None
+        chosen = sum(1 << names.index(name) for name in found)
+        fastest = max(
+            compiled.predict(mask)[0].point for mask in range(1 << 8) if mask.bit_count() == size and mask & own == own
+        )
+        assert chosen & own == own
+        assert compiled.predict(chosen)[0].point == fastest
+
+
+def test_ties_are_broken_as_the_extender_breaks_them_once_values_are_computed() -> None:
+    """On a DGX-1V the formula, which serves until then, takes other sets of equal bandwidth now and then."""
+    node = machine("dgx-1v")
+    scorer, extenders = Scorer(node), TopologyClass(node)
+    finish(extenders.appraise(extenders.weights))
+
+    def differing() -> int:
+        count = 0
+        for mask, size in product(range(1, 256, 3), (1, 2, 4)):
+            free = [gpu.uuid for position, gpu in enumerate(node.gpus) if mask >> position & 1]
+            decided = decide(Situation(extenders, mask), GpuRequest.plain(size))
+            expected = {node.gpus[at].uuid for at in decided.gpus} if isinstance(decided, Placement) else None
+            found = scorer.best(free, (), size)
+            count += (set(found) if found else None) != expected
+        return count
+
+    assert differing() > 10
+    for _ in scorer.appraise():
+        pass
+    assert differing() == 0
 
 
 def test_gpus_are_told_in_ring_order() -> None:

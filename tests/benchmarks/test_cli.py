@@ -14,10 +14,10 @@ from benchmarks.sources import load_topology
 from topology.catalog import MACHINES, machine
 from topology.codec import decode_topology, encode_topology
 from topology.matrix import print_matrix
-from topology.placement import plan
+from topology.placement.plan import plan
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.request import GpuRequest
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement
 
 
 def bench(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:

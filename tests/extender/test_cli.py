@@ -6,12 +6,14 @@ import asyncio
 import json
 from pathlib import Path
 
+import aiohttp
 import pytest
 from typer.testing import CliRunner, Result
 
 from benchmarks.client import ApiClient
 from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store
+from benchmarks.extender_process import running_extender
 from benchmarks.fleet import SimulatedNode, gpu_pod, join
 from benchmarks.kubeconfig import write_kubeconfig
 from extender.cli import app
@@ -81,6 +83,50 @@ async def test_json_is_one_document_and_nothing_else(tmp_path: Path) -> None:
     for arguments in (("nodes",), ("node", "n1"), ("pod", "waits")):
         document = json.loads((await plugin(tmp_path, *arguments, "-o", "json")).stdout)
         assert document.keys() >= {"nodes": {"nodes"}, "node": {"matrix"}, "pod": {"fits", "refusals"}}[arguments[0]]
+
+
+async def test_a_running_extender_is_asked_where_its_url_is_given(tmp_path: Path) -> None:
+    """It knows what it holds: a pod of eight fits beside no hold, and the node's page shows them."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, [SimulatedNode("n1", "dgx-a100")])
+        first = (await api.call("POST", PODS, gpu_pod("first", 2, {}))).ok()
+        (await api.call("POST", PODS, gpu_pod("waits", 7, {}))).ok()
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        here = ("--kubeconfig", str(tmp_path / "kubeconfig"))
+        async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender, aiohttp.ClientSession() as session:
+            body = {"Pod": first, "Nodes": None, "NodeNames": ["n1"]}
+            (await session.post(f"{extender.url}/v1/extender/filter", json=body)).raise_for_status()
+            asked = {
+                name: await asyncio.to_thread(invoke, *arguments, "--extender", extender.url, *here)
+                for name, arguments in {
+                    "nodes": ("nodes",),
+                    "node": ("node", "n1"),
+                    "pod": ("pod", "waits", "-n", "default"),
+                    "absent": ("node", "n2"),
+                }.items()
+            }
+    assert {name: (result.exit_code, result.stderr) for name, result in asked.items()} == {
+        "nodes": (0, ""),
+        "node": (0, ""),
+        "pod": (0, ""),
+        "absent": (1, "no node n2\n"),
+    }
+    assert "8      6" in asked["nodes"].stdout
+    assert asked["node"].stdout.count("held") == 2
+    assert asked["pod"].stdout.startswith("default/waits: waits\n")
+
+
+async def test_what_no_extender_was_asked_about_is_called_an_estimate(tmp_path: Path) -> None:
+    """Nobody listens there, or it is something else that listens."""
+    alone = await plugin(tmp_path, "pod", "waits", "-n", "default")
+    assert (alone.stdout.splitlines()[0], alone.stderr) == (
+        "default/waits: waits (an estimate, no extender was asked)",
+        "",
+    )
+    for url in ("http://127.0.0.1:9", "file:///etc"):
+        result = await plugin(tmp_path, "pod", "waits", "-n", "default", "--extender", url)
+        assert result.stdout == alone.stdout
+        assert result.stderr.startswith(f"the extender at {url} does not answer: ")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.cluster.graveyard import Grave, Graveyard
@@ -92,3 +94,37 @@ def test_the_oldest_graves_are_forgotten_first() -> None:
     assert graves.knows(("ml", "a"))
     graves.confirm("c1")
     assert (graves.find("a2"), graves.knows(("ml", "a")), graves.knows(("ml", "b"))) == (None, False, True)
+
+
+def test_a_grave_that_is_told_of_again_is_as_new() -> None:
+    """It is the last that was heard of all."""
+    graves = Graveyard(limit=2)
+    for uid in ("a", "b", "a", "c"):
+        graves.confirm(uid)
+    assert [graves.find(uid) is not None for uid in "abc"] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("grave", "on_n1", "on_n2"),
+    [
+        (Grave(node="n1"), False, True),
+        (Grave(node="n1", final=True), False, True),
+        (Grave(final=True), True, True),
+        (Grave(gone=True), False, False),
+    ],
+)
+def test_a_pod_never_ran_where_it_was_not_bound(grave: Grave, *, on_n1: bool, on_n2: bool) -> None:
+    """Bound elsewhere is for ever; unbound only counts in its very last version."""
+    assert (grave.never_ran_on("n1"), grave.never_ran_on("n2")) == (on_n1, on_n2)
+
+
+def test_whether_a_name_has_stopped_is_asked_of_a_node() -> None:
+    """And of the last pod that had the name."""
+    graves = Graveyard()
+    assert not graves.has_stopped(("ml", "p"), "n1")
+    for uid, version in (("first", STOPPED), ("second", pod("p", on="n1"))):
+        buried = read_gpu_pod(version)
+        assert buried
+        graves.bury(replace(buried, stopped=uid == "first"), gone=True)
+        assert graves.has_stopped(("ml", "p"), "n1") is (uid == "first")
+        assert not graves.has_stopped(("ml", "p"), "n2")

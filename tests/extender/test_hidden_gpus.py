@@ -7,13 +7,12 @@ from collections import Counter
 import pytest
 
 from extender.cluster.node_view import NodeView
-from extender.cluster.openness import UNKNOWN_GPUS
 from extender.verbs.victims import Candidate
 from tests.extender.builders import cluster, gpus, node, pod, running
 from topology.effort import finish
 from topology.links import Affinity
+from topology.placement.verdict import UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request import GpuRequest
-from topology.verdict import Placement, Reason, Rejection
 
 G = gpus("n1", *range(8))
 TOO_FEW = Rejection(Reason.TOO_FEW_FREE, f"too few GPUs are free: {UNKNOWN_GPUS}", resolvable=True)
@@ -27,15 +26,15 @@ def view(hidden: int) -> NodeView:
 
 def test_no_particular_gpus_are_promised_while_some_are_hidden() -> None:
     """Those that are held for a pod may be the very ones."""
-    assert view(1).plan_on(0b11100, GpuRequest(2)) == Rejection(Reason.CLOSED, UNKNOWN_GPUS)
-    found = view(0).plan_on(0b11100, GpuRequest(2))
+    assert view(1).decide_on(0b11100, GpuRequest(2)) == Rejection(Reason.CLOSED, UNKNOWN_GPUS)
+    found = view(0).decide_on(0b11100, GpuRequest(2))
     assert isinstance(found, Placement)
     assert set(found.gpus) < {2, 3, 4}
 
 
 def test_gpus_that_are_not_free_are_not_promised_for_being_held() -> None:
     """A hold is advice, and may be out of date."""
-    assert isinstance(view(0).plan_on(0b111, GpuRequest(2)), Rejection)
+    assert isinstance(view(0).decide_on(0b111, GpuRequest(2)), Rejection)
 
 
 def victims(seen: NodeView, count: int, *offered: str) -> list[str]:
@@ -63,9 +62,9 @@ def test_room_counts_only_the_pods_that_fit_beside_hidden_gpus() -> None:
 
 def test_a_pod_with_place_for_it_is_planned_on_all_free_gpus() -> None:
     """Enough are left whichever the hidden ones are; what they are worth together nobody can say."""
-    found = view(3).plan_for("new", GpuRequest(3))
+    found = view(3).decide_for("new", GpuRequest(3))
     assert isinstance(found, Placement)
     assert set(found.gpus) < set(range(2, 8))
-    assert view(3).plan_for("new", GpuRequest(4)) == TOO_FEW
+    assert view(3).decide_for("new", GpuRequest(4)) == TOO_FEW
     closed = Rejection(Reason.CLOSED, UNKNOWN_GPUS)
-    assert view(3).plan_for("new", GpuRequest(2, required=Affinity.NVLINK)) == closed
+    assert view(3).decide_for("new", GpuRequest(2, required=Affinity.NVLINK)) == closed

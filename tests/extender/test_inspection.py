@@ -129,3 +129,13 @@ def test_a_node_s_pods_are_listed_without_those_that_ended() -> None:
     ended = pod("p3", on="n1", placed=(b,), phase="Succeeded", terminated=True)
     state = cluster(node("n1"), node("n2"), running("p1", "n1", a), running("p2", "n2", c), ended, pod("p4", 1))
     assert [found.name for found in inspection.pods_on(state, "n1")] == ["p1"]
+
+
+def test_holds_turn_no_yes_into_a_no_in_what_is_explained_either() -> None:
+    """Another pod's hold is on two of the eight GPUs that are asked for: filter answers the node, so explain does."""
+    asked = pod("p", 8)
+    state = cluster(node(), asked)
+    state.holds.put("other", Hold("n1", 0b11, expires=60.0))
+    told = inspection.explain(state, "ml", "p", at())
+    assert told is not None
+    assert [fit.node for fit in told.fits] == list(filter_nodes(state, args(asked, "n1"), at()).node_names) == ["n1"]

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from extender.cluster.objects import Node, Pod
-from extender.cluster.openness import LEDGER_MISSING, UNKNOWN_GPUS
+from extender.cluster.openness import LEDGER_MISSING
 from tests.extender.builders import PAIRS, claim, cluster, free, gpus, node, pod, running
 from topology.codec import digest, encode_status
 from topology.links import Affinity
+from topology.placement.verdict import UNKNOWN_GPUS, Placement, Rejection
 from topology.records import Observed, encode_observed
 from topology.request import GpuRequest
 from topology.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
-from topology.verdict import Placement, Rejection
 
 ALL = tuple(range(8))
 G = gpus("n1", *ALL)
@@ -164,8 +164,8 @@ def test_a_pod_that_bypassed_us_counts_before_anybody_knows_its_gpus() -> None:
     state = cluster(node(), pod("stranger", 2, on="n1", phase="Running"))
     shape = state.views["n1"].shape
     assert (free(state), shape.hidden) == (ALL, 2)
-    assert isinstance(shape.plan(GpuRequest(6)), Placement)
-    assert isinstance(shape.plan(GpuRequest(7)), Rejection)
+    assert isinstance(shape.decide(GpuRequest(6)), Placement)
+    assert isinstance(shape.decide(GpuRequest(7)), Rejection)
     state.nodes.changed(node(held={G[0]: "stranger"}, version=2))
     assert (free(state), state.views["n1"].shape.hidden) == (ALL[1:], 1)
     state.nodes.changed(node(held={G[0]: "stranger", G[1]: "stranger"}, version=3))
@@ -175,7 +175,7 @@ def test_a_pod_that_bypassed_us_counts_before_anybody_knows_its_gpus() -> None:
 @pytest.mark.parametrize("demand", [GpuRequest(2, required=Affinity.NVLINK), GpuRequest(2, min_bandwidth_gb_per_s=1.0)])
 def test_nothing_is_promised_of_gpus_among_which_some_are_hidden(demand: GpuRequest) -> None:
     """The kubelet may have to give others than the planned ones, which nobody can vouch for."""
-    verdict = cluster(node(), pod("stranger", 2, on="n1")).views["n1"].shape.plan(demand)
+    verdict = cluster(node(), pod("stranger", 2, on="n1")).views["n1"].shape.decide(demand)
     assert isinstance(verdict, Rejection)
     assert verdict.message == UNKNOWN_GPUS
 
@@ -212,10 +212,10 @@ def test_nodes_that_are_wired_alike_share_one_class() -> None:
 
 def test_where_another_plugin_chooses_the_worst_that_it_may_choose_counts() -> None:
     """Five GPUs of the cube can form an NVLink ring; NVIDIA's plugin never takes those, and ours does."""
-    wish = GpuRequest(5, required=Affinity.NVLINK)
+    request = GpuRequest(5, required=Affinity.NVLINK)
     fits: dict[Mode, Placement | Rejection] = {}
     for mode in Mode:
         status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(mode, ready=True)))
-        fits[mode] = cluster(node("n1", "dgx-1v", status=status)).views["n1"].shape.plan(wish)
+        fits[mode] = cluster(node("n1", "dgx-1v", status=status)).views["n1"].shape.decide(request)
     assert isinstance(fits[Mode.ENFORCE], Placement)
     assert isinstance(fits[Mode.OBSERVE], Rejection)

@@ -32,7 +32,7 @@ def test_init_containers_use_the_gpus_of_those_that_follow() -> None:
     found = read_request(
         of_containers([asks(4, "setup"), asks(1, "proxy", restartPolicy="Always")], asks(2, "a"), asks(3, "b"))
     )
-    assert found.wish.gpus == 6
+    assert found.request.gpus == 6
     shares = found.share_out(("g0", "g1", "g2", "g3", "g4", "g5"))
     assert shares == {"setup": ("g0", "g1", "g2", "g3"), "proxy": ("g0",), "a": ("g1", "g2"), "b": ("g3", "g4", "g5")}
 
@@ -57,7 +57,7 @@ def test_what_is_not_refused_can_be_written(alike: list[tuple[int, int, int]]) -
         request = read_request(of_containers(named))
     except RequestError:
         return
-    shares = request.share_out([f"GPU-{number:036}" for number in range(request.wish.gpus)])
+    shares = request.share_out([f"GPU-{number:036}" for number in range(request.request.gpus)])
     widest = Bandwidth(*[1.2345678901234567e-100] * 3)
     encode_placement(PlacementRecord(shares, max(Affinity, key=len), widest, 2**63 - 1))
 
@@ -148,7 +148,7 @@ def test_a_pod_that_is_too_large_to_be_written_to_gets_no_gpus() -> None:
     """It is told so; as all extenders send no Binding for it, none has to fence it."""
     text = b'{"spec":{"containers":[{"name":"main","resources":{"limits":{"nvidia.com/gpu":"1"}},"env":[{"value":"%s"}]}]}}'
     fits, large = (decoder(Pod)(text % (b"x" * (size - len(text) + 2))) for size in (MAX_POD_BYTES, MAX_POD_BYTES + 1))
-    assert (read_request(fits).wish.gpus, fits.json_bytes) == (1, 0)
+    assert (read_request(fits).request.gpus, fits.json_bytes) == (1, 0)
     assert large.json_bytes == MAX_POD_BYTES + 1
     with pytest.raises(RequestError, match="more than 1048576 bytes"):
         read_request(large)
@@ -156,4 +156,4 @@ def test_a_pod_that_is_too_large_to_be_written_to_gets_no_gpus() -> None:
 
 def test_a_pod_without_gpus_may_be_as_large_as_it_likes() -> None:
     """Its Binding carries nothing of ours."""
-    assert read_request(replace(pod("p", 0), json_bytes=MAX_POD_BYTES + 1)).wish.gpus == 0
+    assert read_request(replace(pod("p", 0), json_bytes=MAX_POD_BYTES + 1)).request.gpus == 0

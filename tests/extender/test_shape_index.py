@@ -13,14 +13,14 @@ from extender.cluster.shape import Shape, in_steps
 from extender.cluster.shape_index import ShapeIndex
 from tests.extender.builders import PAIRS, pod
 from topology.catalog import machine
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.request import GpuRequest
 from topology.room import Appetite, PodKind
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement
 
 NAMES = tuple(f"n{number}" for number in range(12))
 CLASSES = tuple(TopologyClass(machine(name)) for name in (PAIRS, "dgx-a100"))
-WISH = GpuRequest(2)
+REQUEST = GpuRequest(2)
 
 shapes = st.one_of(
     st.none(),
@@ -33,7 +33,7 @@ def naive_order(nodes: dict[str, Shape], names: frozenset[str]) -> list[str]:
     """Plan for each node on its own, then sort."""
     keys = []
     for name in names.intersection(nodes):
-        verdict = nodes[name].plan(WISH)
+        verdict = nodes[name].decide(REQUEST)
         if isinstance(verdict, Placement):
             keys.append((-verdict.score, nodes[name].free.bit_count(), name))
     return [name for _, _, name in sorted(keys)]
@@ -48,7 +48,7 @@ def test_the_order_is_that_of_all_nodes_sorted(puts: list[tuple[str, Shape | Non
         nodes.pop(name, None)
         if shape is not None:
             nodes[name] = shape
-        assert [found for _, _, found in index.order(WISH).best_first(names)] == naive_order(nodes, names)
+        assert [found for _, _, found in index.order(REQUEST).best_first(names)] == naive_order(nodes, names)
 
 
 @given(st.integers(1, 255), st.integers(1, 32), st.integers(1, 2))
@@ -57,8 +57,8 @@ def test_gpus_with_just_the_cpu_that_pods_ask_for_lack_none(free: int, cores: in
     kinds = [(PodKind(gpus, cpu_milli=1000 * cores * gpus), 0.5) for gpus in (1, 2)]
     idle = 1000 * cores * free.bit_count()
     enough, plenty = (Shape(CLASSES[0], free, cpu_milli=in_steps(cpu_milli)) for cpu_milli in (idle, 10 * idle))
-    wish, (kind, _), appetite = GpuRequest(size), kinds[size - 1], Appetite(kinds)
-    scores = [shape.weigh(shape.plan(wish), kind, appetite) for shape in (enough, plenty)]
+    request = GpuRequest(size, cpu_milli=1000 * cores * size)
+    scores = [shape.decide(request, Appetite(kinds)) for shape in (enough, plenty)]
     assert scores[0] == scores[1]
 
 
@@ -69,10 +69,10 @@ def test_shapes_that_nobody_has_any_more_are_forgotten() -> None:
     for number in range(5000):
         index.put("restless", Shape(CLASSES[1], 0b1111, f"reason {number}"))
     assert len(index) < 1100
-    assert [name for _, _, name in index.order(WISH).best_first(frozenset({"still", "restless"}))] == ["still"]
+    assert [name for _, _, name in index.order(REQUEST).best_first(frozenset({"still", "restless"}))] == ["still"]
 
 
-def test_orders_of_wishes_are_bounded() -> None:
+def test_orders_of_requests_are_bounded() -> None:
     """Old ones are made again when somebody asks."""
     index = ShapeIndex()
     index.put("n1", Shape(CLASSES[0], 0b11))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from extender.cluster.objects import Node, Pod
-from extender.cluster.openness import UNKNOWN_GPUS
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
+from topology.placement.verdict import UNKNOWN_GPUS
 
 G = gpus("n1", *range(8))
 

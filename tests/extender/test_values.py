@@ -6,11 +6,11 @@ from extender.cluster.state import ClusterState
 from extender.cluster.values import Values
 from tests.extender.builders import cluster, node, pod
 from topology.demand import PRIOR_PODS
+from topology.placement.topology_class import TopologyClasses
+from topology.placement.verdict import Placement
 from topology.request import Communication, GpuRequest
 from topology.room import PodKind
-from topology.topology_class import TopologyClasses
 from topology.value import Weights
-from topology.verdict import Placement
 
 SINGLE = GpuRequest(1, communication=Communication.NONE)
 

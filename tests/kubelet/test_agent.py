@@ -8,6 +8,7 @@ from random import Random
 from threading import Event
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent.errors import ApiError
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
@@ -101,6 +102,12 @@ async def test_enforcing_agent_says_when_pods_may_be_bound(
         await until(lambda: not is_ready(node), timeout_seconds=goal(5))
         await kubelet.start()
         await until(lambda: is_ready(node))
+
+
+async def test_enforcing_agent_computes_values_in_the_background(tmp_path: Path, kubelet: KubeletDouble) -> None:
+    """It serves before they are there, by a formula; then ties are broken as the extender breaks them."""
+    with capture_logs() as logs, running(settings(tmp_path, kubelet, "enforce"), FakeNode(), FACTS):
+        await until(lambda: any(entry["event"] == "free GPUs have computed values" for entry in logs))
 
 
 async def test_plan_that_only_the_watch_has_told_is_kept(tmp_path: Path, kubelet: KubeletDouble) -> None:

@@ -52,7 +52,7 @@ def test_every_example_is_in_the_table() -> None:
 @pytest.mark.parametrize("name", WISHES)
 def test_example_asks_for_what_it_says(name: str) -> None:
     """The request parser reads exactly that wish out of the file."""
-    assert request(name).wish == WISHES[name]
+    assert request(name).request == WISHES[name]
 
 
 def test_grouped_example_is_one_of_four_that_want_one_rack() -> None:

@@ -24,9 +24,10 @@ from topology.codec import encode_topology
 from topology.effort import CALL_STEPS, SEARCH_STEPS, SLICE_STEPS
 from topology.model import Gpu, NodeTopology
 from topology.payload import MAX_BYTES
-from topology.placement import UNDECIDED, plan
+from topology.placement.decide import Situation, decide
+from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.verdict import UNDECIDED
 from topology.request import GpuRequest
-from topology.topology_class import TopologyClass, TopologyClasses
 
 MOST_STEPS = CALL_STEPS + 8_000
 """Of a piece of work that nothing can come between: about 14 ms. A call ends with the piece that it had begun."""
@@ -80,8 +81,8 @@ def test_unlike_gpus_are_passed_over_until_the_search_is_through() -> None:
     assert answer(state, "second", 5, "n1") == (["n1"], {})
     compiled = state.views["n1"].shape.topology_class
     assert compiled is not None
-    [((free, wish), found)] = compiled.plans.items()
-    assert found == plan(TopologyClass(compiled.node), free, wish)
+    [found] = compiled._answers.values()
+    assert found == decide(Situation(TopologyClass(compiled.node), (1 << 11) - 1), GpuRequest.plain(5))
 
 
 def test_fifty_such_nodes_share_the_budget_of_a_call() -> None:
@@ -196,5 +197,5 @@ def test_no_plan_of_a_known_machine_needs_a_second_call(name: str) -> None:
     """Every size, with all GPUs free and nothing remembered."""
     for gpus in range(1, len(machine(name)) + 1):
         compiled = TopologyClass(machine(name))
-        plan(compiled, (1 << len(machine(name))) - 1, GpuRequest(gpus))
+        decide(Situation(compiled, (1 << len(machine(name))) - 1), GpuRequest(gpus))
         assert compiled.meter.steps <= SEARCH_STEPS

@@ -25,7 +25,7 @@ from topology.codec import encode_topology
 from topology.errors import PayloadError
 from topology.links import PciePath
 from topology.model import Gpu, Link, Nic, NodeTopology
-from topology.topology_class import TopologyClass
+from topology.placement.topology_class import TopologyClass
 
 SIZES = (1, 2, 3, 4, 6, 7, 8, 9, 16)
 WISHES: tuple[dict[str, str], ...] = (

@@ -10,11 +10,11 @@ import pytest
 from topology.catalog import machine
 from topology.links import Affinity, PciePath
 from topology.model import Gpu, Link, NodeTopology
-from topology.placement import plan
+from topology.placement.plan import plan
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.request import GpuRequest
 from topology.rings import members_of
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement
 
 
 def tree(i: int, j: int) -> PciePath:

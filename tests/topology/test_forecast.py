@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from topology.catalog import machine
-from topology.forecast import forecast
 from topology.links import Affinity
-from topology.placement import plan
+from topology.placement.forecast import forecast
+from topology.placement.plan import plan
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request import Communication, GpuRequest
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement, Reason, Rejection
 
 CUBE = TopologyClass(machine("dgx-1v"))
 PAIR = GpuRequest(2, preferred=Affinity.NVLINK)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.domains import Domain, GroupWish, Level, Location
-from topology.group import Fit, Progress, fit, narrow
-from topology.verdict import Reason, Rejection
+from topology.placement.group import Fit, Progress, fit, narrow
+from topology.placement.verdict import Reason, Rejection
 
 RACK = GroupWish("g", level=Level.RACK)
 ONE_RACK = GroupWish("g", level=Level.RACK, required=True)

@@ -12,6 +12,7 @@ from tests.strategies.topologies import topologies
 from topology.architectures import cpu_socket_gb_per_s
 from topology.bandwidth import Bandwidth, Wiring, predict
 from topology.catalog import machine
+from topology.graph import build_graph
 from topology.links import PciePath
 from topology.model import Gpu, Link, NodeTopology
 
@@ -114,7 +115,7 @@ def with_peer_access(node: NodeTopology, works: bool) -> NodeTopology:
 def test_power9_reaches_its_gpus_over_nvlink() -> None:
     """Three links of a V100 to its CPU carry more than PCIe does; two GPUs across the sockets feel it."""
     node = machine("ac922-4")
-    graph = node.graph()
+    graph = build_graph(node)
     assert graph.edges["gpu0", "host-bridge0"] == {"kind": "cpu-nvlink", "count": 3, "gb_per_s": 60.0}
     across = predict(Wiring(node), 0b0101)[0].point
     assert across > 2 * predict(Wiring(replace(node, cpu_vendor="intel")), 0b0101)[0].point

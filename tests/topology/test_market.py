@@ -9,8 +9,8 @@ import pytest
 from topology.catalog import MACHINES, machine
 from topology.effort import finish
 from topology.market import MAX_SETS, Offer, Table, value_table
+from topology.placement.topology_class import TopologyClass
 from topology.symmetry import Counts, Symmetry
-from topology.topology_class import TopologyClass
 from topology.value import Weights
 
 DEMAND = ((1, 0.4), (2, 0.35), (4, 0.25))

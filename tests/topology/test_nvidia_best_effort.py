@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology.catalog import machine
-from topology.nvidia_best_effort import Outcome, best_effort, outcomes, pair_score
+from topology.placement.nvidia_best_effort import Outcome, best_effort, outcomes, pair_score
 
 
 @pytest.mark.parametrize(

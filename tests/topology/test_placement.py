@@ -12,12 +12,12 @@ from topology.catalog import MACHINES, machine
 from topology.effort import finish
 from topology.links import Affinity, PciePath
 from topology.model import Gpu, Link, Nic, NodeTopology
-from topology.placement import plan
+from topology.placement.plan import plan
+from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request import Communication, GpuRequest, NicAffinity
 from topology.rings import members_of
-from topology.topology_class import TopologyClass, TopologyClasses
 from topology.value import Weights
-from topology.verdict import Placement, Reason, Rejection
 
 WANTED = (None, Affinity.NVLINK, Affinity.PCIE_SWITCH, Affinity.NUMA_NODE)
 
@@ -288,7 +288,7 @@ def test_many_gpus_without_any_two_alike_cost_a_bounded_search() -> None:
 
 def test_remembered_plans_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Users can write as many different wishes as they like."""
-    monkeypatch.setattr("topology.placement.MAX_PLANS", 10)
+    monkeypatch.setattr("topology.placement.topology_class.MAX_ANSWERS", 10)
     compiled = TopologyClass(machine("t4-4"))
     first = plan(compiled, 0b1111, heavy(2, min_bandwidth_gb_per_s=0.5))
     for wish in range(20):

@@ -47,7 +47,7 @@ def pod(*gpus: object, init: tuple[object, ...] = (), annotations: dict[str, str
 )
 def test_an_annotation_is_read(annotation: str, text: str, field: str, value: object) -> None:
     """Each word, number and version means what the key page says."""
-    assert getattr(parse_pod(pod("2", annotations={annotation: text})).wish, field) == value
+    assert getattr(parse_pod(pod("2", annotations={annotation: text})).request, field) == value
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,20 @@ def test_more_gpus_than_any_node_has_are_refused() -> None:
 
 def test_a_multi_gpu_pod_prefers_nvlink_by_default() -> None:
     """Nothing said: two or more GPUs talk a lot and like to be near; one GPU talks to nobody."""
-    many, one = parse_pod(pod("4")).wish, parse_pod(pod("1")).wish
+    many, one = parse_pod(pod("4")).request, parse_pod(pod("1")).request
     assert (many.preferred, many.communication) == (Affinity.NVLINK, Communication.HEAVY)
     assert (one.preferred, one.communication) == (None, Communication.NONE)
 
 
+@pytest.mark.parametrize("gpus", [0, 1, 2, 8])
+def test_a_pod_that_says_nothing_asks_for_what_everybody_takes_it_to_ask_for(gpus: int) -> None:
+    """The device plugin, the pages, the command line and the simulator ask for such pods without reading one."""
+    assert parse_pod(pod(str(gpus))).request == GpuRequest.plain(gpus)
+
+
 def test_a_pod_without_gpus_asks_for_none() -> None:
     """Other resources, and no resources at all, are nothing to us."""
-    assert parse_pod({"spec": {"containers": [{"name": "main"}]}}).wish.gpus == 0
+    assert parse_pod({"spec": {"containers": [{"name": "main"}]}}).request.gpus == 0
 
 
 @pytest.mark.parametrize(
@@ -153,7 +159,7 @@ def test_a_pod_without_gpus_asks_for_none() -> None:
 )
 def test_a_pod_needs_what_it_holds_at_its_widest_moment(containers: list[ContainerGpus], total: int) -> None:
     """Init containers run before the others and lend their GPUs on; sidecars keep theirs."""
-    assert pod_request({}, containers).wish.gpus == total
+    assert pod_request({}, containers).request.gpus == total
 
 
 def test_containers_share_the_ring_as_neighbours() -> None:
@@ -183,4 +189,4 @@ def test_floors_turn_into_wishes_with_age(text: str, seconds: float) -> None:
 def test_any_text_is_read_or_refused(annotations: dict[str, str]) -> None:
     """No annotation a user can write raises anything else."""
     with suppress(RequestError):
-        assert isinstance(pod_request(annotations, [ContainerGpus("main", 2)]).wish, GpuRequest)
+        assert isinstance(pod_request(annotations, [ContainerGpus("main", 2)]).request, GpuRequest)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.catalog import machine
 from topology.effort import finish
-from topology.placement import plan
-from topology.request import Communication, GpuRequest
+from topology.placement.decide import Decision, Situation, decide
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement, Reason, Rejection
+from topology.request import GpuRequest
 from topology.room import Appetite, PodKind, Room
-from topology.sharing import plan_in_room
-from topology.topology_class import TopologyClass
 from topology.value import Weights
-from topology.verdict import Placement, Reason, Rejection
 
 HALF = PodKind(1, gpu_milli=500, cpu_milli=4_000)
 WHOLE = PodKind(1, cpu_milli=8_000)
 APPETITE = Appetite([(HALF, 0.5), (WHOLE, 0.5)])
-SINGLE = GpuRequest(1, communication=Communication.NONE)
 PLENTY = 512_000
 
 
@@ -31,8 +31,14 @@ def mesh() -> TopologyClass:
 MESH = mesh()
 
 
-def share(kind: PodKind, *gpu_milli: int) -> Placement | Rejection:
-    return plan_in_room(MESH, Room(gpu_milli, PLENTY), SINGLE, kind, APPETITE)
+def share(kind: PodKind, *gpu_milli: int) -> Decision:
+    return placed(kind, Room(gpu_milli, PLENTY))
+
+
+def placed(kind: PodKind, room: Room) -> Decision:
+    part = kind.gpu_milli if kind.shares else None
+    request = replace(GpuRequest.plain(kind.gpus), gpu_milli=part, cpu_milli=kind.cpu_milli)
+    return decide(Situation(MESH, room.free, room=room, to_come=APPETITE), request)
 
 
 def test_a_share_goes_where_another_one_is() -> None:
@@ -59,9 +65,8 @@ def test_a_share_that_no_gpu_has_left_is_turned_away() -> None:
 def test_whole_gpus_are_chosen_by_the_plan_alone() -> None:
     """Room tells nodes apart, not the sets of one node."""
     room = Room((1000, 1000, 1000, 1000, 1000, 500, 0, 1000), 40_000)
-    request = GpuRequest(4)
-    found = plan_in_room(MESH, room, request, PodKind(4, cpu_milli=32_000), APPETITE)
-    alone = plan(MESH, room.free, request)
+    found = placed(PodKind(4, cpu_milli=32_000), room)
+    alone = decide(Situation(MESH, room.free), GpuRequest.plain(4))
     assert isinstance(found, Placement)
     assert isinstance(alone, Placement)
     assert (found.gpus, found.bandwidth) == (alone.gpus, alone.bandwidth)
@@ -71,7 +76,7 @@ def test_a_pod_goes_where_it_leaves_cpu_for_the_gpus_beside_it() -> None:
     """Two nodes with the same free GPUs; on the second the pod would take the last cores."""
     gpus = (1000, 1000, 1000, 1000, 0, 0, 0, 0)
     taking = PodKind(1, cpu_milli=20_000)
-    roomy, tight = (plan_in_room(MESH, Room(gpus, cores * 1000), SINGLE, taking, APPETITE) for cores in (96, 24))
+    roomy, tight = (placed(taking, Room(gpus, cores * 1000)) for cores in (96, 24))
     assert isinstance(roomy, Placement)
     assert isinstance(tight, Placement)
     assert roomy.score > tight.score

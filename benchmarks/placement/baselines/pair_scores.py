@@ -8,7 +8,7 @@ from itertools import combinations
 
 from topology.links import PciePath
 from topology.model import NodeTopology
-from topology.nvidia_best_effort import pair_score
+from topology.placement.nvidia_best_effort import pair_score
 
 
 @lru_cache(maxsize=4096)

@@ -2,7 +2,7 @@
 
 Source: kubernetes/kubernetes `pkg/scheduler/framework/plugins/noderesources` (LeastAllocated over CPU and memory beside
 BalancedAllocation, the default; MostAllocated over `nvidia.com/gpu`, as bin packing is set up for GPUs), whole scores 0..100
-per plugin, equal sums by lot. In the node: `topology.nvidia_best_effort`.
+per plugin, equal sums by lot. In the node: `topology.placement.nvidia_best_effort`.
 
 Known deviations: the plugins that have nothing to say here (images, spreading, affinity) are left out; the GPUs come to the
 device plugin by index, its best case, where the kubelet hands them over in random order.
@@ -17,7 +17,7 @@ from benchmarks.placement.cluster import Cluster, Node
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import NodeThenGpus
 from topology.model import NodeTopology
-from topology.nvidia_best_effort import best_effort
+from topology.placement.nvidia_best_effort import best_effort
 from topology.rings import members_of
 from topology.room import WHOLE_GPU_MILLI
 

@@ -20,8 +20,8 @@ from benchmarks.placement.rows import Row, mean, rows
 from benchmarks.placement.speed import measure_of
 from topology.catalog import machine
 from topology.model import NodeTopology
+from topology.placement.topology_class import TopologyClass
 from topology.rings import members_of
-from topology.topology_class import TopologyClass
 
 NODES = 10
 ARRIVALS = 6_000

@@ -25,7 +25,7 @@ from topology import keys
 from topology.codec import decode_status, decode_topology, encode_topology
 from topology.errors import PayloadError
 from topology.model import NodeTopology
-from topology.topology_class import TopologyClasses
+from topology.placement.topology_class import TopologyClasses
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 """NVIDIA's feature discovery names the GPUs of a node by it, and pods select by it."""

@@ -17,20 +17,22 @@ from tests.extender.builders import args, at, gpus, node, pod, running
 from tests.extender.builders import cluster as cluster_state
 from topology import keys
 from topology.catalog import machine
+from topology.codec import encode_status
 from topology.demand import PRIOR_PODS
 from topology.effort import finish
-from topology.links import Affinity
-from topology.placement import plan
+from topology.placement.decide import Situation, decide
+from topology.placement.nvidia_best_effort import outcomes
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
 from topology.request import Communication, GpuRequest
-from topology.topology_class import TopologyClass
-from topology.verdict import Placement
+from topology.status import DevicePluginStatus, Mode, NodeStatus
 
 
-def test_the_gpus_are_those_of_the_plan() -> None:
-    """On one node there is nothing but `plan` to decide."""
+def test_the_gpus_are_those_of_the_decision() -> None:
+    """On one node there is nothing but `decide` to decide."""
     cluster = cluster_of("dgx-1v")
     placed = policy_for_pods("gputopo", [])(cluster, Random(0)).place(job(0, 4))
-    verdict = plan(TopologyClass(machine("dgx-1v")), 0xFF, GpuRequest(4, preferred=Affinity.NVLINK))
+    verdict = decide(Situation(TopologyClass(machine("dgx-1v")), 0xFF), GpuRequest.plain(4))
     assert isinstance(verdict, Placement)
     assert placed is not None
     assert placed[0].gpus == verdict.gpus
@@ -61,6 +63,58 @@ def test_the_node_is_the_extenders_answer(seed: int) -> None:
     scores = {found.host: found.score for found in prioritize_nodes(state, args(asked.pod, *passed), at())}
     assert simulated is not None
     assert [host for host, score in scores.items() if score == 10] == [f"n{simulated[0].node}"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_where_agents_observe_the_node_is_the_extenders_and_the_gpus_are_the_plugins(seed: int) -> None:
+    """The extender names the node by its forecast; NVIDIA's plugin hands out one of the sets that the forecast counts with."""
+    random = Random(seed)
+    used = [tuple(sorted(random.sample(range(8), random.randint(0, 4)))) for _ in range(3)]
+    asking = job(0, random.choice([2, 4]))
+    cluster = cluster_of("dgx-1v", "dgx-1v", "dgx-1v")
+    for index, positions in enumerate(used):
+        if positions:
+            cluster.take(Allotment(index, positions, Pod(len(positions))))
+    simulated = policy_for_pods("gputopo-observe", [])(cluster, random).place(asking)
+
+    status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
+    state = cluster_state(
+        *(node(f"n{index}", "dgx-1v", status=status) for index in range(3)),
+        *(
+            running(f"p{index}", f"n{index}", *gpus(f"n{index}", *positions, machine_name="dgx-1v"))
+            for index, positions in enumerate(used)
+            if positions
+        ),
+    )
+    finish(state.values.appraise())
+    best = (filter_nodes(state, args(pod("asking", asking.gpus), "n0", "n1", "n2"), at()).node_names or [])[0]
+    assert simulated is not None
+    assert best == f"n{simulated[0].node}"
+    free = cluster.nodes[simulated[0].node].free
+    possible = {outcome.gpus for outcome in outcomes(machine("dgx-1v"), free, asking.gpus)}
+    assert simulated[0].mask in possible
+
+
+def test_the_plugin_breaks_islands_that_we_would_keep() -> None:
+    """Observing is another experiment than enforcing: on the same jobs other GPUs are chosen."""
+    chosen = {}
+    for name in ("gputopo", "gputopo-observe"):
+        cluster = cluster_of("dgx-1v")
+        policy = policy_for_pods(name, [])(cluster, Random(3))
+        masks = []
+        for number in range(4):
+            placed = policy.place(job(number, 1))
+            assert placed is not None
+            cluster.take(placed[0])
+            masks.append(placed[0].mask)
+        chosen[name] = masks
+    assert chosen["gputopo"] != chosen["gputopo-observe"]
+
+
+def test_a_plugin_that_hands_out_whole_gpus_is_not_compared_where_pods_share_them() -> None:
+    """The text says so; nothing is run that means something else."""
+    with pytest.raises(UnknownPolicy, match="whole GPUs"):
+        policy_for_pods("gputopo-observe", [Pod(1, gpu_milli=500)])
 
 
 @pytest.mark.parametrize("seed", range(6))

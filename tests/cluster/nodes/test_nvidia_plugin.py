@@ -14,7 +14,7 @@ from tests.cluster.nodes.plugins import nvidia
 from tests.cluster.nodes.pods import bound_pod, is_running, submit
 from tests.cluster.nodes.questions import Question, preferred
 from tests.cluster.polling import eventually
-from topology.nvidia_best_effort import best_effort
+from topology.placement.nvidia_best_effort import best_effort
 
 REQUESTS = 600
 

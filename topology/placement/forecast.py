@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from topology.bandwidth import Bandwidth
 from topology.effort import Search
-from topology.nvidia_best_effort import Outcome, searched_outcomes
-from topology.placement import MAX_PLANS, UNDECIDED, planned
+from topology.placement.nvidia_best_effort import Outcome
+from topology.placement.plan import planned
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import UNDECIDED, Placement, Rejection
 from topology.request import GpuRequest
-from topology.topology_class import TopologyClass
 from topology.value import score
-from topology.verdict import Placement, Rejection
 
 
 def forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
@@ -23,17 +23,7 @@ def forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> P
 
     Its bandwidth reaches from the worst to the best that the plugin may hand out, around the mean. `UNDECIDED` as in `plan`.
     """
-    known, key = topology_class.forecasts, (free, request)
-    if key not in known:
-        topology_class.seek((forecast, key), lambda: _remembered(topology_class, free, request))
-    return known.get(key, UNDECIDED)
-
-
-def _remembered(topology_class: TopologyClass, free: int, request: GpuRequest) -> Search[None]:
-    found = yield from _forecast(topology_class, free, request)
-    if len(topology_class.forecasts) >= MAX_PLANS:
-        topology_class.forecasts.clear()
-    topology_class.forecasts[free, request] = found
+    return topology_class.recall(_forecast, free, request) or UNDECIDED
 
 
 def _forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> Search[Placement | Rejection]:
@@ -41,7 +31,7 @@ def _forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> 
     if isinstance(wished, Rejection) or request.gpus == 0:
         return wished
     found: list[tuple[Outcome, Placement]] = []
-    for outcome in (yield from _outcomes(topology_class, free, request.gpus)):
+    for outcome in (yield from topology_class.outcomes(free, request.gpus)):
         got = yield from planned(topology_class, outcome.gpus, request)
         if isinstance(got, Rejection):
             return replace(got, message=f"the device plugin may choose so that {got.message}")
@@ -50,16 +40,6 @@ def _forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> 
     for outcome, got in found:
         expected += outcome.share * (yield from _score(topology_class, free, outcome.gpus, got, request))
     return replace(found[0][1], score=expected, bandwidth=_spread(found))
-
-
-def _outcomes(topology_class: TopologyClass, free: int, gpus: int) -> Search[tuple[Outcome, ...]]:
-    known, key = topology_class.outcomes, (free, gpus)
-    if key not in known:
-        found = yield from searched_outcomes(topology_class.node, free, gpus, topology_class.meter)
-        if len(known) >= MAX_PLANS:
-            known.clear()
-        known[key] = found
-    return known[key]
 
 
 def _score(topology_class: TopologyClass, free: int, chosen: int, got: Placement, request: GpuRequest) -> Search[float]:

@@ -5,8 +5,9 @@ Predictions, values of free sets and plans of one class hold for every node of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cache
+from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakValueDictionary
 
 from topology.bandwidth import Bandwidth, Wiring, predict
@@ -14,14 +15,17 @@ from topology.effort import SLICE_STEPS, Effort, Search, advance, finish
 from topology.links import Affinity, PciePath
 from topology.market import Offer, Table, value_table
 from topology.model import NodeTopology
-from topology.nvidia_best_effort import Outcome
-from topology.request import GpuRequest
+from topology.placement.nvidia_best_effort import Outcome, searched_outcomes
 from topology.rings import members_of
 from topology.suitability import anonymous, gpus_near_nic, kinds
 from topology.symmetry import Counts, Symmetry, lowest_first, subsets, ways
 from topology.value import Weights, formula, worth
-from topology.verdict import Placement, Rejection
 
+Answer = TypeVar("Answer")
+About = TypeVarTuple("About")
+
+MAX_ANSWERS = 50_000
+"""Remembered per class, so that users' ever new requests do not fill the memory; about 0.4 KB each."""
 MAX_SETS = 20_000
 """Sets that one search looks at; 16 GPUs without any two alike have 12,870 of eight."""
 MAX_CHOICES = 1_000
@@ -75,14 +79,11 @@ class TopologyClass:
         self._predictions: dict[int, tuple[Bandwidth, Affinity]] = {}
         self._best_sets: dict[tuple[int, int], tuple[int, float] | None] = {}
         self._values: dict[int, float] = {}
-        self.plans: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
-        """Those of `placement.plan`, by free GPUs and wish."""
-        self.forecasts: dict[tuple[int, GpuRequest], Placement | Rejection] = {}
-        """Those of `forecast`, forgotten together with the plans."""
-        self._begun: dict[Hashable, Search[object]] = {}
-        """Searches that have not come to their end."""
-        self.outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
-        """What NVIDIA's plugin may do with some free GPUs and a size."""
+        self._answers: dict[tuple[object, ...], Any] = {}
+        """Those of `recall`, which rest on the values."""
+        self._begun: dict[tuple[object, ...], Search[object]] = {}
+        """Searches for some that have not come to their end."""
+        self._outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
         self._symmetry = Symmetry(self.wiring, kinds(node))
         self._numa_nodes = _numa_nodes(node)
         self._alike = [group & near for group in self._symmetry.groups for near in self._numa_nodes if group & near]
@@ -106,8 +107,40 @@ class TopologyClass:
             self.meter.steps += PREDICTION_STEPS
         return found
 
-    def seek(self, key: Hashable, begin: Callable[[], Search[object]]) -> None:
-        """Search as far as may be now; what takes more goes on beside calls, and keeps its answer itself."""
+    def recall(self, question: Callable[[TopologyClass, *About], Search[Answer]], *about: *About) -> Answer | None:
+        """Return what `question` finds about this class; asked again, it is a table look-up until the values change.
+
+        It is searched for as far as may be now; where that is not far enough the search goes on beside calls: `None`.
+        """
+        found: Answer | None = self._answers.get((question, about))
+        if found is None:
+            self._seek((question, about), lambda: self.searched(question, *about))
+            found = self._answers.get((question, about))
+        return found
+
+    def searched(self, question: Callable[[TopologyClass, *About], Search[Answer]], *about: *About) -> Search[Answer]:
+        """Search for what `recall` returns, as part of another search."""
+        known, key = self._answers, (question, about)
+        found: Answer | None = known.get(key)
+        if found is None:
+            found = yield from question(self, *about)
+            if len(known) >= MAX_ANSWERS:
+                known.clear()
+            known[key] = found
+        return found
+
+    def outcomes(self, free: int, gpus: int) -> Search[tuple[Outcome, ...]]:
+        """Search for what NVIDIA's plugin may do with these free GPUs and a size, the likeliest first."""
+        known, key = self._outcomes, (free, gpus)
+        found = known.get(key)
+        if found is None:
+            found = yield from searched_outcomes(self.node, free, gpus, self.meter)
+            if len(known) >= MAX_ANSWERS:
+                known.clear()
+            known[key] = found
+        return found
+
+    def _seek(self, key: tuple[object, ...], begin: Callable[[], Search[object]]) -> None:
         search = self._begun.get(key)
         if search is None:
             search = begin()
@@ -131,7 +164,7 @@ class TopologyClass:
         """Drop what was found and what is searched for: the class is of no use to anybody now."""
         self._forget_decisions()
         self._predictions.clear()
-        self.outcomes.clear()
+        self._outcomes.clear()
         self.table = self.appraised = None
 
     def value(self, free: int) -> float:
@@ -176,8 +209,7 @@ class TopologyClass:
     def _forget_decisions(self) -> None:
         self._values.clear()
         self._best_sets.clear()
-        self.plans.clear()
-        self.forecasts.clear()
+        self._answers.clear()
         self._begun.clear()
 
     def _predicted(self, offers: Sequence[Offer]) -> Generator[None]:
@@ -213,25 +245,27 @@ class TopologyClass:
 
         return sets
 
-    def subsets(self, free: int, size: int) -> list[int]:
+    def subsets(self, free: int, size: int, must: int = 0) -> list[int]:
         """Return the sets of `size` free GPUs as masks, only one of those that differ by interchangeable GPUs of a NUMA node.
 
+        Those of `must` are in each of them; what is left of interchangeable ones is still interchangeable.
         That one has the lowest positions. Grows with the number of GPUs that are wired differently, not with the node. Where
         there are more than `MAX_SETS`, only the sets that grow from each GPU along its fastest hops.
         """
-        return finish(self.sets(free, size))
+        return finish(self.sets(free, size, must))
 
-    def sets(self, free: int, size: int) -> Search[list[int]]:
+    def sets(self, free: int, size: int, must: int = 0) -> Search[list[int]]:
         """Search for `subsets`."""
+        free, size = free & ~must, size - must.bit_count()
         left = [group & free for group in self._alike]
         self.meter.steps += 4 * len(left)
         if ways([group.bit_count() for group in left], size) <= MAX_SETS:
             found = subsets(left, size)
             self.meter.steps += len(found) // 4
-            return found
+            return [must | mask for mask in found] if must else found
         grown = set()
         for i in members_of(free):
-            grown.add(self._grow(1 << i, free, size))
+            grown.add(self._grow(must | 1 << i, free, size - 1))
             yield
         return sorted(grown)
 
@@ -250,20 +284,22 @@ class TopologyClass:
         seeds = (group & free & -(group & free) for group in self._symmetry.groups if group & free)
         grown = set()
         for seed in seeds:
-            grown.add(found := self._grow(seed, free, size))
+            grown.add(found := self._grow(seed, free, size - 1))
             self.predict(found)
             yield
         best = max(grown, key=lambda mask: (self.predict(mask)[0].point, lowest_first(mask)))
         return best, worth(size, self.predict(best)[0], self.weights)
 
-    def _grow(self, chosen: int, free: int, size: int) -> int:
-        self.meter.steps += size * (4 + len(self.node) // 4)
+    def _grow(self, chosen: int, free: int, more: int) -> int:
+        """Add so many of the free GPUs, each along the fastest hops to those before it."""
+        self.meter.steps += (more + 1) * (4 + len(self.node) // 4)
         pull = [0.0] * len(self.node)
-        last = chosen.bit_length() - 1
-        for _ in range(size - 1):
-            pull = [sum(pair) for pair in zip(pull, self.wiring.hop_gb_per_s[last], strict=True)]
-            last = max(members_of(free & ~chosen), key=lambda i: (pull[i], -i))
-            chosen |= 1 << last
+        new = members_of(chosen)
+        for _ in range(more):
+            for last in new:
+                pull = [sum(pair) for pair in zip(pull, self.wiring.hop_gb_per_s[last], strict=True)]
+            new = (max(members_of(free & ~chosen), key=lambda i: (pull[i], -i)),)
+            chosen |= 1 << new[0]
         return chosen
 
     def spread(self, chosen: int, free: int) -> tuple[int, int]:

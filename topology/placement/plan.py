@@ -1,9 +1,8 @@
-"""The one function that decides: the best set of a node's free GPUs for a request, or the reason why there is none.
+"""The best set of a node's free GPUs for a request, or the reason why there is none.
 
-Filter, prioritize, bind, simulation and command line all call `plan`; there is no second opinion. It is exact: of all sets of
-the free GPUs that satisfy the request those as near as the pod prefers come first, then the highest predicted bandwidth, then,
-for pods that wish it, most GPUs near a NIC. Ties, and all sets for pods that do not communicate, go to the set that leaves more
-value, then to fewer NUMA nodes, then to the lowest positions. Plans are memoised per topology class.
+It is exact: of all sets of the free GPUs that satisfy the request those as near as the pod prefers come first, then the highest
+predicted bandwidth, then, for pods that wish it, most GPUs near a NIC. Ties, and all sets for pods that do not communicate, go to
+the set that leaves more value, then to fewer NUMA nodes, then to the lowest positions. Plans are memoised per topology class.
 """
 
 from __future__ import annotations
@@ -13,50 +12,35 @@ from bisect import insort
 from topology.bandwidth import Bandwidth, ring_order
 from topology.effort import Search
 from topology.links import Affinity
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request import Communication, GpuRequest, NicAffinity
 from topology.rings import members_of
 from topology.suitability import outdated, suitable_gpus
 from topology.symmetry import lowest_first
-from topology.topology_class import TopologyClass
 from topology.value import score
-from topology.verdict import Placement, Reason, Rejection
 
-MAX_PLANS = 50_000
-"""Remembered per class, so that users' ever new wishes do not fill the memory; about 0.4 KB each."""
 CUT_STEPS = 20
 """Of saying what one set tears apart."""
-UNDECIDED = Rejection(Reason.UNDECIDED, "the best GPUs of the node are still being searched for")
 SETS_WEIGHED = 16
 """Sets of equal bandwidth whose remainder is valued; each costs about a millisecond the first time."""
 
 
-def plan(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
+def plan(topology_class: TopologyClass, free: int, request: GpuRequest, must: int = 0) -> Placement | Rejection:
     """Return the best placement of the request on the free GPUs (bit mask over positions), or why there is none.
 
-    Exact; a repeated question is a table look-up. Where the class's effort is bounded, and the search takes more: `UNDECIDED`
-    until it has come to its end beside the calls.
+    Exact; a repeated question is a table look-up. `must` are those of the free GPUs that have to be among the chosen. Where the
+    class's effort is bounded, and the search takes more: `UNDECIDED` until it has come to its end beside the calls.
     """
-    known, key = topology_class.plans, (free, request)
-    found = known.get(key)
-    if found is None:
-        topology_class.seek((plan, key), lambda: planned(topology_class, free, request))
-        found = known.get(key, UNDECIDED)
-    return found
+    return topology_class.recall(_search, free, request, must) or UNDECIDED
 
 
 def planned(topology_class: TopologyClass, free: int, request: GpuRequest) -> Search[Placement | Rejection]:
-    """Search for `plan`, and remember it."""
-    known, key = topology_class.plans, (free, request)
-    found = known.get(key)
-    if found is None:
-        found = yield from _search(topology_class, free, request)
-        if len(known) >= MAX_PLANS:
-            known.clear()
-        known[key] = found
-    return found
+    """Search for `plan`, as part of another search."""
+    return topology_class.searched(_search, free, request, 0)
 
 
-def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Search[Placement | Rejection]:
+def _search(topology_class: TopologyClass, free: int, request: GpuRequest, must: int) -> Search[Placement | Rejection]:
     node, size = topology_class.node, request.gpus
     if not node.gpus:
         return Rejection(Reason.NO_GPUS, "node has no GPUs")
@@ -71,6 +55,10 @@ def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Se
         if suitable.bit_count() < size:
             message = f"only {suitable.bit_count()} GPUs have an RDMA NIC under their PCIe switch, pod needs {size}"
             return Rejection(Reason.NIC, message)
+    if must & ~suitable:
+        return Rejection(Reason.UNSUITABLE_GPUS, "a GPU that has to be among them is not as asked for")
+    if must.bit_count() > size:
+        return Rejection(Reason.TOO_FEW_FREE, f"pod needs {size} GPUs, and {must.bit_count()} have to be among them")
     usable = free & suitable
     if usable.bit_count() < size:
         return Rejection(
@@ -79,8 +67,8 @@ def _search(topology_class: TopologyClass, free: int, request: GpuRequest) -> Se
     if size == 0:
         return Placement((), None, None, 0.0)
     if size == 1:
-        return (yield from _best_single(topology_class, free, usable, request))
-    return (yield from _best_many(topology_class, free, usable, request))
+        return (yield from _best_single(topology_class, free, must or usable, request))
+    return (yield from _best_many(topology_class, free, usable, request, must))
 
 
 def _best_single(
@@ -94,12 +82,12 @@ def _best_single(
 
 
 def _best_many(
-    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest
+    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest, must: int
 ) -> Search[Placement | Rejection]:
     fastest_gb_per_s = 0.0
     best: tuple[float, ...] = ()
     tied: list[int] = []
-    for mask in (yield from topology_class.sets(usable, request.gpus)):
+    for mask in (yield from topology_class.sets(usable, request.gpus, must)):
         yield
         bandwidth, affinity = topology_class.predict(mask)
         if request.required is not None and not affinity.meets(request.required):
@@ -115,7 +103,7 @@ def _best_many(
     if not tied:
         if fastest_gb_per_s:
             return _too_slow(fastest_gb_per_s, request)
-        return (yield from _too_far(topology_class, usable, request))
+        return (yield from _too_far(topology_class, usable, request, must))
     chosen = yield from _kindest(topology_class, free, tied)
     bandwidth, affinity = topology_class.predict(chosen)
     lost = yield from topology_class.loss(free, chosen)
@@ -163,7 +151,7 @@ def _too_slow(fastest_gb_per_s: float, request: GpuRequest) -> Rejection:
     return Rejection(Reason.BANDWIDTH, message, resolvable=True)
 
 
-def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest) -> Search[Rejection]:
+def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest, must: int) -> Search[Rejection]:
     """Say how large a set of the wanted affinity is free, which is the number people need."""
     wanted = request.required
     assert wanted is not None
@@ -173,16 +161,17 @@ def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest) ->
         Affinity.NUMA_NODE: "one NUMA node",
     }
     most = "no two"
-    for size in range(request.gpus - 1, 1, -1):
-        if (yield from _reaches(topology_class, usable, size, wanted)):
+    for size in range(request.gpus - 1, max(1, must.bit_count() - 1), -1):
+        if (yield from _reaches(topology_class, usable, size, must, wanted)):
             most = f"at most {size} of the"
             break
-    message = f"{most} free GPUs share {words[wanted]}, pod needs {request.gpus}"
+    given = " with those given" if must else ""
+    message = f"{most} free GPUs share {words[wanted]}{given}, pod needs {request.gpus}"
     return Rejection(Reason.AFFINITY, message, resolvable=True)
 
 
-def _reaches(topology_class: TopologyClass, usable: int, size: int, wanted: Affinity) -> Search[bool]:
-    for mask in (yield from topology_class.sets(usable, size)):
+def _reaches(topology_class: TopologyClass, usable: int, size: int, must: int, wanted: Affinity) -> Search[bool]:
+    for mask in (yield from topology_class.sets(usable, size, must)):
         yield
         if topology_class.predict(mask)[1].meets(wanted):
             return True

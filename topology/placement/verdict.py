@@ -8,6 +8,8 @@ from enum import StrEnum
 from topology.bandwidth import Bandwidth
 from topology.links import Affinity
 
+UNKNOWN_GPUS = "pods without a placement record hold unknown GPUs"
+
 
 class Reason(StrEnum):
     """Why a node does not fit, in words that metrics can count."""
@@ -48,3 +50,6 @@ class Rejection:
     """Short, lower case, without names, so that kube-scheduler can count equal ones."""
     resolvable: bool = False
     """Whether removing pods could cure it."""
+
+
+UNDECIDED = Rejection(Reason.UNDECIDED, "the best GPUs of the node are still being searched for")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from topology.domains import Domain, GroupWish, Level, Location
-from topology.verdict import Reason, Rejection
+from topology.placement.verdict import Reason, Rejection
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,61 @@
+"""Asks a running extender over HTTP what it knows and would decide: with its holds, and the values that it has learnt.
+
+For people at a terminal: one question at a time, and no retries.
+"""
+
+from __future__ import annotations
+
+from http.client import HTTPException
+from typing import Final, TypeVar
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
+
+from extender.web.inspection import Explanation, NodeDetail, NodeInfo, NodeList, NodePage
+
+Shown = TypeVar("Shown", NodePage, NodeDetail, Explanation)
+
+_SECONDS: Final = 5.0
+
+
+class NoAnswer(Exception):
+    """The extender cannot be asked, or does not know the cluster yet; the text says why."""
+
+
+def nodes(url: str) -> NodeList:
+    """Return all nodes with GPUs, page by page; raises `NoAnswer`."""
+    found: list[NodeInfo] = []
+    after: str | None = ""
+    while after is not None:
+        page = _get(url, f"nodes?{urlencode({'limit': 200, 'after': after})}", NodePage)
+        if page is None:
+            raise NoAnswer("it has no such page")
+        found += page.nodes
+        after = page.next
+    return NodeList(nodes=tuple(found))
+
+
+def node(url: str, name: str) -> NodeDetail | None:
+    """Return one node, `None` where it is not known; raises `NoAnswer`."""
+    return _get(url, f"nodes/{quote(name, safe='')}", NodeDetail)
+
+
+def explain(url: str, namespace: str, name: str) -> Explanation | None:
+    """Return where a pod could go and why not elsewhere, `None` where it is not known; raises `NoAnswer`."""
+    return _get(url, f"pods/{quote(namespace, safe='')}/{quote(name, safe='')}", Explanation)
+
+
+def _get(url: str, path: str, form: type[Shown]) -> Shown | None:
+    """Return what is there, `None` where the extender says that there is no such thing."""
+    if not url.startswith(("http://", "https://")):
+        raise NoAnswer(f"{url} is no http:// or https:// URL")
+    asked = Request(f"{url.rstrip('/')}/v1/inspect/{path}", headers={"Accept": "application/json"})  # noqa: S310 - as above
+    try:
+        with urlopen(asked, timeout=_SECONDS) as response:  # noqa: S310 - as above
+            return form.model_validate_json(response.read())
+    except HTTPError as error:
+        if error.code == 404 and b'"no such ' in error.read():  # not just any server that knows nothing
+            return None
+        raise NoAnswer(f"status {error.code}") from error
+    except (OSError, HTTPException, ValueError) as error:
+        raise NoAnswer(str(error) or type(error).__name__) from error

@@ -1,0 +1,92 @@
+"""What a container's start is judged by: what was handed out, what is promised now, and what the kubelet lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.plugin.hold import Served, is_as_served, is_by_plan, may_start
+from tests.agent.plans import by_key, listed, planned
+
+GIVEN = Served("ml", "a", "uid-a", frozenset("ab"))
+STRAY = Served("ml", "a", "", frozenset("ab"))
+OTHERS = "its GPUs are promised to another pod"
+NOT_ITS_OWN = "its GPUs are not those promised to the pod"
+NOT_GIVEN = "no pod that the kubelet lists was given these GPUs"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "pods", "is_as"),
+    [
+        ("ab", [listed("a", main="ab")], True),
+        ("a", [listed("a", one="a", two="b")], True),
+        ("ab", [listed("a", main="abc")], False),
+        ("ab", [listed("x", main="ab")], False),
+        ("ab", [listed("a", main="")], False),
+        ("ab", [listed("a", main="a"), listed("x", main="b")], False),
+        ("abc", [listed("a", main="ab")], False),
+    ],
+)
+def test_a_pod_is_as_served_with_all_that_it_holds(gpus: str, pods: list[object], *, is_as: bool) -> None:
+    """And alone with it."""
+    assert is_as_served(frozenset(gpus), pods, [GIVEN]) is is_as  # type: ignore[arg-type]
+
+
+def test_what_was_handed_out_in_parts_is_served_as_a_whole() -> None:
+    """Each container has an Allocate of its own."""
+    parts = [Served("ml", "a", "uid-a", frozenset(gpu)) for gpu in "ab"]
+    assert is_as_served(frozenset("ab"), [listed("a", main="ab")], parts)
+    assert not is_as_served(frozenset("ab"), [listed("a", main="ab")], parts[:1])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "served", "plans", "is_by"),
+    [
+        ("a", [GIVEN], {}, True),
+        ("a", [STRAY], {}, False),
+        ("a", [], by_key(planned("x", main="ab")), True),
+        ("ac", [GIVEN], by_key(planned("x", main="cd")), False),
+        ("a", [], {}, False),
+    ],
+)
+def test_gpus_are_by_plan_if_some_plan_has_them_together(
+    gpus: str, served: list[Served], plans: dict[tuple[str, str], object], *, is_by: bool
+) -> None:
+    """One of now, or of when they were handed out; what a stray was given is nobody's plan."""
+    assert is_by_plan(frozenset(gpus), served, plans) is is_by  # type: ignore[arg-type]
+
+
+def test_a_container_that_is_not_listed_starts_with_what_its_pod_is_promised() -> None:
+    """An init container; the pod has to be there, and all of its GPUs have to be of one promise."""
+    plans = by_key(planned("a", main="ab"), planned("x", main="cd"))
+    there = [listed("a", main="")]
+    assert may_start(frozenset("ab"), there, [], plans) is None
+    assert may_start(frozenset("b"), there, [], plans) is None
+    assert may_start(frozenset("cd"), there, [], plans) == NOT_GIVEN
+    assert may_start(frozenset("bc"), [*there, listed("x", main="")], [], plans) == NOT_GIVEN
+
+
+def test_a_container_that_is_not_listed_waits_for_what_a_pod_that_is_gone_was_given() -> None:
+    """Only what was handed out to nobody who could be told counts whoever is listed."""
+    assert may_start(frozenset("ab"), [listed("x", main="")], [GIVEN], {}) == NOT_GIVEN
+    assert may_start(frozenset("ab"), [listed("x", main="")], [Served("", "", "", frozenset("ab"))], {}) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "exact", "holds", "reason"),
+    [
+        ("ab", False, "ab", None),
+        ("ab", True, "ab", None),
+        ("ab", False, "ac", OTHERS),
+        ("ab", False, "ae", None),
+        ("ab", True, "ae", NOT_ITS_OWN),
+        ("", False, "ef", None),
+        ("", False, "ec", OTHERS),
+    ],
+)
+def test_what_nobody_remembers_handing_out_is_judged_by_the_promises(
+    own: str, exact: bool, holds: str, reason: str | None
+) -> None:
+    """After a restart without a journal: a pod may start with its own or with what nobody else was promised."""
+    mine = [planned("a", exact=exact, main=own)] if own else []
+    plans = by_key(*mine, planned("x", main="cd"))
+    assert may_start(frozenset(holds), [listed("a", main=holds)], [], plans) == reason

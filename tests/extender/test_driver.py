@@ -1,0 +1,39 @@
+"""Each step is answered once, within the time that is left."""
+
+from __future__ import annotations
+
+from extender.binding.driver import drive
+from extender.binding.intents import GetNode, Gone, Intent, Reply, Step
+from extender.clock import Instant
+
+
+async def test_each_intent_has_the_time_that_is_left_and_none_once_there_is_none() -> None:
+    """A reply may come later than the deadline; the next step is then told at once that there is no time."""
+    now, budgets = 0.0, []
+
+    async def execute(intent: Intent, seconds: float) -> Reply:
+        nonlocal now
+        budgets.append(seconds)
+        now += 4.0
+        return Gone()
+
+    def steps() -> Step[list[Reply]]:
+        first = yield GetNode("n1")
+        second = yield GetNode("n2")
+        return [first, second, (yield GetNode("n3"))]
+
+    assert await drive(steps(), execute, lambda: Instant(now, now), 7.0) == [Gone()] * 3
+    assert budgets == [7.0, 3.0, 0.0]
+
+
+async def test_steps_that_need_nothing_are_done_at_once() -> None:
+    """Nothing is executed."""
+
+    def steps() -> Step[int]:
+        yield from ()
+        return 7
+
+    async def execute(intent: Intent, seconds: float) -> Reply:
+        raise AssertionError(intent)
+
+    assert await drive(steps(), execute, lambda: Instant(0.0, 0.0), 1.0) == 7

@@ -1,0 +1,165 @@
+"""What explain says, filter answers, prioritize ranks first and bind takes are one decision."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from extender.binding.bind import bind
+from extender.binding.intents import Done, FencePod, GetPod, SwapLedger
+from extender.binding.outcome import BindTarget
+from extender.cluster.holds import Hold
+from extender.cluster.objects import Node, Pod
+from extender.cluster.state import ClusterState
+from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from extender.web import inspection
+from tests.extender.builders import PAIRS, args, at, claim, cluster, gpus, node, pod, running
+from topology import keys
+from topology.codec import encode_status
+from topology.records import decode_ledger
+from topology.room import Appetite, PodKind
+from topology.status import DevicePluginStatus, Mode, NodeStatus
+
+RACK_LABEL = "topology.kubernetes.io/rack"
+SIZES = {PAIRS: 8, "v100-sxm2-4": 4, "rtx-3090-2": 2}
+PODS_TO_COME = Appetite([(PodKind(1, cpu_milli=4_000), 0.6), (PodKind(4, cpu_milli=32_000), 0.4)])
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One node and what has become of its GPUs."""
+
+    machine: str
+    mode: Mode | None
+    used: frozenset[int]
+    """By a pod that runs there."""
+    own: frozenset[int]
+    """Claimed for the pod that is asked about, which is not bound yet."""
+    held: frozenset[int]
+    """Kept for another pod."""
+    strays: int
+    """GPUs of a pod that was bound around us; nobody knows which."""
+    cores: int
+    rack: str
+    has_sibling: bool
+    """The pod that runs there is of the asked pod's group."""
+
+    def parts(self, name: str) -> list[Node | Pod]:
+        """Return the node and its pods."""
+        taken = sorted(self.used)
+        uuids = gpus(name, *taken, machine_name=self.machine)
+        mine = gpus(name, *sorted(self.own), machine_name=self.machine)
+        claims = (*(claim(gpu, f"on-{name}") for gpu in uuids), *(claim(gpu, "p") for gpu in mine))
+        status = NodeStatus(1, device_plugin=DevicePluginStatus(self.mode, ready=True) if self.mode else None)
+        labels, cpu = ({RACK_LABEL: self.rack} if self.rack else {}), str(self.cores) if self.cores else ""
+        found: list[Node | Pod] = [
+            node(name, self.machine, claims=claims, labels=labels, cpu=cpu, status=encode_status(status))
+        ]
+        if uuids:
+            wants = GROUP if self.has_sibling else None
+            owner = f"on-{name}"
+            found.append(
+                pod(owner, len(uuids), on=name, placed=uuids, phase="Running", terminated=False, wants=wants)
+                if wants
+                else running(owner, name, *uuids)
+            )
+        if self.strays:
+            found.append(pod(f"stray-{name}", self.strays, on=name, phase="Running"))
+        return found
+
+
+GROUP = {keys.GROUP: "llama", keys.GROUP_SIZE: "3"}
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Drawn:
+    """Draw one node; each GPU is in one hand."""
+    machine = draw(st.sampled_from([*SIZES]))
+    hands = draw(st.lists(st.sampled_from("ffffuuho"), min_size=SIZES[machine], max_size=SIZES[machine]))
+    of = {hand: frozenset(at for at, held in enumerate(hands) if held == hand) for hand in "uho"}
+    return Drawn(
+        machine,
+        draw(st.sampled_from([None, Mode.ENFORCE, Mode.OBSERVE])),
+        of["u"],
+        of["o"] if draw(st.integers(0, 3)) == 0 else frozenset(),
+        of["h"],
+        draw(st.sampled_from([0, 0, 0, 1])),
+        draw(st.sampled_from([0, 16, 64])),
+        draw(st.sampled_from(["", "a", "b"])),
+        draw(st.booleans()),
+    )
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Pod:
+    """Draw the pod that is asked about."""
+    wants = draw(
+        st.sampled_from(
+            [
+                {},
+                {},
+                {keys.REQUIRED_AFFINITY: "nvlink"},
+                {keys.PREFERRED_AFFINITY: "pcie-switch"},
+                {keys.COMMUNICATION: "none"},
+                {keys.COMMUNICATION: "light"},
+                {keys.MIN_BANDWIDTH: "20"},
+            ]
+        )
+    )
+    group = draw(st.sampled_from([{}, {}, GROUP, {**GROUP, keys.GROUP_AFFINITY: "required-rack"}]))
+    cpu = draw(st.sampled_from(["", "8"]))
+    return pod("p", draw(st.sampled_from([1, 2, 2, 3, 4, 4, 8])), wants={**wants, **group}, cpu=cpu)
+
+
+def built(drawn: dict[str, Drawn], asked: Pod) -> ClusterState:
+    """Return the cluster; each node's held GPUs are for a pod of their own."""
+    state = cluster(asked, *(part for name, each in drawn.items() for part in each.parts(name)))
+    state.shapes.forget_verdicts(PODS_TO_COME)
+    for name, each in drawn.items():
+        if each.held:
+            state.holds.put(f"other-{name}", Hold(name, sum(1 << position for position in each.held), expires=60.0))
+    return state
+
+
+def taken_by_bind(state: ClusterState, asked: Pod, name: str) -> frozenset[str] | None:
+    """Return the GPUs that bind claims for the pod, `None` where it finds that nothing fits; nothing is written."""
+    steps = bind(state, BindTarget("ml", "p", "p", name), at, deadline=30.0)
+    try:
+        intent = next(steps)
+        while isinstance(intent, GetPod | FencePod):
+            intent = steps.send(Done(asked))
+    except StopIteration:
+        return None
+    steps.close()
+    assert isinstance(intent, SwapLedger)
+    return frozenset(found.gpu for found in decode_ledger(intent.ledger).claims if found.uid == "p")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(nodes(), min_size=1, max_size=3), pods(), st.sampled_from([0, 16]))
+def test_what_is_said_is_what_is_done(several: list[Drawn], asked: Pod, candidates: int) -> None:
+    """Node by node, with claims, holds, groups, modes, CPU and pods that bypassed us, in any mixture."""
+    drawn = {f"n{number}": each for number, each in enumerate(several)}
+    state = built(drawn, asked)
+    told = inspection.explain(state, "ml", "p", at())
+    assert told is not None
+    said = {
+        fit.node: frozenset(gpus(fit.node, *fit.indexes, machine_name=drawn[fit.node].machine)) for fit in told.fits
+    }
+    event(f"{len(said)} nodes fit")
+
+    passed = filter_nodes(state, args(asked, *drawn), at(), candidates=candidates)
+    assert list(passed.node_names) == [*said]
+    if not said:
+        refused = {**(passed.failed_nodes or {}), **(passed.failed_and_unresolvable_nodes or {})}
+        assert Counter(refused.values()) == {refusal.message: refusal.nodes for refusal in told.refusals}
+    for name, expected in said.items():
+        state.offers.forget("p")  # a first attempt each time: a pod that comes back is offered other nodes
+        again = filter_nodes(state, args(asked, *drawn), at(), candidates=candidates)
+        ranked = prioritize_nodes(state, args(asked, *again.node_names), at())
+        assert [entry.host for entry in ranked if entry.score == 10] == [next(iter(said))]
+        assert all(entry.score > 0 for entry in ranked)
+        assert taken_by_bind(state, asked, name) == expected

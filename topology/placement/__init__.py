@@ -1,0 +1,1 @@
+"""Which GPUs, and why not."""

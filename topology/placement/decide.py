@@ -1,0 +1,91 @@
+"""The one door: what a pod gets on a node, or why it gets nothing there.
+
+Filter, prioritize, bind, preempt, explanations, the device plugin, `kubectl gputopo`, the command line, the demo and the
+simulator all call `decide`, and nothing else calls what is below it; import-linter holds that. Whatever else a decision comes to
+depend on is one more field of `Situation` or of `GpuRequest`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from topology.placement.forecast import forecast
+from topology.placement.plan import plan
+from topology.placement.sharing import less_room, share
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
+from topology.request import GpuRequest
+from topology.room import WHOLE_GPU_MILLI, Appetite, PodKind, Room
+
+Decision = Placement | Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What there is to choose from on one node, and who chooses."""
+
+    topology_class: TopologyClass
+    """The wires, and what free sets are worth to the pods to come."""
+    free: int
+    """GPUs that may be given away whole, as a mask over positions."""
+    must_include: int = 0
+    """GPUs that have to be among the chosen; they count as free."""
+    unknown: int = 0
+    """How many of the free GPUs are held by somebody; which ones is not known."""
+    observed: bool = False
+    """NVIDIA's device plugin chooses the GPUs, and not we. What it does with GPUs that must be among them is not modelled."""
+    room: Room | None = None
+    """What is idle on the node, CPU and parts of GPUs included; `None`: not counted. CPU that does not suffice is for
+    kube-scheduler to see."""
+    to_come: Appetite | None = None
+    """What the pods to come take beside links; `None`: not counted."""
+
+    def __post_init__(self) -> None:
+        if self.observed and self.must_include:
+            raise ValueError("no forecast is made with GPUs that must be among the chosen")
+
+
+def decide(situation: Situation, request: GpuRequest) -> Decision:
+    """Return the best placement of the request, or why there is none; exact.
+
+    A repeated question costs a look-up of what the links say and the sum of what is left beside them. Of a pod that shares
+    its GPU only room and pods to come count.
+    """
+    room, to_come = situation.room, situation.to_come
+    if request.gpu_milli is not None:
+        whole = Room.of_whole(len(situation.topology_class.node), situation.free, 0)
+        return share(situation.topology_class, room or whole, _kind(request), to_come or Appetite(()))
+    found = _by_links(situation, request.of_links)
+    if room is None or to_come is None or isinstance(found, Rejection):
+        return found
+    return less_room(found, situation.topology_class.weights.foresight, room, _kind(request), to_come)
+
+
+def _kind(request: GpuRequest) -> PodKind:
+    return PodKind(request.gpus, request.gpu_milli or WHOLE_GPU_MILLI, request.cpu_milli)
+
+
+def _by_links(situation: Situation, request: GpuRequest) -> Decision:
+    topology_class, free, must = situation.topology_class, situation.free, situation.must_include
+    if situation.unknown:
+        return _around_unknown(situation, request)
+    if situation.observed:
+        return forecast(topology_class, free, request)
+    return plan(topology_class, free | must, request, must)
+
+
+def _around_unknown(situation: Situation, request: GpuRequest) -> Decision:
+    """Plan as if any of the free GPUs could be one of the unknown ones: the kubelet may have to give others.
+
+    Enough must be left whichever they are, and nothing can be promised of the set but its size.
+    """
+    if request.required is not None or request.min_bandwidth_gb_per_s is not None:
+        return Rejection(Reason.CLOSED, UNKNOWN_GPUS)
+    topology_class, must = situation.topology_class, situation.must_include
+    free = situation.free | must
+    with_unknown = plan(topology_class, free, replace(request, gpus=request.gpus + situation.unknown), must)
+    if with_unknown is UNDECIDED:
+        return UNDECIDED
+    if isinstance(with_unknown, Rejection):
+        return Rejection(Reason.TOO_FEW_FREE, f"too few GPUs are free: {UNKNOWN_GPUS}", resolvable=True)
+    return plan(topology_class, free, request, must)
