@@ -146,18 +146,20 @@ def options(command: Any) -> Iterator[list[str]]:
 
 
 @pytest.mark.slow
-def test_the_readme_shows_rows_of_the_demo() -> None:
-    """With the figures that the demo prints today."""
-    block = next(block for block in blocks("text") if "stock scheduling" in block)
+def test_pages_show_what_the_demo_prints() -> None:
+    """The README six rows of its table, the first steps its last lines; with today's figures."""
     run = [sys.executable, "-m", "benchmarks", "demo"]
     printed = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     lines = [line.rstrip() for line in printed.splitlines()]
-    rows = [line for line in block.splitlines() if line]
+    rows = [line for line in text_about("stock scheduling", "README.md").splitlines() if line]
     assert len([row for row in rows if re.match(r"  \w", row)]) == 1 + 6, "the heading and six pods"
     start = lines.index(rows[0])
     assert lines[start : start + len(rows)] == rows
+    end = text_about("stock scheduling", "docs/tutorial/first-steps.md").splitlines()
+    assert lines[-len(end) :] == end
 
 
-def blocks(kind: str) -> list[str]:
-    """Return the README's blocks of that kind."""
-    return re.findall(rf"^```{kind}\n(.*?)^```", Path(ROOT, "README.md").read_text(), re.MULTILINE | re.DOTALL)
+def text_about(words: str, page: str) -> str:
+    """Return the block of text on a page that has those words."""
+    texts = re.findall(r"^```text\n(.*?)^```", Path(ROOT, page).read_text(), re.MULTILINE | re.DOTALL)
+    return next(text for text in texts if words in text)
