@@ -19,9 +19,9 @@ from agent.discovery import Report, discover
 from agent.errors import ApiError, ConfigurationError, NvmlUnavailable
 from agent.host import Host
 from agent.nvml import read_nvml
-from topology.codec import encode_topology
+from topology.annotations.codec import encode_topology
 from topology.errors import PayloadError
-from topology.matrix import print_matrix
+from topology.formats.matrix import print_matrix
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 

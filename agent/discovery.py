@@ -15,9 +15,9 @@ from agent.facts import Answer, FabricState, Gap, GpuFacts, Known, Missing, Nvml
 from agent.faults import gpu_status, unidentified_status
 from agent.host import Host, path_between
 from agent.nvlinks import Joint, wiring
-from topology.links import PciePath
-from topology.model import MAX_NICS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
-from topology.status import LinkFault, NodeStatus
+from topology.node.links import PciePath
+from topology.node.model import MAX_NICS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
+from topology.node.status import LinkFault, NodeStatus
 
 
 @dataclass(frozen=True, slots=True)

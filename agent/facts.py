@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from topology.links import PciePath
+from topology.node.links import PciePath
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from math import ceil
 
 from agent.facts import Answer, Fabric, FabricState, Gap, GpuFacts, Memory, Missing, value_of
-from topology.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeStatus
 
 _GIB = 1 << 30
 _STEPS = 16

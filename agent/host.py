@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from topology.links import PciePath
+from topology.node.links import PciePath
 
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 

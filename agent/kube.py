@@ -22,7 +22,7 @@ from kubernetes.config.config_exception import ConfigException
 
 from agent.errors import ApiError
 from agent.node_watch import NodeVersion
-from topology import keys
+from topology.annotations import keys
 
 FIELD_MANAGER: Final = "gputopo-agent"
 _ANNOTATIONS: Final = "/metadata/annotations"

@@ -16,9 +16,9 @@ from threading import Lock
 import structlog
 
 from agent.errors import ApiError
-from topology import keys
+from topology.annotations import keys
+from topology.annotations.records import Ledger, decode_ledger
 from topology.errors import PayloadError
-from topology.records import Ledger, decode_ledger
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ from threading import Event, Thread
 import structlog
 
 from agent.errors import ApiError
-from topology.records import is_later
+from topology.annotations.records import is_later
 
 log = structlog.get_logger()
 

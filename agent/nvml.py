@@ -32,7 +32,7 @@ from agent.facts import (
     Process,
     RemappedRows,
 )
-from topology.links import PciePath
+from topology.node.links import PciePath
 
 _CODES: dict[int, str] = {
     value: name.removeprefix("NVML_ERROR_")

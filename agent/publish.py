@@ -19,11 +19,11 @@ from typing import Final
 from agent.discovery import NOTHING, Report
 from agent.node_watch import NodeVersion
 from agent.sight import Sight
-from topology import keys
-from topology.codec import decode_status, decode_topology, digest, encode_status, encode_topology
+from topology.annotations import keys
+from topology.annotations.codec import decode_status, decode_topology, digest, encode_status, encode_topology
+from topology.annotations.records import Observed, decode_observed, encode_observed
 from topology.errors import PayloadError
-from topology.records import Observed, decode_observed, encode_observed
-from topology.status import NodeStatus
+from topology.node.status import NodeStatus
 
 TOO_LARGE: Final = "topology cannot be published, the old one stands"
 _OURS = (keys.TOPOLOGY, keys.TOPOLOGY_DIGEST, keys.STATUS, keys.OBSERVED)

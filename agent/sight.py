@@ -8,8 +8,8 @@ from typing import Protocol
 
 from agent.discovery import Report
 from agent.node_watch import NodeVersion
-from topology.records import Holder
-from topology.status import DevicePluginStatus
+from topology.annotations.records import Holder
+from topology.node.status import DevicePluginStatus
 
 
 @dataclass(frozen=True, slots=True)

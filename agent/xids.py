@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from topology.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeStatus
 
 OF_APPLICATIONS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Made by what runs on a GPU that is well; NVIDIA's device plugin passes over the same. Every other one counts, unknown ones too.

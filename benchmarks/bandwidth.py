@@ -14,11 +14,11 @@ from typing import Any
 from benchmarks.copies import copy_rate, fan_out_rate
 from benchmarks.measurements import PEAK_MESSAGE_BYTES, Measurement, Role, Transport, UnreadableMeasurements
 from benchmarks.sources import load_topology
-from topology.bandwidth import Bandwidth, Wiring, predict
-from topology.catalog import MACHINES
-from topology.collectives import Collective
-from topology.links import Affinity, PciePath
-from topology.model import Link, NodeTopology
+from topology.bandwidth.collectives import Collective
+from topology.bandwidth.predict import Bandwidth, Wiring, predict
+from topology.formats.catalog import MACHINES
+from topology.node.links import Affinity, PciePath
+from topology.node.model import Link, NodeTopology
 
 SWEEP_BYTES = tuple(8 << doubling for doubling in range(25))
 """nccl-tests' own example, `-b 8 -e 128M -f 2`: what a mean over a sweep is taken over."""

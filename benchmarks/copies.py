@@ -6,8 +6,7 @@ else through host memory. Nothing that places pods uses this; it ties the table 
 
 from __future__ import annotations
 
-from topology.bandwidth import Bandwidth
-from topology.calibration import (
+from topology.bandwidth.calibration import (
     NVLINK_COPY,
     NVLINK_COPY_BOTH_WAYS,
     NVLINK_COPY_GB_PER_S,
@@ -17,10 +16,11 @@ from topology.calibration import (
     STAGED_COPY_BOTH_WAYS,
     STAGED_COPY_ONE_WAY,
 )
-from topology.graph import Routes, build_graph, compute_capability, gpu_vertex, link_gb_per_s
-from topology.hops import has_peer_access
-from topology.links import PciePath
-from topology.model import NodeTopology
+from topology.bandwidth.hops import has_peer_access
+from topology.bandwidth.predict import Bandwidth
+from topology.node.graph import Routes, build_graph, compute_capability, gpu_vertex, link_gb_per_s
+from topology.node.links import PciePath
+from topology.node.model import NodeTopology
 
 
 def copy_rate(node: NodeTopology, i: int, j: int, both_ways: bool) -> Bandwidth:

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from agent.discovery import Report
 from agent.publish import Publication
 from benchmarks.client import MERGE_PATCH, ApiClient, Json
-from topology import keys
-from topology.catalog import machine
-from topology.model import NodeTopology
-from topology.records import (
+from topology.annotations import keys
+from topology.annotations.records import (
     Claim,
     Ledger,
     Observed,
@@ -21,7 +19,9 @@ from topology.records import (
     encode_observed,
     encode_placement,
 )
-from topology.status import GpuStatus, NodeStatus
+from topology.formats.catalog import machine
+from topology.node.model import NodeTopology
+from topology.node.status import GpuStatus, NodeStatus
 
 MIXED = ("dgx-1v", "dgx-a100", "hgx-h100", "l40s-8", "a100-pcie-8-pairs")
 """Machines of eight GPUs, each kind wired in a way of its own."""

@@ -23,9 +23,9 @@ import structlog
 
 from benchmarks.client import MERGE_PATCH, ApiClient, Json, RequestRefused
 from benchmarks.pod_life import next_status
-from topology import keys
+from topology.annotations import keys
+from topology.annotations.records import Holder, Observed, decode_placement, encode_observed
 from topology.errors import PayloadError
-from topology.records import Holder, Observed, decode_placement, encode_observed
 
 _PODS: Final = "/api/v1/pods"
 _RETRY_SECONDS: Final = 0.2

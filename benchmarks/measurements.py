@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.shared import shared_folder
-from topology.collectives import Collective
+from topology.bandwidth.collectives import Collective
 
 PEAK_MESSAGE_BYTES = 8 * 2**30
 """What a row without a message size is taken to be: the peak of a sweep to the usual end."""

@@ -13,9 +13,9 @@ import aiohttp
 import msgspec
 
 from benchmarks.client import ApiClient, Json
-from topology import keys
-from topology.records import PlacementRecord, decode_placement
-from topology.request import parse_pod
+from topology.annotations import keys
+from topology.annotations.records import PlacementRecord, decode_placement
+from topology.request.gpu_request import parse_pod
 
 
 @dataclass(frozen=True, slots=True)

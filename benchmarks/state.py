@@ -29,8 +29,8 @@ from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.machine import describe_machine
 from benchmarks.pod_life import next_status
 from benchmarks.process import end_in_order_on_signals
-from topology import keys
-from topology.records import Claim, Ledger, PlacementRecord, encode_ledger, encode_placement
+from topology.annotations import keys
+from topology.annotations.records import Claim, Ledger, PlacementRecord, encode_ledger, encode_placement
 
 _NAMESPACE = "default"
 _GPUS_OF_PODS = (2, 0, 1, 0, 1, 0, 2, 0, 0, 0)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from benchmarks.fleet import SimulatedNode
-from topology.bandwidth import Bandwidth
-from topology.links import Affinity
+from topology.bandwidth.predict import Bandwidth
+from topology.bandwidth.rings import members_of
+from topology.node.links import Affinity
 from topology.placement.nvidia_best_effort import best_effort
 from topology.placement.topology_class import TopologyClass
-from topology.request import GpuRequest
-from topology.rings import members_of
+from topology.request.gpu_request import GpuRequest
 
 
 @dataclass(frozen=True, slots=True)

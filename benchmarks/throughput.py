@@ -29,7 +29,7 @@ from benchmarks.fleet import POD_SIZES, check_room, gpu_pod, join, mixed_fleet
 from benchmarks.kube_binaries import kubernetes_version
 from benchmarks.machine import describe_machine
 from benchmarks.process import Process, end_in_order_on_signals
-from topology import keys
+from topology.annotations import keys
 
 STALLED_AFTER_SECONDS = 60.0
 _PODS = "/api/v1/namespaces/default/pods"

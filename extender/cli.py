@@ -32,7 +32,7 @@ from extender.kubernetes.reflector import Expired, Unavailable, list_objects
 from extender.logs import printable
 from extender.web import inspection
 from extender.web.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, NodeList
-from topology import keys
+from topology.annotations import keys
 
 
 class Output(StrEnum):

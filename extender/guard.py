@@ -16,7 +16,7 @@ import structlog
 
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import FIELD_MANAGER, Request
-from topology import keys
+from topology.annotations import keys
 
 UNTIL_KNOWN_SECONDS = 1.0
 

@@ -26,7 +26,7 @@ from agent.ledger import NodeLedger
 from agent.node_watch import NodeVersion
 from agent.plugin.choose import Scorer
 from agent.sight import Sight
-from topology.model import NodeTopology
+from topology.node.model import NodeTopology
 
 if TYPE_CHECKING:
     from agent.plugin import best

@@ -20,8 +20,8 @@ from agent.plugin.choose import Scorer
 from agent.plugin.pods import ListedPod
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
 from agent.sight import Sight
-from topology.records import Holder
-from topology.status import DevicePluginStatus
+from topology.annotations.records import Holder
+from topology.node.status import DevicePluginStatus
 
 log = structlog.get_logger()
 

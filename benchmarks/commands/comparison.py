@@ -12,7 +12,7 @@ import typer
 from benchmarks.commands.answers import AnswerFormat, refuse, reply
 from benchmarks.machine import describe_machine
 from benchmarks.sources import UnreadableSource
-from topology import keys
+from topology.annotations import keys
 
 
 def bandwidth(

@@ -22,7 +22,7 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects import Node, Pod
 from extender.cluster.standing import Standing
 from extender.cluster.state import ClusterState
-from topology.records import Claim
+from topology.annotations.records import Claim
 
 ORPHAN_SECONDS = 60.0
 UNSEEN_SECONDS = 5.0

@@ -24,9 +24,9 @@ from extender.cluster.node_view import NodeView, mask_of
 from extender.cluster.objects import Node, Pod
 from extender.cluster.pods import GpuPod
 from extender.cluster.state import ClusterState
-from topology.bandwidth import ring_order
+from topology.annotations.records import PlacementRecord, encode_placement
+from topology.bandwidth.predict import ring_order
 from topology.errors import PayloadError
-from topology.records import PlacementRecord, encode_placement
 
 SETTLING_SECONDS = 2.0
 """A pod may be heard of before the ledger is that its bind wrote first: that is no damage."""

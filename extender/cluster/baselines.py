@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from extender.cluster.node_cache import KnownNode, Report
 from extender.cluster.pods import GpuPod
-from topology import keys
-from topology.records import Claim, is_later
+from topology.annotations import keys
+from topology.annotations.records import Claim, is_later
 
 RunsAs = Callable[[tuple[str, str], str], str | None]
 """Returns the UID of the pod with a namespace and name whose containers run on a node."""

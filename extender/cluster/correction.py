@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from extender.cluster.holdings import Holding
 from extender.cluster.node_view import NodeView
 from extender.cluster.standing import Standing
-from topology.records import Claim
+from topology.annotations.records import Claim
 
 
 @dataclass(frozen=True, slots=True)

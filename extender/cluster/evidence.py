@@ -10,7 +10,7 @@ from extender.cluster.pod_cache import PodCache
 from extender.cluster.pods import GpuPod
 from extender.cluster.sightings import Sightings
 from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
-from topology.records import Claim, Holder
+from topology.annotations.records import Claim, Holder
 
 
 @dataclass(frozen=True, slots=True)

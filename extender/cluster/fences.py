@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from extender.cluster.objects import Pod
 from extender.cluster.payloads import Payload
-from topology.records import Ledger
+from topology.annotations.records import Ledger
 
 MAX_NAMES = 10_000
 """Of nodes that left since the last roll; of more, all names count."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from extender.cluster.objects import Pod
 from extender.cluster.pods import GpuPod, has_ended
-from topology import keys
-from topology.domains import Domain, GroupWish, Level, Location
+from topology.annotations import keys
 from topology.errors import RequestError
 from topology.placement.group import Progress
-from topology.request import GpuRequest, pod_request
+from topology.request.domains import Domain, GroupWish, Level, Location
+from topology.request.gpu_request import GpuRequest, pod_request
 
 GRACE_SECONDS = 60.0
 """How long after its newest pod a group keeps room for pods that do not exist yet; controllers make them in batches."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from extender.cluster.evidence import Evidence
 from extender.cluster.pods import GpuPod, claims_for, planned_gpus
-from topology.records import Claim, Holder
+from topology.annotations.records import Claim, Holder
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 from extender.cluster.objects import Node
 from extender.cluster.payloads import NodePayloads
-from topology.domains import Level, Location
+from topology.request.domains import Level, Location
 
 Labels = Mapping[Level, Sequence[str]]
 

@@ -11,9 +11,9 @@ from extender.cluster.objects import Node, ObjectMeta
 from extender.cluster.payloads import NodePayloads, Payload, RestlessTopology
 from extender.cluster.topology_changes import TopologyChanges
 from extender.cluster.versions import NOTHING_MORE, Listing, is_older
-from topology.domains import Location
+from topology.annotations.records import Claim, Observed
 from topology.placement.topology_class import TopologyClasses
-from topology.records import Claim, Observed
+from topology.request.domains import Location
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from extender.cluster.payloads import NodePayloads
 from extender.cluster.pods import GpuPod
 from extender.cluster.shape import Shape, in_steps
 from extender.cluster.standing import Standing
+from topology.annotations.records import Claim, Holder
+from topology.node.status import Mode
 from topology.placement.decide import Decision
 from topology.placement.verdict import UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
-from topology.records import Claim, Holder
-from topology.request import GpuRequest
-from topology.room import Appetite
-from topology.status import Mode
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import Appetite
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from extender.cluster.holdings import Holding
 from extender.cluster.objects import Node
 from extender.cluster.payloads import NodePayloads
+from topology.node.status import Mode
 from topology.placement.verdict import UNKNOWN_GPUS
-from topology.status import Mode
 
 LEDGER_MISSING = "GPU ledger is missing and is being written"
 TWIN = "a GPU of the node is published by another node, too"

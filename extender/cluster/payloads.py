@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from topology import keys
-from topology.codec import decode_status, decode_topology, digest
+from topology.annotations import keys
+from topology.annotations.codec import decode_status, decode_topology, digest
+from topology.annotations.records import Ledger, Observed, decode_ledger, decode_observed
 from topology.errors import PayloadError, UnsupportedVersion
+from topology.node.status import NodeStatus
 from topology.placement.topology_class import TopologyClass, TopologyClasses
-from topology.records import Ledger, Observed, decode_ledger, decode_observed
-from topology.status import NodeStatus
 
 MAX_GPUS = 24
 """Of one node, half as many again as any is known to have: what it takes to compile a topology grows with their square."""

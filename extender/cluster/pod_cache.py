@@ -9,7 +9,7 @@ from extender.cluster.graveyard import Grave, Graveyard
 from extender.cluster.objects import ObjectMeta, Pod
 from extender.cluster.pods import GpuPod, has_stopped, read_gpu_pod
 from extender.cluster.versions import NOTHING_MORE, Listing, is_older
-from topology.records import Holder
+from topology.annotations.records import Holder
 
 
 class PodCache:

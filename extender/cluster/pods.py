@@ -9,11 +9,11 @@ import msgspec
 
 from extender.cluster.objects import MAX_POD_BYTES, Container, ContainerStatus, Pod
 from extender.cluster.quantities import cpu_milli
-from topology import keys
+from topology.annotations import keys
+from topology.annotations.payload import MAX_BYTES
+from topology.annotations.records import Claim, PlacementRecord, decode_placement, has_room_for
 from topology.errors import PayloadError, RequestError
-from topology.payload import MAX_BYTES
-from topology.records import Claim, PlacementRecord, decode_placement, has_room_for
-from topology.request import ContainerGpus, PodRequest, gpu_count, pod_request
+from topology.request.gpu_request import ContainerGpus, PodRequest, gpu_count, pod_request
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
-from topology.request import GpuRequest
-from topology.room import Appetite, Room
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import Appetite, Room
 
 CPU_STEP_MILLI = 4000
 """Finer differences do not make another shape."""

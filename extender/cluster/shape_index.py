@@ -9,11 +9,11 @@ from heapq import merge
 from itertools import groupby
 
 from extender.cluster.shape import Shape
-from topology.domains import Location
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Rejection
-from topology.request import GpuRequest
-from topology.room import Appetite
+from topology.request.domains import Location
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import Appetite
 
 Key = tuple[float, int, str]
 """Of a node that fits, best first: minus the score; how many GPUs are free, so that emptier nodes stay whole; the name."""

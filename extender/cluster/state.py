@@ -30,12 +30,12 @@ from extender.cluster.setbacks import Setbacks
 from extender.cluster.shape_index import ShapeIndex
 from extender.cluster.sightings import Sightings
 from extender.cluster.values import Values
-from topology import keys
+from topology.annotations import keys
+from topology.annotations.records import Claim
 from topology.effort import Effort
 from topology.placement.topology_class import TopologyClasses
-from topology.records import Claim
-from topology.room import Appetite, PodKind
-from topology.value import Weights
+from topology.value.fragmentation import Appetite, PodKind
+from topology.value.score import Weights
 
 
 class ClusterState:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
-from topology.demand import DRIFT, Demand, drift
 from topology.placement.topology_class import TopologyClasses
-from topology.room import PodKind
-from topology.value import Weights
+from topology.value.demand import DRIFT, Demand, drift
+from topology.value.fragmentation import PodKind
+from topology.value.score import Weights
 
 
 class Values:

@@ -30,7 +30,7 @@ from extender.binding.intents import (
 )
 from extender.cluster.objects import Node, Pod
 from extender.kubernetes.documents import BrokenStream, decoder, read_metadata
-from topology import keys
+from topology.annotations import keys
 
 FIELD_MANAGER: Final = "gputopo-extender"
 _JSON_PATCH: Final = "application/json-patch+json"

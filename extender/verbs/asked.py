@@ -14,10 +14,10 @@ from extender.cluster.objects import Pod
 from extender.cluster.pods import owner_of, read_request
 from extender.cluster.state import ClusterState
 from extender.verbs.ranking import Ranking
-from topology.domains import GroupWish
 from topology.placement.group import Progress, narrow
 from topology.placement.verdict import Reason, Rejection
-from topology.request import GpuRequest
+from topology.request.domains import GroupWish
+from topology.request.gpu_request import GpuRequest
 
 ELSEWHERE = Rejection(Reason.GROUP, "not in the domain that the pod's group fills now")
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 from extender.cluster.node_view import NodeView
 from extender.cluster.shape_index import Census, Key
 from extender.cluster.state import ClusterState
-from topology.domains import Location
 from topology.placement.verdict import Placement, Reason, Rejection
-from topology.request import GpuRequest
+from topology.request.domains import Location
+from topology.request.gpu_request import GpuRequest
 
 T = TypeVar("T")
 

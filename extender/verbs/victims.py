@@ -21,7 +21,7 @@ from extender.cluster.objects import Pod
 from extender.cluster.pods import has_ended
 from extender.cluster.quantities import requests
 from topology.placement.verdict import UNDECIDED, Placement
-from topology.request import GpuRequest
+from topology.request.gpu_request import GpuRequest
 
 EXACT_PODS = 8
 """Up to so many pods that may be evicted from a node every choice is looked at; of more, one after the other is spared."""

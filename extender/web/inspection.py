@@ -19,13 +19,13 @@ from extender.cluster.standing import Standing
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.filter_prioritize import STEPS_BACK
-from topology.bandwidth import Bandwidth
+from topology.annotations.records import PlacementRecord
+from topology.bandwidth.predict import Bandwidth
 from topology.errors import RequestError
-from topology.links import Affinity
+from topology.node.links import Affinity
+from topology.node.status import Mode
 from topology.placement.verdict import Placement, Reason, Rejection
-from topology.records import PlacementRecord
-from topology.request import GpuRequest
-from topology.status import Mode
+from topology.request.gpu_request import GpuRequest
 
 GpuState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
 SHOWN_FITS = 16

@@ -18,7 +18,7 @@ from extender.config import ExtenderConfiguration
 from extender.service import Extender, now
 from extender.web import inspection, pages, paging
 from extender.web.inspection import Explanation, NodeDetail, NodePage, PodInfo
-from topology.render import render_svg
+from topology.formats.render import render_svg
 
 SHOWN: Final = 50
 """Nodes, and placed and waiting pods, on the front page."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.plugin.best import Scorer
-from topology.catalog import machine
+from topology.formats.catalog import machine
 
 NODE = machine("dgx-1v")
 G = [gpu.uuid for gpu in NODE.gpus]

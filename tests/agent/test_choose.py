@@ -14,12 +14,12 @@ from agent.plugin.choose import Ask, Basis, Grant, Refusal, accept, choose
 from agent.plugin.identify import Identity, Planned, Unknown, Unplanned
 from agent.plugin.pods import PodPlan
 from tests.agent.plans import FirstCome, by_key, planned
-from topology.catalog import machine
 from topology.effort import finish
+from topology.formats.catalog import machine
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
-from topology.request import GpuRequest
+from topology.request.gpu_request import GpuRequest
 
 LETTERS = "abcdefgh"
 ANY = FirstCome()

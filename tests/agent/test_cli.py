@@ -18,9 +18,9 @@ from tests.agent.expected import expected_matrix
 from tests.agent.test_kube import Server, kubeconfig
 from tests.agent.test_matrix import cells
 from tests.nvml.library import FakeNvml, machine
-from topology import keys
-from topology.codec import decode_topology
-from topology.matrix import parse_matrix
+from topology.annotations import keys
+from topology.annotations.codec import decode_topology
+from topology.formats.matrix import parse_matrix
 
 Start = Callable[..., subprocess.CompletedProcess[str]]
 COMMAND = [sys.executable, "-m", "agent"]

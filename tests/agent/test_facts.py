@@ -14,7 +14,7 @@ from agent.host import Host
 from agent.nvml import read_processes
 from tests.agent.conftest import Discover, Read
 from tests.nvml.library import FakeNvml, machine
-from topology.model import Gpu, NvlinkDomain
+from topology.node.model import Gpu, NvlinkDomain
 
 Described = Callable[..., Path]
 

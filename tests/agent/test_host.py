@@ -9,8 +9,8 @@ import pytest
 from agent.host import Host, PciDevice, path_between
 from tests.agent.conftest import Discover
 from tests.agent.sysfs import SysTree
-from topology.links import PciePath
-from topology.matrix import print_matrix
+from topology.formats.matrix import print_matrix
+from topology.node.links import PciePath
 
 SWITCH = ("pci0000:16", "0000:16:01.0", "0000:17:00.0")
 """A root complex, its root port, and the upstream port of a PCIe switch."""

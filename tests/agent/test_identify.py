@@ -10,7 +10,7 @@ from agent.plugin.arrivals import Arrivals
 from agent.plugin.identify import Planned, Unknown, Unplanned, identify
 from agent.plugin.pods import ListedPod, plans_of, promised_to_others
 from tests.agent.plans import by_key, listed, planned
-from topology.records import Claim, Ledger
+from topology.annotations.records import Claim, Ledger
 
 
 def asks(size: int, *pods: ListedPod, plans: object = (), before: Sequence[Sequence[ListedPod]] = ()) -> object:

@@ -10,8 +10,8 @@ import pytest
 from agent.errors import ApiError
 from agent.ledger import LedgerReader, NodeLedger, Reading
 from tests.extender.polling import until
-from topology import keys
-from topology.records import Ledger, encode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Ledger, encode_ledger
 
 OLD, NEW = Ledger(7, ()), Ledger(9, ())
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.discovery import Report
 from tests.agent.conftest import Discover
-from topology.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeStatus
 
 Described = Callable[..., Path]
 

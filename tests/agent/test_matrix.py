@@ -9,8 +9,8 @@ import pytest
 from tests.agent.conftest import Discover
 from tests.agent.expected import expected_matrix
 from tests.nvml.library import MACHINES, machine
-from topology.matrix import print_matrix
-from topology.model import NodeTopology
+from topology.formats.matrix import print_matrix
+from topology.node.model import NodeTopology
 
 WITHOUT_GPUS = {"no_driver", "driver_updated", "no_gpu"}
 NAMES = sorted(file.stem for file in MACHINES.glob("*.nvml") if file.stem not in WITHOUT_GPUS)

@@ -12,9 +12,9 @@ from agent.node_watch import NodeVersion, NodeWatch
 from agent.publish import Publication
 from agent.sight import Sight
 from tests.agent.builders import report
-from topology import keys
-from topology.records import Holder, Observed, decode_observed
-from topology.status import DevicePluginStatus, Mode
+from topology.annotations import keys
+from topology.annotations.records import Holder, Observed, decode_observed
+from topology.node.status import DevicePluginStatus, Mode
 
 HELD = {"GPU-0": Holder("ml", "train-0", "main")}
 

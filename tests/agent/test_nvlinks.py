@@ -11,9 +11,9 @@ from agent.host import Host
 from agent.nvlinks import Downgrade
 from tests.agent.conftest import Discover
 from tests.agent.sysfs import SysTree
-from topology.links import PciePath
-from topology.model import Link, NodeTopology
-from topology.status import LinkFault
+from topology.node.links import PciePath
+from topology.node.model import Link, NodeTopology
+from topology.node.status import LinkFault
 
 Described = Callable[..., Path]
 

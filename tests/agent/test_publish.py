@@ -10,10 +10,10 @@ import pytest
 from agent.publish import TOO_LARGE, Publication
 from agent.sight import Sight
 from tests.agent.builders import report
-from topology import keys
-from topology.codec import decode_status, decode_topology, digest
-from topology.records import Holder, Observed, decode_observed
-from topology.status import DevicePluginStatus, Mode, NodeStatus
+from topology.annotations import keys
+from topology.annotations.codec import decode_status, decode_topology, digest
+from topology.annotations.records import Holder, Observed, decode_observed
+from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 
 REFRESH = 300.0
 

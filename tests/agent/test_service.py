@@ -19,10 +19,10 @@ from agent.service import Agent
 from agent.sight import Sight
 from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts, machine_of
 from tests.agent.conftest import Read
-from topology import keys
-from topology.codec import decode_status, decode_topology
-from topology.records import Holder, decode_observed
-from topology.status import DevicePluginStatus, Mode
+from topology.annotations import keys
+from topology.annotations.codec import decode_status, decode_topology
+from topology.annotations.records import Holder, decode_observed
+from topology.node.status import DevicePluginStatus, Mode
 
 
 class Life:

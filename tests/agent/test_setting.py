@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
-from topology.status import DevicePluginStatus, Mode
+from topology.node.status import DevicePluginStatus, Mode
 
 R = "nvidia.com/gpu"
 GPUS = frozenset({"GPU-a", "GPU-b"})

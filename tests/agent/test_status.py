@@ -13,7 +13,7 @@ from agent.facts import Known, Memory
 from agent.faults import blackout_status, gpu_status
 from tests.agent.builders import gpu_facts
 from tests.agent.conftest import Discover
-from topology.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeStatus
 
 Described = Callable[..., Path]
 GIB = 1 << 30

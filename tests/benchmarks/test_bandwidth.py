@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.bandwidth import Comparison, compare, rank_correlation, summarise
 from benchmarks.measurements import Measurement, Role, Transport, UnreadableMeasurements, read_measurements
-from topology.bandwidth import Bandwidth
-from topology.collectives import Collective
+from topology.bandwidth.collectives import Collective
+from topology.bandwidth.predict import Bandwidth
 
 HEAD = "id,topology,gpu_model,gpu_set,transport,collective,message_bytes,bus_bandwidth_gb_per_s,note\n"
 H200 = "hgx-h200,NVIDIA H200"

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from benchmarks.sources import load_topology
-from topology.catalog import MACHINES, machine
-from topology.codec import decode_topology, encode_topology
-from topology.matrix import print_matrix
+from topology.annotations.codec import decode_topology, encode_topology
+from topology.formats.catalog import MACHINES, machine
+from topology.formats.matrix import print_matrix
 from topology.placement.plan import plan
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
-from topology.request import GpuRequest
+from topology.request.gpu_request import GpuRequest
 
 
 def bench(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:

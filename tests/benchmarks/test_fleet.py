@@ -18,9 +18,15 @@ from benchmarks.fleet import SimulatedNode, fleet, gpu_pod, join, node_object
 from benchmarks.kubeconfig import write_kubeconfig
 from benchmarks.kubelets import Kubelets, running_kubelets
 from benchmarks.pod_life import EXIT_CODE, next_status
-from topology import keys
-from topology.codec import decode_status, decode_topology, digest
-from topology.records import PlacementRecord, decode_ledger, decode_observed, decode_placement, encode_placement
+from topology.annotations import keys
+from topology.annotations.codec import decode_status, decode_topology, digest
+from topology.annotations.records import (
+    PlacementRecord,
+    decode_ledger,
+    decode_observed,
+    decode_placement,
+    encode_placement,
+)
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measurements import FITTED, Measurement, Role, Transport, UnreadableMeasurements, read_measurements
-from topology.architectures import architecture_of
-from topology.matrix import parse_matrix
+from topology.formats.matrix import parse_matrix
+from topology.node.architectures import architecture_of
 
 HEAD = "id,topology,gpu_model,gpu_set,transport,collective,message_bytes,bus_bandwidth_gb_per_s,note,source\n"
 GOOD = 'r1,hgx-h100,NVIDIA H100 80GB HBM3,"0,1",default,all_reduce,1048576,20.5,,someone\n'

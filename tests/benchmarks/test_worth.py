@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from benchmarks.cli import app
-from topology.catalog import machine
 from topology.effort import finish
+from topology.formats.catalog import machine
 from topology.placement.topology_class import TopologyClass
-from topology.value import Weights
+from topology.value.score import Weights
 
 DEMAND = "1:0.4,2:0.35,4:0.25"
 

@@ -15,8 +15,16 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import ExtenderProcess
 from tests.cluster.installation import SCHEDULER_NAME, Installation
 from tests.cluster.objects import NODES, PODS
-from topology import keys
-from topology.records import Holder, Ledger, Observed, PlacementRecord, decode_ledger, decode_placement, encode_observed
+from topology.annotations import keys
+from topology.annotations.records import (
+    Holder,
+    Ledger,
+    Observed,
+    PlacementRecord,
+    decode_ledger,
+    decode_placement,
+    encode_observed,
+)
 
 _AT_ONCE = 8
 

@@ -15,7 +15,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.objects import NODES, PODS
 from tests.cluster.polling import eventually
-from topology import keys
+from topology.annotations import keys
 
 ETCD_BYTES = 1 << 20 | 1 << 19
 SECONDS = 10.0

@@ -23,8 +23,8 @@ from tests.manifests.helm import MANIFESTS, helm
 from tests.manifests.objects import Json, all_objects
 from tests.manifests.rendered import FOLDER, NAMESPACE
 from tests.nvml.library import FakeNvml, has_compiler, machine
-from topology import keys
-from topology.codec import decode_topology
+from topology.annotations import keys
+from topology.annotations.codec import decode_topology
 
 IN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
 

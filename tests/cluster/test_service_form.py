@@ -18,7 +18,7 @@ from tests.cluster.objects import NODES, PODS
 from tests.cluster.polling import eventually
 from tests.manifests.rendered import NAMESPACE
 from tests.security.certificates import Authority
-from topology import keys
+from topology.annotations import keys
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")
 

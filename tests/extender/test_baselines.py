@@ -11,8 +11,8 @@ from extender.cluster.baselines import Baselines
 from extender.cluster.node_cache import KnownNode
 from extender.cluster.pods import GpuPod, read_gpu_pod
 from tests.extender.builders import claim, cluster, gpus, node, pod
-from topology import keys
-from topology.records import Holder, Observed, encode_observed
+from topology.annotations import keys
+from topology.annotations.records import Holder, Observed, encode_observed
 
 (GPU, OTHER) = gpus("n1", 0, 1)
 CLAIM = claim(GPU, "gone")

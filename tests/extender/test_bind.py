@@ -12,8 +12,8 @@ from extender.cluster.holds import Hold
 from tests.extender.binds import failure_of, kinds, ready, uuid
 from tests.extender.builders import PAIRS
 from tests.extender.world import Replica, World
-from topology import keys
-from topology.records import PlacementRecord, decode_ledger, decode_placement
+from topology.annotations import keys
+from topology.annotations.records import PlacementRecord, decode_ledger, decode_placement
 
 
 class TestTheStraightWay:

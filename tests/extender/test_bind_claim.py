@@ -13,9 +13,9 @@ from extender.binding.outcome import Bound, Failure, NotBound
 from tests.extender.binds import failure_of, kinds, ready, uuid
 from tests.extender.builders import PAIRS
 from tests.extender.world import Replica, World, delay_request, drive, lose_reply, lose_request, meddle_before
-from topology import keys
-from topology.catalog import machine
-from topology.codec import digest, encode_topology
+from topology.annotations import keys
+from topology.annotations.codec import digest, encode_topology
+from topology.formats.catalog import machine
 
 
 class TestTheClaim:

@@ -26,8 +26,8 @@ from extender.binding.outcome import BindTarget, Bound, Failure, NotBound
 from tests.extender.binds import failure_of, kinds, ready, uuid
 from tests.extender.builders import PAIRS
 from tests.extender.world import Replica, World, answer_once, drive, lose_reply, lose_request, meddle_before
-from topology import keys
-from topology.records import Claim, Ledger, encode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Claim, Ledger, encode_ledger
 
 
 class TestTheBinding:

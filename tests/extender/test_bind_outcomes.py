@@ -10,8 +10,8 @@ from extender.binding.outcome import BindTarget, Bound, Failure, NotBound
 from tests.extender.binds import failure_of, kinds, ready, uuid
 from tests.extender.builders import PAIRS, at, cluster, node, pod
 from tests.extender.world import Replica, World, answer_once, drive, lose_request, meddle_before
-from topology import keys
-from topology.records import PlacementRecord, decode_ledger
+from topology.annotations import keys
+from topology.annotations.records import PlacementRecord, decode_ledger
 
 
 def bound_around(gpus: int, **annotations: str) -> Replica:

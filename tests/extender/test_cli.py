@@ -17,7 +17,7 @@ from benchmarks.extender_process import running_extender
 from benchmarks.fleet import SimulatedNode, gpu_pod, join
 from benchmarks.kubeconfig import write_kubeconfig
 from extender.cli import app
-from topology import keys
+from topology.annotations import keys
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -12,7 +12,7 @@ from extender.cluster.quantities import cpu_milli
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import args, at, cluster, node, pod
-from topology.demand import PRIOR_PODS
+from topology.value.demand import PRIOR_PODS
 
 
 def other(name: str, on: str | None, cpu: str, phase: str = "Running") -> Pod:

@@ -16,7 +16,7 @@ from extender.kubernetes.rest import Request
 from tests.extender.polling import eventually
 from tests.extender.serving import serving
 from tests.extender.world import Replica, World
-from topology import keys
+from topology.annotations import keys
 
 
 def classes(*resources: str | None) -> bytes:

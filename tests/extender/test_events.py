@@ -14,9 +14,9 @@ from extender.kubernetes.events import Event, EventRecorder, PodName, placed, to
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from tests.extender.virtual_time import in_virtual_time
-from topology.bandwidth import Bandwidth
-from topology.links import Affinity
-from topology.records import PlacementRecord
+from topology.annotations.records import PlacementRecord
+from topology.bandwidth.predict import Bandwidth
+from topology.node.links import Affinity
 
 POD = PodName("ml", "train", "u1")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from extender.cluster.fences import MAX_NAMES, Fences
 from extender.cluster.payloads import Payload
 from tests.extender.builders import cluster, node, pod
-from topology.records import Ledger
+from topology.annotations.records import Ledger
 
 GARBLED: Payload[Ledger] = Payload("{")
 AGAIN: Payload[Ledger] = Payload("{")

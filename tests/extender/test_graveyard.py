@@ -11,8 +11,8 @@ from extender.cluster.objects import Pod
 from extender.cluster.pod_cache import PodCache
 from extender.cluster.pods import read_gpu_pod
 from tests.extender.builders import pod, running
-from topology import keys
-from topology.records import Holder
+from topology.annotations import keys
+from topology.annotations.records import Holder
 
 STOPPED = pod("p", on="n1", phase="Succeeded", terminated=True, version=2)
 LATER = pod("p", on="n1", phase="Failed", version=3)

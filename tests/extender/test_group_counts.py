@@ -10,10 +10,10 @@ from extender.cluster.groups import GRACE_SECONDS, Groups, rooms_for
 from extender.cluster.objects import Pod
 from extender.cluster.pods import read_gpu_pod
 from tests.extender.builders import pod
-from topology import keys
-from topology.domains import Level, Location
-from topology.links import Affinity
-from topology.request import GpuRequest
+from topology.annotations import keys
+from topology.node.links import Affinity
+from topology.request.domains import Level, Location
+from topology.request.gpu_request import GpuRequest
 
 RACK = Location(rack="r1")
 KEY, OTHER = ("ml", "llama"), ("ml", "bert")

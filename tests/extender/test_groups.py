@@ -12,11 +12,11 @@ from extender.verbs.preempt import preempt
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from extender.web import inspection
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, finish, gpus, node, pod, running
-from topology import keys
-from topology.catalog import machine
-from topology.codec import encode_topology
-from topology.domains import Level, Location
-from topology.model import NvlinkDomain
+from topology.annotations import keys
+from topology.annotations.codec import encode_topology
+from topology.formats.catalog import machine
+from topology.node.model import NvlinkDomain
+from topology.request.domains import Level, Location
 
 RACK_LABEL = "topology.kubernetes.io/rack"
 

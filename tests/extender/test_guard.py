@@ -7,7 +7,7 @@ import pytest
 from extender.guard import Guard, forbidden_write, verdict
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
-from topology import keys
+from topology.annotations import keys
 
 REFUSAL = b"nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'gputopo-extender-ledger' denied request"
 

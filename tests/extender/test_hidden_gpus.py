@@ -10,9 +10,9 @@ from extender.cluster.node_view import NodeView
 from extender.verbs.victims import Candidate
 from tests.extender.builders import cluster, gpus, node, pod, running
 from topology.effort import finish
-from topology.links import Affinity
+from topology.node.links import Affinity
 from topology.placement.verdict import UNKNOWN_GPUS, Placement, Reason, Rejection
-from topology.request import GpuRequest
+from topology.request.gpu_request import GpuRequest
 
 G = gpus("n1", *range(8))
 TOO_FEW = Rejection(Reason.TOO_FEW_FREE, f"too few GPUs are free: {UNKNOWN_GPUS}", resolvable=True)

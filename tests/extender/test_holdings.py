@@ -13,8 +13,8 @@ from extender.cluster.holdings import Holding, holdings_of
 from extender.cluster.objects import Pod
 from extender.cluster.pods import GpuPod, read_gpu_pod
 from tests.extender.builders import pod, running
-from topology import keys
-from topology.records import Claim, Holder
+from topology.annotations import keys
+from topology.annotations.records import Claim, Holder
 
 
 @dataclass(frozen=True)

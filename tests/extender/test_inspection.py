@@ -8,9 +8,9 @@ from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.web import inspection
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
-from topology import keys
-from topology.codec import encode_status
-from topology.status import DevicePluginStatus, Mode, NodeStatus
+from topology.annotations import keys
+from topology.annotations.codec import encode_status
+from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 
 NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
 

@@ -38,7 +38,7 @@ from extender.kubernetes.reflector import Reflector, Unavailable
 from extender.kubernetes.rest import Request
 from tests.extender.polling import until
 from tests.extender.test_reflector import Mirror
-from topology import keys
+from topology.annotations import keys
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

@@ -10,7 +10,7 @@ from extender.binding.ledger import next_generation, swap_ledger
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects import Node, Pod
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
-from topology.records import decode_ledger
+from topology.annotations.records import decode_ledger
 
 G = gpus("n1", *range(8))
 

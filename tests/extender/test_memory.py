@@ -11,8 +11,8 @@ import pytest
 from extender.cluster.fences import MAX_NAMES
 from tests.extender.builders import claim, cluster, gpus, node
 from tests.extender.turnover import Turnover, sizes
-from topology.demand import Demand
-from topology.room import PodKind
+from topology.value.demand import Demand
+from topology.value.fragmentation import PodKind
 
 BOUNDS = {"Fences._gaps": MAX_NAMES}
 """What fills more slowly than this test, up to so many."""

@@ -14,10 +14,10 @@ from extender.cluster.payloads import NodePayloads, Payload
 from extender.cluster.shape import Shape
 from extender.cluster.shape_index import ShapeIndex
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
-from topology.codec import encode_status
-from topology.domains import Level, Location
-from topology.status import GpuStatus
-from topology.status import NodeStatus as AgentStatus
+from topology.annotations.codec import encode_status
+from topology.node.status import GpuStatus
+from topology.node.status import NodeStatus as AgentStatus
+from topology.request.domains import Level, Location
 
 G = gpus("n1", *range(8))
 

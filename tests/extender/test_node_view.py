@@ -9,12 +9,12 @@ import pytest
 from extender.cluster.objects import Node, Pod
 from extender.cluster.openness import LEDGER_MISSING
 from tests.extender.builders import PAIRS, claim, cluster, free, gpus, node, pod, running
-from topology.codec import digest, encode_status
-from topology.links import Affinity
+from topology.annotations.codec import digest, encode_status
+from topology.annotations.records import Observed, encode_observed
+from topology.node.links import Affinity
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 from topology.placement.verdict import UNKNOWN_GPUS, Placement, Rejection
-from topology.records import Observed, encode_observed
-from topology.request import GpuRequest
-from topology.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.request.gpu_request import GpuRequest
 
 ALL = tuple(range(8))
 G = gpus("n1", *ALL)

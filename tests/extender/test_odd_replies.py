@@ -33,7 +33,7 @@ from tests.extender.builders import PAIRS
 from tests.extender.four_gpus import damage, observe, world_of
 from tests.extender.releases import bound, due, orphaned
 from tests.extender.world import Replica, World, answer_once, drive, lose_request
-from topology import keys
+from topology.annotations import keys
 
 REPLIES = [Done(None), Conflict("moved"), Gone(), Refused(403, "no"), NoAnswer("down")]
 Steps = Generator[Intent, Reply, Any]

@@ -10,10 +10,10 @@ from extender.cluster.objects import Container, ContainerStatus, Node, ObjectMet
 from extender.cluster.openness import AGENT_NOT_READY, AGENT_SILENT, NOT_READY, PLUGIN_NOT_READY, TWIN
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, running
-from topology import keys
-from topology.catalog import machine
-from topology.codec import encode_status, encode_topology
-from topology.status import DevicePluginStatus, Mode, NodeStatus
+from topology.annotations import keys
+from topology.annotations.codec import encode_status, encode_topology
+from topology.formats.catalog import machine
+from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 
 ALL = tuple(range(8))
 G = gpus("n1", *ALL)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.pod_cache import PodCache
 from tests.extender.builders import pod
-from topology import keys
+from topology.annotations import keys
 
 NAMES, INCARNATIONS, NODES = ("a", "b", "c"), (1, 2), (None, "n1", "n2")
 LIVES = st.lists(

@@ -12,10 +12,10 @@ from extender.cluster.publishers import Publishers
 from extender.cluster.shape import Shape
 from extender.cluster.state import ClusterState
 from tests.extender.builders import pod
-from topology import keys
+from topology.annotations import keys
 from topology.errors import RequestError
 from topology.placement.verdict import Reason, Rejection
-from topology.request import GpuRequest
+from topology.request.gpu_request import GpuRequest
 
 WAITING, RUNNING = ContainerState(), ContainerState(running={})
 TERMINATED = ContainerState(terminated={})

@@ -9,7 +9,7 @@ from extender.cluster.pod_feed import PodFeed
 from extender.cluster.pods import GpuPod
 from extender.cluster.state import ClusterState
 from tests.extender.builders import cluster, node, pod, running
-from topology import keys
+from topology.annotations import keys
 
 
 def cache(*listed: str) -> tuple[PodCache, list[tuple[str, set[str]]]]:

@@ -12,11 +12,11 @@ from extender.cluster.objects import MAX_POD_BYTES, Pod
 from extender.cluster.pods import claims_for, has_stopped, read_gpu_pod, read_placement, read_request
 from extender.kubernetes.documents import decoder
 from tests.extender.builders import at, pod
-from topology import keys
-from topology.bandwidth import Bandwidth
+from topology.annotations import keys
+from topology.annotations.records import PlacementRecord, encode_placement
+from topology.bandwidth.predict import Bandwidth
 from topology.errors import RequestError
-from topology.links import Affinity
-from topology.records import PlacementRecord, encode_placement
+from topology.node.links import Affinity
 
 
 def asks(gpus: int, name: str, **more: str) -> dict[str, object]:

@@ -17,7 +17,7 @@ from extender.verbs.victims import EXACT_PODS
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims, Victims
 from tests.extender.builders import PAIRS, at, claim, cluster, finish, gpus, node, pod
 from tests.extender.serving import serving
-from topology import keys
+from topology.annotations import keys
 
 G = gpus("n1", *range(8), machine_name=PAIRS)
 RING = {keys.REQUIRED_AFFINITY: "nvlink"}

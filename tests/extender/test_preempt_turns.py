@@ -20,8 +20,8 @@ from extender.service import Extender
 from extender.verbs.preempt import PAUSE_SECONDS, Preemption, preempt
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from tests.extender.builders import PAIRS, at, claim, cluster, finish, gpus, node, pod
-from topology import keys
-from topology.records import Claim
+from topology.annotations import keys
+from topology.annotations.records import Claim
 
 RING = {keys.REQUIRED_AFFINITY: "nvlink"}
 VIP = pod("vip", 2, wants=RING, priority=1000)

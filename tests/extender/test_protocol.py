@@ -22,7 +22,7 @@ from extender.binding.outcome import Bound, Outcome
 from extender.binding.release import Attention, release
 from tests.extender.exploration import Choices, explore
 from tests.extender.world import Replica, World, delay_request, drive
-from topology.catalog import machine
+from topology.formats.catalog import machine
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import MACHINE, damage, kinds, observe, owners, world_of
 from tests.extender.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.world import Replica, World, answer_once, delay_request, drive, meddle_before
-from topology import keys
-from topology.records import Ledger, decode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Ledger, decode_ledger
 
 GARBLED = {"metadata": {"annotations": {keys.LEDGER: "{"}}}
 

@@ -13,8 +13,8 @@ from extender.binding.release import Task, release
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
 from tests.extender.releases import answer, bound, due, observe, orphaned, reports
 from tests.extender.world import Replica, World, drive, lose_request
-from topology import keys
-from topology.records import Observed, decode_ledger, encode_observed
+from topology.annotations import keys
+from topology.annotations.records import Observed, decode_ledger, encode_observed
 
 
 def test_an_idle_cluster_needs_nothing() -> None:

@@ -9,7 +9,7 @@ from extender.binding.intents import FencePod, SwapLedger
 from extender.binding.release import release
 from tests.extender.releases import bound, due, orphaned
 from tests.extender.world import Replica, drive, lose_reply, meddle_before
-from topology import keys
+from topology.annotations import keys
 
 
 def test_a_lost_reply_is_harmless() -> None:

@@ -9,8 +9,8 @@ from extender.cluster.standing import Standing
 from tests.extender.builders import claim, cluster, gpus, node
 from tests.extender.releases import bound, due, orphaned
 from tests.extender.world import Replica, drive
-from topology import keys
-from topology.records import Claim
+from topology.annotations import keys
+from topology.annotations.records import Claim
 
 
 def claims_of(replica: Replica) -> tuple[Claim, ...]:

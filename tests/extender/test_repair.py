@@ -14,7 +14,7 @@ from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import GPUS, bind_around, damage, kinds, observe, owners, world_of
 from tests.extender.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.world import Replica, World, delay_request, drive, lose_request
-from topology import keys
+from topology.annotations import keys
 
 
 class TestAdoption:

@@ -12,10 +12,10 @@ from extender.binding.outcome import Bound
 from extender.binding.repair import Repaired, Repairs, repair
 from tests.extender.four_gpus import GPUS, MACHINE, bind_around, damage, kinds, observe, owners, world_of
 from tests.extender.world import Replica, World, answer_once, drive
-from topology import keys
-from topology.bandwidth import Wiring, predict
-from topology.catalog import machine
-from topology.records import Claim, Ledger, PlacementRecord, decode_ledger, decode_placement, encode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Claim, Ledger, PlacementRecord, decode_ledger, decode_placement, encode_ledger
+from topology.bandwidth.predict import Wiring, predict
+from topology.formats.catalog import machine
 
 
 def moved() -> tuple[World, Replica]:

@@ -16,9 +16,9 @@ from benchmarks.scheduler_loop import Bound, SchedulerLoop, Unschedulable
 from extender.service import Extender
 from tests.extender.polling import eventually, until
 from tests.extender.serving import Running, serving
-from topology import keys
-from topology.links import Affinity
-from topology.records import decode_ledger
+from topology.annotations import keys
+from topology.annotations.records import decode_ledger
+from topology.node.links import Affinity
 
 PAIRED = SimulatedNode("n1", "a100-pcie-8-pairs", used=(0, 2, 4, 6))
 """Four free GPUs, no two of them joined."""

@@ -29,7 +29,7 @@ from tests.extender.builders import args, at, cluster, gpus, node, pod, running
 from tests.extender.polling import until
 from tests.extender.serving import Running, serving
 from tests.extender.world import Replica, World, drive
-from topology import keys
+from topology.annotations import keys
 
 SIX = tuple(f"n{number}" for number in range(1, 7))
 

@@ -12,11 +12,11 @@ from extender.cluster.pods import GpuPod
 from extender.cluster.shape import Shape, in_steps
 from extender.cluster.shape_index import ShapeIndex
 from tests.extender.builders import PAIRS, pod
-from topology.catalog import machine
+from topology.formats.catalog import machine
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
-from topology.request import GpuRequest
-from topology.room import Appetite, PodKind
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import Appetite, PodKind
 
 NAMES = tuple(f"n{number}" for number in range(12))
 CLASSES = tuple(TopologyClass(machine(name)) for name in (PAIRS, "dgx-a100"))

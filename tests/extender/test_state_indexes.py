@@ -10,12 +10,12 @@ from extender.cluster.shape_index import ShapeIndex
 from extender.cluster.standing import Standing
 from extender.cluster.values import Values
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
-from topology.catalog import machine
-from topology.domains import Location
+from topology.formats.catalog import machine
 from topology.placement.topology_class import TopologyClass, TopologyClasses
-from topology.request import GpuRequest
-from topology.room import PodKind
-from topology.value import Weights
+from topology.request.domains import Location
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import PodKind
+from topology.value.score import Weights
 
 G = gpus("n1", *range(8))
 CLASS = TopologyClass(machine("rtx-3090-2"))

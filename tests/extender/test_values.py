@@ -5,12 +5,12 @@ from __future__ import annotations
 from extender.cluster.state import ClusterState
 from extender.cluster.values import Values
 from tests.extender.builders import cluster, node, pod
-from topology.demand import PRIOR_PODS
 from topology.placement.topology_class import TopologyClasses
 from topology.placement.verdict import Placement
-from topology.request import Communication, GpuRequest
-from topology.room import PodKind
-from topology.value import Weights
+from topology.request.gpu_request import Communication, GpuRequest
+from topology.value.demand import PRIOR_PODS
+from topology.value.fragmentation import PodKind
+from topology.value.score import Weights
 
 SINGLE = GpuRequest(1, communication=Communication.NONE)
 

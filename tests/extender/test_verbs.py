@@ -13,7 +13,7 @@ from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.verbs.wire import decode_args, encode
 from tests.extender.builders import PAIRS, args, at, claim, cluster, gpus, node, pod, running
-from topology import keys
+from topology.annotations import keys
 
 NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
 

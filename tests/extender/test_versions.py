@@ -18,7 +18,7 @@ from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import kinds, owners, world_of
 from tests.extender.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.world import Replica, World, drive
-from topology import keys
+from topology.annotations import keys
 
 
 def as_the_next_version(intent: Intent) -> Intent:

@@ -10,7 +10,7 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects import Node, Pod
 from extender.verbs.victims import Candidate
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
-from topology.request import GpuRequest
+from topology.request.gpu_request import GpuRequest
 
 G = gpus("n1", *range(8))
 

@@ -30,11 +30,18 @@ from extender.clock import Instant
 from extender.cluster.objects import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.kubernetes.rest import to_reply, to_request
-from topology import keys
-from topology.catalog import machine
-from topology.codec import digest, encode_status, encode_topology
-from topology.records import Ledger, Observed, decode_ledger, decode_placement, encode_ledger, encode_observed
-from topology.status import GpuStatus, NodeStatus
+from topology.annotations import keys
+from topology.annotations.codec import digest, encode_status, encode_topology
+from topology.annotations.records import (
+    Ledger,
+    Observed,
+    decode_ledger,
+    decode_placement,
+    encode_ledger,
+    encode_observed,
+)
+from topology.formats.catalog import machine
+from topology.node.status import GpuStatus, NodeStatus
 
 T = TypeVar("T")
 DEADLINE = 1e9

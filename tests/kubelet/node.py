@@ -22,10 +22,10 @@ from tests.extender.polling import eventually
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Phase, Pod
 from tests.kubelet.whole_agent import UNHURRIED
-from topology import keys
-from topology.catalog import machine
-from topology.model import NodeTopology
-from topology.records import Claim, Ledger, encode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Claim, Ledger, encode_ledger
+from topology.formats.catalog import machine
+from topology.node.model import NodeTopology
 
 
 class AgentOnNode:

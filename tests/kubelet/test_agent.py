@@ -18,10 +18,10 @@ from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Phase, gpu_pod
 from tests.kubelet.whole_agent import running, settings
-from topology import keys
-from topology.codec import decode_status
-from topology.records import Claim, Ledger, decode_observed, encode_ledger
-from topology.status import Mode
+from topology.annotations import keys
+from topology.annotations.codec import decode_status
+from topology.annotations.records import Claim, Ledger, decode_observed, encode_ledger
+from topology.node.status import Mode
 
 GPUS = [f"GPU-{index}" for index in range(4)]
 FACTS = machine_of(*GPUS)

@@ -24,8 +24,8 @@ from agent.plugin.pods import ListedContainer, ListedPod
 from tests.agent.plans import FirstCome
 from tests.kubelet.device_manager import AdmissionFailed, DeviceManager
 from tests.kubelet.pods import Container, Kind, Phase, Pod
-from topology import keys
-from topology.records import Claim, Ledger, encode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Claim, Ledger, encode_ledger
 
 GPUS = [f"GPU-{letter}" for letter in "abcdefgh"]
 

@@ -22,9 +22,9 @@ from tests.extender.world import Replica, World, drive
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Container, Phase, Pod
 from tests.kubelet.whole_agent import in_a_thread, running, settings
-from topology import keys
-from topology.catalog import machine
-from topology.records import decode_observed
+from topology.annotations import keys
+from topology.annotations.records import decode_observed
+from topology.formats.catalog import machine
 
 MACHINE = "rtx-3090-2"
 GPUS = [gpu.uuid for gpu in machine(MACHINE, host="n1").gpus]

@@ -27,9 +27,9 @@ from extender.binding.release import Attention, release
 from extender.cluster.objects import Pod
 from tests.extender.world import Replica, World
 from tests.model.library import NOBODY, Event, Phase
-from topology import keys
-from topology.catalog import machine
-from topology.records import Holder, Observed, decode_ledger, decode_placement, encode_observed
+from topology.annotations import keys
+from topology.annotations.records import Holder, Observed, decode_ledger, decode_placement, encode_observed
+from topology.formats.catalog import machine
 
 MACHINE = "rtx-3090-2"
 GPUS = tuple(gpu.uuid for gpu in machine(MACHINE, host="n1").gpus)

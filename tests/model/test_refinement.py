@@ -22,7 +22,7 @@ from tests.model.library import GPUS, Model, Setup
 from tests.model.product import Product, Step
 from tests.model.refinement import Shadow
 from tests.model.setups import USUAL, Case
-from topology.records import PlacementRecord
+from topology.annotations.records import PlacementRecord
 
 pytestmark = pytest.mark.slow
 MAY = (*USUAL, "graceful", "force", "refusals", "unfit")

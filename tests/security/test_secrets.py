@@ -21,7 +21,7 @@ from tests.cluster.component import Component
 from tests.extender.polling import eventually
 from tests.nvml.library import FakeNvml, has_compiler, machine
 from tests.security.target import Target, add_token, target
-from topology import keys
+from topology.annotations import keys
 
 PLANTED = "planted-7f3a9c"
 TALKATIVE = {"log": {"level": "debug"}}

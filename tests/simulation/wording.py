@@ -23,10 +23,10 @@ from extender.binding.intents import (
     SwapLedger,
 )
 from extender.cluster.objects import Node, Pod
-from topology import keys
-from topology.codec import decode_status
+from topology.annotations import keys
+from topology.annotations.codec import decode_status
+from topology.annotations.records import Ledger, decode_ledger, decode_observed, decode_placement
 from topology.errors import PayloadError
-from topology.records import Ledger, decode_ledger, decode_observed, decode_placement
 
 
 def words(change: Change) -> str:

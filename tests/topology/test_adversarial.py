@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from topology.catalog import MACHINES, machine
-from topology.codec import decode_status, decode_topology, encode_status, encode_topology
-from topology.errors import PayloadError, UnsupportedVersion
-from topology.links import Affinity
-from topology.payload import MAX_BYTES
-from topology.records import (
+from topology.annotations.codec import decode_status, decode_topology, encode_status, encode_topology
+from topology.annotations.payload import MAX_BYTES
+from topology.annotations.records import (
     Claim,
     Holder,
     Ledger,
@@ -27,7 +24,10 @@ from topology.records import (
     encode_observed,
     encode_placement,
 )
-from topology.status import GpuStatus, LinkFault, NodeStatus
+from topology.errors import PayloadError, UnsupportedVersion
+from topology.formats.catalog import MACHINES, machine
+from topology.node.links import Affinity
+from topology.node.status import GpuStatus, LinkFault, NodeStatus
 
 Decoder = Callable[[str | bytes], object]
 DECODERS: tuple[Decoder, ...] = (decode_topology, decode_status, decode_ledger, decode_placement, decode_observed)

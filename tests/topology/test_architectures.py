@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topology.architectures import architecture_of
+from topology.node.architectures import architecture_of
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies.topologies import topologies
-from topology.bandwidth import Bandwidth, Wiring, predict
-from topology.catalog import MACHINES, machine
-from topology.links import Affinity, PciePath
-from topology.model import Gpu, Link, NodeTopology
-from topology.rings import members_of
+from topology.bandwidth.predict import Bandwidth, Wiring, predict
+from topology.bandwidth.rings import members_of
+from topology.formats.catalog import MACHINES, machine
+from topology.node.links import Affinity, PciePath
+from topology.node.model import Gpu, Link, NodeTopology
 
 
 def of(node: NodeTopology, *positions: int) -> tuple[Bandwidth, Affinity]:

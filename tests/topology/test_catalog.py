@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from topology.architectures import architecture_of
-from topology.catalog import MACHINES, machine
+from topology.formats.catalog import MACHINES, machine
+from topology.node.architectures import architecture_of
 
 EVERY = pytest.mark.parametrize("name", MACHINES)
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 
 from tests.strategies.topologies import topologies
-from topology.catalog import MACHINES, machine
-from topology.codec import decode_status, decode_topology, digest, encode_status, encode_topology
+from topology.annotations.codec import decode_status, decode_topology, digest, encode_status, encode_topology
 from topology.errors import PayloadError
-from topology.links import PciePath
-from topology.model import Gpu, Link, Nic, NodeTopology
-from topology.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
+from topology.formats.catalog import MACHINES, machine
+from topology.node.links import PciePath
+from topology.node.model import Gpu, Link, Nic, NodeTopology
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
 
 BUDGET_BYTES = 4096
 EIGHT_GPU_MACHINES = [name for name in MACHINES if len(machine(name)) == 8]

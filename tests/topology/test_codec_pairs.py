@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from topology.codec import decode_topology
-from topology.model import Link
+from topology.annotations.codec import decode_topology
+from topology.node.model import Link
 
 
 def links(**pairs: object) -> tuple[Link, ...]:

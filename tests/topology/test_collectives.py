@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies.topologies import topologies
-from topology.bandwidth import Wiring, predict
-from topology.calibration import IN_SWITCH, Bandwidth
-from topology.catalog import machine
-from topology.collectives import Collective, Wire, in_switch, on_ring
-from topology.model import NodeTopology
+from topology.bandwidth.calibration import IN_SWITCH, Bandwidth
+from topology.bandwidth.collectives import Collective, Wire, in_switch, on_ring
+from topology.bandwidth.predict import Wiring, predict
+from topology.formats.catalog import machine
+from topology.node.model import NodeTopology
 
 MIB = 2**20
 RATE = Bandwidth(220.0, 235.0, 247.0)

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.catalog import machine
-from topology.links import Affinity
-from topology.model import Gpu, Link, NodeTopology
+from topology.formats.catalog import machine
+from topology.node.links import Affinity
+from topology.node.model import Gpu, Link, NodeTopology
 from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
-from topology.request import GpuRequest
-from topology.room import Appetite, PodKind, Room
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import Appetite, PodKind, Room
 
 CUBE = TopologyClass(machine("dgx-1v"))
 MACHINES = {name: TopologyClass(machine(name)) for name in ("dgx-1v", "a100-pcie-8-pairs", "l40s-8", "ac922-6")}

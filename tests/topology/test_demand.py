@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.demand import DRIFT, PRIOR_PODS, REMEMBERED_PODS, Demand, drift
-from topology.room import PodKind
+from topology.value.demand import DRIFT, PRIOR_PODS, REMEMBERED_PODS, Demand, drift
+from topology.value.fragmentation import PodKind
 
 PRIOR = ((1, 0.5), (8, 0.5))
 

@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from topology.catalog import machine
-from topology.links import Affinity, PciePath
-from topology.model import Gpu, Link, NodeTopology
+from topology.bandwidth.rings import members_of
+from topology.formats.catalog import machine
+from topology.node.links import Affinity, PciePath
+from topology.node.model import Gpu, Link, NodeTopology
 from topology.placement.plan import plan
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
-from topology.request import GpuRequest
-from topology.rings import members_of
+from topology.request.gpu_request import GpuRequest
 
 
 def tree(i: int, j: int) -> PciePath:

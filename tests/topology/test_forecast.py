@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from topology.catalog import machine
-from topology.links import Affinity
+from topology.formats.catalog import machine
+from topology.node.links import Affinity
 from topology.placement.forecast import forecast
 from topology.placement.plan import plan
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
-from topology.request import Communication, GpuRequest
+from topology.request.gpu_request import Communication, GpuRequest
 
 CUBE = TopologyClass(machine("dgx-1v"))
 PAIR = GpuRequest(2, preferred=Affinity.NVLINK)

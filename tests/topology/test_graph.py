@@ -5,11 +5,11 @@ from __future__ import annotations
 import networkx as nx
 import pytest
 
-from topology.bandwidth import Wiring
-from topology.catalog import MACHINES, machine
-from topology.graph import build_graph, gpu_vertex
-from topology.links import PciePath
-from topology.model import Gpu, Link, Nic, NodeTopology
+from topology.bandwidth.predict import Wiring
+from topology.formats.catalog import MACHINES, machine
+from topology.node.graph import build_graph, gpu_vertex
+from topology.node.links import PciePath
+from topology.node.model import Gpu, Link, Nic, NodeTopology
 
 
 @pytest.mark.parametrize("name", MACHINES)

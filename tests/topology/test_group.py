@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.domains import Domain, GroupWish, Level, Location
 from topology.placement.group import Fit, Progress, fit, narrow
 from topology.placement.verdict import Reason, Rejection
+from topology.request.domains import Domain, GroupWish, Level, Location
 
 RACK = GroupWish("g", level=Level.RACK)
 ONE_RACK = GroupWish("g", level=Level.RACK, required=True)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 
 from tests.strategies.topologies import topologies
-from topology.architectures import cpu_socket_gb_per_s
-from topology.bandwidth import Bandwidth, Wiring, predict
-from topology.catalog import machine
-from topology.graph import build_graph
-from topology.links import PciePath
-from topology.model import Gpu, Link, NodeTopology
+from topology.bandwidth.predict import Bandwidth, Wiring, predict
+from topology.formats.catalog import machine
+from topology.node.architectures import cpu_socket_gb_per_s
+from topology.node.graph import build_graph
+from topology.node.links import PciePath
+from topology.node.model import Gpu, Link, NodeTopology
 
 GEFORCE, DATA_CENTRE = "NVIDIA GeForce RTX 4090", "NVIDIA L40S"
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from topology.catalog import MACHINES, machine
 from topology.errors import SourceError
-from topology.matrix import parse_matrix, print_matrix
-from topology.model import NodeTopology
-from topology.nccl_xml import parse_nccl_xml
+from topology.formats.catalog import MACHINES, machine
+from topology.formats.matrix import parse_matrix, print_matrix
+from topology.formats.nccl_xml import parse_nccl_xml
+from topology.node.model import NodeTopology
 
 CELLS = ["X", "NV1", "NV999", "NV0", "PIX", "SOC", "N/A", "0-3", "0,5-11", "\u0663", "\x1b[4m"]
 LABELS = ["GPU0", "GPU1", "GPU01", "GPU9999", "NIC0", "mlx5_0", "GPU0GPU1", "Legend:", "NIC0:"]

@@ -6,12 +6,12 @@ from itertools import combinations
 
 import pytest
 
-from topology.catalog import MACHINES, machine
 from topology.effort import finish
-from topology.market import MAX_SETS, Offer, Table, value_table
+from topology.formats.catalog import MACHINES, machine
 from topology.placement.topology_class import TopologyClass
-from topology.symmetry import Counts, Symmetry
-from topology.value import Weights
+from topology.value.opportunity_cost import MAX_SETS, Offer, Table, value_table
+from topology.value.score import Weights
+from topology.value.symmetry import Counts, Symmetry
 
 DEMAND = ((1, 0.4), (2, 0.35), (4, 0.25))
 

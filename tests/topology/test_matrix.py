@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 
 from tests.strategies.topologies import matrix_topologies, topologies
-from topology.catalog import MACHINES, machine
 from topology.errors import SourceError
-from topology.links import PciePath
-from topology.matrix import parse_matrix, print_matrix
-from topology.model import Gpu, Link, Nic, NodeTopology
+from topology.formats.catalog import MACHINES, machine
+from topology.formats.matrix import parse_matrix, print_matrix
+from topology.node.links import PciePath
+from topology.node.model import Gpu, Link, Nic, NodeTopology
 
 
 @given(matrix_topologies())

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from topology.errors import SourceError
-from topology.links import PciePath
-from topology.matrix import OTHER_PARTITION, parse_matrix, print_matrix
-from topology.model import NOT_SHOWN, NodeTopology
+from topology.formats.matrix import OTHER_PARTITION, parse_matrix, print_matrix
+from topology.node.links import PciePath
+from topology.node.model import NOT_SHOWN, NodeTopology
 
 PAIR = """\
 \tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID

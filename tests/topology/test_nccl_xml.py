@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from topology.errors import SourceError
-from topology.links import PciePath
-from topology.model import NodeTopology
-from topology.nccl_xml import parse_nccl_xml
-from topology.xml_tree import MAX_CHARACTERS
+from topology.formats.nccl_xml import parse_nccl_xml
+from topology.formats.xml_tree import MAX_CHARACTERS
+from topology.node.links import PciePath
+from topology.node.model import NodeTopology
 
 
 def gpu(dev: int, bus: str, inside: str = "", speed: str = "16.0 GT/s PCIe") -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.catalog import machine
+from topology.formats.catalog import machine
 from topology.placement.nvidia_best_effort import Outcome, best_effort, outcomes, pair_score
 
 

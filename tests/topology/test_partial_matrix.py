@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from topology.links import PciePath
-from topology.matrix import describe_gaps, parse_matrix, print_matrix
-from topology.model import Gpu, Nic, NodeTopology
+from topology.formats.matrix import describe_gaps, parse_matrix, print_matrix
+from topology.node.links import PciePath
+from topology.node.model import Gpu, Nic, NodeTopology
 
 WHOLE = """\
 \tGPU0\tGPU1\tGPU2\tGPU3\tGPU4\tGPU5\tGPU6\tGPU7\tNIC0

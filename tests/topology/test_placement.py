@@ -8,16 +8,16 @@ from random import Random
 
 import pytest
 
-from topology.catalog import MACHINES, machine
+from topology.bandwidth.rings import members_of
 from topology.effort import finish
-from topology.links import Affinity, PciePath
-from topology.model import Gpu, Link, Nic, NodeTopology
+from topology.formats.catalog import MACHINES, machine
+from topology.node.links import Affinity, PciePath
+from topology.node.model import Gpu, Link, Nic, NodeTopology
 from topology.placement.plan import plan
 from topology.placement.topology_class import TopologyClass, TopologyClasses
 from topology.placement.verdict import Placement, Reason, Rejection
-from topology.request import Communication, GpuRequest, NicAffinity
-from topology.rings import members_of
-from topology.value import Weights
+from topology.request.gpu_request import Communication, GpuRequest, NicAffinity
+from topology.value.score import Weights
 
 WANTED = (None, Affinity.NVLINK, Affinity.PCIE_SWITCH, Affinity.NUMA_NODE)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from topology.catalog import machine
 from topology.errors import SourceError
-from topology.matrix import parse_matrix, print_matrix
-from topology.model import NOT_SHOWN
-from topology.nccl_xml import parse_nccl_xml
+from topology.formats.catalog import machine
+from topology.formats.matrix import parse_matrix, print_matrix
+from topology.formats.nccl_xml import parse_nccl_xml
+from topology.node.model import NOT_SHOWN
 
 GRAPHS = {"azure_ncv4-graph.xml"}
 WITHOUT_GPUS = {"aws_g5_48xl-topo.xml"}

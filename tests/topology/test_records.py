@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from topology.bandwidth import Bandwidth
-from topology.errors import PayloadError
-from topology.links import Affinity
-from topology.records import (
+from topology.annotations.records import (
     Claim,
     Holder,
     Ledger,
@@ -23,6 +20,9 @@ from topology.records import (
     encode_observed,
     encode_placement,
 )
+from topology.bandwidth.predict import Bandwidth
+from topology.errors import PayloadError
+from topology.node.links import Affinity
 
 CLAIM = Claim("GPU-b", "uid-1", "ml", "train-0", "main", "4711")
 OTHER = Claim("GPU-a", "uid-2", "ml", "train-1", "main", "4712")

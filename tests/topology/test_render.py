@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies.topologies import topologies
-from topology.catalog import MACHINES, machine
-from topology.layout import Box, Layout, lay_out
-from topology.model import Gpu, Link, NodeTopology
-from topology.render import render_svg, render_text
+from topology.formats.catalog import MACHINES, machine
+from topology.formats.layout import Box, Layout, lay_out
+from topology.formats.render import render_svg, render_text
+from topology.node.model import Gpu, Link, NodeTopology
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology import keys
-from topology.domains import GroupWish, Level
+from topology.annotations import keys
 from topology.errors import RequestError
-from topology.links import Affinity
-from topology.request import Communication, ContainerGpus, GpuRequest, NicAffinity, parse_pod, pod_request
+from topology.node.links import Affinity
+from topology.request.domains import GroupWish, Level
+from topology.request.gpu_request import Communication, ContainerGpus, GpuRequest, NicAffinity, parse_pod, pod_request
 
 
 def pod(*gpus: object, init: tuple[object, ...] = (), annotations: dict[str, str] | None = None) -> dict[str, Any]:

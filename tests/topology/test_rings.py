@@ -7,7 +7,7 @@ from itertools import combinations, pairwise, permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.rings import MAX_STEPS, Widths, hamiltonian_cycles, members_of, ring_channels
+from topology.bandwidth.rings import MAX_STEPS, Widths, hamiltonian_cycles, members_of, ring_channels
 
 DGX_1V = {
     (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2,

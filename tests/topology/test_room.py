@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.room import Appetite, PodKind, Room
+from topology.value.fragmentation import Appetite, PodKind, Room
 
 HALF = PodKind(1, gpu_milli=500, cpu_milli=4_000)
 WHOLE = PodKind(1, cpu_milli=8_000)

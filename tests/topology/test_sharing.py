@@ -7,14 +7,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.catalog import machine
 from topology.effort import finish
+from topology.formats.catalog import machine
 from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
-from topology.request import GpuRequest
-from topology.room import Appetite, PodKind, Room
-from topology.value import Weights
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import Appetite, PodKind, Room
+from topology.value.score import Weights
 
 HALF = PodKind(1, gpu_milli=500, cpu_milli=4_000)
 WHOLE = PodKind(1, cpu_milli=8_000)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.bandwidth import Bandwidth, Wiring, predict
-from topology.catalog import MACHINES, machine
-from topology.links import Affinity
-from topology.model import Gpu, Link, NodeTopology
-from topology.symmetry import Symmetry, subsets, ways
+from topology.bandwidth.predict import Bandwidth, Wiring, predict
+from topology.formats.catalog import MACHINES, machine
+from topology.node.links import Affinity
+from topology.node.model import Gpu, Link, NodeTopology
+from topology.value.symmetry import Symmetry, subsets, ways
 
 
 def symmetry_of(name: str) -> tuple[Wiring, Symmetry]:

@@ -14,7 +14,7 @@ from agent.discovery import discover
 from agent.host import Host
 from agent.nvml import read_nvml
 from tests.nvml.library import FakeNvml, machine
-from topology.model import NodeTopology
+from topology.node.model import NodeTopology
 
 _UUID = re.compile(r"^(gpu \S+ uuid )GPU-[0-9a-f]{8}", re.MULTILINE)
 

@@ -15,10 +15,10 @@ from extender.kubernetes.reflector import Reflector, Timing
 from extender.verbs.wire import MalformedBody, decode_args, decode_binding_args, decode_preemption_args
 from tests.extender.test_reflector import bookmark, error, line, page
 from tests.extender.test_reflector import node as listed_node
-from topology.catalog import machine
-from topology.codec import decode_topology, encode_topology
+from topology.annotations.codec import decode_topology, encode_topology
+from topology.annotations.records import Claim, Ledger, decode_ledger, encode_ledger
 from topology.errors import PayloadError
-from topology.records import Claim, Ledger, decode_ledger, encode_ledger
+from topology.formats.catalog import machine
 
 HERE = Path(__file__).parent
 RECORDED = HERE.parents[1] / "contract" / "recorded"

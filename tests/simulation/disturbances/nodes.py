@@ -12,8 +12,8 @@ from tests.simulation.wording import annotations_of, read_ledger
 from tests.simulation.world.process import Process
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
-from topology import keys
-from topology.records import Ledger, decode_ledger, encode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Ledger, decode_ledger, encode_ledger
 
 
 class NodeDisturbances:

@@ -14,7 +14,7 @@ from tests.simulation.wording import annotations_of
 from tests.simulation.world.kubelet import CRASHING, LONG_GRACE
 from tests.simulation.world.scheduler import NAME as SCHEDULER
 from tests.simulation.world.server import NAMESPACE, Server
-from topology import keys
+from topology.annotations import keys
 
 _MOST_WAITING = 5
 

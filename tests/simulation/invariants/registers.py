@@ -19,7 +19,7 @@ from tests.simulation.invariants.linearizability import Operation, Value, is_lin
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of
 from tests.simulation.world.server import Server
-from topology import keys
+from topology.annotations import keys
 
 
 class Registers:

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.double.resources import EVENTS, NODES, PODS, Object
 from benchmarks.double.store import Change
-from topology import keys
+from topology.annotations import keys
 
 _METADATA_OF_THE_SERVER = ("resourceVersion", "generation")
 

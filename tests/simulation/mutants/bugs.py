@@ -29,7 +29,7 @@ from extender.verbs.wire import ExtenderBindingArgs
 from tests.simulation.world import kubelet
 from tests.simulation.world.process import Clock
 from tests.simulation.world.scheduler import gpus_of
-from topology.request import PodRequest
+from topology.request.gpu_request import PodRequest
 
 _protocol: Any = binding
 _claim, _settled, _post = (getattr(_protocol._Bind, step) for step in ("_claim", "_settled", "_post"))

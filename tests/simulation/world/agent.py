@@ -19,8 +19,8 @@ from tests.simulation.trace import Trace
 from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.server import Server
 from tests.simulation.world.wire import Answer, Wire
-from topology import keys
-from topology.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.annotations import keys
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 REFRESH_SECONDS = 20.0
 """The product's 300 s would outlast the run, and with it every wait for a later report."""

@@ -25,9 +25,9 @@ from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.scheduler import gpus_of
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.simulation.world.wire import Wire
-from topology import keys
+from topology.annotations import keys
+from topology.annotations.records import Holder, decode_ledger, decode_placement
 from topology.errors import PayloadError
-from topology.records import Holder, decode_ledger, decode_placement
 
 LONG_GRACE = "simulation.gputopo.dev/long-grace"
 """On a pod: its containers do not end before the run does."""

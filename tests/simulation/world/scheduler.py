@@ -20,7 +20,7 @@ from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.process import Process
 from tests.simulation.world.server import NAMESPACE, Server
-from topology import keys
+from topology.annotations import keys
 
 NAME = "gpu-scheduler"
 _HTTP_TIMEOUT_SECONDS = 5.0

@@ -15,7 +15,7 @@ from tests.simulation.world.agent import Agent
 from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.kubelet import Kubelet, Witness
 from tests.simulation.world.server import NAMESPACE, Server
-from topology import keys
+from topology.annotations import keys
 
 ORPHAN_SECONDS = 40.0
 """After this long without a node its pods are failed and removed by the pod garbage collector of Kubernetes."""

@@ -3,7 +3,7 @@
 Three ways to run a ring, and NCCL takes the fastest: over links from GPU to GPU (several rings side by side), through an
 NVSwitch (closed form, or reduced inside the switch), or partly over PCIe, where the narrowest hop decides. One missing link is
 therefore a cliff and not a slope, and a sum over pairs would not see it. Numbers that were fitted are in
-`topology.calibration`; the time model is `topology.collectives`.
+`topology.bandwidth.calibration`; the time model is `topology.bandwidth.collectives`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from math import comb
 
 import networkx as nx
 
-from topology.calibration import IN_SWITCH, SHARED_UPLINK, Bandwidth
-from topology.collectives import DEFAULT_MESSAGE_BYTES, Collective, Wire, in_switch, on_ring
-from topology.graph import Routes, build_graph, compute_capability, gpu_vertex, link_gb_per_s
-from topology.hops import (
+from topology.bandwidth.calibration import IN_SWITCH, SHARED_UPLINK, Bandwidth
+from topology.bandwidth.collectives import DEFAULT_MESSAGE_BYTES, Collective, Wire, in_switch, on_ring
+from topology.bandwidth.hops import (
     DEFAULT_PEER_LEVEL,
     link_ratio,
     over_host,
@@ -24,9 +23,10 @@ from topology.hops import (
     switch_ratio,
     widest_by_point,
 )
-from topology.links import PATH_AFFINITY, Affinity, PciePath
-from topology.model import NodeTopology
-from topology.rings import MAX_STEPS, Meter, Widths, components, members_of, ring_channels
+from topology.bandwidth.rings import MAX_STEPS, Meter, Widths, components, members_of, ring_channels
+from topology.node.graph import Routes, build_graph, compute_capability, gpu_vertex, link_gb_per_s
+from topology.node.links import PATH_AFFINITY, Affinity, PciePath
+from topology.node.model import NodeTopology
 
 __all__ = ["Bandwidth", "Wiring", "predict", "ring_order"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from math import prod
 
-from topology.bandwidth import Wiring
+from topology.bandwidth.predict import Wiring
 
 Counts = tuple[int, ...]
 """GPUs taken of each group, in the order of `Symmetry.groups`."""

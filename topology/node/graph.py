@@ -4,7 +4,7 @@ Vertices have a `kind` (`gpu`, `nvswitch`, `pcie-switch`, `host-bridge`, `numa-n
 `model`. Edges have a `kind` (`nvlink`, `pcie`, `cpu-nvlink` from a POWER9 processor to its GPU, `smp` between NUMA nodes), a
 `count` (links side by side) and `gb_per_s`, the usable rate of one direction in decimal GB/s by NCCL's constants. All edges but
 `nvlink` form a tree above the GPUs, rebuilt from the pairwise paths; where a matrix contradicts itself the nearer relation is
-believed. Predictions (`topology.bandwidth`) are made on this graph; `topology.calibration` has what real machines make of the
+believed. Predictions (`topology.bandwidth.predict`) are made on this graph; `topology.bandwidth.calibration` has what real machines make of the
 constants.
 """
 
@@ -17,9 +17,9 @@ from math import inf
 
 import networkx as nx
 
-from topology.architectures import architecture_of, cpu_socket_gb_per_s, nvlink_gb_per_s
-from topology.links import PciePath
-from topology.model import Gpu, NodeTopology
+from topology.node.architectures import architecture_of, cpu_socket_gb_per_s, nvlink_gb_per_s
+from topology.node.links import PciePath
+from topology.node.model import Gpu, NodeTopology
 
 PCIE_GB_PER_S = {1: 3.0, 2: 6.0, 3: 12.0, 4: 24.0, 5: 48.0, 6: 96.0}
 """x16, one direction, by generation (NCCL: width times lane speed over 80)."""
@@ -40,7 +40,7 @@ _LEVELS = (
 def build_graph(node: NodeTopology) -> nx.Graph[str]:
     """Return the graph of a node; GPUs are `gpu0`, `gpu1`, … by their index.
 
-    >>> from topology.model import Gpu, Link, NodeTopology
+    >>> from topology.node.model import Gpu, Link, NodeTopology
     >>> pair = NodeTopology((Gpu(0, "a", "Tesla V100"), Gpu(1, "b", "Tesla V100")), (Link(0, 1, nvlinks=2),))
     >>> build_graph(pair).edges["gpu0", "gpu1"]["gb_per_s"]
     40.0

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Final
 
-from topology.architectures import DEFAULT_MAX_NVLINKS, Architecture, architecture_of
 from topology.errors import SourceError
-from topology.links import PciePath
-from topology.matrix_text import GPU, Affinity, Table, read_table
-from topology.model import MAX_NVLINKS, NOT_SHOWN, UNKNOWN_CELL, Gpu, Link, Nic, NodeTopology
+from topology.formats.matrix_text import GPU, Affinity, Table, read_table
+from topology.node.architectures import DEFAULT_MAX_NVLINKS, Architecture, architecture_of
+from topology.node.links import PciePath
+from topology.node.model import MAX_NVLINKS, NOT_SHOWN, UNKNOWN_CELL, Gpu, Link, Nic, NodeTopology
 
 OTHER_PARTITION: Final = "in another NVSwitch partition"
 UNKNOWN_MODEL: Final = "unknown"

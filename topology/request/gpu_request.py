@@ -10,10 +10,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from topology import keys
-from topology.domains import GroupWish, Level
+from topology.annotations import keys
 from topology.errors import RequestError
-from topology.links import Affinity
+from topology.node.links import Affinity
+from topology.request.domains import GroupWish, Level
 
 MAX_GPUS_PER_POD = 64
 

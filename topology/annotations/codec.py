@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from topology.annotations.payload import Count, Schema, Text, Uuid, read, write
 from topology.errors import PayloadError
-from topology.links import PciePath
-from topology.model import MAX_GPUS, MAX_NICS, MAX_NVLINKS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
-from topology.payload import Count, Schema, Text, Uuid, read, write
-from topology.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
+from topology.node.links import PciePath
+from topology.node.model import MAX_GPUS, MAX_NICS, MAX_NVLINKS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
 
 Index = Annotated[int, Field(ge=0, le=1023)]
 NumaNode = Annotated[int, Field(ge=0, le=4095)]

@@ -14,9 +14,9 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import Final
 
-from topology.architectures import architecture_of
-from topology.links import PciePath
-from topology.model import Gpu, Link, Nic, NodeTopology
+from topology.node.architectures import architecture_of
+from topology.node.links import PciePath
+from topology.node.model import Gpu, Link, Nic, NodeTopology
 
 PIX, PXB, PHB, NODE, SYS = PciePath.PIX, PciePath.PXB, PciePath.PHB, PciePath.NODE, PciePath.SYS
 GIB: Final = 2**30

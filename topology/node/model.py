@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Final
 
 from topology.errors import PayloadError
-from topology.links import PciePath
+from topology.node.links import PciePath
 
 NOT_SHOWN: Final = "not shown in the matrix"
 """The reason of a link that a partial matrix left out."""

@@ -20,7 +20,7 @@ from itertools import accumulate
 from math import inf
 from statistics import fmean
 
-from topology.symmetry import Counts, Symmetry
+from topology.value.symmetry import Counts, Symmetry
 
 Table = dict[Counts, float]
 """Canonical counts of free GPUs → their value, relative to no free GPU."""

@@ -13,9 +13,9 @@ from itertools import pairwise
 from math import sqrt
 from typing import Final
 
-from topology.layout import MARGIN, Box, Layout, arc_height, has_arc, lay_out
-from topology.links import PciePath
-from topology.model import Gpu, NodeTopology
+from topology.formats.layout import MARGIN, Box, Layout, arc_height, has_arc, lay_out
+from topology.node.links import PciePath
+from topology.node.model import Gpu, NodeTopology
 
 _STYLE: Final = """\
 text{font-family:ui-sans-serif,system-ui,-apple-system,"Segoe UI",Helvetica,Arial,"DejaVu Sans",sans-serif;fill:#1f2328}

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from topology.architectures import architecture_of
-from topology.calibration import (
+from topology.bandwidth.calibration import (
     HOST_STAGED,
     NVLINK_RING,
     NVLINK_RING_UNKNOWN,
@@ -24,10 +23,11 @@ from topology.calibration import (
     Bandwidth,
     Ratio,
 )
-from topology.graph import Route, Routes, gpu_vertex
-from topology.links import PciePath
-from topology.model import NodeTopology
-from topology.rings import members_of
+from topology.bandwidth.rings import members_of
+from topology.node.architectures import architecture_of
+from topology.node.graph import Route, Routes, gpu_vertex
+from topology.node.links import PciePath
+from topology.node.model import NodeTopology
 
 DEFAULT_PEER_LEVEL = PciePath.PXB
 """How far apart two GPUs may be for NCCL to let them access each other over PCIe."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from topology.links import PciePath
-from topology.model import Gpu, Nic, NodeTopology
+from topology.node.links import PciePath
+from topology.node.model import Gpu, Nic, NodeTopology
 
 GPU_SIZE: Final = 60.0
 MARGIN: Final = 28.0

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from topology.links import PciePath
-from topology.matrix import UNKNOWN_MODEL
-from topology.model import MAX_GPUS, MAX_NICS, MAX_NVLINKS, Gpu, Link, Nic, NodeTopology
-from topology.xml_tree import Element, read_xml
+from topology.formats.matrix import UNKNOWN_MODEL
+from topology.formats.xml_tree import Element, read_xml
+from topology.node.links import PciePath
+from topology.node.model import MAX_GPUS, MAX_NICS, MAX_NVLINKS, Gpu, Link, Nic, NodeTopology
 
 _BUS_ID = re.compile(r"([0-9a-f]{1,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-9a-f])", re.ASCII | re.IGNORECASE)
 _GENERATIONS: Final = {

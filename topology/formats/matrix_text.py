@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topology.errors import SourceError
-from topology.model import MAX_GPUS, MAX_NICS
+from topology.node.model import MAX_GPUS, MAX_NICS
 
 GPU: Final = re.compile(r"GPU(0|[1-9]\d{0,3})", re.ASCII)
 NUMBERS: Final = re.compile(r"\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*", re.ASCII)

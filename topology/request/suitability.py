@@ -9,9 +9,9 @@ from collections.abc import Hashable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from topology.links import PciePath
-from topology.model import Gpu, NodeTopology
-from topology.request import GpuRequest
+from topology.node.links import PciePath
+from topology.node.model import Gpu, NodeTopology
+from topology.request.gpu_request import GpuRequest
 
 
 def anonymous(node: NodeTopology) -> NodeTopology:

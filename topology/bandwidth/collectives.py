@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-from topology.calibration import LATENCY, SENDRECV, Bandwidth, InSwitch
+from topology.bandwidth.calibration import LATENCY, SENDRECV, Bandwidth, InSwitch
 
 DEFAULT_MESSAGE_BYTES = 2**30
 """What placements are judged by: gradients of a large model come in messages of this order."""

@@ -2,7 +2,7 @@
 
 One measure for both: a pod that is served is worth its size, to a power, times what serving it at all is worth plus how useful
 its bandwidth is. To the pod at hand, which is served anyway, a preferred affinity that is met takes the place of being served. Of
-a free set, `topology.market` computes the value to pods to come; where that is not known there is a formula.
+a free set, `topology.value.opportunity_cost` computes the value to pods to come; where that is not known there is a formula.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topology.bandwidth import Bandwidth
+from topology.bandwidth.predict import Bandwidth
 from topology.effort import Search
-from topology.links import Affinity
-from topology.request import Communication, GpuRequest
+from topology.node.links import Affinity
+from topology.request.gpu_request import Communication, GpuRequest
 
 HALF_UTILITY_GB_PER_S = 20.0
 """Bandwidth at which a set is half as useful as one without any communication cost: about one PCIe gen 4 ring."""

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, StringConstraints
 
+from topology.annotations.payload import MAX_BYTES, Count, Schema, Uuid, read, write
 from topology.errors import PayloadError
-from topology.links import Affinity
-from topology.model import MAX_GPUS
-from topology.payload import MAX_BYTES, Count, Schema, Uuid, read, write
+from topology.node.links import Affinity
+from topology.node.model import MAX_GPUS
 
 if TYPE_CHECKING:
-    from topology.bandwidth import Bandwidth
+    from topology.bandwidth.predict import Bandwidth
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,9 @@ def has_room_for(containers: Mapping[str, int]) -> bool:
 
 def decode_placement(text: str | bytes) -> PlacementRecord:
     """Return the placement; raises `PayloadError`."""
-    from topology.bandwidth import Bandwidth  # brings the graph library, which an agent that only observes does without
+    from topology.bandwidth.predict import (
+        Bandwidth,  # brings the graph library, which an agent that only observes does without
+    )
 
     payload = read(_Placement, text)
     return PlacementRecord(

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
 
-from topology.room import PodKind
+from topology.value.fragmentation import PodKind
 
 T = TypeVar("T", bound=Hashable)
 
