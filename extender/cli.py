@@ -22,7 +22,7 @@ import typer
 
 from extender import asking
 from extender.clock import Instant
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.kubernetes.documents import BrokenStream, decoder

@@ -27,8 +27,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from extender.cluster.holds import HOLD_SECONDS
-from extender.cluster.locations import LABELS
+from extender.cluster.candidates.holds import HOLD_SECONDS
+from extender.cluster.objects.locations import LABELS
 from topology.annotations import keys
 from topology.request.domains import Level
 from topology.value.score import Weights

@@ -13,7 +13,7 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from extender.cluster.objects import ObjectMeta
+from extender.cluster.objects.kinds import ObjectMeta
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
-from extender.cluster.objects import ObjectMeta, Pod
-from extender.cluster.pods import GpuPod
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.kubernetes.documents import BrokenStream, decoder, read_page
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import FIELD_MANAGER, Request

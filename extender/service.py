@@ -22,7 +22,7 @@ from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
 from extender.binding.release import Attention
 from extender.clock import Clock, Instant
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration

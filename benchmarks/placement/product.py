@@ -14,10 +14,10 @@ from random import Random
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
-from extender.cluster.groups import rooms_for
-from extender.cluster.shape import Shape, in_steps
-from extender.cluster.shape_index import ShapeIndex
-from extender.cluster.values import Values
+from extender.cluster.candidates.groups import rooms_for
+from extender.cluster.candidates.shape import Shape, in_steps
+from extender.cluster.candidates.shape_index import ShapeIndex
+from extender.cluster.candidates.values import Values
 from topology.node.links import Affinity
 from topology.placement.decide import Situation, decide
 from topology.placement.group import Progress, narrow

@@ -8,8 +8,8 @@ cache, which stays the watch's: what it has not heard of, it will, and the node 
 from __future__ import annotations
 
 from extender.binding.intents import Done, GetPodVersion, Gone, ListPods, Reply, Step, fence, in_words
-from extender.cluster.objects import Pod
-from extender.cluster.pods import has_ended, may_have_been_bound_by_us, read_gpu_pod
+from extender.cluster.objects.gpu_pods import has_ended, may_have_been_bound_by_us, read_gpu_pod
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 
 NOWHERE = ""

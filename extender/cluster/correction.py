@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extender.cluster.holdings import Holding
 from extender.cluster.node_view import NodeView
-from extender.cluster.standing import Standing
+from extender.cluster.ownership.holdings import Holding
+from extender.cluster.ownership.standing import Standing
 from topology.annotations.records import Claim
 
 

@@ -28,7 +28,7 @@ from extender.binding.intents import (
     SwapLedger,
     WritePlacement,
 )
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.kubernetes.documents import BrokenStream, decoder, read_metadata
 from topology.annotations import keys
 

@@ -11,8 +11,8 @@ from copy import copy
 from heapq import merge
 from typing import TypeVar
 
+from extender.cluster.candidates.shape_index import Census, Key
 from extender.cluster.node_view import NodeView
-from extender.cluster.shape_index import Census, Key
 from extender.cluster.state import ClusterState
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.domains import Location

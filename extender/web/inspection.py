@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict
 
 from extender.clock import Instant
 from extender.cluster.node_view import NodeView
-from extender.cluster.pods import GpuPod, read_placement
-from extender.cluster.standing import Standing
+from extender.cluster.objects.gpu_pods import GpuPod, read_placement
+from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.filter_prioritize import STEPS_BACK

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from pydantic import BaseModel
 
-from extender.cluster.pods import GpuPod
+from extender.cluster.objects.gpu_pods import GpuPod
 from extender.config import ExtenderConfiguration
 from extender.service import Extender, now
 from extender.web import inspection, pages, paging

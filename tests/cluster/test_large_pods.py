@@ -8,7 +8,7 @@ from msgspec.json import decode, encode
 
 from benchmarks.fleet import SimulatedNode
 from extender.binding.intents import BindPod, Done, GetPodVersion, NoAnswer, Reply, Single, fence
-from extender.cluster.objects import Pod
+from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.kube import KubeApi
 from tests.cluster.api import ApiError, Json
 from tests.cluster.control_plane import ControlPlane

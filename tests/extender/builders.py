@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from typing import TypeVar
 
 from extender.clock import Instant
-from extender.cluster.objects import (
+from extender.cluster.objects.kinds import (
     Container,
     ContainerState,
     ContainerStatus,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.cluster.agents import LABELS, AgentPods, Hearing
-from extender.cluster.objects import ContainerState, ContainerStatus, ObjectMeta, Pod, PodSpec, PodStatus
+from extender.cluster.caches.agents import LABELS, AgentPods, Hearing
+from extender.cluster.objects.kinds import ContainerState, ContainerStatus, ObjectMeta, Pod, PodSpec, PodStatus
 
 
 def agent(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.baselines import Baselines
-from extender.cluster.node_cache import KnownNode
-from extender.cluster.pods import GpuPod, read_gpu_pod
+from extender.cluster.caches.node_cache import KnownNode
+from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
+from extender.cluster.ownership.later_reports import Baselines
 from tests.extender.builders import claim, cluster, gpus, node, pod
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, encode_observed

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.double.resources import NODES, PODS
 from extender.binding.outcome import Bound, Failure, NotBound
-from extender.cluster.holds import Hold
+from extender.cluster.candidates.holds import Hold
 from tests.extender.binds import failure_of, kinds, ready, uuid
 from tests.extender.builders import PAIRS
 from tests.extender.world import Replica, World

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.locations import LABELS
+from extender.cluster.objects.locations import LABELS
 from extender.config import ConfigError, ExtenderConfiguration, load
 from topology.request.domains import Level
 from topology.value.score import Weights

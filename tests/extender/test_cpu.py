@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.cpu import CpuInUse, cpu_only
-from extender.cluster.objects import Container, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+from extender.cluster.caches.cpu import CpuInUse, cpu_only
+from extender.cluster.objects.kinds import Container, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+from extender.cluster.objects.quantities import cpu_milli
 from extender.cluster.pod_feed import PodFeed
-from extender.cluster.quantities import cpu_milli
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import args, at, cluster, node, pod

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from extender.cluster.fences import MAX_NAMES, Fences
-from extender.cluster.payloads import Payload
+from extender.cluster.objects.payloads import Payload
+from extender.cluster.ownership.fences import MAX_NAMES, Fences
 from tests.extender.builders import cluster, node, pod
 from topology.annotations.records import Ledger
 

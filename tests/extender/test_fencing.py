@@ -18,7 +18,7 @@ from extender.binding.intents import (
     in_words,
 )
 from extender.binding.roll_call import fence_all_unbound, hear_of_bound
-from extender.cluster.objects import Pod
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from tests.extender.builders import cluster, node, pod, running
 from tests.extender.world import drive

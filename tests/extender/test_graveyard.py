@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.graveyard import Grave, Graveyard
-from extender.cluster.objects import Pod
-from extender.cluster.pod_cache import PodCache
-from extender.cluster.pods import read_gpu_pod
+from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.caches.tombstones import Grave, Graveyard
+from extender.cluster.objects.gpu_pods import read_gpu_pod
+from extender.cluster.objects.kinds import Pod
 from tests.extender.builders import pod, running
 from topology.annotations import keys
 from topology.annotations.records import Holder

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from extender.cluster.groups import GRACE_SECONDS, Groups, rooms_for
-from extender.cluster.objects import Pod
-from extender.cluster.pods import read_gpu_pod
+from extender.cluster.candidates.groups import GRACE_SECONDS, Groups, rooms_for
+from extender.cluster.objects.gpu_pods import read_gpu_pod
+from extender.cluster.objects.kinds import Pod
 from tests.extender.builders import pod
 from topology.annotations import keys
 from topology.node.links import Affinity

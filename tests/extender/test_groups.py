@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from extender.cluster.locations import LABELS
-from extender.cluster.objects import Node, ObjectMeta, Pod
+from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
+from extender.cluster.objects.locations import LABELS
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.verbs.preempt import preempt

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from extender.cluster.objects import Node, ObjectMeta, Pod
+from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 from extender.kubernetes.documents import HEAD_BYTES, Overlong, decoder, without_managed_fields
 from extender.kubernetes.kube import MAX_OBJECT_BYTES
 from extender.kubernetes.reflector import Reflector, Unavailable, list_objects

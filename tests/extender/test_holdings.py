@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from extender.cluster.evidence import Evidence
-from extender.cluster.holdings import Holding, holdings_of
-from extender.cluster.objects import Pod
-from extender.cluster.pods import GpuPod, read_gpu_pod
+from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.ownership.evidence import Evidence
+from extender.cluster.ownership.holdings import Holding, holdings_of
 from tests.extender.builders import pod, running
 from topology.annotations import keys
 from topology.annotations.records import Claim, Holder

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from extender.cluster.holds import Hold
-from extender.cluster.pods import GpuPod
+from extender.cluster.candidates.holds import Hold
+from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.web import inspection

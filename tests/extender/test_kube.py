@@ -31,7 +31,7 @@ from extender.binding.intents import (
     Reply,
     SwapLedger,
 )
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.kubernetes.documents import HEAD_BYTES, Overlong
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Unavailable

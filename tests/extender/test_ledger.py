@@ -8,7 +8,7 @@ import pytest
 from extender.binding.intents import SwapLedger
 from extender.binding.ledger import next_generation, swap_ledger
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
 from topology.annotations.records import decode_ledger
 

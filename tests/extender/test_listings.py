@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.cluster.objects import ObjectMeta, Pod
+from extender.cluster.objects.kinds import ObjectMeta, Pod
+from extender.cluster.objects.versions import Listing
+from extender.cluster.ownership.standing import Standing
 from extender.cluster.pod_feed import PodFeed
-from extender.cluster.standing import Standing
 from extender.cluster.state import ClusterState
-from extender.cluster.versions import Listing
 from tests.extender.builders import claim, cluster, gpus, node, pod
 
 (G,) = gpus("n1", 0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.cluster.fences import MAX_NAMES
+from extender.cluster.ownership.fences import MAX_NAMES
 from tests.extender.builders import claim, cluster, gpus, node
 from tests.extender.turnover import Turnover, sizes
 from topology.value.demand import Demand

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.cluster.locations import LABELS, locate
+from extender.cluster.candidates.offers import Offers
+from extender.cluster.candidates.openness import LEDGER_MISSING, NOT_READY
+from extender.cluster.candidates.shape import Shape
+from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.node_view import mask_of
-from extender.cluster.objects import Node, NodeCondition, NodeStatus
-from extender.cluster.offers import Offers
-from extender.cluster.openness import LEDGER_MISSING, NOT_READY
-from extender.cluster.payloads import NodePayloads, Payload
-from extender.cluster.shape import Shape
-from extender.cluster.shape_index import ShapeIndex
+from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus
+from extender.cluster.objects.locations import LABELS, locate
+from extender.cluster.objects.payloads import NodePayloads, Payload
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
 from topology.annotations.codec import encode_status
 from topology.node.status import GpuStatus

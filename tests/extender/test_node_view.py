@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.objects import Node, Pod
-from extender.cluster.openness import LEDGER_MISSING
+from extender.cluster.candidates.openness import LEDGER_MISSING
+from extender.cluster.objects.kinds import Node, Pod
 from tests.extender.builders import PAIRS, claim, cluster, free, gpus, node, pod, running
 from topology.annotations.codec import digest, encode_status
 from topology.annotations.records import Observed, encode_observed

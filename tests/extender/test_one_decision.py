@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from extender.binding.bind import bind
 from extender.binding.intents import Done, FencePod, GetPod, SwapLedger
 from extender.binding.outcome import BindTarget
-from extender.cluster.holds import Hold
-from extender.cluster.objects import Node, Pod
+from extender.cluster.candidates.holds import Hold
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.web import inspection

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.cluster.agents import LABELS
-from extender.cluster.objects import Container, ContainerStatus, Node, ObjectMeta, Pod, PodSpec, PodStatus
-from extender.cluster.openness import AGENT_NOT_READY, AGENT_SILENT, NOT_READY, PLUGIN_NOT_READY, TWIN
+from extender.cluster.caches.agents import LABELS
+from extender.cluster.candidates.openness import AGENT_NOT_READY, AGENT_SILENT, NOT_READY, PLUGIN_NOT_READY, TWIN
+from extender.cluster.objects.kinds import Container, ContainerStatus, Node, ObjectMeta, Pod, PodSpec, PodStatus
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, running
 from topology.annotations import keys

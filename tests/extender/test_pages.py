@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from benchmarks.double.resources import PODS
 from benchmarks.double.store import Store
 from extender.binding.intents import Done, GetPod, ListPods, NoAnswer
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.kubernetes.documents import decoder
 from extender.kubernetes.kube import MAX_OBJECT_BYTES
 from extender.kubernetes.reflector import list_objects

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.pod_cache import PodCache
+from extender.cluster.caches.pod_cache import PodCache
 from tests.extender.builders import pod
 from topology.annotations import keys
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.cluster.objects import ContainerState, ContainerStatus, Pod
+from extender.cluster.caches.publishers import Publishers
+from extender.cluster.candidates.shape import Shape
+from extender.cluster.objects.gpu_pods import GpuPod, has_place_for_ours, has_stopped, read_gpu_pod, read_request
+from extender.cluster.objects.kinds import ContainerState, ContainerStatus, Pod
 from extender.cluster.pod_feed import PodFeed
-from extender.cluster.pods import GpuPod, has_place_for_ours, has_stopped, read_gpu_pod, read_request
-from extender.cluster.publishers import Publishers
-from extender.cluster.shape import Shape
 from extender.cluster.state import ClusterState
 from tests.extender.builders import pod
 from topology.annotations import keys

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from extender.cluster.pod_cache import PodCache
+from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.pod_feed import PodFeed
-from extender.cluster.pods import GpuPod
 from extender.cluster.state import ClusterState
 from tests.extender.builders import cluster, node, pod, running
 from topology.annotations import keys

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from extender.cluster.objects import MAX_POD_BYTES, Pod
-from extender.cluster.pods import claims_for, has_stopped, read_gpu_pod, read_placement, read_request
+from extender.cluster.objects.gpu_pods import claims_for, has_stopped, read_gpu_pod, read_placement, read_request
+from extender.cluster.objects.kinds import MAX_POD_BYTES, Pod
 from extender.kubernetes.documents import decoder
 from tests.extender.builders import at, pod
 from topology.annotations import keys

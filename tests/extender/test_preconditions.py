@@ -13,8 +13,8 @@ from benchmarks.double.api import Reply, answer
 from benchmarks.double.api import Request as HttpRequest
 from benchmarks.double.resources import PODS
 from benchmarks.fleet import SimulatedNode
-from extender.cluster.objects import Pod
-from extender.cluster.pods import GpuPod, read_gpu_pod
+from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
+from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from extender.preconditions import Preconditions, trials, verdict

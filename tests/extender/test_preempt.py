@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from benchmarks.fleet import SimulatedNode
-from extender.cluster.objects import Node, Pod
-from extender.cluster.quantities import quantity, requests
+from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.objects.quantities import quantity, requests
 from extender.cluster.state import ClusterState
 from extender.verbs.preempt import preempt
 from extender.verbs.victims import EXACT_PODS

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from extender.clock import Clock, Instant
-from extender.cluster.objects import Node, Pod
-from extender.cluster.pods import planned_gpus
+from extender.cluster.objects.gpu_pods import planned_gpus
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.config import load
 from extender.kubernetes.kube import KubeApi

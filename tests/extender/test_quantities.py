@@ -7,8 +7,8 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from extender.cluster.objects import Container, Pod, ResourceRequirements
-from extender.cluster.quantities import cpu_milli, quantity, requested, requests
+from extender.cluster.objects.kinds import Container, Pod, ResourceRequirements
+from extender.cluster.objects.quantities import cpu_milli, quantity, requested, requests
 from tests.extender.builders import pod
 
 

@@ -14,7 +14,7 @@ from benchmarks.double.rules import MAX_ANNOTATION_BYTES
 from extender.binding.intents import BindPod, Conflict, FencePod, ListPods, Refused, SwapLedger, fence
 from extender.binding.outcome import Bound, Failure, NotBound
 from extender.binding.repair import repair
-from extender.cluster.objects import Node, ObjectMeta, Pod
+from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import MACHINE, damage, kinds, observe, owners, world_of
 from tests.extender.test_protocol import DELIVERIES, Crash, deliver

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.objects import Node, ObjectMeta
-from extender.cluster.versions import NOTHING_MORE, Listing
+from extender.cluster.objects.kinds import Node, ObjectMeta
+from extender.cluster.objects.versions import NOTHING_MORE, Listing
 from extender.kubernetes.documents import Lines, Overlong
 from extender.kubernetes.reflector import Expired, Reflector, Timing, Unavailable
 from tests.extender.virtual_time import in_virtual_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.double.resources import NODES
 from extender.binding.intents import AskForLook, FencePod, GetPod
 from extender.binding.release import Attention, Task, release
-from extender.cluster.standing import Standing
+from extender.cluster.ownership.standing import Standing
 from tests.extender.builders import claim, cluster, gpus, node
 from tests.extender.releases import bound, due, orphaned
 from tests.extender.world import Replica, drive

@@ -24,7 +24,7 @@ from extender.binding.intents import (
     Single,
     SwapLedger,
 )
-from extender.cluster.objects import Node, ObjectMeta, Pod, PodSpec
+from extender.cluster.objects.kinds import Node, ObjectMeta, Pod, PodSpec
 from extender.kubernetes.rest import to_reply, to_request
 
 SWAP = SwapLedger("n1", "uid-n1", "d1", "old", "new", "7", "s1")

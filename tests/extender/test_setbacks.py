@@ -19,9 +19,9 @@ from benchmarks.scheduler_loop import Bound as Scheduled
 from benchmarks.scheduler_loop import ExtenderFailed, SchedulerLoop
 from extender.binding.intents import BindPod, Intent, NoAnswer, Refused, Reply
 from extender.binding.outcome import Bound
-from extender.cluster.objects import Node, OwnerReference, Pod
+from extender.cluster.candidates.setbacks import Setbacks
+from extender.cluster.objects.kinds import Node, OwnerReference, Pod
 from extender.cluster.pod_feed import PodFeed
-from extender.cluster.setbacks import Setbacks
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import STEPS_BACK, filter_nodes, prioritize_nodes
 from extender.web import inspection

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.graveyard import Graveyard
-from extender.cluster.holds import Hold, Holds
-from extender.cluster.offers import Offers
-from extender.cluster.pods import GpuPod
-from extender.cluster.shape import Shape, in_steps
-from extender.cluster.shape_index import ShapeIndex
+from extender.cluster.caches.tombstones import Graveyard
+from extender.cluster.candidates.holds import Hold, Holds
+from extender.cluster.candidates.offers import Offers
+from extender.cluster.candidates.shape import Shape, in_steps
+from extender.cluster.candidates.shape_index import ShapeIndex
+from extender.cluster.objects.gpu_pods import GpuPod
 from tests.extender.builders import PAIRS, pod
 from topology.formats.catalog import machine
 from topology.placement.topology_class import TopologyClass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.cluster.sightings import Sightings
+from extender.cluster.ownership.sightings import Sightings
 
 EARLIER, OWN = frozenset({"GPU-0"}), frozenset({"GPU-1"})
 

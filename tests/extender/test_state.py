@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
 from topology.placement.verdict import UNKNOWN_GPUS

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from extender.cluster.node_cache import NodeCache
-from extender.cluster.shape import Shape
-from extender.cluster.shape_index import ShapeIndex
-from extender.cluster.standing import Standing
-from extender.cluster.values import Values
+from extender.cluster.caches.node_cache import NodeCache
+from extender.cluster.candidates.shape import Shape
+from extender.cluster.candidates.shape_index import ShapeIndex
+from extender.cluster.candidates.values import Values
+from extender.cluster.ownership.standing import Standing
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
 from topology.formats.catalog import machine
 from topology.placement.topology_class import TopologyClass, TopologyClasses

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from extender.cluster.candidates.values import Values
 from extender.cluster.state import ClusterState
-from extender.cluster.values import Values
 from tests.extender.builders import cluster, node, pod
 from topology.placement.topology_class import TopologyClasses
 from topology.placement.verdict import Placement

@@ -8,7 +8,7 @@ import pytest
 
 from extender.binding.bind import bind
 from extender.binding.outcome import BindTarget
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.verbs.wire import decode_args, encode

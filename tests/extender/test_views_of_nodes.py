@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.verbs.victims import Candidate
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
 from topology.request.gpu_request import GpuRequest

@@ -14,8 +14,8 @@ import msgspec
 
 from extender.binding.release import Attention
 from extender.binding.repair import Repairs
-from extender.cluster.agents import LABELS
-from extender.cluster.objects import ContainerStatus, Node, ObjectMeta, Pod, PodStatus
+from extender.cluster.caches.agents import LABELS
+from extender.cluster.objects.kinds import ContainerStatus, Node, ObjectMeta, Pod, PodStatus
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes

@@ -27,7 +27,7 @@ from extender.binding.outcome import BindTarget, Outcome
 from extender.binding.release import Attention, release
 from extender.binding.repair import Repairs, repair
 from extender.clock import Instant
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.kubernetes.rest import to_reply, to_request
 from topology.annotations import keys

@@ -24,7 +24,7 @@ from extender.binding.intents import (
     SwapLedger,
 )
 from extender.binding.release import Attention, release
-from extender.cluster.objects import Pod
+from extender.cluster.objects.kinds import Pod
 from tests.extender.world import Replica, World
 from tests.model.library import NOBODY, Event, Phase
 from topology.annotations import keys

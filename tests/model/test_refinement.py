@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from extender.binding import bind, release
 from extender.binding.intents import Intent, Reply
-from extender.cluster.objects import Pod
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from tests.extender.exploration import explore
 from tests.model.beliefs import Beliefs

@@ -13,8 +13,8 @@ from statistics import median
 
 import pytest
 
+from extender.cluster.caches.topology_changes import CHANGES, WINDOW_SECONDS
 from extender.cluster.state import ClusterState
-from extender.cluster.topology_changes import CHANGES, WINDOW_SECONDS
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import args, at, cluster, node, pod
 from tests.security.worst_topology import climb, random_topology

@@ -22,7 +22,7 @@ from extender.binding.intents import (
     Reply,
     SwapLedger,
 )
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from topology.annotations import keys
 from topology.annotations.codec import decode_status
 from topology.annotations.records import Ledger, decode_ledger, decode_observed, decode_placement

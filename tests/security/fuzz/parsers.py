@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.fleet import gpu_pod
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.kubernetes.reflector import Reflector, Timing

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.double.resources import NODES, Object
 from benchmarks.double.store import Change
 from extender.binding.intents import Done, GetNode, Gone, Intent, NoAnswer, Reply, SwapLedger
-from extender.cluster.objects import Node
+from extender.cluster.objects.kinds import Node
 from tests.simulation.invariants.linearizability import Operation, Value, is_linearizable
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of

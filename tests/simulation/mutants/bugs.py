@@ -18,10 +18,10 @@ from extender.binding.intents import BindPod, SwapLedger
 from extender.binding.outcome import Bound, NotBound, Outcome
 from extender.binding.release import Attention, Task
 from extender.clock import Instant
-from extender.cluster.objects import Pod
-from extender.cluster.pod_cache import PodCache
-from extender.cluster.pods import GpuPod, has_ended, has_stopped
-from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
+from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.objects.gpu_pods import GpuPod, has_ended, has_stopped
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.ownership.standing import Standing, standing_of_grave, standing_of_pod
 from extender.cluster.state import ClusterState
 from extender.kubernetes.reflector import Timing, list_objects
 from extender.service import Extender

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from extender.cluster.objects import MAX_POD_BYTES, Container, ContainerStatus, Pod
-from extender.cluster.quantities import cpu_milli
+from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod
+from extender.cluster.objects.quantities import cpu_milli
 from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES
 from topology.annotations.records import Claim, PlacementRecord, decode_placement, has_room_for

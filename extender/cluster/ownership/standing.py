@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from extender.cluster.graveyard import Grave
-from extender.cluster.pods import GpuPod, has_ended
+from extender.cluster.caches.tombstones import Grave
+from extender.cluster.objects.gpu_pods import GpuPod, has_ended
 
 
 class Standing(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from extender.cluster.objects import ObjectMeta
+from extender.cluster.objects.kinds import ObjectMeta
 
 
 def is_older(this: ObjectMeta, known: ObjectMeta) -> bool:

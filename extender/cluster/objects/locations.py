@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from extender.cluster.objects import Node
-from extender.cluster.payloads import NodePayloads
+from extender.cluster.objects.kinds import Node
+from extender.cluster.objects.payloads import NodePayloads
 from topology.request.domains import Level, Location
 
 Labels = Mapping[Level, Sequence[str]]

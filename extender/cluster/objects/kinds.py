@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 MAX_POD_BYTES: Final = 1 << 20
-"""Of JSON: of a larger pod, writes may be refused (`extender.cluster.pods.has_place_for_ours`)."""
+"""Of JSON: of a larger pod, writes may be refused (`extender.cluster.objects.gpu_pods.has_place_for_ours`)."""
 
 
 class OwnerReference(msgspec.Struct, frozen=True):

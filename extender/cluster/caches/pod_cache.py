@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from extender.cluster.graveyard import Grave, Graveyard
-from extender.cluster.objects import ObjectMeta, Pod
-from extender.cluster.pods import GpuPod, has_stopped, read_gpu_pod
-from extender.cluster.versions import NOTHING_MORE, Listing, is_older
+from extender.cluster.caches.tombstones import Grave, Graveyard
+from extender.cluster.objects.gpu_pods import GpuPod, has_stopped, read_gpu_pod
+from extender.cluster.objects.kinds import ObjectMeta, Pod
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
 from topology.annotations.records import Holder
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from extender.cluster.evidence import Evidence
-from extender.cluster.pods import GpuPod, claims_for, planned_gpus
+from extender.cluster.objects.gpu_pods import GpuPod, claims_for, planned_gpus
+from extender.cluster.ownership.evidence import Evidence
 from topology.annotations.records import Claim, Holder
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from extender.cluster.objects import Pod
+from extender.cluster.objects.kinds import Pod
 
 Quantities = Mapping[str, str | int]
 Amount = Fraction | int

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from extender.cluster.node_cache import KnownNode, Report
-from extender.cluster.pods import GpuPod
+from extender.cluster.caches.node_cache import KnownNode, Report
+from extender.cluster.objects.gpu_pods import GpuPod
 from topology.annotations import keys
 from topology.annotations.records import Claim, is_later
 

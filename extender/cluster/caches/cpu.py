@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from extender.cluster.objects import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
-from extender.cluster.pods import has_ended
-from extender.cluster.quantities import cpu_milli, quantity
-from extender.cluster.versions import NOTHING_MORE, Listing
+from extender.cluster.objects.gpu_pods import has_ended
+from extender.cluster.objects.kinds import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+from extender.cluster.objects.quantities import cpu_milli, quantity
+from extender.cluster.objects.versions import NOTHING_MORE, Listing
 
 
 class CpuInUse:

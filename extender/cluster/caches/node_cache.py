@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from extender.cluster.locations import LABELS, Labels, locate
-from extender.cluster.objects import Node, ObjectMeta
-from extender.cluster.payloads import NodePayloads, Payload, RestlessTopology
-from extender.cluster.topology_changes import TopologyChanges
-from extender.cluster.versions import NOTHING_MORE, Listing, is_older
+from extender.cluster.caches.topology_changes import TopologyChanges
+from extender.cluster.objects.kinds import Node, ObjectMeta
+from extender.cluster.objects.locations import LABELS, Labels, locate
+from extender.cluster.objects.payloads import NodePayloads, Payload, RestlessTopology
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
 from topology.annotations.records import Claim, Observed
 from topology.placement.topology_class import TopologyClasses
 from topology.request.domains import Location

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extender.cluster.baselines import Baselines
-from extender.cluster.node_cache import KnownNode
-from extender.cluster.pod_cache import PodCache
-from extender.cluster.pods import GpuPod
-from extender.cluster.sightings import Sightings
-from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
+from extender.cluster.caches.node_cache import KnownNode
+from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.ownership.later_reports import Baselines
+from extender.cluster.ownership.sightings import Sightings
+from extender.cluster.ownership.standing import Standing, standing_of_grave, standing_of_pod
 from topology.annotations.records import Claim, Holder
 
 

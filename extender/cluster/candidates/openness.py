@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from extender.cluster.holdings import Holding
-from extender.cluster.objects import Node
-from extender.cluster.payloads import NodePayloads
+from extender.cluster.objects.kinds import Node
+from extender.cluster.objects.payloads import NodePayloads
+from extender.cluster.ownership.holdings import Holding
 from topology.node.status import Mode
 from topology.placement.verdict import UNKNOWN_GPUS
 

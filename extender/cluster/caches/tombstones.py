@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
-from extender.cluster.objects import ObjectMeta
-from extender.cluster.pods import GpuPod
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import ObjectMeta
 
 LIMIT = 10_000
 """A forgotten pod is an unseen one: its claims are looked up live, never just dropped."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from extender.cluster.objects import Pod
-from extender.cluster.payloads import Payload
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.payloads import Payload
 from topology.annotations.records import Ledger
 
 MAX_NAMES = 10_000

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from extender.cluster.objects import Pod
-from extender.cluster.versions import NOTHING_MORE, Listing, is_older
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
 
 SILENCE_SECONDS = 750.0
 """Two refreshes of an agent and a half."""

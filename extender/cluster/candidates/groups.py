@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from extender.cluster.objects import Pod
-from extender.cluster.pods import GpuPod, has_ended
+from extender.cluster.objects.gpu_pods import GpuPod, has_ended
+from extender.cluster.objects.kinds import Pod
 from topology.annotations import keys
 from topology.errors import RequestError
 from topology.placement.group import Progress

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from extender.cluster.shape_index import Bucket, ShapeIndex
+from extender.cluster.candidates.shape_index import Bucket, ShapeIndex
 
 LIMIT = 10_000
 """Pods; a forgotten one merely starts again with the best candidates."""
