@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from extender.binding.correction import Correction, correct
 from extender.binding.intents import Done, FencePod, GetPod, Refused, Reply, Step, WritePlacement, fence
 from extender.binding.ledger import swap_ledger
-from extender.binding.roll_call import fence_all_unbound, hear_of_bound
-from extender.cluster.correction import Correction, correct
+from extender.binding.unbound_pods import fence_all_unbound, hear_of_bound
 from extender.cluster.node_view import NodeView, mask_of
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Node, Pod

@@ -15,9 +15,10 @@ from pydantic import BaseModel
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.config import ExtenderConfiguration
+from extender.inspect import inspection
+from extender.inspect.inspection import Explanation, NodeDetail, NodePage, PodInfo
 from extender.service import Extender, now
-from extender.web import inspection, pages, paging
-from extender.web.inspection import Explanation, NodeDetail, NodePage, PodInfo
+from extender.web import pages, paging
 from topology.formats.render import render_svg
 
 SHOWN: Final = 50

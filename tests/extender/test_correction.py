@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.cluster.correction import Correction, correct
+from extender.binding.correction import Correction, correct
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, gpus, node, pod, running

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.double.resources import PODS
 from extender.binding.outcome import Failure, NotBound
-from extender.dra import DeviceClasses
+from extender.checks.device_classes import DeviceClasses
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request

@@ -17,7 +17,7 @@ from extender.binding.intents import (
     Reply,
     in_words,
 )
-from extender.binding.roll_call import fence_all_unbound, hear_of_bound
+from extender.binding.unbound_pods import fence_all_unbound, hear_of_bound
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from tests.extender.builders import cluster, node, pod, running

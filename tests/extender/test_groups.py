@@ -7,10 +7,10 @@ import pytest
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 from extender.cluster.objects.locations import LABELS
 from extender.cluster.state import ClusterState
+from extender.inspect import inspection
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.verbs.preempt import preempt
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
-from extender.web import inspection
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, finish, gpus, node, pod, running
 from topology.annotations import keys
 from topology.annotations.codec import encode_topology

@@ -5,8 +5,8 @@ from __future__ import annotations
 from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
+from extender.inspect import inspection
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
-from extender.web import inspection
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology.annotations import keys
 from topology.annotations.codec import encode_status

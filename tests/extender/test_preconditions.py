@@ -13,11 +13,11 @@ from benchmarks.double.api import Reply, answer
 from benchmarks.double.api import Request as HttpRequest
 from benchmarks.double.resources import PODS
 from benchmarks.fleet import SimulatedNode
+from extender.checks.preconditions import Preconditions, trials, verdict
 from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
 from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
-from extender.preconditions import Preconditions, trials, verdict
 from tests.extender.builders import pod
 from tests.extender.polling import eventually
 from tests.extender.serving import serving

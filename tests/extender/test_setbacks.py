@@ -23,8 +23,8 @@ from extender.cluster.candidates.setbacks import Setbacks
 from extender.cluster.objects.kinds import Node, OwnerReference, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
+from extender.inspect import inspection
 from extender.verbs.filter_prioritize import STEPS_BACK, filter_nodes, prioritize_nodes
-from extender.web import inspection
 from tests.extender.builders import args, at, cluster, gpus, node, pod, running
 from tests.extender.polling import until
 from tests.extender.serving import Running, serving

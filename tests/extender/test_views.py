@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.fleet import SimulatedNode, fleet
 from benchmarks.scheduler_loop import SchedulerLoop
+from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.web import pages
 from extender.web.html import Html, el
-from extender.web.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from tests.extender.serving import Running, serving
 
 HOSTILE = "<script>alert('x')</script>\"&amp;"
