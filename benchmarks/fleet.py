@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from agent.discovery import Report
-from agent.publish import Publication
+from agent.gpus.discovery import Report
+from agent.node.publish import Publication
 from benchmarks.client import MERGE_PATCH, ApiClient, Json
 from topology.annotations import keys
 from topology.annotations.records import (

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from agent.discovery import Report
 from agent.errors import ApiError
-from agent.facts import Gap, GpuFacts, Known, Missing, NvmlFacts
+from agent.gpus.discovery import Report
+from agent.gpus.facts import Gap, GpuFacts, Known, Missing, NvmlFacts
 from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, NodeTopology
 from topology.node.status import GpuStatus, NodeStatus

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kube import pointer
+from agent.node.kube import pointer
 from tests.agent.expected import expected_matrix
 from tests.agent.test_kube import Server, kubeconfig
 from tests.agent.test_matrix import cells

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.discovery import discover
 from agent.errors import NvmlUnavailable
-from agent.facts import Fabric, FabricState, Gap, Known, Missing, Process
-from agent.host import Host
-from agent.nvml import read_processes
+from agent.gpus.discovery import discover
+from agent.gpus.facts import Fabric, FabricState, Gap, Known, Missing, Process
+from agent.gpus.host import Host
+from agent.gpus.nvml import read_processes
 from tests.agent.conftest import Discover, Read
 from tests.nvml.library import FakeNvml, machine
 from topology.node.model import Gpu, NvlinkDomain

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.host import Host, PciDevice, path_between
+from agent.gpus.host import Host, PciDevice, path_between
 from tests.agent.conftest import Discover
 from tests.agent.sysfs import SysTree
 from topology.formats.matrix import print_matrix

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent.errors import ApiError
-from agent.kube import KubernetesNode
-from agent.node_watch import NodeVersion
+from agent.node.kube import KubernetesNode
+from agent.node.watch import NodeVersion
 
 
 class Server:

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from agent.errors import ApiError
-from agent.ledger import LedgerReader, NodeLedger, Reading
+from agent.node.ledger import LedgerReader, NodeLedger, Reading
 from tests.extender.polling import until
 from topology.annotations import keys
 from topology.annotations.records import Ledger, encode_ledger

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.discovery import Report
+from agent.gpus.discovery import Report
 from tests.agent.conftest import Discover
 from topology.node.status import GpuStatus, NodeStatus
 

@@ -8,9 +8,9 @@ from threading import Event
 import pytest
 
 from agent.errors import ApiError
-from agent.node_watch import NodeVersion, NodeWatch
-from agent.publish import Publication
-from agent.sight import Sight
+from agent.node.publish import Publication
+from agent.node.sight import Sight
+from agent.node.watch import NodeVersion, NodeWatch
 from tests.agent.builders import report
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, decode_observed

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.host import Host
-from agent.nvlinks import Downgrade
+from agent.gpus.host import Host
+from agent.gpus.nvlinks import Downgrade
 from tests.agent.conftest import Discover
 from tests.agent.sysfs import SysTree
 from topology.node.links import PciePath

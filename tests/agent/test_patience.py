@@ -8,8 +8,8 @@ from threading import Event
 import pytest
 
 from agent.errors import NvmlUnavailable
-from agent.facts import NvmlFacts
-from agent.patience import TIMED_OUT, PatientNvml
+from agent.gpus.facts import NvmlFacts
+from agent.gpus.patience import TIMED_OUT, PatientNvml
 from tests.agent.builders import machine_of
 
 FACTS = machine_of("GPU-1")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.publish import TOO_LARGE, Publication
-from agent.sight import Sight
+from agent.node.publish import TOO_LARGE, Publication
+from agent.node.sight import Sight
 from tests.agent.builders import report
 from topology.annotations import keys
 from topology.annotations.codec import decode_status, decode_topology, digest

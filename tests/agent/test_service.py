@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from agent.discovery import Report
 from agent.errors import ApiError, NvmlUnavailable
-from agent.facts import Known, NvmlFacts
-from agent.host import Host
+from agent.gpus.discovery import Report
+from agent.gpus.facts import Known, NvmlFacts
+from agent.gpus.host import Host
+from agent.gpus.patience import TIMED_OUT
 from agent.metrics import Metrics
-from agent.node_watch import NodeVersion
-from agent.patience import TIMED_OUT
-from agent.publish import Publication
+from agent.node.publish import Publication
+from agent.node.sight import Sight
+from agent.node.watch import NodeVersion
 from agent.service import Agent
-from agent.sight import Sight
 from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts, machine_of
 from tests.agent.conftest import Read
 from topology.annotations import keys

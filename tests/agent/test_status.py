@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.facts import Known, Memory
-from agent.faults import blackout_status, gpu_status
+from agent.gpus.facts import Known, Memory
+from agent.gpus.faults import blackout_status, gpu_status
 from tests.agent.builders import gpu_facts
 from tests.agent.conftest import Discover
 from topology.node.status import GpuStatus, NodeStatus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.facts import Answer, Gap, Known, Missing, Process
+from agent.gpus.facts import Answer, Gap, Known, Missing, Process
 from agent.plugin.vacancy import occupants
 
 MPS = ("nvidia-cuda-mps-server",)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from agent.errors import NvmlUnavailable
-from agent.nvml_events import follow_xids
-from agent.xid_watch import XidWatch
-from agent.xids import Coverage, Xid, Xids
+from agent.gpus.nvml_events import follow_xids
+from agent.gpus.xid_watch import XidWatch
+from agent.gpus.xids import Coverage, Xid, Xids
 from tests.agent.builders import report
 from tests.extender.polling import until
 from tests.nvml.library import FakeNvml

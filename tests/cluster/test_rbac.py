@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiError as AgentApiError
-from agent.kube import KubernetesNode
+from agent.node.kube import KubernetesNode
 from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, Intent, Refused, SwapLedger
 from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.events import PodName, to_request, unsatisfied

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from agent.kube import KubernetesNode
+from agent.node.kube import KubernetesNode
 from benchmarks.kubeconfig import write_kubeconfig
 from extender.binding.intents import Done, GetNode, NoAnswer
 from extender.kubernetes.kube import KubeApi

@@ -12,11 +12,11 @@ from random import Random
 from threading import Event
 
 from agent.config import load
-from agent.facts import Answer, Known, Process
+from agent.gpus.facts import Answer, Known, Process
 from agent.kubelet.devices import Device
 from agent.kubelet.watch import KubeletWatch
-from agent.ledger import NodeLedger
 from agent.metrics import Metrics
+from agent.node.ledger import NodeLedger
 from agent.plugin.best import Scorer
 from tests.extender.polling import eventually
 from tests.kubelet.double import KubeletDouble

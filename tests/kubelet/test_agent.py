@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from agent.errors import ApiError
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
-from agent.node_watch import NodeVersion
+from agent.node.watch import NodeVersion
 from tests.agent.builders import FakeNode, machine_of
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble

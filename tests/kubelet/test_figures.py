@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kube import KubernetesNode
+from agent.node.kube import KubernetesNode
 from benchmarks.double.resources import NODES
 from benchmarks.double.server import ApiServer
 from benchmarks.double.store import Store

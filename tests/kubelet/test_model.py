@@ -17,8 +17,8 @@ from agent.kubelet.admission import Admission
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
 from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.looks import Looks
-from agent.ledger import LedgerReader, NodeLedger
 from agent.metrics import Metrics
+from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Ask, Refusal
 from agent.plugin.pods import ListedContainer, ListedPod
 from tests.agent.plans import FirstCome

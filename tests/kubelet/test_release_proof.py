@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.kube import KubernetesNode
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
+from agent.node.kube import KubernetesNode
 from benchmarks.double.resources import NODES
 from benchmarks.double.server import ApiServer
 from benchmarks.kubeconfig import write_kubeconfig

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import extender.kubernetes.rest as rest
-from agent.kube import changes
+from agent.node.kube import changes
 from benchmarks.double.resources import Object
 from extender.binding import bind as binding
 from extender.binding.intents import BindPod, SwapLedger

@@ -7,11 +7,11 @@ from random import Random
 
 import msgspec
 
-from agent.discovery import Report
-from agent.kube import changes
-from agent.node_watch import NodeVersion
-from agent.publish import Publication
-from agent.sight import Sight
+from agent.gpus.discovery import Report
+from agent.node.kube import changes
+from agent.node.publish import Publication
+from agent.node.sight import Sight
+from agent.node.watch import NodeVersion
 from benchmarks.double.api import Request
 from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm

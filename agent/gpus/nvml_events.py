@@ -7,9 +7,9 @@ from typing import Any
 
 import pynvml
 
-from agent.facts import Known, Missing
-from agent.nvml import ask, unavailable
-from agent.xids import Coverage, Xid
+from agent.gpus.facts import Known, Missing
+from agent.gpus.nvml import ask, unavailable
+from agent.gpus.xids import Coverage, Xid
 
 _XID = pynvml.nvmlEventTypeXidCriticalError
 _WAIT_MS = 1000

@@ -21,7 +21,7 @@ from kubernetes.config import load_incluster_config, load_kube_config
 from kubernetes.config.config_exception import ConfigException
 
 from agent.errors import ApiError
-from agent.node_watch import NodeVersion
+from agent.node.watch import NodeVersion
 from topology.annotations import keys
 
 FIELD_MANAGER: Final = "gputopo-agent"

@@ -10,7 +10,7 @@ from threading import Event, Thread
 import structlog
 
 from agent.errors import NvmlUnavailable
-from agent.xids import Coverage, Xid, Xids
+from agent.gpus.xids import Coverage, Xid, Xids
 
 log = structlog.get_logger()
 

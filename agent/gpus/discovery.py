@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 
-from agent.facts import Answer, FabricState, Gap, GpuFacts, Known, Missing, NvmlFacts, PairFacts, value_of
-from agent.faults import gpu_status, unidentified_status
-from agent.host import Host, path_between
-from agent.nvlinks import Joint, wiring
+from agent.gpus.facts import Answer, FabricState, Gap, GpuFacts, Known, Missing, NvmlFacts, PairFacts, value_of
+from agent.gpus.faults import gpu_status, unidentified_status
+from agent.gpus.host import Host, path_between
+from agent.gpus.nvlinks import Joint, wiring
 from topology.node.links import PciePath
 from topology.node.model import MAX_NICS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
 from topology.node.status import LinkFault, NodeStatus

@@ -15,7 +15,7 @@ from uuid import UUID
 import pynvml
 
 from agent.errors import NvmlUnavailable
-from agent.facts import (
+from agent.gpus.facts import (
     Answer,
     Fabric,
     FabricState,

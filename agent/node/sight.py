@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.discovery import Report
-from agent.node_watch import NodeVersion
+from agent.gpus.discovery import Report
+from agent.node.watch import NodeVersion
 from topology.annotations.records import Holder
 from topology.node.status import DevicePluginStatus
 

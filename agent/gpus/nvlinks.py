@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agent.facts import (
+from agent.gpus.facts import (
     Answer,
     FabricState,
     FarEnd,

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agent.discovery import NOTHING, Report
-from agent.node_watch import NodeVersion
-from agent.sight import Sight
+from agent.gpus.discovery import NOTHING, Report
+from agent.node.sight import Sight
+from agent.node.watch import NodeVersion
 from topology.annotations import keys
 from topology.annotations.codec import decode_status, decode_topology, digest, encode_status, encode_topology
 from topology.annotations.records import Observed, decode_observed, encode_observed

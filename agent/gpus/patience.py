@@ -8,7 +8,7 @@ from threading import Thread
 from typing import Final, TypeVar
 
 from agent.errors import NvmlUnavailable
-from agent.facts import NvmlFacts, NvmlPort
+from agent.gpus.facts import NvmlFacts, NvmlPort
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from math import ceil
 
-from agent.facts import Answer, Fabric, FabricState, Gap, GpuFacts, Memory, Missing, value_of
+from agent.gpus.facts import Answer, Fabric, FabricState, Gap, GpuFacts, Memory, Missing, value_of
 from topology.node.status import GpuStatus, NodeStatus
 
 _GIB = 1 << 30
