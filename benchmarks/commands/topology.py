@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.commands.answers import AnswerFormat, print_json, refuse, reply
-from benchmarks.machine import describe_machine
+from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
 from benchmarks.worth import describe_value, explain_value
 from topology.annotations.codec import encode_topology

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.bandwidth import Comparison, compare, rank_correlation, summarise
-from benchmarks.measurements import Measurement, Role, Transport, UnreadableMeasurements, read_measurements
+from benchmarks.accuracy.bandwidth import Comparison, compare, rank_correlation, summarise
+from benchmarks.accuracy.measurements import Measurement, Role, Transport, UnreadableMeasurements, read_measurements
 from topology.bandwidth.collectives import Collective
 from topology.bandwidth.predict import Bandwidth
 

@@ -9,11 +9,11 @@ from contextlib import aclosing, asynccontextmanager
 import aiohttp
 import pytest
 
-from benchmarks.client import MERGE_PATCH, ApiClient
-from benchmarks.double.faults import FATES, Ending, RequestFault, Rule, StreamFault, Unreliable
-from benchmarks.double.resources import NODES
-from benchmarks.double.server import ApiServer
-from benchmarks.double.store import Store
+from benchmarks.processes.client import MERGE_PATCH, ApiClient
+from benchmarks.simulated.double.faults import FATES, Ending, RequestFault, Rule, StreamFault, Unreliable
+from benchmarks.simulated.double.resources import NODES
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
 from tests.extender.polling import until
 
 LABEL = {"metadata": {"labels": {"a": "b"}}}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.double.patch import json_patch
-from benchmarks.double.status import ApiError
+from benchmarks.simulated.double.patch import json_patch
+from benchmarks.simulated.double.status import ApiError
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.double.patch import merge_patch
-from benchmarks.double.resources import NODES, PODS, Object
-from benchmarks.double.selectors import everything, selector
-from benchmarks.double.status import ApiError
-from benchmarks.double.store import Store, Watch
+from benchmarks.simulated.double.patch import merge_patch
+from benchmarks.simulated.double.resources import NODES, PODS, Object
+from benchmarks.simulated.double.selectors import everything, selector
+from benchmarks.simulated.double.status import ApiError
+from benchmarks.simulated.double.store import Store, Watch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from benchmarks.client import MERGE_PATCH, ApiClient, Json
-from benchmarks.double.server import ApiServer, Faultless, Handler
-from benchmarks.double.store import Store
-from benchmarks.fleet import SimulatedNode, fleet, gpu_pod, join, node_object
-from benchmarks.kubeconfig import write_kubeconfig
-from benchmarks.kubelets import Kubelets, running_kubelets
-from benchmarks.pod_life import EXIT_CODE, next_status
+from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.server import ApiServer, Faultless, Handler
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, join, node_object
+from benchmarks.simulated.kubelets import Kubelets, running_kubelets
+from benchmarks.simulated.pod_life import EXIT_CODE, next_status
 from topology.annotations import keys
 from topology.annotations.codec import decode_status, decode_topology, digest
 from topology.annotations.records import (

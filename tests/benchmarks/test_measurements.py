@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measurements import FITTED, Measurement, Role, Transport, UnreadableMeasurements, read_measurements
+from benchmarks.accuracy.measurements import (
+    FITTED,
+    Measurement,
+    Role,
+    Transport,
+    UnreadableMeasurements,
+    read_measurements,
+)
 from topology.formats.matrix import parse_matrix
 from topology.node.architectures import architecture_of
 

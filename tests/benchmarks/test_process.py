@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from benchmarks.process import NotReady, free_port, running
+from benchmarks.processes.process import NotReady, free_port, running
 
 
 def serving(port: int) -> list[str]:

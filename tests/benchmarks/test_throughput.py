@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kube_binaries import PROGRAMS, BinariesMissing, find_binaries
-from benchmarks.throughput import GPUTOPO, GPUTOPO_LOOKS, NONE, TRIVIAL, Row, Variant, compare, scheduler_configuration
+from benchmarks.performance.throughput import (
+    GPUTOPO,
+    GPUTOPO_LOOKS,
+    NONE,
+    TRIVIAL,
+    Row,
+    Variant,
+    compare,
+    scheduler_configuration,
+)
+from benchmarks.processes.kube_binaries import PROGRAMS, BinariesMissing, find_binaries
 from tests.benchmarks.test_cli import bench
 from tests.cluster.extender_process import scheduler_configuration as of_the_chart
 

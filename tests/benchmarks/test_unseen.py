@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bandwidth import Comparison, compare, summarise
-from benchmarks.measurements import Role, read_measurements
+from benchmarks.accuracy.bandwidth import Comparison, compare, summarise
+from benchmarks.accuracy.measurements import Role, read_measurements
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "benchmarks" / "unseen" / "measured.csv"

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.client import ApiClient
-from benchmarks.fleet import SimulatedNode, gpu_pod, join
-from benchmarks.pod_life import EXIT_CODE
+from benchmarks.processes.client import ApiClient
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.cluster.api import Api, Json
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.gpu_cluster import GpuCluster, uuids, wants
 from tests.cluster.polling import eventually
 from topology.node.links import Affinity

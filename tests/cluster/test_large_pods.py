@@ -6,7 +6,7 @@ from itertools import count
 
 from msgspec.json import decode, encode
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from extender.binding.intents import BindPod, Done, GetPodVersion, NoAnswer, Reply, Single, fence
 from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.kube import KubeApi

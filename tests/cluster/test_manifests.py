@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.fleet import SimulatedNode, node_object
-from benchmarks.process import free_port
+from benchmarks.processes.process import free_port
+from benchmarks.simulated.fleet import SimulatedNode, node_object
 from tests.cluster.agent_pod import AGENT, create_agent_pod
 from tests.cluster.api import ApiError
 from tests.cluster.component import Component

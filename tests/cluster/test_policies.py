@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.admission import (
     ACCEPTED,
     RBAC,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.gpu_cluster import GpuCluster, uuids, wants
 from tests.cluster.objects import NODES
 from tests.cluster.polling import eventually

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.fleet import SimulatedNode, node_object
-from benchmarks.process import free_port
+from benchmarks.processes.process import free_port
+from benchmarks.simulated.fleet import SimulatedNode, node_object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import SCHEDULER_POD, in_its_container
 from tests.cluster.gpu_cluster import wants

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.double.resources import NODES, PODS
+from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.intents import GetNode, GetPod, GetPodVersion, ListPods
 from extender.binding.outcome import Bound
 from tests.extender.world import Replica, World

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.double.resources import NODES
+from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import BindPod
 from extender.binding.outcome import Bound
 from extender.binding.release import Task

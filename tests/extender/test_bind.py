@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.double.resources import NODES, PODS
+from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.outcome import Bound, Failure, NotBound
 from extender.cluster.candidates.holds import Hold
 from tests.extender.binds import failure_of, kinds, ready, uuid

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.double.resources import NODES, PODS
+from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.intents import BindPod, Conflict, Intent, NoAnswer, Refused, Reply, SwapLedger
 from extender.binding.outcome import Bound, Failure, NotBound
 from tests.extender.binds import failure_of, kinds, ready, uuid

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.double.resources import NODES, PODS
+from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.bind import bind
 from extender.binding.intents import (
     BindPod,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks.double.resources import PODS
+from benchmarks.simulated.double.resources import PODS
 from extender.binding.outcome import Failure, NotBound
 from extender.checks.device_classes import DeviceClasses
 from extender.kubernetes.kube import KubeApi

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from aiohttp import web
 
-from benchmarks.double.resources import NODES, PODS
-from benchmarks.double.server import ApiServer
-from benchmarks.double.store import Store
-from benchmarks.kubeconfig import write_kubeconfig
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.resources import NODES, PODS
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
 from extender.binding.intents import (
     BindPod,
     Conflict,

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from agent.node.kube import KubernetesNode
-from benchmarks.kubeconfig import write_kubeconfig
+from benchmarks.processes.kubeconfig import write_kubeconfig
 from extender.binding.intents import Done, GetNode, NoAnswer
 from extender.kubernetes.kube import KubeApi
 from tests.security.certificates import Authority, Certificate

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.double.resources import NODES
+from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import (
     AskForLook,
     BindPod,

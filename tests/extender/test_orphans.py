@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.double.resources import PODS
+from benchmarks.simulated.double.resources import PODS
 from extender.binding.intents import BindPod, Conflict, FencePod, Intent, NoAnswer, Reply, SwapLedger
 from extender.binding.release import Attention, Task, release
 from tests.extender.releases import due, orphaned

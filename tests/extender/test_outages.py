@@ -8,9 +8,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from benchmarks.client import Json
-from benchmarks.double.server import Handler
-from benchmarks.fleet import SimulatedNode
+from benchmarks.processes.client import Json
+from benchmarks.simulated.double.server import Handler
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.extender.polling import eventually
 from tests.extender.serving import Running, serving
 from topology.annotations import keys

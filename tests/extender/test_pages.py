@@ -7,8 +7,8 @@ from pathlib import Path
 from aiohttp import web
 from msgspec.structs import replace
 
-from benchmarks.double.resources import PODS
-from benchmarks.double.store import Store
+from benchmarks.simulated.double.resources import PODS
+from benchmarks.simulated.double.store import Store
 from extender.binding.intents import Done, GetPod, ListPods, NoAnswer
 from extender.cluster.objects.kinds import Node, Pod
 from extender.kubernetes.documents import decoder

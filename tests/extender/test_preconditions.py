@@ -8,11 +8,11 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 import pytest
 
-from benchmarks.double import rules
-from benchmarks.double.api import Reply, answer
-from benchmarks.double.api import Request as HttpRequest
-from benchmarks.double.resources import PODS
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.double import rules
+from benchmarks.simulated.double.api import Reply, answer
+from benchmarks.simulated.double.api import Request as HttpRequest
+from benchmarks.simulated.double.resources import PODS
+from benchmarks.simulated.fleet import SimulatedNode
 from extender.checks.preconditions import Preconditions, trials, verdict
 from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
 from extender.cluster.objects.kinds import Pod

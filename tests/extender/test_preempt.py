@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import quantity, requests
 from extender.cluster.state import ClusterState

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.double.resources import PODS
+from benchmarks.simulated.double.resources import PODS
 from extender.binding.intents import BindPod, Intent, NoAnswer, Reply
 from extender.binding.outcome import Bound, Outcome
 from extender.binding.release import Attention, release

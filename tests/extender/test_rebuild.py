@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.double.resources import NODES, PODS
-from benchmarks.double.rules import MAX_ANNOTATION_BYTES
+from benchmarks.simulated.double.resources import NODES, PODS
+from benchmarks.simulated.double.rules import MAX_ANNOTATION_BYTES
 from extender.binding.intents import BindPod, Conflict, FencePod, ListPods, Refused, SwapLedger, fence
 from extender.binding.outcome import Bound, Failure, NotBound
 from extender.binding.repair import repair

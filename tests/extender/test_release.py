@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from benchmarks.double.resources import NODES
+from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import AskForLook, BindPod, SwapLedger
 from extender.binding.outcome import Bound
 from extender.binding.release import Task, release

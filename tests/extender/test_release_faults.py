@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.double.resources import NODES
+from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import FencePod, SwapLedger
 from extender.binding.release import release
 from tests.extender.releases import bound, due, orphaned

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.double.resources import NODES
+from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import AskForLook, FencePod, GetPod
 from extender.binding.release import Attention, Task, release
 from extender.cluster.ownership.standing import Standing

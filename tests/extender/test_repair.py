@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from benchmarks.double.resources import NODES, PODS
+from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.intents import BindPod, FencePod, Intent, Refused, Reply, SwapLedger, WritePlacement
 from extender.binding.outcome import Bound
 from extender.binding.repair import repair

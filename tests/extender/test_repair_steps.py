@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.double.resources import NODES, PODS
+from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.intents import Conflict, Intent, ListPods, NoAnswer, Refused, Reply, SwapLedger, WritePlacement
 from extender.binding.outcome import Bound
 from extender.binding.repair import Repaired, Repairs, repair

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.client import MERGE_PATCH
-from benchmarks.fleet import SimulatedNode, fleet, join
-from benchmarks.kubeconfig import write_kubeconfig
-from benchmarks.scheduler_loop import Bound, SchedulerLoop, Unschedulable
+from benchmarks.processes.client import MERGE_PATCH
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.fleet import SimulatedNode, fleet, join
+from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop, Unschedulable
 from extender.service import Extender
 from tests.extender.polling import eventually, until
 from tests.extender.serving import Running, serving

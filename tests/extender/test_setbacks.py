@@ -12,11 +12,11 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from benchmarks.double.resources import EVENTS, PODS
-from benchmarks.double.server import Faultless, Handler
-from benchmarks.fleet import SimulatedNode
-from benchmarks.scheduler_loop import Bound as Scheduled
-from benchmarks.scheduler_loop import ExtenderFailed, SchedulerLoop
+from benchmarks.simulated.double.resources import EVENTS, PODS
+from benchmarks.simulated.double.server import Faultless, Handler
+from benchmarks.simulated.fleet import SimulatedNode
+from benchmarks.simulated.scheduler_loop import Bound as Scheduled
+from benchmarks.simulated.scheduler_loop import ExtenderFailed, SchedulerLoop
 from extender.binding.intents import BindPod, Intent, NoAnswer, Refused, Reply
 from extender.binding.outcome import Bound
 from extender.cluster.candidates.setbacks import Setbacks

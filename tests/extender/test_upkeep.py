@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from benchmarks.client import MERGE_PATCH, Json
-from benchmarks.double.resources import EVENTS, NODES
-from benchmarks.fleet import SimulatedNode, gpu_pod
+from benchmarks.processes.client import MERGE_PATCH, Json
+from benchmarks.simulated.double.resources import EVENTS, NODES
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
 from extender.binding.intents import FencePod, Intent, Refused, Reply
 from extender.kubernetes.events import EventRecorder
 from extender.metrics import Metrics

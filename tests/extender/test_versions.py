@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import msgspec
 
-from benchmarks.double.resources import NODES
+from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import Intent, Reply, SwapLedger
 from extender.binding.outcome import Bound, NotBound
 from tests.extender.exploration import Choices, explore

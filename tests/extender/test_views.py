@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode, fleet
-from benchmarks.scheduler_loop import SchedulerLoop
+from benchmarks.simulated.fleet import SimulatedNode, fleet
+from benchmarks.simulated.scheduler_loop import SchedulerLoop
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.web import pages
 from extender.web.html import Html, el

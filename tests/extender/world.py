@@ -14,13 +14,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from benchmarks.double.api import Reply as HttpReply
-from benchmarks.double.api import Request as HttpRequest
-from benchmarks.double.api import answer
-from benchmarks.double.patch import merge_patch
-from benchmarks.double.resources import NODES, PODS, Object, Resource
-from benchmarks.double.selectors import everything
-from benchmarks.double.store import Store, Watch
+from benchmarks.simulated.double.api import Reply as HttpReply
+from benchmarks.simulated.double.api import Request as HttpRequest
+from benchmarks.simulated.double.api import answer
+from benchmarks.simulated.double.patch import merge_patch
+from benchmarks.simulated.double.resources import NODES, PODS, Object, Resource
+from benchmarks.simulated.double.selectors import everything
+from benchmarks.simulated.double.store import Store, Watch
 from extender.binding.bind import bind
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.binding.outcome import BindTarget, Outcome

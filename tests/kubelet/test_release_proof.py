@@ -11,9 +11,9 @@ import pytest
 
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
 from agent.node.kube import KubernetesNode
-from benchmarks.double.resources import NODES
-from benchmarks.double.server import ApiServer
-from benchmarks.kubeconfig import write_kubeconfig
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.resources import NODES
+from benchmarks.simulated.double.server import ApiServer
 from extender.binding.outcome import Bound
 from extender.binding.release import release
 from tests.agent.builders import machine_of

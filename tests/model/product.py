@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.double.resources import NODES, Object
+from benchmarks.simulated.double.resources import NODES, Object
 from extender.binding.intents import (
     AskForLook,
     BindPod,

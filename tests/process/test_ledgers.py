@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from benchmarks.client import Json
-from benchmarks.fleet import SimulatedNode, fleet
+from benchmarks.processes.client import Json
+from benchmarks.simulated.fleet import SimulatedNode, fleet
 from extender.kubernetes import events
 from tests.cluster.gpu_cluster import wants
 from tests.cluster.invariants import Owned, claims

@@ -10,7 +10,7 @@ from statistics import median, quantiles
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode, fleet
+from benchmarks.simulated.fleet import SimulatedNode, fleet
 from extender.kubernetes.rest import pointer
 from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually, until

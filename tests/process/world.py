@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.client import MERGE_PATCH, ApiClient, Json
-from benchmarks.fleet import SimulatedNode, join
-from benchmarks.kubelets import Kubelets
-from benchmarks.pod_life import EXIT_CODE
+from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
+from benchmarks.simulated.fleet import SimulatedNode, join
+from benchmarks.simulated.kubelets import Kubelets
+from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.cluster.gpu_cluster import wants
 from tests.cluster.objects import NODES, PODS
 from tests.extender.polling import eventually, until

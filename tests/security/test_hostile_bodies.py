@@ -12,7 +12,7 @@ from statistics import median
 import aiohttp
 import pytest
 
-from benchmarks.fleet import SimulatedNode, gpu_pod
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
 from tests.extender.serving import serving
 from tests.security.target import target
 from topology.annotations import keys

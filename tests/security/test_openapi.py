@@ -22,8 +22,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from benchmarks.client import Json
-from benchmarks.fleet import SimulatedNode, gpu_pod
+from benchmarks.processes.client import Json
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
 from extender.verbs.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,

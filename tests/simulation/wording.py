@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.double.resources import NODES, PODS, Object
-from benchmarks.double.store import Change
+from benchmarks.simulated.double.resources import NODES, PODS, Object
+from benchmarks.simulated.double.store import Change
 from extender.binding.intents import (
     AskForLook,
     BindPod,

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.fleet import gpu_pod
+from benchmarks.simulated.fleet import gpu_pod
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState

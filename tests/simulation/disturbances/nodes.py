@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from benchmarks.double.patch import merge_patch
-from benchmarks.double.resources import NODES, Object
+from benchmarks.simulated.double.patch import merge_patch
+from benchmarks.simulated.double.resources import NODES, Object
 from tests.simulation.faults import Fault
 from tests.simulation.wording import annotations_of, read_ledger
 from tests.simulation.world.process import Process

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from random import Random
 
-from benchmarks.double.patch import merge_patch
-from benchmarks.double.resources import PODS, Object
-from benchmarks.pod_life import EXIT_CODE
+from benchmarks.simulated.double.patch import merge_patch
+from benchmarks.simulated.double.resources import PODS, Object
+from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.simulation.faults import Fault
 from tests.simulation.wording import annotations_of
 from tests.simulation.world.kubelet import CRASHING, LONG_GRACE

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.double.resources import Object
+from benchmarks.simulated.double.resources import Object
 from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, short

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from benchmarks.double.resources import NODES, PODS, Object
-from benchmarks.double.store import Change
+from benchmarks.simulated.double.resources import NODES, PODS, Object
+from benchmarks.simulated.double.store import Change
 from tests.simulation.invariants.writes import foreign_writes
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, read_ledger, short

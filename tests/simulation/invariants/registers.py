@@ -11,8 +11,8 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from benchmarks.double.resources import NODES, Object
-from benchmarks.double.store import Change
+from benchmarks.simulated.double.resources import NODES, Object
+from benchmarks.simulated.double.store import Change
 from extender.binding.intents import Done, GetNode, Gone, Intent, NoAnswer, Reply, SwapLedger
 from extender.cluster.objects.kinds import Node
 from tests.simulation.invariants.linearizability import Operation, Value, is_linearizable

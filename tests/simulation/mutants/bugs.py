@@ -12,7 +12,7 @@ from typing import Any
 
 import extender.kubernetes.rest as rest
 from agent.node.kube import changes
-from benchmarks.double.resources import Object
+from benchmarks.simulated.double.resources import Object
 from extender.binding import bind as binding
 from extender.binding.intents import BindPod, SwapLedger
 from extender.binding.outcome import Bound, NotBound, Outcome

@@ -12,7 +12,7 @@ from agent.node.kube import changes
 from agent.node.publish import Publication
 from agent.node.sight import Sight
 from agent.node.watch import NodeVersion
-from benchmarks.double.api import Request
+from benchmarks.simulated.double.api import Request
 from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace

@@ -14,9 +14,9 @@ from typing import Protocol
 
 import msgspec
 
-from benchmarks.double.api import Request
-from benchmarks.double.resources import NODES, Object
-from benchmarks.pod_life import EXIT_CODE, next_status
+from benchmarks.simulated.double.api import Request
+from benchmarks.simulated.double.resources import NODES, Object
+from benchmarks.simulated.pod_life import EXIT_CODE, next_status
 from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from benchmarks.double.resources import Object
+from benchmarks.simulated.double.resources import Object
 from extender.binding.outcome import Bound
 from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from benchmarks.double.patch import merge_patch
-from benchmarks.double.resources import NODES, PODS, Object
+from benchmarks.simulated.double.patch import merge_patch
+from benchmarks.simulated.double.resources import NODES, PODS, Object
 from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace

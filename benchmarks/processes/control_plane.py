@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import kube_settings
-from benchmarks.client import ApiClient
-from benchmarks.kubeconfig import write_kubeconfig
-from benchmarks.process import Process, free_port, running
+from benchmarks.processes import kube_settings
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.processes.process import Process, free_port, running
 
 _OK = 200
 _POLL_SECONDS = 0.05

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from benchmarks.double import rules
-from benchmarks.double.patch import merge_patch
-from benchmarks.double.resources import NAMESPACES, PODS, Object, Resource
-from benchmarks.double.selectors import Selector, everything
-from benchmarks.double.status import already_exists, bad_request, expired, not_found
+from benchmarks.simulated.double import rules
+from benchmarks.simulated.double.patch import merge_patch
+from benchmarks.simulated.double.resources import NAMESPACES, PODS, Object, Resource
+from benchmarks.simulated.double.selectors import Selector, everything
+from benchmarks.simulated.double.status import already_exists, bad_request, expired, not_found
 
 Key = tuple[str, str]
 """(namespace, name); the namespace is empty for objects of the cluster."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.double.status import bad_request, unprocessable_patch
+from benchmarks.simulated.double.status import bad_request, unprocessable_patch
 
 
 def merge_patch(document: Any, patch: Any) -> Any:

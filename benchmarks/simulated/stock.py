@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from topology.bandwidth.predict import Bandwidth
 from topology.bandwidth.rings import members_of
 from topology.node.links import Affinity

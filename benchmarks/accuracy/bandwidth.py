@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks.copies import copy_rate, fan_out_rate
-from benchmarks.measurements import PEAK_MESSAGE_BYTES, Measurement, Role, Transport, UnreadableMeasurements
+from benchmarks.accuracy.copies import copy_rate, fan_out_rate
+from benchmarks.accuracy.measurements import PEAK_MESSAGE_BYTES, Measurement, Role, Transport, UnreadableMeasurements
 from benchmarks.sources import load_topology
 from topology.bandwidth.collectives import Collective
 from topology.bandwidth.predict import Bandwidth, Wiring, predict

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.double.resources import NODES, PODS, Object, Resource
-from benchmarks.double.status import ApiError, conflict, invalid
+from benchmarks.simulated.double.resources import NODES, PODS, Object, Resource
+from benchmarks.simulated.double.status import ApiError, conflict, invalid
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together (apimachinery, `TotalAnnotationSizeLimitB`)."""

@@ -11,9 +11,9 @@ from typing import Any, Protocol, Self
 import msgspec
 from aiohttp import web
 
-from benchmarks.double.api import Reply, Request, Stream, answer
-from benchmarks.double.status import ApiError
-from benchmarks.double.store import Store
+from benchmarks.simulated.double.api import Reply, Request, Stream, answer
+from benchmarks.simulated.double.status import ApiError
+from benchmarks.simulated.double.store import Store
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.double.patch import json_patch, merge_patch
-from benchmarks.double.resources import PODS, RESOURCES, Object, Resource
-from benchmarks.double.selectors import Selector, selector
-from benchmarks.double.status import ApiError, bad_request, success, unsupported_patch
-from benchmarks.double.store import Store, Watch
+from benchmarks.simulated.double.patch import json_patch, merge_patch
+from benchmarks.simulated.double.resources import PODS, RESOURCES, Object, Resource
+from benchmarks.simulated.double.selectors import Selector, selector
+from benchmarks.simulated.double.status import ApiError, bad_request, success, unsupported_patch
+from benchmarks.simulated.double.store import Store, Watch
 
 DEFAULT_WATCH_SECONDS = 1800.0
 """How long a watch without a time of its own lasts at least (kube-apiserver `--min-request-timeout`)."""

@@ -2,7 +2,7 @@
 
 Each measurement has a control plane of its own on which nodes and waiting pods are created first; then the scheduler starts,
 and the time from the first Binding to the last one counts. etcd, API server, scheduler and extender share the machine, and so
-does the watch that looks on. The trivial extender (`benchmarks.echo`) passes on as many candidates as ours, and its bind writes
+does the watch that looks on. The trivial extender (`benchmarks.processes.echo`) passes on as many candidates as ours, and its bind writes
 to node and pod as often; so the ratio is what our decisions cost.
 """
 
@@ -21,14 +21,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from benchmarks.client import ApiClient, Json
-from benchmarks.control_plane import ControlPlane, running_control_plane, running_scheduler
-from benchmarks.echo import running_echo
-from benchmarks.extender_process import RunningExtender, running_extender
-from benchmarks.fleet import POD_SIZES, check_room, gpu_pod, join, mixed_fleet
-from benchmarks.kube_binaries import kubernetes_version
-from benchmarks.machine import describe_machine
-from benchmarks.process import Process, end_in_order_on_signals
+from benchmarks.performance.machine import describe_machine
+from benchmarks.processes.client import ApiClient, Json
+from benchmarks.processes.control_plane import ControlPlane, running_control_plane, running_scheduler
+from benchmarks.processes.echo import running_echo
+from benchmarks.processes.extender_process import RunningExtender, running_extender
+from benchmarks.processes.kube_binaries import kubernetes_version
+from benchmarks.processes.process import Process, end_in_order_on_signals
+from benchmarks.simulated.fleet import POD_SIZES, check_room, gpu_pod, join, mixed_fleet
 from topology.annotations import keys
 
 STALLED_AFTER_SECONDS = 60.0

@@ -21,8 +21,8 @@ from typing import Any, Final, Self, TypeVar
 import aiohttp
 import structlog
 
-from benchmarks.client import MERGE_PATCH, ApiClient, Json, RequestRefused
-from benchmarks.pod_life import next_status
+from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json, RequestRefused
+from benchmarks.simulated.pod_life import next_status
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, decode_placement, encode_observed
 from topology.errors import PayloadError

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from benchmarks.client import ApiClient, Json
+from benchmarks.processes.client import ApiClient, Json
 from topology.annotations import keys
 from topology.annotations.records import PlacementRecord, decode_placement
 from topology.request.gpu_request import parse_pod

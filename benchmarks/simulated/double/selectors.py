@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
-from benchmarks.double.status import bad_request
+from benchmarks.simulated.double.status import bad_request
 
 Selector = Callable[[dict[str, Any]], bool]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from agent.gpus.discovery import Report
 from agent.node.publish import Publication
-from benchmarks.client import MERGE_PATCH, ApiClient, Json
+from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
 from topology.annotations import keys
 from topology.annotations.records import (
     Claim,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from benchmarks.client import Json
+from benchmarks.processes.client import Json
 
 EXIT_CODE: Final = "simulation.gputopo.dev/exit-code"
 """On a pod: end now, with this exit code in every container; 0 is success."""

@@ -18,15 +18,15 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.client import ApiClient, Json
-from benchmarks.double.server import ApiServer
-from benchmarks.double.store import Store
-from benchmarks.echo import running_echo
-from benchmarks.extender_process import RunningExtender, running_extender
-from benchmarks.fleet import POD_SIZES, check_room, gpu_pod, join, mixed_fleet
-from benchmarks.kubeconfig import write_kubeconfig
-from benchmarks.machine import describe_machine
-from benchmarks.process import end_in_order_on_signals
+from benchmarks.performance.machine import describe_machine
+from benchmarks.processes.client import ApiClient, Json
+from benchmarks.processes.echo import running_echo
+from benchmarks.processes.extender_process import RunningExtender, running_extender
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.processes.process import end_in_order_on_signals
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import POD_SIZES, check_room, gpu_pod, join, mixed_fleet
 
 _WARM_UP = 30
 FILTER, PRIORITIZE, BIND = "filter", "prioritize", "bind"

@@ -27,8 +27,8 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from benchmarks.double.server import Handler
-from benchmarks.double.status import ApiError
+from benchmarks.simulated.double.server import Handler
+from benchmarks.simulated.double.status import ApiError
 
 
 class RequestFault(StrEnum):

@@ -1,6 +1,6 @@
 """The least that an extender can do: the same server and bodies, names parsed and sent back, and the same API writes.
 
-`python -m benchmarks.echo --port N` is the floor that the verbs are measured beside. With `--candidates` filter passes on the
+`python -m benchmarks.processes.echo --port N` is the floor that the verbs are measured beside. With `--candidates` filter passes on the
 first so many names; with `--kubeconfig` there is a bind, which patches one annotation of the node and posts the Binding.
 """
 
@@ -16,9 +16,9 @@ import msgspec
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
-from benchmarks.client import MERGE_PATCH, ApiClient, RequestRefused
-from benchmarks.extender_process import RunningExtender
-from benchmarks.process import free_port, running
+from benchmarks.processes.client import MERGE_PATCH, ApiClient, RequestRefused
+from benchmarks.processes.extender_process import RunningExtender
+from benchmarks.processes.process import free_port, running
 
 _CLAIM = "benchmark.gputopo.dev/claim"
 _KEEP_ALIVE_SECONDS = 120
@@ -51,7 +51,7 @@ async def running_echo(
 ) -> AsyncIterator[RunningExtender]:
     """Run it as a process of its own, and enter once it is ready."""
     port = free_port()
-    command = [sys.executable, "-m", "benchmarks.echo", "--port", str(port), "--candidates", str(candidates)]
+    command = [sys.executable, "-m", "benchmarks.processes.echo", "--port", str(port), "--candidates", str(candidates)]
     if kubeconfig:
         command += ["--kubeconfig", str(kubeconfig)]
     url = f"http://127.0.0.1:{port}"

@@ -18,17 +18,17 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from benchmarks.client import ApiClient
-from benchmarks.double.patch import merge_patch
-from benchmarks.double.resources import NODES, PODS
-from benchmarks.double.server import ApiServer
-from benchmarks.double.store import Store
-from benchmarks.extender_process import RunningExtender, running_extender
-from benchmarks.fleet import POD_SIZES, SimulatedNode, gpu_pod, mixed_fleet, node_object
-from benchmarks.kubeconfig import write_kubeconfig
-from benchmarks.machine import describe_machine
-from benchmarks.pod_life import next_status
-from benchmarks.process import end_in_order_on_signals
+from benchmarks.performance.machine import describe_machine
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.extender_process import RunningExtender, running_extender
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.processes.process import end_in_order_on_signals
+from benchmarks.simulated.double.patch import merge_patch
+from benchmarks.simulated.double.resources import NODES, PODS
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import POD_SIZES, SimulatedNode, gpu_pod, mixed_fleet, node_object
+from benchmarks.simulated.pod_life import next_status
 from topology.annotations import keys
 from topology.annotations.records import Claim, Ledger, PlacementRecord, encode_ledger, encode_placement
 

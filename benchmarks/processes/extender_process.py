@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.process import Process, free_port, running
+from benchmarks.processes.process import Process, free_port, running
 
 
 @dataclass(frozen=True, slots=True)
