@@ -1,7 +1,7 @@
 """What can become of one request on its way to the API server and back, whichever server it is.
 
-The words and what they mean are those of `benchmarks.simulated.double.faults`; here a `Proxy` brings them about, and only here a test may
-hold a request and let it go, or do something in the middle of it.
+The words and what they mean are those of `benchmarks.simulated.double.faults`; here a `Proxy` brings them about, and only here
+a test may hold a request and let it go, or do something in the middle of it.
 """
 
 from __future__ import annotations

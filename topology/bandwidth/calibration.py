@@ -88,8 +88,8 @@ SENDRECV = Ratio(0.94, 0.85, 1.02)
 """Of a ring's rate, for nccl-tests' sendrecv: pair of A100 with 4 links, 71.7 to 73.4 of 80 (Leonardo)."""
 
 LATENCY = Ratio(2.2, 1.0, 5.0)
-"""Of the latencies that NCCL's tuner plans with (`topology.bandwidth.collectives`), because a benchmark also launches and waits: 1 MiB to
-128 MiB on 8 A100, 8 V100 and 8 H200; one A100 row at 1 MiB needs 5. No fitted row is faster than planned."""
+"""Of the latencies that NCCL's tuner plans with (`topology.bandwidth.collectives`), because a benchmark also launches and waits:
+1 MiB to 128 MiB on 8 A100, 8 V100 and 8 H200; one A100 row at 1 MiB needs 5. No fitted row is faster than planned."""
 
 NVLINK_COPY_GB_PER_S = {(6, 0): 18.2, (7, 0): 24.2, (8, 0): 22.9, (8, 6): 12.9, (9, 0): 20.6, (10, 0): 40.1}
 """One link, one way, plain copies: P100 36.4 over 2 (Dell), V100 48.5 over 2 both ways (DGX-1V), A100 274 over 12 and 230 over 10
