@@ -15,8 +15,8 @@ import pytest
 
 from agent.node.kube import pointer
 from tests.agent.expected import expected_matrix
-from tests.agent.test_kube import Server, kubeconfig
-from tests.agent.test_matrix import cells
+from tests.agent.gpus.test_matrix import cells
+from tests.agent.node.test_kube import Server, kubeconfig
 from tests.nvml.library import FakeNvml, machine
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology

@@ -13,8 +13,8 @@ from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.kubernetes.reflector import Reflector, Timing
 from extender.verbs.wire import MalformedBody, decode_args, decode_binding_args, decode_preemption_args
-from tests.extender.test_reflector import bookmark, error, line, page
-from tests.extender.test_reflector import node as listed_node
+from tests.extender.kubernetes.test_reflector import bookmark, error, line, page
+from tests.extender.kubernetes.test_reflector import node as listed_node
 from topology.annotations.codec import decode_topology, encode_topology
 from topology.annotations.records import Claim, Ledger, decode_ledger, encode_ledger
 from topology.errors import PayloadError

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.accuracy.bandwidth import Comparison, compare, summarise
 from benchmarks.accuracy.measurements import Role, read_measurements
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "benchmarks" / "unseen" / "measured.csv"
 
 

@@ -17,7 +17,7 @@ from benchmarks.performance.throughput import (
     scheduler_configuration,
 )
 from benchmarks.processes.kube_binaries import PROGRAMS, BinariesMissing, find_binaries
-from tests.benchmarks.test_cli import bench
+from tests.benchmarks.commands.test_cli import bench
 from tests.cluster.extender_process import scheduler_configuration as of_the_chart
 
 

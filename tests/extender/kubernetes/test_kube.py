@@ -36,8 +36,8 @@ from extender.kubernetes.documents import HEAD_BYTES, Overlong
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Unavailable
 from extender.kubernetes.rest import Request
+from tests.extender.kubernetes.test_reflector import Mirror
 from tests.extender.polling import until
-from tests.extender.test_reflector import Mirror
 from topology.annotations import keys
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]

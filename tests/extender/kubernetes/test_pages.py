@@ -14,8 +14,8 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.kubernetes.documents import decoder
 from extender.kubernetes.kube import MAX_OBJECT_BYTES
 from extender.kubernetes.reflector import list_objects
-from tests.extender.test_heavy_objects import heavy, node, page
-from tests.extender.test_kube import SECONDS, connected, facing
+from tests.extender.kubernetes.test_heavy_objects import heavy, node, page
+from tests.extender.kubernetes.test_kube import SECONDS, connected, facing
 
 KIB = 1 << 10
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.test_cli import answer, bench
+from tests.benchmarks.commands.test_cli import answer, bench
 
 
 @pytest.mark.slow

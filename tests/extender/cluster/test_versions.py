@@ -14,9 +14,9 @@ import msgspec
 from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import Intent, Reply, SwapLedger
 from extender.binding.outcome import Bound, NotBound
+from tests.extender.binding.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import kinds, owners, world_of
-from tests.extender.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.world import Replica, World, drive
 from topology.annotations import keys
 

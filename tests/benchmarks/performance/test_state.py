@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.test_cli import answer
+from tests.benchmarks.commands.test_cli import answer
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 from extender.kubernetes.documents import HEAD_BYTES, Overlong, decoder, without_managed_fields
 from extender.kubernetes.kube import MAX_OBJECT_BYTES
 from extender.kubernetes.reflector import Reflector, Unavailable, list_objects
-from tests.extender.test_reflector import Mirror, Script, Step, follow
+from tests.extender.kubernetes.test_reflector import Mirror, Script, Step, follow
 from tests.extender.virtual_time import in_virtual_time
 
 Json = dict[str, Any]

@@ -15,9 +15,9 @@ from extender.binding.intents import BindPod, Conflict, FencePod, ListPods, Refu
 from extender.binding.outcome import Bound, Failure, NotBound
 from extender.binding.repair import repair
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
+from tests.extender.binding.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import MACHINE, damage, kinds, observe, owners, world_of
-from tests.extender.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.world import Replica, World, answer_once, delay_request, drive, meddle_before
 from topology.annotations import keys
 from topology.annotations.records import Ledger, decode_ledger

@@ -10,9 +10,9 @@ from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.intents import BindPod, FencePod, Intent, Refused, Reply, SwapLedger, WritePlacement
 from extender.binding.outcome import Bound
 from extender.binding.repair import repair
+from tests.extender.binding.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import GPUS, bind_around, damage, kinds, observe, owners, world_of
-from tests.extender.test_protocol import DELIVERIES, Crash, deliver
 from tests.extender.world import Replica, World, delay_request, drive, lose_request
 from topology.annotations import keys
 

@@ -22,7 +22,7 @@ from extender.verbs.wire import (
     encode,
 )
 
-RECORDED = Path(__file__).parent.parent / "contract" / "recorded"
+RECORDED = Path(__file__).parents[2] / "contract" / "recorded"
 DECODERS: dict[str, Callable[[bytes], ExtenderArgs | ExtenderBindingArgs | ExtenderPreemptionArgs]] = {
     "filter": decode_args,
     "prioritize": decode_args,
