@@ -10,7 +10,7 @@ from benchmarks.accuracy.bandwidth import Comparison, compare, summarise
 from benchmarks.accuracy.measurements import Role, read_measurements
 
 ROOT = Path(__file__).resolve().parents[3]
-TABLE = ROOT / "benchmarks" / "unseen" / "measured.csv"
+TABLE = ROOT / "benchmarks" / "accuracy" / "unseen" / "measured.csv"
 
 
 @pytest.fixture(scope="module")

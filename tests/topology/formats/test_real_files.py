@@ -11,7 +11,7 @@ from topology.errors import SourceError
 from topology.formats.catalog import machine
 from topology.formats.matrix import parse_matrix, print_matrix
 from topology.formats.nccl_xml import parse_nccl_xml
-from topology.node.model import NOT_SHOWN
+from topology.node.model import NOT_SHOWN, UNKNOWN_CELL
 
 GRAPHS = {"azure_ncv4-graph.xml"}
 WITHOUT_GPUS = {"aws_g5_48xl-topo.xml"}
@@ -92,7 +92,10 @@ def test_cut_matrix_of_a_dgx_2_stays_usable(shared_dir: Path) -> None:
     """Four rows of sixteen show that all links go to a switch; the pairs that they do not show say so."""
     text = (shared_dir / "topologies" / "dgx2_16xv100_partial.topo.txt").read_text(encoding="utf-8")
     node = parse_matrix(text, "Tesla V100-SXM3-32GB")
-    assert node.matrix == machine("dgx-2").matrix
+    whole = machine("dgx-2").matrix
+    assert node.matrix[:4] == whole[:4]
+    assert {cell for row in node.matrix[4:] for cell in row[4:]} == {"X", UNKNOWN_CELL}
+    assert {node.nvlinks(4, other) for other in range(5, 16)} == {6}
     assert sum(link.reason == NOT_SHOWN for link in node.links) == 12 * 11 // 2
 
 

@@ -93,13 +93,13 @@ def test_an_older_version_of_an_agent_changes_nothing() -> None:
 
 
 def test_a_list_is_all_there_is() -> None:
-    """Who is missing is gone, who is there stays."""
+    """Who is missing is gone, and who is there is as the list says."""
     agents, told = pods()
     agents.changed(agent("a"))
     agents.changed(agent("b", node="n2"))
     agents.replaced([agent("b", node="n2"), agent("c", node="n3")])
     assert [agents.is_ready(name) for name in ("n1", "n2", "n3")] == [None, True, True]
-    assert told == ["n1", "n2", "n1", "n3"]
+    assert told == ["n1", "n2", "n1", "n2", "n3"]
 
 
 def test_an_agent_is_silent_once_it_has_not_written_for_longer_than_the_limit() -> None:
