@@ -15,13 +15,13 @@ import typer
 
 from agent import logs
 from agent.config import AgentConfiguration, load
-from agent.discovery import Report, discover
 from agent.errors import ApiError, ConfigurationError, NvmlUnavailable
-from agent.host import Host
-from agent.nvml import read_nvml
-from topology.codec import encode_topology
+from agent.gpus.discovery import Report, discover
+from agent.gpus.host import Host
+from agent.gpus.nvml import read_nvml
+from topology.annotations.codec import encode_topology
 from topology.errors import PayloadError
-from topology.matrix import print_matrix
+from topology.formats.matrix import print_matrix
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from agent.discovery import Report
+from agent.gpus.discovery import Report
 
 
 class Metrics:

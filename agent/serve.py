@@ -14,21 +14,21 @@ from importlib.metadata import version
 import structlog
 
 from agent.config import AgentConfiguration
-from agent.host import Host
-from agent.kube import KubernetesNode
+from agent.gpus.host import Host
+from agent.gpus.nvml import read_nvml, read_processes
+from agent.gpus.nvml_events import follow_xids
+from agent.gpus.patience import PatientNvml
+from agent.gpus.xid_watch import XidWatch
+from agent.gpus.xids import Xids
 from agent.kubelet.side import KubeletSide
 from agent.loop import turn
 from agent.metrics import Metrics
 from agent.news import News
-from agent.node_watch import NodeWatch
-from agent.nvml import read_nvml, read_processes
-from agent.nvml_events import follow_xids
-from agent.patience import PatientNvml
+from agent.node.kube import KubernetesNode
+from agent.node.publish import Publication
+from agent.node.watch import NodeWatch
 from agent.probes import Probes, announced
-from agent.publish import Publication
 from agent.service import Agent
-from agent.xid_watch import XidWatch
-from agent.xids import Xids
 
 
 def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:

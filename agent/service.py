@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import structlog
 
-from agent.discovery import NOTHING, Report, discover
 from agent.errors import ApiError, NvmlUnavailable
-from agent.facts import NvmlPort
-from agent.faults import blackout_status
-from agent.host import Host
-from agent.kube import NodePort
+from agent.gpus.discovery import NOTHING, Report, discover
+from agent.gpus.facts import NvmlPort
+from agent.gpus.faults import blackout_status
+from agent.gpus.host import Host
+from agent.gpus.patience import TIMED_OUT
+from agent.gpus.xids import Xids
 from agent.metrics import Metrics
-from agent.node_watch import NodeVersion
-from agent.patience import TIMED_OUT
-from agent.publish import Patch, Publication
-from agent.sight import KubeletPort
-from agent.xids import Xids
+from agent.node.kube import NodePort
+from agent.node.publish import Patch, Publication
+from agent.node.sight import KubeletPort
+from agent.node.watch import NodeVersion
 
 log = structlog.get_logger()
 

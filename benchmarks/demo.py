@@ -18,24 +18,24 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.client import ApiClient, Json
-from benchmarks.double.server import ApiServer
-from benchmarks.double.store import Store
-from benchmarks.extender_process import running_extender
-from benchmarks.fleet import SimulatedNode, gpu_pod, join
-from benchmarks.kubeconfig import write_kubeconfig
-from benchmarks.process import end_in_order_on_signals
-from benchmarks.scheduler_loop import Bound, SchedulerLoop, Unschedulable
-from benchmarks.stock import StockCluster, StockPlacement
-from topology import keys
-from topology.bandwidth import Bandwidth
-from topology.codec import decode_topology
-from topology.links import Affinity
+from benchmarks.processes.client import ApiClient, Json
+from benchmarks.processes.extender_process import running_extender
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.processes.process import end_in_order_on_signals
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop, Unschedulable
+from benchmarks.simulated.stock import StockCluster, StockPlacement
+from topology.annotations import keys
+from topology.annotations.codec import decode_topology
+from topology.annotations.records import PlacementRecord, decode_ledger
+from topology.bandwidth.predict import Bandwidth
+from topology.node.links import Affinity
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
-from topology.records import PlacementRecord, decode_ledger
-from topology.request import Communication, GpuRequest, parse_pod
+from topology.request.gpu_request import Communication, GpuRequest, parse_pod
 
 _PLAIN_WIDTH = 132
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from topology.catalog import MACHINES, machine
-from topology.codec import decode_topology
+from topology.annotations.codec import decode_topology
 from topology.errors import PayloadError, SourceError
-from topology.matrix import parse_matrix
-from topology.model import NodeTopology
-from topology.nccl_xml import parse_nccl_xml
+from topology.formats.catalog import MACHINES, machine
+from topology.formats.matrix import parse_matrix
+from topology.formats.nccl_xml import parse_nccl_xml
+from topology.node.model import NodeTopology
 
 
 class UnreadableSource(Exception):

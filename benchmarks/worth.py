@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from topology.effort import finish
-from topology.model import NodeTopology
+from topology.node.model import NodeTopology
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
-from topology.request import GpuRequest
-from topology.value import Weights
+from topology.request.gpu_request import GpuRequest
+from topology.value.score import Weights
 
 
 def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, Any]:

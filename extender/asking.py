@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
-from extender.web.inspection import Explanation, NodeDetail, NodeInfo, NodeList, NodePage
+from extender.inspect.inspection import Explanation, NodeDetail, NodeInfo, NodeList, NodePage
 
 Shown = TypeVar("Shown", NodePage, NodeDetail, Explanation)
 

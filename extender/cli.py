@@ -22,17 +22,17 @@ import typer
 
 from extender import asking
 from extender.clock import Instant
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
+from extender.inspect import inspection
+from extender.inspect.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, NodeList
 from extender.kubernetes.documents import BrokenStream, decoder
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Expired, Unavailable, list_objects
 from extender.logs import printable
-from extender.web import inspection
-from extender.web.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, NodeList
-from topology import keys
+from topology.annotations import keys
 
 
 class Output(StrEnum):

@@ -27,11 +27,11 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from extender.cluster.holds import HOLD_SECONDS
-from extender.cluster.locations import LABELS
-from topology import keys
-from topology.domains import Level
-from topology.value import Weights
+from extender.cluster.candidates.holds import HOLD_SECONDS
+from extender.cluster.objects.locations import LABELS
+from topology.annotations import keys
+from topology.request.domains import Level
+from topology.value.score import Weights
 
 API_VERSION: Final = "config.gputopo.dev/v1alpha1"
 KIND: Final = "ExtenderConfiguration"

@@ -21,19 +21,19 @@ from extender.binding.driver import drive
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
 from extender.binding.release import Attention
+from extender.checks.device_classes import DeviceClasses
+from extender.checks.policies import Guard
+from extender.checks.preconditions import Preconditions
 from extender.clock import Clock, Instant
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
-from extender.dra import DeviceClasses
 from extender.gauges import gauges_of
-from extender.guard import Guard
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
 from extender.metrics import Figures, Metrics, Recent
-from extender.preconditions import Preconditions
 from extender.upkeep import Upkeep
 from extender.verbs.filter_prioritize import filter_nodes, is_passed_over, prioritize_nodes
 from extender.verbs.preempt import Preemption, preempt

@@ -15,10 +15,10 @@ import structlog
 from extender.binding.driver import Execute, drive
 from extender.binding.release import Attention, Task, release
 from extender.binding.repair import Repaired, Repairs, repair
-from extender.binding.roll_call import call_roll, strike_off
+from extender.binding.unbound_pods import call_roll, strike_off
 from extender.clock import Clock
-from extender.cluster.holdings import Holding
 from extender.cluster.node_view import NodeView
+from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
 from extender.kubernetes import events
 from extender.metrics import Metrics

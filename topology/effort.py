@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 from weakref import ref
 
-from topology.rings import Meter
+from topology.bandwidth.rings import Meter
 
 CALL_STEPS = 20_000
 """Of all searches in one call together."""

@@ -14,7 +14,7 @@ import structlog
 
 from agent.errors import KubeletUnavailable
 from agent.kubelet.looks import Looks
-from agent.ledger import LedgerReader
+from agent.node.ledger import LedgerReader
 from agent.plugin.choose import Ask, Grant, Refusal, Scorer, accept, choose
 from agent.plugin.hold import Served, is_as_served, is_by_plan, may_start
 from agent.plugin.identify import Identity, Planned, Unknown, identify

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from agent.config import AgentConfiguration
-from agent.facts import ProcessPort
+from agent.gpus.facts import ProcessPort
 from agent.kubelet.admission import Admission, AllocationMetrics
 from agent.kubelet.device_plugin import DevicePluginService, Injection
 from agent.kubelet.devices import DeviceList
@@ -16,7 +16,7 @@ from agent.kubelet.lock import NodeLock
 from agent.kubelet.looks import Looks
 from agent.kubelet.registration import Registration
 from agent.kubelet.vacancy import Vacancy
-from agent.ledger import LedgerReader, NodeLedger
+from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Scorer
 
 _RETRY_SECONDS = 0.5

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 import structlog
 
 from agent.config import AgentConfiguration
-from agent.discovery import Report
-from agent.facts import ProcessPort
+from agent.gpus.discovery import Report
+from agent.gpus.facts import ProcessPort
 from agent.kubelet.devices import Device
 from agent.kubelet.enforcement import PluginMetrics
 from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
-from agent.ledger import NodeLedger
-from agent.node_watch import NodeVersion
+from agent.node.ledger import NodeLedger
+from agent.node.sight import Sight
+from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
-from agent.sight import Sight
-from topology.model import NodeTopology
+from topology.node.model import NodeTopology
 
 if TYPE_CHECKING:
     from agent.plugin import best

@@ -15,8 +15,8 @@ from typing import TypeAlias
 import structlog
 
 from agent.errors import NvmlUnavailable
-from agent.facts import Answer, Process, ProcessPort
-from agent.patience import aside
+from agent.gpus.facts import Answer, Process, ProcessPort
+from agent.gpus.patience import aside
 from agent.plugin.vacancy import occupants
 
 log = structlog.get_logger()

@@ -9,19 +9,19 @@ import structlog
 
 from agent.config import AgentConfiguration
 from agent.errors import KubeletUnavailable
-from agent.facts import ProcessPort
+from agent.gpus.facts import ProcessPort
 from agent.kubelet.devices import Device, DeviceList
 from agent.kubelet.enforcement import Enforcement, PluginMetrics
 from agent.kubelet.looks import Looks
 from agent.kubelet.pod_resources import PodResourcesClient
 from agent.kubelet.surroundings import look_around
-from agent.ledger import NodeLedger
+from agent.node.ledger import NodeLedger
+from agent.node.sight import Sight
 from agent.plugin.choose import Scorer
 from agent.plugin.pods import ListedPod
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
-from agent.sight import Sight
-from topology.records import Holder
-from topology.status import DevicePluginStatus
+from topology.annotations.records import Holder
+from topology.node.status import DevicePluginStatus
 
 log = structlog.get_logger()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 
-from topology.bandwidth import ring_order
-from topology.model import NodeTopology
+from topology.bandwidth.predict import ring_order
+from topology.node.model import NodeTopology
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
-from topology.request import GpuRequest
+from topology.request.gpu_request import GpuRequest
 
 
 class Scorer:

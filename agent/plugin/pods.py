@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from topology.records import Claim, Ledger
+from topology.annotations.records import Claim, Ledger
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name."""

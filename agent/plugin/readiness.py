@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topology.status import DevicePluginStatus, Mode
+from topology.node.status import DevicePluginStatus, Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from agent.facts import Answer, Process, value_of
+from agent.gpus.facts import Answer, Process, value_of
 
 _NAMED = 4
 """Of the processes on one GPU; a message is for people."""

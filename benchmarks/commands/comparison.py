@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from benchmarks.commands.answers import AnswerFormat, refuse, reply
-from benchmarks.machine import describe_machine
+from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource
-from topology import keys
+from topology.annotations import keys
 
 
 def bandwidth(
@@ -24,8 +24,8 @@ def bandwidth(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Compare predicted bandwidth with published measurements, those it was fitted on and those that check it apart."""
-    from benchmarks.bandwidth import as_text, compare, summarise
-    from benchmarks.measurements import UnreadableMeasurements, default_table, read_measurements
+    from benchmarks.accuracy.bandwidth import as_text, compare, summarise
+    from benchmarks.accuracy.measurements import UnreadableMeasurements, default_table, read_measurements
 
     table = measured or default_table()
     beside = (table.parent / "machines", table.parent / "topologies", table.parent.parent / "topologies")

@@ -21,9 +21,9 @@ def latency(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure the verbs over HTTP beside the floor of a handler that only echoes the names."""
-    from benchmarks.fleet import TooFewGpus
-    from benchmarks.latency import as_text, measure
-    from benchmarks.process import NotReady
+    from benchmarks.performance.latency import as_text, measure
+    from benchmarks.processes.process import NotReady
+    from benchmarks.simulated.fleet import TooFewGpus
 
     try:
         found = measure(nodes, pods, candidates)
@@ -49,10 +49,10 @@ def scheduler(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure pods per second through a real kube-scheduler: with our extender, with a trivial one, and with none."""
-    from benchmarks.fleet import TooFewGpus
-    from benchmarks.kube_binaries import BinariesMissing, find_binaries
-    from benchmarks.process import NotReady
-    from benchmarks.throughput import Load, Stalled, as_text, measure
+    from benchmarks.performance.throughput import Load, Stalled, as_text, measure
+    from benchmarks.processes.kube_binaries import BinariesMissing, find_binaries
+    from benchmarks.processes.process import NotReady
+    from benchmarks.simulated.fleet import TooFewGpus
 
     try:
         found = measure(Load(nodes, pods, candidates, percentage), rounds, find_binaries(kube_bin))
@@ -67,8 +67,8 @@ def state(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure how long the extender takes to know a whole cluster after its start, and how much memory that takes."""
-    from benchmarks.process import NotReady
-    from benchmarks.state import as_text, measure
+    from benchmarks.performance.state import as_text, measure
+    from benchmarks.processes.process import NotReady
 
     try:
         found = measure(nodes, pods)

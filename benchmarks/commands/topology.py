@@ -11,22 +11,22 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.commands.answers import AnswerFormat, print_json, refuse, reply
-from benchmarks.machine import describe_machine
+from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
 from benchmarks.worth import describe_value, explain_value
-from topology.catalog import MACHINES
-from topology.codec import encode_topology
+from topology.annotations.codec import encode_topology
+from topology.bandwidth.rings import members_of
 from topology.effort import finish
-from topology.links import Affinity
-from topology.matrix import describe_gaps, print_matrix
-from topology.model import NodeTopology
+from topology.formats.catalog import MACHINES
+from topology.formats.matrix import describe_gaps, print_matrix
+from topology.formats.render import render_svg
+from topology.node.links import Affinity
+from topology.node.model import NodeTopology
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Rejection
-from topology.render import render_svg
-from topology.request import GpuRequest
-from topology.rings import members_of
-from topology.value import Weights
+from topology.request.gpu_request import GpuRequest
+from topology.value.score import Weights
 
 Source = Annotated[
     str, typer.Argument(help="A topo -m text, NCCL XML, topology payload, catalogue name, or - for stdin.")

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.placement.jobs import Job, Pod
-from topology.model import NodeTopology
-from topology.rings import members_of
-from topology.room import WHOLE_GPU_MILLI
+from topology.bandwidth.rings import members_of
+from topology.node.model import NodeTopology
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 
 @dataclass(frozen=True, slots=True)

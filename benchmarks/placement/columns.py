@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Pod
-from topology.room import WHOLE_GPU_MILLI
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

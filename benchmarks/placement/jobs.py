@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from topology.request import Communication
-from topology.room import WHOLE_GPU_MILLI
+from topology.request.gpu_request import Communication
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from benchmarks.placement.policy import NodeThenGpus, Policy, PolicyFactory
 from benchmarks.placement.product import Gputopo, GputopoObserve
 from benchmarks.placement.product_in_room import GputopoInRoom
 from benchmarks.placement.scoring import Ties
-from topology.value import Weights
+from topology.value.score import Weights
 
 PRODUCT: Final = "gputopo"
 """`gputopo@0.3` is the same with a foresight (λ) of 0.3, `gputopo@0.3:8` with an admission of 8 too; `gputopo-told` starts

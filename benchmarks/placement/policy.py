@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
-from topology.model import NodeTopology
+from topology.node.model import NodeTopology
 
 T = TypeVar("T")
 

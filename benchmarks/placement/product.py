@@ -14,20 +14,20 @@ from random import Random
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
-from extender.cluster.groups import rooms_for
-from extender.cluster.shape import Shape, in_steps
-from extender.cluster.shape_index import ShapeIndex
-from extender.cluster.values import Values
-from topology.domains import GroupWish, Location
-from topology.links import Affinity
+from extender.cluster.candidates.groups import rooms_for
+from extender.cluster.candidates.shape import Shape, in_steps
+from extender.cluster.candidates.shape_index import ShapeIndex
+from extender.cluster.candidates.values import Values
+from topology.node.links import Affinity
 from topology.placement.decide import Situation, decide
 from topology.placement.group import Progress, narrow
 from topology.placement.nvidia_best_effort import best_effort
 from topology.placement.topology_class import TopologyClass, TopologyClasses
 from topology.placement.verdict import Placement, Rejection
-from topology.request import Communication, GpuRequest
-from topology.room import Appetite, PodKind
-from topology.value import Weights
+from topology.request.domains import GroupWish, Location
+from topology.request.gpu_request import Communication, GpuRequest
+from topology.value.fragmentation import Appetite, PodKind
+from topology.value.score import Weights
 
 
 class Learning(PodByPod):

@@ -19,9 +19,9 @@ from benchmarks.placement.product import Learning
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
-from topology.request import GpuRequest
-from topology.room import Appetite, PodKind, Room
-from topology.value import Weights
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import Appetite, PodKind, Room
+from topology.value.score import Weights
 
 
 def coming_to(

@@ -18,7 +18,7 @@ from math import inf
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Placed
-from topology.model import NodeTopology
+from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClass
 
 

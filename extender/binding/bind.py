@@ -36,17 +36,17 @@ from extender.binding.intents import (
 from extender.binding.ledger import next_generation, swap_ledger
 from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Failure, NotBound, Outcome
 from extender.clock import Clock
-from extender.cluster.holds import Hold
+from extender.cluster.candidates.holds import Hold
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects import Node, Pod
-from extender.cluster.pods import claims_for, has_ended, read_placement, read_request
+from extender.cluster.objects.gpu_pods import claims_for, has_ended, read_placement, read_request
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
-from topology import keys
+from topology.annotations import keys
+from topology.annotations.records import PlacementRecord, encode_placement
 from topology.errors import PayloadError, RequestError
 from topology.placement.decide import Decision
 from topology.placement.verdict import Placement, Rejection
-from topology.records import PlacementRecord, encode_placement
-from topology.request import GpuRequest
+from topology.request.gpu_request import GpuRequest
 
 MAX_ROUNDS = 3
 

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 
 from extender.binding.intents import SwapLedger
 from extender.cluster.node_view import NodeView
-from extender.cluster.standing import Standing
+from extender.cluster.ownership.standing import Standing
+from topology.annotations.records import Claim, Ledger, encode_ledger
 from topology.errors import PayloadError
-from topology.records import Claim, Ledger, encode_ledger
 
 
 def next_generation(view: NodeView) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from topology.records import PlacementRecord
+from topology.annotations.records import PlacementRecord
 
 
 class Failure(StrEnum):

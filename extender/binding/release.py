@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from extender.binding.intents import AskForLook, Conflict, Done, GetNode, GetPodVersion, Gone, Step, fence, in_words
 from extender.binding.ledger import swap_ledger
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects import Node, Pod
-from extender.cluster.standing import Standing
+from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
-from topology.records import Claim
+from topology.annotations.records import Claim
 
 ORPHAN_SECONDS = 60.0
 UNSEEN_SECONDS = 5.0

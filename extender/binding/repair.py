@@ -15,18 +15,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from extender.binding.correction import Correction, correct
 from extender.binding.intents import Done, FencePod, GetPod, Refused, Reply, Step, WritePlacement, fence
 from extender.binding.ledger import swap_ledger
-from extender.binding.roll_call import fence_all_unbound, hear_of_bound
-from extender.cluster.correction import Correction, correct
-from extender.cluster.holdings import Holding, containers_of
+from extender.binding.unbound_pods import fence_all_unbound, hear_of_bound
 from extender.cluster.node_view import NodeView, mask_of
-from extender.cluster.objects import Node, Pod
-from extender.cluster.pods import GpuPod
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.ownership.holdings import Holding, containers_of
 from extender.cluster.state import ClusterState
-from topology.bandwidth import ring_order
+from topology.annotations.records import PlacementRecord, encode_placement
+from topology.bandwidth.predict import ring_order
 from topology.errors import PayloadError
-from topology.records import PlacementRecord, encode_placement
 
 SETTLING_SECONDS = 2.0
 """A pod may be heard of before the ledger is that its bind wrote first: that is no damage."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from extender.cluster.evidence import Evidence
-from extender.cluster.holdings import Holding, holdings_of
-from extender.cluster.objects import Node
-from extender.cluster.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
-from extender.cluster.payloads import NodePayloads
-from extender.cluster.pods import GpuPod
-from extender.cluster.shape import Shape, in_steps
-from extender.cluster.standing import Standing
+from extender.cluster.candidates.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
+from extender.cluster.candidates.shape import Shape, in_steps
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import Node
+from extender.cluster.objects.payloads import NodePayloads
+from extender.cluster.ownership.evidence import Evidence
+from extender.cluster.ownership.holdings import Holding, holdings_of
+from extender.cluster.ownership.standing import Standing
+from topology.annotations.records import Claim, Holder
+from topology.node.status import Mode
 from topology.placement.decide import Decision
 from topology.placement.verdict import UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
-from topology.records import Claim, Holder
-from topology.request import GpuRequest
-from topology.room import Appetite
-from topology.status import Mode
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import Appetite
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from extender.cluster.cpu import cpu_only
-from extender.cluster.objects import ObjectMeta, Pod
-from extender.cluster.pods import lean
+from extender.cluster.caches.cpu import cpu_only
+from extender.cluster.objects.gpu_pods import lean
+from extender.cluster.objects.kinds import ObjectMeta, Pod
+from extender.cluster.objects.versions import NOTHING_MORE, Listing
 from extender.cluster.state import ClusterState
-from extender.cluster.versions import NOTHING_MORE, Listing
 
 
 class PodFeed:

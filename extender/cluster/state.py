@@ -9,33 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from extender.cluster.agents import SILENCE_SECONDS, AgentPods, Hearing
-from extender.cluster.baselines import Baselines
-from extender.cluster.cpu import CpuInUse
-from extender.cluster.evidence import Evidence
-from extender.cluster.fences import Fences
-from extender.cluster.groups import Groups
-from extender.cluster.holds import Holds
-from extender.cluster.locations import LABELS, Labels
-from extender.cluster.node_cache import NodeCache
+from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
+from extender.cluster.caches.cpu import CpuInUse
+from extender.cluster.caches.node_cache import NodeCache
+from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.caches.publishers import Publishers
+from extender.cluster.candidates.groups import Groups
+from extender.cluster.candidates.holds import Holds
+from extender.cluster.candidates.offers import Offers
+from extender.cluster.candidates.openness import Surroundings
+from extender.cluster.candidates.setbacks import Setbacks
+from extender.cluster.candidates.shape_index import ShapeIndex
+from extender.cluster.candidates.values import Values
 from extender.cluster.node_view import NodeView, derive
-from extender.cluster.objects import Node
-from extender.cluster.offers import Offers
-from extender.cluster.openness import Surroundings
-from extender.cluster.pod_cache import PodCache
-from extender.cluster.pods import GpuPod, has_ended_unstarted, owner_of
-from extender.cluster.publishers import Publishers
-from extender.cluster.quantities import cpu_milli
-from extender.cluster.setbacks import Setbacks
-from extender.cluster.shape_index import ShapeIndex
-from extender.cluster.sightings import Sightings
-from extender.cluster.values import Values
-from topology import keys
+from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, owner_of
+from extender.cluster.objects.kinds import Node
+from extender.cluster.objects.locations import LABELS, Labels
+from extender.cluster.objects.quantities import cpu_milli
+from extender.cluster.ownership.evidence import Evidence
+from extender.cluster.ownership.fences import Fences
+from extender.cluster.ownership.later_reports import Baselines
+from extender.cluster.ownership.sightings import Sightings
+from topology.annotations import keys
+from topology.annotations.records import Claim
 from topology.effort import Effort
 from topology.placement.topology_class import TopologyClasses
-from topology.records import Claim
-from topology.room import Appetite, PodKind
-from topology.value import Weights
+from topology.value.fragmentation import Appetite, PodKind
+from topology.value.score import Weights
 
 
 class ClusterState:

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from extender.cluster.objects import ObjectMeta
+from extender.cluster.objects.kinds import ObjectMeta
 from extender.kubernetes.documents import HEAVY_BYTES, Unread
 
 HEAVY: Final = "heavy"

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from extender.cluster.objects import MAX_POD_BYTES, Node, ObjectMeta, Pod
+from extender.cluster.objects.kinds import MAX_POD_BYTES, Node, ObjectMeta, Pod
 
 Object = TypeVar("Object", Node, Pod)
 Text = bytes | bytearray | msgspec.Raw

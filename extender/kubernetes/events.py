@@ -19,7 +19,7 @@ import structlog
 
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
-from topology.records import PlacementRecord
+from topology.annotations.records import PlacementRecord
 
 REPORTER: Final = "gputopo-extender"
 PLACED: Final = "GPUTopologyPlaced"

@@ -25,7 +25,7 @@ from kubernetes.aio.config import ConfigException, load_incluster_config, load_k
 from yarl import URL
 
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
-from extender.cluster.objects import Pod
+from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.documents import HEAD_BYTES, BrokenStream, Overlong, Text, decoder, name_listed, read_page
 from extender.kubernetes.reflector import Expired, Unavailable, list_objects
 from extender.kubernetes.rest import Flow, Request, to_reply, to_request

@@ -24,8 +24,8 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 
 import structlog
 
-from extender.cluster.objects import Node, ObjectMeta, Pod
-from extender.cluster.versions import NOTHING_MORE, Listing, is_before
+from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_before
 from extender.kubernetes.burden import Burden
 from extender.kubernetes.documents import (
     GONE,

@@ -28,9 +28,9 @@ from extender.binding.intents import (
     SwapLedger,
     WritePlacement,
 )
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.kubernetes.documents import BrokenStream, decoder, read_metadata
-from topology import keys
+from topology.annotations import keys
 
 FIELD_MANAGER: Final = "gputopo-extender"
 _JSON_PATCH: Final = "application/json-patch+json"

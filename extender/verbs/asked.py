@@ -9,15 +9,15 @@ from typing import Self
 from msgspec.structs import replace
 
 from extender.clock import Instant
-from extender.cluster.groups import Key, PlaceOf, rooms_for
-from extender.cluster.objects import Pod
-from extender.cluster.pods import owner_of, read_request
+from extender.cluster.candidates.groups import Key, PlaceOf, rooms_for
+from extender.cluster.objects.gpu_pods import owner_of, read_request
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.verbs.ranking import Ranking
-from topology.domains import GroupWish
 from topology.placement.group import Progress, narrow
 from topology.placement.verdict import Reason, Rejection
-from topology.request import GpuRequest
+from topology.request.domains import GroupWish
+from topology.request.gpu_request import GpuRequest
 
 ELSEWHERE = Rejection(Reason.GROUP, "not in the domain that the pod's group fills now")
 

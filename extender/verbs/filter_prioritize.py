@@ -19,7 +19,7 @@ from __future__ import annotations
 from itertools import islice
 
 from extender.clock import Instant
-from extender.cluster.holds import HOLD_SECONDS, Hold
+from extender.cluster.candidates.holds import HOLD_SECONDS, Hold
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.ranking import Ranking

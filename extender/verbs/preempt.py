@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from extender.clock import Clock
 from extender.cluster.node_view import NodeView
-from extender.cluster.quantities import requests
+from extender.cluster.objects.quantities import requests
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.victims import Candidate

@@ -11,12 +11,12 @@ from copy import copy
 from heapq import merge
 from typing import TypeVar
 
+from extender.cluster.candidates.shape_index import Census, Key
 from extender.cluster.node_view import NodeView
-from extender.cluster.shape_index import Census, Key
 from extender.cluster.state import ClusterState
-from topology.domains import Location
 from topology.placement.verdict import Placement, Reason, Rejection
-from topology.request import GpuRequest
+from topology.request.domains import Location
+from topology.request.gpu_request import GpuRequest
 
 T = TypeVar("T")
 

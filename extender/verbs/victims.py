@@ -15,13 +15,13 @@ from dataclasses import replace
 from itertools import combinations, groupby
 from math import lcm
 
-from extender.cluster.holdings import Holding
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects import Pod
-from extender.cluster.pods import has_ended
-from extender.cluster.quantities import requests
+from extender.cluster.objects.gpu_pods import has_ended
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.quantities import requests
+from extender.cluster.ownership.holdings import Holding
 from topology.placement.verdict import UNDECIDED, Placement
-from topology.request import GpuRequest
+from topology.request.gpu_request import GpuRequest
 
 EXACT_PODS = 8
 """Up to so many pods that may be evicted from a node every choice is looked at; of more, one after the other is spared."""

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from extender.cluster.objects import ObjectMeta, Pod
+from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.verbs import strict
 
 MAX_SCORE = 10

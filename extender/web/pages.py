@@ -10,17 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import quote, urlencode
 
+from extender.inspect.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.metrics import Figures
 from extender.web.html import Html, el
-from extender.web.inspection import (
-    BandwidthInfo,
-    BestSet,
-    Explanation,
-    GpuInfo,
-    NodeDetail,
-    NodeInfo,
-    PodInfo,
-)
 
 _STYLE: Final = Html("""\
 :root{color-scheme:light dark;--ink:#1f2328;--dim:#59636e;--line:#d0d7de;--page:#f6f8fa;--card:#fff;--accent:#0072b2}

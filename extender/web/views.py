@@ -13,12 +13,13 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from pydantic import BaseModel
 
-from extender.cluster.pods import GpuPod
+from extender.cluster.objects.gpu_pods import GpuPod
 from extender.config import ExtenderConfiguration
+from extender.inspect import inspection
+from extender.inspect.inspection import Explanation, NodeDetail, NodePage, PodInfo
 from extender.service import Extender, now
-from extender.web import inspection, pages, paging
-from extender.web.inspection import Explanation, NodeDetail, NodePage, PodInfo
-from topology.render import render_svg
+from extender.web import pages, paging
+from topology.formats.render import render_svg
 
 SHOWN: Final = 50
 """Nodes, and placed and waiting pods, on the front page."""

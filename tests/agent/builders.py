@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from agent.discovery import Report
 from agent.errors import ApiError
-from agent.facts import Gap, GpuFacts, Known, Missing, NvmlFacts
-from topology.links import PciePath
-from topology.model import Gpu, Link, NodeTopology
-from topology.status import GpuStatus, NodeStatus
+from agent.gpus.discovery import Report
+from agent.gpus.facts import Gap, GpuFacts, Known, Missing, NvmlFacts
+from topology.node.links import PciePath
+from topology.node.model import Gpu, Link, NodeTopology
+from topology.node.status import GpuStatus, NodeStatus
 
 UNSUPPORTED = Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")
 

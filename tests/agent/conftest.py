@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.discovery import NOTHING, Report, discover
-from agent.facts import NvmlFacts
-from agent.host import Host
-from agent.nvml import read_nvml
+from agent.gpus.discovery import NOTHING, Report, discover
+from agent.gpus.facts import NvmlFacts
+from agent.gpus.host import Host
+from agent.gpus.nvml import read_nvml
 from tests.nvml.library import FakeNvml, has_compiler, machine
 
 Read = Callable[[str | Path], NvmlFacts]

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.kube import pointer
+from agent.node.kube import pointer
 from tests.agent.expected import expected_matrix
-from tests.agent.test_kube import Server, kubeconfig
-from tests.agent.test_matrix import cells
+from tests.agent.gpus.test_matrix import cells
+from tests.agent.node.test_kube import Server, kubeconfig
 from tests.nvml.library import FakeNvml, machine
-from topology import keys
-from topology.codec import decode_topology
-from topology.matrix import parse_matrix
+from topology.annotations import keys
+from topology.annotations.codec import decode_topology
+from topology.formats.matrix import parse_matrix
 
 Start = Callable[..., subprocess.CompletedProcess[str]]
 COMMAND = [sys.executable, "-m", "agent"]

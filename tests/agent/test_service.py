@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from agent.discovery import Report
 from agent.errors import ApiError, NvmlUnavailable
-from agent.facts import Known, NvmlFacts
-from agent.host import Host
+from agent.gpus.discovery import Report
+from agent.gpus.facts import Known, NvmlFacts
+from agent.gpus.host import Host
+from agent.gpus.patience import TIMED_OUT
 from agent.metrics import Metrics
-from agent.node_watch import NodeVersion
-from agent.patience import TIMED_OUT
-from agent.publish import Publication
+from agent.node.publish import Publication
+from agent.node.sight import Sight
+from agent.node.watch import NodeVersion
 from agent.service import Agent
-from agent.sight import Sight
 from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts, machine_of
 from tests.agent.conftest import Read
-from topology import keys
-from topology.codec import decode_status, decode_topology
-from topology.records import Holder, decode_observed
-from topology.status import DevicePluginStatus, Mode
+from topology.annotations import keys
+from topology.annotations.codec import decode_status, decode_topology
+from topology.annotations.records import Holder, decode_observed
+from topology.node.status import DevicePluginStatus, Mode
 
 
 class Life:

@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.objects import NODES, PODS, Json, node, pod
-from topology import keys
+from topology.annotations import keys
 
 Request = Callable[[Api], Json]
 

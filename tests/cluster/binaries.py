@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.kube_binaries import OVERRIDE
+from benchmarks.processes.kube_binaries import OVERRIDE
 from tests.cluster.go_build import BinariesUnavailable, GoBuild
 
 MODULE = Path(__file__).parent / "kube"

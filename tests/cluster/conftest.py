@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kubelets import running_kubelets
+from benchmarks.simulated.kubelets import running_kubelets
 from tests.cluster.binaries import find_or_build
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.go_build import BinariesUnavailable

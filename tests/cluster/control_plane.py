@@ -23,9 +23,9 @@ from urllib.parse import quote
 
 import yaml
 
-from benchmarks import kube_settings
-from benchmarks.kubeconfig import write_kubeconfig
-from benchmarks.process import free_port
+from benchmarks.processes import kube_settings
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.processes.process import free_port
 from tests.cluster.api import Api, ApiError
 from tests.cluster.component import Component
 from tests.cluster.polling import eventually

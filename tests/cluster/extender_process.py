@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.process import free_port
+from benchmarks.processes.process import free_port
 from tests.cluster.component import Component
 from tests.manifests.objects import file_of
 

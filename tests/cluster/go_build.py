@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.kube_binaries import cache
+from benchmarks.processes.kube_binaries import cache
 
 
 class BinariesUnavailable(Exception):

@@ -6,17 +6,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.client import ApiClient
-from benchmarks.fleet import SimulatedNode, gpu_pod, join
-from benchmarks.pod_life import EXIT_CODE
+from benchmarks.processes.client import ApiClient
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.cluster.api import Api, Json
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import ExtenderProcess
 from tests.cluster.installation import SCHEDULER_NAME, Installation
 from tests.cluster.objects import NODES, PODS
-from topology import keys
-from topology.records import Holder, Ledger, Observed, PlacementRecord, decode_ledger, decode_placement, encode_observed
+from topology.annotations import keys
+from topology.annotations.records import (
+    Holder,
+    Ledger,
+    Observed,
+    PlacementRecord,
+    decode_ledger,
+    decode_placement,
+    encode_observed,
+)
 
 _AT_ONCE = 8
 

@@ -20,10 +20,10 @@ from tests.cluster.api import Api, Json
 from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.objects import GPU, NODES
 from tests.cluster.polling import TimedOut, eventually
-from topology import keys
-from topology.codec import decode_topology
+from topology.annotations import keys
+from topology.annotations.codec import decode_topology
+from topology.annotations.records import decode_ledger, decode_observed, decode_placement
 from topology.errors import PayloadError
-from topology.records import decode_ledger, decode_observed, decode_placement
 
 ALL_PODS = "/api/v1/pods"
 

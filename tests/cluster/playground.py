@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from benchmarks.fleet import SimulatedNode
-from benchmarks.kubelets import running_kubelets
+from benchmarks.simulated.fleet import SimulatedNode
+from benchmarks.simulated.kubelets import running_kubelets
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import USERS, Installation

@@ -1,6 +1,6 @@
 """Pods that reach a node around us: nothing is promised of its wiring until its agent says which GPUs they hold."""
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.gpu_cluster import GpuCluster, uuids, wants
 from tests.cluster.polling import eventually
 

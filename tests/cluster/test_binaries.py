@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kube_binaries import OVERRIDE
+from benchmarks.processes.kube_binaries import OVERRIDE
 from tests.cluster.binaries import PROGRAMS, VERSION, cache_folder, find_or_build, kubernetes_version, wanted
 from tests.cluster.go_build import BinariesUnavailable
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from benchmarks.fleet import fleet
+from benchmarks.simulated.fleet import fleet
 from tests.cluster.api import Json
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.history import recorded

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kube_binaries import OVERRIDE
+from benchmarks.processes.kube_binaries import OVERRIDE
 from tests.cluster.api import ApiError
 from tests.cluster.binaries import kubernetes_version, wanted
 from tests.cluster.component import StartFailed

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.gpu_cluster import GpuCluster, uuids, wants
 from tests.cluster.polling import eventually
-from topology.links import Affinity
+from topology.node.links import Affinity
 
 pytestmark = pytest.mark.usefixtures("kubelets")
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.polling import eventually
 

@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.api import Json
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.installation import Installation

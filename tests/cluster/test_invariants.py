@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode, gpu_pod, node_object
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object
 from tests.cluster.api import Json
 from tests.cluster.history import violations_over_time
 from tests.cluster.invariants import broken_promises, violations
-from topology import keys
-from topology.records import (
+from topology.annotations import keys
+from topology.annotations.records import (
     Claim,
     Holder,
     Ledger,

@@ -6,16 +6,16 @@ from itertools import count
 
 from msgspec.json import decode, encode
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from extender.binding.intents import BindPod, Done, GetPodVersion, NoAnswer, Reply, Single, fence
-from extender.cluster.objects import Pod
+from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.kube import KubeApi
 from tests.cluster.api import ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.objects import NODES, PODS
 from tests.cluster.polling import eventually
-from topology import keys
+from topology.annotations import keys
 
 ETCD_BYTES = 1 << 20 | 1 << 19
 SECONDS = 10.0

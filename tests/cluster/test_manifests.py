@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.fleet import SimulatedNode, node_object
-from benchmarks.process import free_port
+from benchmarks.processes.process import free_port
+from benchmarks.simulated.fleet import SimulatedNode, node_object
 from tests.cluster.agent_pod import AGENT, create_agent_pod
 from tests.cluster.api import ApiError
 from tests.cluster.component import Component
@@ -23,8 +23,8 @@ from tests.manifests.helm import MANIFESTS, helm
 from tests.manifests.objects import Json, all_objects
 from tests.manifests.rendered import FOLDER, NAMESPACE
 from tests.nvml.library import FakeNvml, has_compiler, machine
-from topology import keys
-from topology.codec import decode_topology
+from topology.annotations import keys
+from topology.annotations.codec import decode_topology
 
 IN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.admission import (
     ACCEPTED,
     RBAC,
@@ -34,8 +34,8 @@ from tests.cluster.objects import NODES, PODS, Json, container, node
 from tests.cluster.polling import eventually
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import FOLDER, NAMESPACE
-from topology import keys
-from topology.records import Claim, Ledger, encode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Claim, Ledger, encode_ledger
 
 REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
 DAEMON_SETS = "system:serviceaccount:kube-system:daemon-set-controller"

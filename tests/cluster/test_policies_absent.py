@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode, node_object
+from benchmarks.simulated.fleet import SimulatedNode, node_object
 from tests.cluster.admission import put_in_force, unbind_policies
 from tests.cluster.extender_process import ExtenderProcess
 from tests.cluster.installation import Installation

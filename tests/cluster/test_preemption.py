@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.objects import PODS, PRIORITIES, priority_class
 from tests.cluster.polling import eventually

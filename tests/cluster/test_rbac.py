@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiError as AgentApiError
-from agent.kube import KubernetesNode
+from agent.node.kube import KubernetesNode
 from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, Intent, Refused, SwapLedger
-from extender.cluster.objects import Pod
+from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.events import PodName, to_request, unsatisfied
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Unavailable

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.gpu_cluster import GpuCluster, uuids, wants
 from tests.cluster.objects import NODES
 from tests.cluster.polling import eventually
-from topology import keys
+from topology.annotations import keys
+from topology.annotations.records import decode_ledger
 from topology.errors import PayloadError
-from topology.records import decode_ledger
 
 NODE = SimulatedNode("v100", "dgx-1v")
 

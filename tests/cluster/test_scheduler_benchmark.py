@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.benchmarks.test_cli import answer
+from tests.benchmarks.commands.test_cli import answer
 
 
 def test_schedules_with_our_extender_with_a_trivial_one_and_with_none(binaries: Path) -> None:

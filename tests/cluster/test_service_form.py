@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.fleet import SimulatedNode, node_object
-from benchmarks.process import free_port
+from benchmarks.processes.process import free_port
+from benchmarks.simulated.fleet import SimulatedNode, node_object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import SCHEDULER_POD, in_its_container
 from tests.cluster.gpu_cluster import wants
@@ -18,7 +18,7 @@ from tests.cluster.objects import NODES, PODS
 from tests.cluster.polling import eventually
 from tests.manifests.rendered import NAMESPACE
 from tests.security.certificates import Authority
-from topology import keys
+from topology.annotations import keys
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")
 

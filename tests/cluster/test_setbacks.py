@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.admission import BINDINGS, POLICIES
 from tests.cluster.api import Api, ApiError
 from tests.cluster.gpu_cluster import GpuCluster, wants

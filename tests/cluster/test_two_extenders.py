@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from benchmarks.fleet import fleet
+from benchmarks.simulated.fleet import fleet
 from tests.cluster.binaries import is_oldest
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.installation import Installation

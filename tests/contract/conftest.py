@@ -13,11 +13,11 @@ from typing import Protocol
 
 import pytest
 
-from benchmarks.client import ApiClient
-from benchmarks.double.faults import RequestFault, Rule, Unreliable
-from benchmarks.double.server import ApiServer
-from benchmarks.double.store import Store
-from benchmarks.kubeconfig import write_kubeconfig
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.faults import RequestFault, Rule, Unreliable
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
 from tests.cluster.api import ApiError
 from tests.cluster.conftest import binaries
 from tests.cluster.control_plane import ControlPlane
@@ -62,7 +62,7 @@ class Backend(Protocol):
 
 
 class Double:
-    """The double of `benchmarks.double`, in this process."""
+    """The double of `benchmarks.simulated.double`, in this process."""
 
     def __init__(self, server: ApiServer, faults: Unreliable, folder: Path) -> None:
         self._store = server.store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import Any
 
-from benchmarks.client import MERGE_PATCH, Answer, ApiClient
+from benchmarks.processes.client import MERGE_PATCH, Answer, ApiClient
 
 NODES = "/api/v1/nodes"
 

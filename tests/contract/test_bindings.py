@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.client import ApiClient
+from benchmarks.processes.client import ApiClient
 from tests.contract.requests import bind, create, create_bound, events, merge, pod, refusal, version
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from benchmarks.client import Answer, ApiClient
+from benchmarks.processes.client import Answer, ApiClient
 from tests.contract.conftest import Backend
 from tests.contract.requests import NODES
 from tests.extender.polling import eventually

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
-from benchmarks.client import MERGE_PATCH, ApiClient, Json
-from benchmarks.fleet import gpu_pod
-from benchmarks.kubelets import Kubelets
-from benchmarks.pod_life import EXIT_CODE
-from topology import keys
-from topology.records import Observed, PlacementRecord, decode_observed, encode_placement
+from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
+from benchmarks.simulated.fleet import gpu_pod
+from benchmarks.simulated.kubelets import Kubelets
+from benchmarks.simulated.pod_life import EXIT_CODE
+from topology.annotations import keys
+from topology.annotations.records import Observed, PlacementRecord, decode_observed, encode_placement
 
 
 async def bind(api: ApiClient, pods: str, node: str) -> None:

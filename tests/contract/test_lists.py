@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.client import ApiClient
+from benchmarks.processes.client import ApiClient
 from tests.contract.conftest import Backend
 from tests.contract.requests import bind, create, events, merge, refusal, version
 

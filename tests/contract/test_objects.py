@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.client import MERGE_PATCH, ApiClient
+from benchmarks.processes.client import MERGE_PATCH, ApiClient
 from tests.contract.requests import create, merge, pod, refusal, version
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.client import JSON_PATCH, MERGE_PATCH, ApiClient
+from benchmarks.processes.client import JSON_PATCH, MERGE_PATCH, ApiClient
 from tests.contract.requests import NODES, bind, create, merge, pod, refusal, version
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.binding.outcome import Failure, NotBound, Outcome
 from tests.extender.world import Replica, World
-from topology.catalog import machine
+from topology.formats.catalog import machine
 
 
 def failure_of(outcome: Outcome) -> Failure | None:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from typing import TypeVar
 
 from extender.clock import Instant
-from extender.cluster.objects import (
+from extender.cluster.objects.kinds import (
     Container,
     ContainerState,
     ContainerStatus,
@@ -22,10 +22,9 @@ from extender.cluster.objects import (
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.verbs.wire import ExtenderArgs
-from topology import keys, status
-from topology.catalog import machine
-from topology.codec import encode_status, encode_topology
-from topology.records import (
+from topology.annotations import keys
+from topology.annotations.codec import encode_status, encode_topology
+from topology.annotations.records import (
     Claim,
     Holder,
     Ledger,
@@ -35,6 +34,8 @@ from topology.records import (
     encode_observed,
     encode_placement,
 )
+from topology.formats.catalog import machine
+from topology.node import status
 
 Result = TypeVar("Result")
 

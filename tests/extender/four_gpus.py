@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.double.resources import NODES, PODS
+from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.intents import GetNode, GetPod, GetPodVersion, ListPods
 from extender.binding.outcome import Bound
 from tests.extender.world import Replica, World
-from topology import keys
-from topology.catalog import machine
-from topology.records import Holder, Ledger, Observed, decode_ledger, encode_ledger, encode_observed
+from topology.annotations import keys
+from topology.annotations.records import Holder, Ledger, Observed, decode_ledger, encode_ledger, encode_observed
+from topology.formats.catalog import machine
 
 MACHINE = "t4-4"
 GPUS = tuple(gpu.uuid for gpu in machine(MACHINE, host="n1").gpus)

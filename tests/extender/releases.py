@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.double.resources import NODES
+from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import BindPod
 from extender.binding.outcome import Bound
 from extender.binding.release import Task
 from tests.extender.world import Replica, World, drive, lose_request
-from topology import keys
-from topology.records import Holder, Observed, encode_observed
+from topology.annotations import keys
+from topology.annotations.records import Holder, Observed, encode_observed
 
 
 def bound(*pods: str) -> tuple[World, Replica]:

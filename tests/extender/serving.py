@@ -12,11 +12,11 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from benchmarks.client import ApiClient, Json
-from benchmarks.double.server import ApiServer, Faults
-from benchmarks.double.store import Store
-from benchmarks.fleet import SimulatedNode, gpu_pod, join
-from benchmarks.kubeconfig import write_kubeconfig
+from benchmarks.processes.client import ApiClient, Json
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.server import ApiServer, Faults
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from extender.config import load
 from extender.web.server import serve
 from tests.extender.polling import eventually, until

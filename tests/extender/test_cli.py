@@ -10,14 +10,14 @@ import aiohttp
 import pytest
 from typer.testing import CliRunner, Result
 
-from benchmarks.client import ApiClient
-from benchmarks.double.server import ApiServer
-from benchmarks.double.store import Store
-from benchmarks.extender_process import running_extender
-from benchmarks.fleet import SimulatedNode, gpu_pod, join
-from benchmarks.kubeconfig import write_kubeconfig
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.extender_process import running_extender
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from extender.cli import app
-from topology import keys
+from topology.annotations import keys
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.locations import LABELS
+from extender.cluster.objects.locations import LABELS
 from extender.config import ConfigError, ExtenderConfiguration, load
-from topology.domains import Level
-from topology.value import Weights
+from topology.request.domains import Level
+from topology.value.score import Weights
 
 HEADER = "apiVersion: config.gputopo.dev/v1alpha1\nkind: ExtenderConfiguration\n"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.double.server import ApiServer
-from benchmarks.double.store import Store
-from benchmarks.kubeconfig import write_kubeconfig
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
 from tests.extender.polling import eventually
 
 COMMAND = (sys.executable, "-m", "extender")

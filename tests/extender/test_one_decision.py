@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from extender.binding.bind import bind
 from extender.binding.intents import Done, FencePod, GetPod, SwapLedger
 from extender.binding.outcome import BindTarget
-from extender.cluster.holds import Hold
-from extender.cluster.objects import Node, Pod
+from extender.cluster.candidates.holds import Hold
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
+from extender.inspect import inspection
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
-from extender.web import inspection
 from tests.extender.builders import PAIRS, args, at, claim, cluster, gpus, node, pod, running
-from topology import keys
-from topology.codec import encode_status
-from topology.records import decode_ledger
-from topology.room import Appetite, PodKind
-from topology.status import DevicePluginStatus, Mode, NodeStatus
+from topology.annotations import keys
+from topology.annotations.codec import encode_status
+from topology.annotations.records import decode_ledger
+from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+from topology.value.fragmentation import Appetite, PodKind
 
 RACK_LABEL = "topology.kubernetes.io/rack"
 SIZES = {PAIRS: 8, "v100-sxm2-4": 4, "rtx-3090-2": 2}

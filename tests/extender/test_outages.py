@@ -8,13 +8,13 @@ from pathlib import Path
 
 from aiohttp import web
 
-from benchmarks.client import Json
-from benchmarks.double.server import Handler
-from benchmarks.fleet import SimulatedNode
+from benchmarks.processes.client import Json
+from benchmarks.simulated.double.server import Handler
+from benchmarks.simulated.fleet import SimulatedNode
 from tests.extender.polling import eventually
 from tests.extender.serving import Running, serving
-from topology import keys
-from topology.records import decode_ledger
+from topology.annotations import keys
+from topology.annotations.records import decode_ledger
 
 NODE = SimulatedNode("n1", "dgx-a100")
 DEADLINE_SECONDS = 2.0

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from benchmarks.client import MERGE_PATCH, Json
-from benchmarks.double.resources import EVENTS, NODES
-from benchmarks.fleet import SimulatedNode, gpu_pod
+from benchmarks.processes.client import MERGE_PATCH, Json
+from benchmarks.simulated.double.resources import EVENTS, NODES
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
 from extender.binding.intents import FencePod, Intent, Refused, Reply
 from extender.kubernetes.events import EventRecorder
 from extender.metrics import Metrics
@@ -23,9 +23,8 @@ from tests.extender.four_gpus import MACHINE
 from tests.extender.polling import until
 from tests.extender.serving import Running, serving
 from tests.extender.world import Replica, World
-from topology import keys
-from topology.errors import PayloadError
-from topology.records import (
+from topology.annotations import keys
+from topology.annotations.records import (
     Holder,
     Observed,
     PlacementRecord,
@@ -33,6 +32,7 @@ from topology.records import (
     encode_observed,
     encode_placement,
 )
+from topology.errors import PayloadError
 
 N1 = SimulatedNode("n1", "t4-4", used=(0, 1))
 UUIDS = tuple(gpu.uuid for gpu in N1.topology.gpus)

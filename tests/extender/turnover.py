@@ -14,14 +14,14 @@ import msgspec
 
 from extender.binding.release import Attention
 from extender.binding.repair import Repairs
-from extender.cluster.agents import LABELS
-from extender.cluster.objects import ContainerStatus, Node, ObjectMeta, Pod, PodStatus
+from extender.cluster.caches.agents import LABELS
+from extender.cluster.objects.kinds import ContainerStatus, Node, ObjectMeta, Pod, PodStatus
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import args, at, claim, gpus, node, pod
-from topology import keys
-from topology.records import Ledger, encode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Ledger, encode_ledger
 
 NODES = 8
 GPUS = 4

@@ -14,27 +14,34 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from benchmarks.double.api import Reply as HttpReply
-from benchmarks.double.api import Request as HttpRequest
-from benchmarks.double.api import answer
-from benchmarks.double.patch import merge_patch
-from benchmarks.double.resources import NODES, PODS, Object, Resource
-from benchmarks.double.selectors import everything
-from benchmarks.double.store import Store, Watch
+from benchmarks.simulated.double.api import Reply as HttpReply
+from benchmarks.simulated.double.api import Request as HttpRequest
+from benchmarks.simulated.double.api import answer
+from benchmarks.simulated.double.patch import merge_patch
+from benchmarks.simulated.double.resources import NODES, PODS, Object, Resource
+from benchmarks.simulated.double.selectors import everything
+from benchmarks.simulated.double.store import Store, Watch
 from extender.binding.bind import bind
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.binding.outcome import BindTarget, Outcome
 from extender.binding.release import Attention, release
 from extender.binding.repair import Repairs, repair
 from extender.clock import Instant
-from extender.cluster.objects import Node, Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.kubernetes.rest import to_reply, to_request
-from topology import keys
-from topology.catalog import machine
-from topology.codec import digest, encode_status, encode_topology
-from topology.records import Ledger, Observed, decode_ledger, decode_placement, encode_ledger, encode_observed
-from topology.status import GpuStatus, NodeStatus
+from topology.annotations import keys
+from topology.annotations.codec import digest, encode_status, encode_topology
+from topology.annotations.records import (
+    Ledger,
+    Observed,
+    decode_ledger,
+    decode_placement,
+    encode_ledger,
+    encode_observed,
+)
+from topology.formats.catalog import machine
+from topology.node.status import GpuStatus, NodeStatus
 
 T = TypeVar("T")
 DEADLINE = 1e9

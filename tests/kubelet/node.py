@@ -12,20 +12,20 @@ from random import Random
 from threading import Event
 
 from agent.config import load
-from agent.facts import Answer, Known, Process
+from agent.gpus.facts import Answer, Known, Process
 from agent.kubelet.devices import Device
 from agent.kubelet.watch import KubeletWatch
-from agent.ledger import NodeLedger
 from agent.metrics import Metrics
+from agent.node.ledger import NodeLedger
 from agent.plugin.best import Scorer
 from tests.extender.polling import eventually
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Phase, Pod
 from tests.kubelet.whole_agent import UNHURRIED
-from topology import keys
-from topology.catalog import machine
-from topology.model import NodeTopology
-from topology.records import Claim, Ledger, encode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Claim, Ledger, encode_ledger
+from topology.formats.catalog import machine
+from topology.node.model import NodeTopology
 
 
 class AgentOnNode:

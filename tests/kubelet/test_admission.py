@@ -11,7 +11,7 @@ from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode, write_cdi
 from tests.kubelet.pods import Container, Kind, Phase, Pod, gpu_pod
-from topology.catalog import machine
+from topology.formats.catalog import machine
 
 
 async def test_container_gets_the_promised_gpus(tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ from structlog.testing import capture_logs
 
 from agent.errors import ApiError
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
-from agent.node_watch import NodeVersion
+from agent.node.watch import NodeVersion
 from tests.agent.builders import FakeNode, machine_of
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Phase, gpu_pod
 from tests.kubelet.whole_agent import running, settings
-from topology import keys
-from topology.codec import decode_status
-from topology.records import Claim, Ledger, decode_observed, encode_ledger
-from topology.status import Mode
+from topology.annotations import keys
+from topology.annotations.codec import decode_status
+from topology.annotations.records import Claim, Ledger, decode_observed, encode_ledger
+from topology.node.status import Mode
 
 GPUS = [f"GPU-{index}" for index in range(4)]
 FACTS = machine_of(*GPUS)

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.kube import KubernetesNode
-from benchmarks.double.resources import NODES
-from benchmarks.double.server import ApiServer
-from benchmarks.double.store import Store
-from benchmarks.kubeconfig import write_kubeconfig
+from agent.node.kube import KubernetesNode
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.resources import NODES
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.node import AgentOnNode

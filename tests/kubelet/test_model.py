@@ -17,15 +17,15 @@ from agent.kubelet.admission import Admission
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
 from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.looks import Looks
-from agent.ledger import LedgerReader, NodeLedger
 from agent.metrics import Metrics
+from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Ask, Refusal
 from agent.plugin.pods import ListedContainer, ListedPod
 from tests.agent.plans import FirstCome
 from tests.kubelet.device_manager import AdmissionFailed, DeviceManager
 from tests.kubelet.pods import Container, Kind, Phase, Pod
-from topology import keys
-from topology.records import Claim, Ledger, encode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Claim, Ledger, encode_ledger
 
 GPUS = [f"GPU-{letter}" for letter in "abcdefgh"]
 

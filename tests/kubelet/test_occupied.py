@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.facts import Process
+from agent.gpus.facts import Process
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode
 from tests.kubelet.played import GPU3, playing

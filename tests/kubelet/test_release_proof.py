@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.kube import KubernetesNode
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
-from benchmarks.double.resources import NODES
-from benchmarks.double.server import ApiServer
-from benchmarks.kubeconfig import write_kubeconfig
+from agent.node.kube import KubernetesNode
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.resources import NODES
+from benchmarks.simulated.double.server import ApiServer
 from extender.binding.outcome import Bound
 from extender.binding.release import release
 from tests.agent.builders import machine_of
@@ -22,9 +22,9 @@ from tests.extender.world import Replica, World, drive
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Container, Phase, Pod
 from tests.kubelet.whole_agent import in_a_thread, running, settings
-from topology import keys
-from topology.catalog import machine
-from topology.records import decode_observed
+from topology.annotations import keys
+from topology.annotations.records import decode_observed
+from topology.formats.catalog import machine
 
 MACHINE = "rtx-3090-2"
 GPUS = [gpu.uuid for gpu in machine(MACHINE, host="n1").gpus]

@@ -11,20 +11,20 @@ from threading import Thread
 from typing import TypeVar
 
 from agent.config import AgentConfiguration, load
-from agent.facts import NvmlFacts, NvmlPort
-from agent.host import Host
-from agent.kube import NodePort
+from agent.gpus.facts import NvmlFacts, NvmlPort
+from agent.gpus.host import Host
+from agent.gpus.nvml import read_nvml, read_processes
+from agent.gpus.nvml_events import follow_xids
+from agent.gpus.xid_watch import XidWatch
+from agent.gpus.xids import Xids
 from agent.kubelet.side import KubeletSide
 from agent.loop import turn
 from agent.metrics import Metrics
 from agent.news import News
-from agent.node_watch import NodeVersion, NodeWatch
-from agent.nvml import read_nvml, read_processes
-from agent.nvml_events import follow_xids
-from agent.publish import Publication
+from agent.node.kube import NodePort
+from agent.node.publish import Publication
+from agent.node.watch import NodeVersion, NodeWatch
 from agent.service import Agent
-from agent.xid_watch import XidWatch
-from agent.xids import Xids
 from tests.kubelet.double import KubeletDouble
 
 Given = TypeVar("Given")

@@ -6,7 +6,7 @@ from pathlib import Path
 from agent import metrics as agent_metrics
 from extender import metrics as extender_metrics
 from tests.manifests.helm import MANIFESTS
-from topology import keys
+from topology.annotations import keys
 
 DOCS = MANIFESTS.parent / "docs"
 FRONT = [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]
@@ -20,7 +20,7 @@ def first_cells(page: str) -> list[str]:
 
 
 def test_keys_page_lists_every_key_once() -> None:
-    """Each constant of `topology.keys` has a row of its own."""
+    """Each constant of `topology.annotations.keys` has a row of its own."""
     known = [value for name, value in vars(keys).items() if name.isupper() and not name.endswith("_PREFIX")]
     assert sorted(cell for cell in first_cells("reference/keys.md") if OURS.fullmatch(cell)) == sorted(known)
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from tests.manifests.helm import MANIFESTS
-from topology.domains import GroupWish, Level
-from topology.links import Affinity
-from topology.request import Communication, GpuRequest, NicAffinity, PodRequest, parse_pod
+from topology.node.links import Affinity
+from topology.request.domains import GroupWish, Level
+from topology.request.gpu_request import Communication, GpuRequest, NicAffinity, PodRequest, parse_pod
 
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 

@@ -16,7 +16,7 @@ from extender.binding.intents import (
     SwapLedger,
     WritePlacement,
 )
-from extender.cluster.objects import Pod
+from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.events import PodName, unsatisfied
 from extender.kubernetes.events import to_request as event_request
 from extender.kubernetes.rest import Request, to_request

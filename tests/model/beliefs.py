@@ -17,8 +17,8 @@ from typing import Any
 
 from extender.binding.intents import Conflict, Done, GetNode, GetPod, GetPodVersion, Gone, Intent, Reply
 from extender.binding.release import Attention, release
-from extender.cluster.objects import Node, Pod
-from extender.cluster.standing import Standing
+from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, gpus, node, pod
 from tests.extender.world import drive

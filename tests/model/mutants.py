@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from types import ModuleType
 from unittest import mock
 
-from extender.cluster import evidence, pod_cache
-from extender.cluster.graveyard import Grave
-from extender.cluster.objects import Pod
-from extender.cluster.pods import has_ended, has_stopped
-from extender.cluster.standing import Standing, standing_of_grave
+from extender.cluster.caches import pod_cache
+from extender.cluster.caches.tombstones import Grave
+from extender.cluster.objects.gpu_pods import has_ended, has_stopped
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.ownership import evidence
+from extender.cluster.ownership.standing import Standing, standing_of_grave
 from tests.model.beliefs import BOUND, PENDING, Beliefs, beliefs, life, pod_version
 from tests.model.library import GPUS, Mutant, Phase, Place, Setup
 from tests.model.setups import USUAL, Case

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.double.resources import NODES, Object
+from benchmarks.simulated.double.resources import NODES, Object
 from extender.binding.intents import (
     AskForLook,
     BindPod,
@@ -24,12 +24,12 @@ from extender.binding.intents import (
     SwapLedger,
 )
 from extender.binding.release import Attention, release
-from extender.cluster.objects import Pod
+from extender.cluster.objects.kinds import Pod
 from tests.extender.world import Replica, World
 from tests.model.library import NOBODY, Event, Phase
-from topology import keys
-from topology.catalog import machine
-from topology.records import Holder, Observed, decode_ledger, decode_placement, encode_observed
+from topology.annotations import keys
+from topology.annotations.records import Holder, Observed, decode_ledger, decode_placement, encode_observed
+from topology.formats.catalog import machine
 
 MACHINE = "rtx-3090-2"
 GPUS = tuple(gpu.uuid for gpu in machine(MACHINE, host="n1").gpus)

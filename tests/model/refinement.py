@@ -14,8 +14,8 @@ from functools import cache
 from extender.binding.intents import BindPod, FencePod, GetPod, Intent, SwapLedger
 from tests.model.library import GPUS, NOBODY, Event, Model, Move, Setup, State, Waits
 from tests.model.product import Part, Product, Step, mask_of
-from topology import keys
-from topology.records import decode_ledger, decode_placement
+from topology.annotations import keys
+from topology.annotations.records import decode_ledger, decode_placement
 
 MOVES_PER_STEP = 3
 """A look, what follows from it, and the write that follows from that."""

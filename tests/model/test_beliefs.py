@@ -6,8 +6,8 @@ from unittest import mock
 
 import pytest
 
-from extender.cluster import pod_cache
-from extender.cluster.standing import Standing
+from extender.cluster.caches import pod_cache
+from extender.cluster.ownership.standing import Standing
 from tests.model.beliefs import BOUND, PENDING, Beliefs, beliefs, life, lives, node_version, pod_version
 from tests.model.library import Phase, Place
 

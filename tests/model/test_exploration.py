@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.cluster.standing import Standing
+from extender.cluster.ownership.standing import Standing
 from tests.model.beliefs import Beliefs
 from tests.model.library import Model, Mutant, OutOfRoom, Phase, Place, Violation
 from tests.model.mutants import MORE, NINE, Wanting

@@ -24,7 +24,7 @@ from tests.model.library import (
     Violation,
     Waits,
 )
-from topology.records import decode_ledger
+from topology.annotations.records import decode_ledger
 
 HEADER = re.sub(r"/\*.*?\*/", "", (HERE / "model.h").read_text(encoding="utf-8"), flags=re.DOTALL)
 ENUMS = {

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from extender.binding import bind, release
 from extender.binding.intents import Intent, Reply
-from extender.cluster.objects import Pod
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from tests.extender.exploration import explore
 from tests.model.beliefs import Beliefs
@@ -22,7 +22,7 @@ from tests.model.library import GPUS, Model, Setup
 from tests.model.product import Product, Step
 from tests.model.refinement import Shadow
 from tests.model.setups import USUAL, Case
-from topology.records import PlacementRecord
+from topology.annotations.records import PlacementRecord
 
 pytestmark = pytest.mark.slow
 MAY = (*USUAL, "graceful", "force", "refusals", "unfit")

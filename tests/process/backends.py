@@ -10,11 +10,11 @@ from typing import Protocol
 
 import aiohttp
 
-from benchmarks.client import ApiClient, Json, RequestRefused
-from benchmarks.double.resources import NODES, PODS
-from benchmarks.double.server import ApiServer, Faults
-from benchmarks.double.store import Change, Store
-from benchmarks.kubeconfig import write_kubeconfig
+from benchmarks.processes.client import ApiClient, Json, RequestRefused
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.resources import NODES, PODS
+from benchmarks.simulated.double.server import ApiServer, Faults
+from benchmarks.simulated.double.store import Change, Store
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import ACCOUNT
 from tests.cluster.sweep import sweep
@@ -40,7 +40,7 @@ class Backend(Protocol):
 
 
 class Double:
-    """The double of `benchmarks.double`, in the test's own event loop."""
+    """The double of `benchmarks.simulated.double`, in the test's own event loop."""
 
     def __init__(self, server: ApiServer, folder: Path) -> None:
         self.server = server

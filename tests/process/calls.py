@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from extender.kubernetes.rest import pointer
-from topology import keys
+from topology.annotations import keys
 
 
 class Kind(StrEnum):

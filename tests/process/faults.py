@@ -1,7 +1,7 @@
 """What can become of one request on its way to the API server and back, whichever server it is.
 
-The words and what they mean are those of `benchmarks.double.faults`; here a `Proxy` brings them about, and only here a test may
-hold a request and let it go, or do something in the middle of it.
+The words and what they mean are those of `benchmarks.simulated.double.faults`; here a `Proxy` brings them about, and only here
+a test may hold a request and let it go, or do something in the middle of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from benchmarks.double.faults import FATES, Ending, RequestFault, refusal_body
+from benchmarks.simulated.double.faults import FATES, Ending, RequestFault, refusal_body
 from tests.process.calls import Call
 from tests.process.proxy import Fault, Forward, Reply
 

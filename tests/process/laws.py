@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from benchmarks.client import Json
+from benchmarks.processes.client import Json
 from tests.cluster.history import violations_over_time
 from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.invariants import broken_promises, claims, is_live, violations

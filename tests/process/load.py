@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count, islice
 from random import Random
 
-from benchmarks.client import Json
+from benchmarks.processes.client import Json
 from tests.cluster.gpu_cluster import wants
 from tests.process.backends import UNAVAILABLE
 from tests.process.world import World, finished_at_once

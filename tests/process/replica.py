@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 import yaml
 
-from benchmarks.client import Json
+from benchmarks.processes.client import Json
 from tests.cluster.component import StartFailed
 from tests.cluster.extender_process import ExtenderProcess
 from tests.extender.polling import until

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from benchmarks.client import Json
-from benchmarks.fleet import SimulatedNode, fleet
+from benchmarks.processes.client import Json
+from benchmarks.simulated.fleet import SimulatedNode, fleet
 from tests.cluster.gpu_cluster import wants
 from tests.cluster.objects import PODS
 from tests.extender.polling import eventually, until

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.client import Json
-from benchmarks.fleet import SimulatedNode
-from benchmarks.pod_life import EXIT_CODE
+from benchmarks.processes.client import Json
+from benchmarks.simulated.fleet import SimulatedNode
+from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually
 from tests.process import faults

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from benchmarks.fleet import fleet
+from benchmarks.simulated.fleet import fleet
 from tests.cluster.component import Component
 from tests.cluster.extender_process import scheduler_configuration
 from tests.extender.polling import eventually

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from benchmarks.client import Json
-from benchmarks.fleet import SimulatedNode, fleet
+from benchmarks.processes.client import Json
+from benchmarks.simulated.fleet import SimulatedNode, fleet
 from extender.kubernetes import events
 from tests.cluster.gpu_cluster import wants
 from tests.cluster.invariants import Owned, claims
 from tests.extender.polling import eventually
 from tests.process.world import World, pods
-from topology import keys
-from topology.records import Ledger, PlacementRecord, decode_ledger, encode_ledger, encode_placement
+from topology.annotations import keys
+from topology.annotations.records import Ledger, PlacementRecord, decode_ledger, encode_ledger, encode_placement
 
 SMALL = "rtx-3090-2"
 

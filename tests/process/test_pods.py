@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from benchmarks.fleet import SimulatedNode, fleet
+from benchmarks.simulated.fleet import SimulatedNode, fleet
 from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually, until
 from tests.process import faults

@@ -10,7 +10,7 @@ from statistics import median, quantiles
 
 import pytest
 
-from benchmarks.fleet import SimulatedNode, fleet
+from benchmarks.simulated.fleet import SimulatedNode, fleet
 from extender.kubernetes.rest import pointer
 from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually, until
@@ -20,8 +20,8 @@ from tests.process.load import load
 from tests.process.replica import Replica
 from tests.process.tiers import everywhere, real
 from tests.process.world import World, finished_at_once, pods
-from topology import keys
-from topology.records import decode_ledger
+from topology.annotations import keys
+from topology.annotations.records import decode_ledger
 
 SMALL = "rtx-3090-2"
 WITHIN_SECONDS = 120.0

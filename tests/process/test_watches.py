@@ -11,10 +11,10 @@ from statistics import quantiles
 import msgspec
 import pytest
 
-from benchmarks.client import Json
-from benchmarks.double.resources import EVENTS, NODES, PODS
-from benchmarks.double.store import Store
-from benchmarks.fleet import SimulatedNode, fleet, gpu_pod, node_object
+from benchmarks.processes.client import Json
+from benchmarks.simulated.double.resources import EVENTS, NODES, PODS
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, node_object
 from extender.config import ExtenderConfiguration
 from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually, until

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.client import MERGE_PATCH, ApiClient, Json
-from benchmarks.fleet import SimulatedNode, join
-from benchmarks.kubelets import Kubelets
-from benchmarks.pod_life import EXIT_CODE
+from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
+from benchmarks.simulated.fleet import SimulatedNode, join
+from benchmarks.simulated.kubelets import Kubelets
+from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.cluster.gpu_cluster import wants
 from tests.cluster.objects import NODES, PODS
 from tests.extender.polling import eventually, until
@@ -27,9 +27,9 @@ from tests.process import faults, laws
 from tests.process.backends import UNAVAILABLE, Backend, Kube, names
 from tests.process.replica import Replica
 from tests.process.scheduler import Scheduler
-from topology import keys
-from topology.codec import decode_status, encode_status
-from topology.records import Ledger, decode_ledger
+from topology.annotations import keys
+from topology.annotations.codec import decode_status, encode_status
+from topology.annotations.records import Ledger, decode_ledger
 
 SETTLED_WITHIN_SECONDS = 90.0
 """INV3; INV7's 60 s are part of it."""

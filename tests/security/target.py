@@ -15,12 +15,12 @@ import aiohttp
 import msgspec
 import yaml
 
-from benchmarks.client import ApiClient, Json
-from benchmarks.double.server import ApiServer
-from benchmarks.double.store import Store
-from benchmarks.fleet import SimulatedNode, gpu_pod, join
-from benchmarks.kubeconfig import write_kubeconfig
-from benchmarks.process import free_port
+from benchmarks.processes.client import ApiClient, Json
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.processes.process import free_port
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from tests.extender.polling import eventually
 
 MIB = 1 << 20

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.caches.topology_changes import WINDOW_SECONDS
 from extender.cluster.state import ClusterState
-from extender.cluster.topology_changes import WINDOW_SECONDS
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import args, at, cluster, free, node, pod
-from topology import keys
+from topology.annotations import keys
 
 Forge = Callable[[dict[str, Any]], object]
 

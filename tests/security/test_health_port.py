@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from benchmarks.fleet import fleet
+from benchmarks.simulated.fleet import fleet
 from tests.security.crowd import crowd
 from tests.security.target import Target, filter_body, target
 

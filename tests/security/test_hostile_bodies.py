@@ -12,10 +12,10 @@ from statistics import median
 import aiohttp
 import pytest
 
-from benchmarks.fleet import SimulatedNode, gpu_pod
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
 from tests.extender.serving import serving
 from tests.security.target import target
-from topology import keys
+from topology.annotations import keys
 
 NODE = SimulatedNode("n1", "dgx-a100")
 NO_NUMBERS = ["-1", "1.5", "1e9", str(10**30), "1k", "1_000", "٣", " 1", "nan", "", "0x1", "9" * 5000]

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from benchmarks.fleet import SimulatedNode, fleet
+from benchmarks.simulated.fleet import SimulatedNode, fleet
 from tests.security.target import MIB, Target, filter_body, target
 
 pytestmark = pytest.mark.slow

@@ -22,8 +22,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from benchmarks.client import Json
-from benchmarks.fleet import SimulatedNode, gpu_pod
+from benchmarks.processes.client import Json
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
 from extender.verbs.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -35,7 +35,7 @@ from extender.verbs.wire import (
 )
 from extender.web.routes import PREFIX
 from tests.security.target import target
-from topology import keys
+from topology.annotations import keys
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 NODES = (SimulatedNode("n1", "dgx-a100"), SimulatedNode("n2", "dgx-1v"))

@@ -10,18 +10,18 @@ import aiohttp
 import msgspec
 import pytest
 
-from benchmarks.client import ApiClient, Json
-from benchmarks.double.server import ApiServer
-from benchmarks.double.store import Store
-from benchmarks.fleet import SimulatedNode, gpu_pod, node_object
-from benchmarks.kubeconfig import write_kubeconfig
-from benchmarks.process import free_port
-from benchmarks.scheduler_loop import Bound, SchedulerLoop
+from benchmarks.processes.client import ApiClient, Json
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.processes.process import free_port
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object
+from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop
 from tests.cluster.component import Component
 from tests.extender.polling import eventually
 from tests.nvml.library import FakeNvml, has_compiler, machine
 from tests.security.target import Target, add_token, target
-from topology import keys
+from topology.annotations import keys
 
 PLANTED = "planted-7f3a9c"
 TALKATIVE = {"log": {"level": "debug"}}

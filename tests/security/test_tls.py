@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.kubeconfig import write_kubeconfig
-from benchmarks.process import free_port
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.processes.process import free_port
 from tests.cluster.component import Component
 from tests.cluster.polling import eventually
 from tests.security.certificates import Authority, Certificate

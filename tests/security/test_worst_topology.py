@@ -13,21 +13,21 @@ from statistics import median
 
 import pytest
 
+from extender.cluster.caches.topology_changes import CHANGES, WINDOW_SECONDS
 from extender.cluster.state import ClusterState
-from extender.cluster.topology_changes import CHANGES, WINDOW_SECONDS
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import args, at, cluster, node, pod
 from tests.security.worst_topology import climb, random_topology
-from topology import keys
-from topology.catalog import MACHINES, machine
-from topology.codec import encode_topology
+from topology.annotations import keys
+from topology.annotations.codec import encode_topology
+from topology.annotations.payload import MAX_BYTES
 from topology.effort import CALL_STEPS, SEARCH_STEPS, SLICE_STEPS
-from topology.model import Gpu, NodeTopology
-from topology.payload import MAX_BYTES
+from topology.formats.catalog import MACHINES, machine
+from topology.node.model import Gpu, NodeTopology
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass, TopologyClasses
 from topology.placement.verdict import UNDECIDED
-from topology.request import GpuRequest
+from topology.request.gpu_request import GpuRequest
 
 MOST_STEPS = CALL_STEPS + 8_000
 """Of a piece of work that nothing can come between: about 14 ms. A call ends with the piece that it had begun."""

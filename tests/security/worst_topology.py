@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
 
-from extender.cluster.payloads import MAX_GPUS
+from extender.cluster.objects.payloads import MAX_GPUS
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.verbs.preempt import preempt
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from tests.extender.builders import args, at, claim, cluster, node, pod, running
-from topology import keys
-from topology.codec import encode_topology
+from topology.annotations import keys
+from topology.annotations.codec import encode_topology
 from topology.errors import PayloadError
-from topology.links import PciePath
-from topology.model import Gpu, Link, Nic, NodeTopology
+from topology.node.links import PciePath
+from topology.node.model import Gpu, Link, Nic, NodeTopology
 from topology.placement.topology_class import TopologyClass
 
 SIZES = (1, 2, 3, 4, 6, 7, 8, 9, 16)

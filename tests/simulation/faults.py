@@ -12,7 +12,7 @@ from enum import StrEnum
 from random import Random
 from typing import Any
 
-from benchmarks.double.faults import RequestFault, StreamFault
+from benchmarks.simulated.double.faults import RequestFault, StreamFault
 
 
 class Fault(StrEnum):

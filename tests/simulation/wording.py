@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.double.resources import NODES, PODS, Object
-from benchmarks.double.store import Change
+from benchmarks.simulated.double.resources import NODES, PODS, Object
+from benchmarks.simulated.double.store import Change
 from extender.binding.intents import (
     AskForLook,
     BindPod,
@@ -22,11 +22,11 @@ from extender.binding.intents import (
     Reply,
     SwapLedger,
 )
-from extender.cluster.objects import Node, Pod
-from topology import keys
-from topology.codec import decode_status
+from extender.cluster.objects.kinds import Node, Pod
+from topology.annotations import keys
+from topology.annotations.codec import decode_status
+from topology.annotations.records import Ledger, decode_ledger, decode_observed, decode_placement
 from topology.errors import PayloadError
-from topology.records import Ledger, decode_ledger, decode_observed, decode_placement
 
 
 def words(change: Change) -> str:

@@ -6,8 +6,8 @@ from itertools import combinations
 
 from hypothesis import strategies as st
 
-from topology.links import PciePath
-from topology.model import Gpu, Link, Nic, NodeTopology, NvlinkDomain
+from topology.node.links import PciePath
+from topology.node.model import Gpu, Link, Nic, NodeTopology, NvlinkDomain
 
 MODELS = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-32GB", "NVIDIA L4", "a GPU of next year")
 

@@ -10,7 +10,7 @@ import pytest
 
 import topology
 
-MODULES = [module.name for module in pkgutil.iter_modules(topology.__path__, "topology.")]
+MODULES = [module.name for module in pkgutil.walk_packages(topology.__path__, "topology.")]
 
 
 @pytest.mark.parametrize("name", MODULES)

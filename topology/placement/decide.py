@@ -14,8 +14,8 @@ from topology.placement.plan import plan
 from topology.placement.sharing import less_room, share
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
-from topology.request import GpuRequest
-from topology.room import WHOLE_GPU_MILLI, Appetite, PodKind, Room
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import WHOLE_GPU_MILLI, Appetite, PodKind, Room
 
 Decision = Placement | Rejection
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from topology.bandwidth import Bandwidth
+from topology.bandwidth.predict import Bandwidth
 from topology.effort import Search
 from topology.placement.nvidia_best_effort import Outcome
 from topology.placement.plan import planned
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Rejection
-from topology.request import GpuRequest
-from topology.value import score
+from topology.request.gpu_request import GpuRequest
+from topology.value.score import score
 
 
 def forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from topology.domains import Domain, GroupWish, Level, Location
 from topology.placement.verdict import Reason, Rejection
+from topology.request.domains import Domain, GroupWish, Level, Location
 
 
 @dataclass(frozen=True, slots=True)

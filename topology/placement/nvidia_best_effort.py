@@ -14,10 +14,10 @@ from heapq import merge
 from itertools import combinations, islice, permutations
 from typing import Final
 
+from topology.bandwidth.rings import Meter, members_of
 from topology.effort import Search, finish
-from topology.links import PciePath
-from topology.model import NodeTopology
-from topology.rings import Meter, members_of
+from topology.node.links import PciePath
+from topology.node.model import NodeTopology
 
 SAMPLES: Final = 64
 """Orders that are tried where there are too many for all; a set that comes up once in twenty is missed once in 27."""

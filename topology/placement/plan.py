@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from bisect import insort
 
-from topology.bandwidth import Bandwidth, ring_order
+from topology.bandwidth.predict import Bandwidth, ring_order
+from topology.bandwidth.rings import members_of
 from topology.effort import Search
-from topology.links import Affinity
+from topology.node.links import Affinity
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
-from topology.request import Communication, GpuRequest, NicAffinity
-from topology.rings import members_of
-from topology.suitability import outdated, suitable_gpus
-from topology.symmetry import lowest_first
-from topology.value import score
+from topology.request.gpu_request import Communication, GpuRequest, NicAffinity
+from topology.request.suitability import outdated, suitable_gpus
+from topology.value.score import score
+from topology.value.symmetry import lowest_first
 
 CUT_STEPS = 20
 """Of saying what one set tears apart."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from topology.placement.plan import plan
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
-from topology.request import GpuRequest
-from topology.room import WHOLE_GPU_MILLI, Appetite, PodKind, Room
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import WHOLE_GPU_MILLI, Appetite, PodKind, Room
 
 GPU_OF_ROOM = 500.0
 """What one GPU's worth of room counts in the unit of free sets, where the last free GPU of a machine counts 1 to 4: capacity

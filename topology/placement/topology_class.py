@@ -10,16 +10,16 @@ from functools import cache
 from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakValueDictionary
 
-from topology.bandwidth import Bandwidth, Wiring, predict
+from topology.bandwidth.predict import Bandwidth, Wiring, predict
+from topology.bandwidth.rings import members_of
 from topology.effort import SLICE_STEPS, Effort, Search, advance, finish
-from topology.links import Affinity, PciePath
-from topology.market import Offer, Table, value_table
-from topology.model import NodeTopology
+from topology.node.links import Affinity, PciePath
+from topology.node.model import NodeTopology
 from topology.placement.nvidia_best_effort import Outcome, searched_outcomes
-from topology.rings import members_of
-from topology.suitability import anonymous, gpus_near_nic, kinds
-from topology.symmetry import Counts, Symmetry, lowest_first, subsets, ways
-from topology.value import Weights, formula, worth
+from topology.request.suitability import anonymous, gpus_near_nic, kinds
+from topology.value.opportunity_cost import Offer, Table, value_table
+from topology.value.score import Weights, formula, worth
+from topology.value.symmetry import Counts, Symmetry, lowest_first, subsets, ways
 
 Answer = TypeVar("Answer")
 About = TypeVarTuple("About")

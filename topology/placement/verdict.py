@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from topology.bandwidth import Bandwidth
-from topology.links import Affinity
+from topology.bandwidth.predict import Bandwidth
+from topology.node.links import Affinity
 
 UNKNOWN_GPUS = "pods without a placement record hold unknown GPUs"
 

@@ -26,9 +26,9 @@ from benchmarks.placement.baselines.pair_scores import socket_groups, total, wid
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import PodByPod, fullest_gpus
-from topology.links import PciePath
-from topology.model import NodeTopology
-from topology.rings import members_of
+from topology.bandwidth.rings import members_of
+from topology.node.links import PciePath
+from topology.node.model import NodeTopology
 
 FLOOR = 0.01
 NEAR, FAR = 1, 20

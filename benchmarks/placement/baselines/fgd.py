@@ -22,7 +22,7 @@ from benchmarks.placement.fragmentation import Floats, Fragmentation, typical_po
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import fullest_gpus
 from benchmarks.placement.scoring import UNFIT, ScorePlugin, Ties
-from topology.room import WHOLE_GPU_MILLI
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 
 class Fgd(ScorePlugin):

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.placement.columns import Ints
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.scoring import ScorePlugin
-from topology.room import WHOLE_GPU_MILLI
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 
 class GpuPacking(ScorePlugin):

@@ -19,9 +19,9 @@ from benchmarks.placement.baselines.pair_scores import pair_scores, total
 from benchmarks.placement.cluster import Cluster, Node
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import NodeThenGpus, emptiest_gpus
-from topology.model import NodeTopology
-from topology.rings import members_of
-from topology.room import WHOLE_GPU_MILLI
+from topology.bandwidth.rings import members_of
+from topology.node.model import NodeTopology
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 SLOTS_PER_GPU = 10
 

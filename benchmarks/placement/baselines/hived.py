@@ -21,8 +21,8 @@ from benchmarks.placement.baselines.pair_scores import linked_pairs, socket_grou
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Placed, fullest_gpus
-from topology.model import NodeTopology
-from topology.rings import members_of
+from topology.bandwidth.rings import members_of
+from topology.node.model import NodeTopology
 
 
 class Hived:

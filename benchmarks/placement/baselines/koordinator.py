@@ -17,8 +17,8 @@ from benchmarks.placement.baselines.pair_scores import socket_groups, switch_gro
 from benchmarks.placement.baselines.stock import least_allocated, most_allocated
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.policy import NodeThenGpus
-from topology.model import NodeTopology
-from topology.rings import members_of
+from topology.bandwidth.rings import members_of
+from topology.node.model import NodeTopology
 
 _HOPPER = ("H100", "H200", "H800", "H20")
 _INTACT = ((8, 10_000), (4, 100), (2, 1))

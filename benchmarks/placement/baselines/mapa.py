@@ -24,10 +24,10 @@ from benchmarks.placement.baselines.stock import most_allocated
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import NodeThenGpus, PodByPod, Rank, best_by_lot, fullest_gpus
-from topology.graph import compute_capability
-from topology.model import NodeTopology
-from topology.request import Communication
-from topology.rings import members_of
+from topology.bandwidth.rings import members_of
+from topology.node.graph import compute_capability
+from topology.node.model import NodeTopology
+from topology.request.gpu_request import Communication
 
 PCIE_WEIGHT = 10.0
 _LINK_GB_PER_S = {6: 20.0, 7: 25.0, 8: 25.0, 9: 25.0, 10: 50.0}

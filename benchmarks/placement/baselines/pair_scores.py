@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import combinations
 
-from topology.links import PciePath
-from topology.model import NodeTopology
+from topology.node.links import PciePath
+from topology.node.model import NodeTopology
 from topology.placement.nvidia_best_effort import pair_score
 
 

@@ -16,10 +16,10 @@ from random import Random
 from benchmarks.placement.cluster import Cluster, Node
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import NodeThenGpus
-from topology.model import NodeTopology
+from topology.bandwidth.rings import members_of
+from topology.node.model import NodeTopology
 from topology.placement.nvidia_best_effort import best_effort
-from topology.rings import members_of
-from topology.room import WHOLE_GPU_MILLI
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 MAX_NODE_SCORE = 100
 

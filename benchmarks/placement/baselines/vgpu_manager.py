@@ -20,9 +20,9 @@ from benchmarks.placement.baselines.pair_scores import groups, pair_scores, tota
 from benchmarks.placement.cluster import Cluster, Node
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import NodeThenGpus
-from topology.links import PciePath
-from topology.model import NodeTopology
-from topology.rings import members_of
+from topology.bandwidth.rings import members_of
+from topology.node.links import PciePath
+from topology.node.model import NodeTopology
 
 TIERS = (5, 4, 3, 2)
 """NVLink, PCIe switches, socket, any."""

@@ -15,7 +15,7 @@ from benchmarks.placement.report.intervals import interval
 from benchmarks.placement.report.sections import FORESIGHTS, Column, Section
 from benchmarks.placement.report.values import Values
 from benchmarks.placement.rows import mean
-from topology.value import Weights
+from topology.value.score import Weights
 
 _OURS, _THEIRS = "#0b6e4f", "#8a8f98"
 _WIDTH_IN, _HEIGHT_IN = 9.0, 3.6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from topology.value import Weights
+from topology.value.score import Weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ from benchmarks.placement.policy import Placed, Policy
 from benchmarks.placement.rows import Row, mean, rows
 from benchmarks.placement.speed import SpeedModel
 from benchmarks.placement.traces.openb import OpenbTrace
-from topology.model import NodeTopology
-from topology.request import Communication
-from topology.room import WHOLE_GPU_MILLI
+from topology.node.model import NodeTopology
+from topology.request.gpu_request import Communication
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 ASKED = 1.3
 XS = (10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92, 94, 95, 96, 98, 100, 105, 110, 115, 120, 125, 130)

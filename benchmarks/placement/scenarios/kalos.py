@@ -21,7 +21,7 @@ from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import Row, mean, rows
 from benchmarks.placement.scenarios.queueing import run_queue, times
 from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, amount, read_rows, tables, whole
-from topology.catalog import machine
+from topology.formats.catalog import machine
 
 HOST_GPUS = 8
 """Of the trace."""

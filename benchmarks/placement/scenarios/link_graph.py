@@ -18,10 +18,10 @@ from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import Row, mean, rows
 from benchmarks.placement.speed import measure_of
-from topology.catalog import machine
-from topology.model import NodeTopology
+from topology.bandwidth.rings import members_of
+from topology.formats.catalog import machine
+from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClass
-from topology.rings import members_of
 
 NODES = 10
 ARRIVALS = 6_000

@@ -13,9 +13,9 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import Final
 
-from topology.catalog import machine
-from topology.links import PciePath
-from topology.model import Link, NodeTopology
+from topology.formats.catalog import machine
+from topology.node.links import PciePath
+from topology.node.model import Link, NodeTopology
 
 _TORUS_DOUBLE = "1-2 1-13 2-3 3-4 4-16 5-6 6-7 7-8 9-10 10-11 11-12 13-14 14-15 15-16"
 _TORUS_SINGLE = "1-4 2-6 2-14 3-7 3-15 4-8 5-9 5-8 6-10 7-11 8-12 9-13 9-12 10-14 11-15 12-16 13-16"

@@ -20,8 +20,8 @@ from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import Row, rows
 from benchmarks.placement.scenarios.queueing import bandwidths, run_queue, times
 from benchmarks.placement.speed import Sensitivity, SpeedModel
-from topology.catalog import machine
-from topology.request import Communication
+from topology.formats.catalog import machine
+from topology.request.gpu_request import Communication
 
 FLEET: Final[Mapping[str, int]] = MappingProxyType(
     {"dgx-1v": 6, "dgx-a100": 4, "hgx-h100": 4, "l40s-8": 6, "a100-pcie-8-pairs": 4}

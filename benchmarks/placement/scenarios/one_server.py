@@ -26,8 +26,8 @@ from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import Row, mean, quantile, rows
 from benchmarks.placement.scenarios.mapa_servers import SERVERS
 from benchmarks.placement.speed import Sensitivity, SpeedModel, traffic_from
-from topology.model import NodeTopology
-from topology.request import Communication
+from topology.node.model import NodeTopology
+from topology.request.gpu_request import Communication
 
 JOBS = 300
 FIRST_FIT = "mapa-baseline"

@@ -23,8 +23,8 @@ from benchmarks.placement.speed import Sensitivity, SpeedModel
 from benchmarks.placement.traces.files import BadTrace
 from benchmarks.placement.traces.gavel import read_traffic
 from benchmarks.placement.traces.philly import PhillyJob, read_philly
-from topology.catalog import machine
-from topology.request import Communication
+from topology.formats.catalog import machine
+from topology.request.gpu_request import Communication
 
 MACHINE = "dgx-1v"
 NODE_GPUS = 8

@@ -25,7 +25,7 @@ from benchmarks.placement.policy import Placed
 from benchmarks.placement.rows import Row, mean, rows
 from benchmarks.placement.scenarios.queueing import run_queue, times
 from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, amount, read_rows, tables, whole
-from topology.catalog import machine
+from topology.formats.catalog import machine
 
 NODES, NODE_GPUS = 16, 4
 FILES = "pollux_workload_*.csv"

@@ -17,9 +17,9 @@ from benchmarks.placement.cluster import Server
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, read_rows, tables, whole
 from benchmarks.sources import UnreadableSource, load_topology
-from topology.catalog import MACHINES
-from topology.model import MAX_GPUS, Gpu, NodeTopology
-from topology.room import WHOLE_GPU_MILLI
+from topology.formats.catalog import MACHINES
+from topology.node.model import MAX_GPUS, Gpu, NodeTopology
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("cpu_milli", "num_gpu", "gpu_milli")

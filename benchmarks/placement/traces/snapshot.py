@@ -18,13 +18,13 @@ from typing import TypeVar
 import msgspec
 
 from benchmarks.placement.traces.files import BadTrace
-from extender.cluster.objects import Node, ObjectMeta, Pod, PodSpec, PodStatus
-from extender.cluster.pods import has_ended
-from extender.cluster.quantities import quantity, requests
-from topology import keys
-from topology.codec import decode_status, decode_topology, encode_topology
+from extender.cluster.objects.gpu_pods import has_ended
+from extender.cluster.objects.kinds import Node, ObjectMeta, Pod, PodSpec, PodStatus
+from extender.cluster.objects.quantities import quantity, requests
+from topology.annotations import keys
+from topology.annotations.codec import decode_status, decode_topology, encode_topology
 from topology.errors import PayloadError
-from topology.model import NodeTopology
+from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClasses
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"

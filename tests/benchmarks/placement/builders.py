@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.placement.cluster import Cluster, Server
 from benchmarks.placement.jobs import Job, Pod
-from topology.catalog import machine
+from topology.formats.catalog import machine
 
 
 def cluster_of(*machines: str, cpu_milli: int = 96_000, memory_mib: int = 1_000_000) -> Cluster:

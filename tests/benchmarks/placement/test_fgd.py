@@ -20,7 +20,7 @@ from benchmarks.placement.jobs import Pod
 from benchmarks.placement.rows import mean
 from benchmarks.placement.scenarios.inflation import Inflation
 from benchmarks.placement.traces.openb import OpenbTrace
-from topology.model import Gpu, NodeTopology
+from topology.node.model import Gpu, NodeTopology
 
 PODS = [
     *[Pod(0, cpu_milli=4000)] * 2,

@@ -17,8 +17,8 @@ from benchmarks.placement.cluster import Allotment, Cluster, Server
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policies import BASELINES, INFORMED, PRODUCT, policy_for_pods
 from tests.benchmarks.placement.builders import cluster_of, job
-from topology.catalog import machine
-from topology.request import Communication
+from topology.formats.catalog import machine
+from topology.request.gpu_request import Communication
 
 MESH = machine("dgx-1v")
 

@@ -15,17 +15,17 @@ from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.benchmarks.placement.builders import cluster_of, job
 from tests.extender.builders import args, at, gpus, node, pod, running
 from tests.extender.builders import cluster as cluster_state
-from topology import keys
-from topology.catalog import machine
-from topology.codec import encode_status
-from topology.demand import PRIOR_PODS
+from topology.annotations import keys
+from topology.annotations.codec import encode_status
 from topology.effort import finish
+from topology.formats.catalog import machine
+from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 from topology.placement.decide import Situation, decide
 from topology.placement.nvidia_best_effort import outcomes
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
-from topology.request import Communication, GpuRequest
-from topology.status import DevicePluginStatus, Mode, NodeStatus
+from topology.request.gpu_request import Communication, GpuRequest
+from topology.value.demand import PRIOR_PODS
 
 
 def test_the_gpus_are_those_of_the_decision() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.placement.product_in_room import coming_to
-from topology.room import PodKind
+from topology.value.fragmentation import PodKind
 
 HALF = PodKind(1, gpu_milli=500, cpu_milli=4_000)
 

@@ -20,7 +20,7 @@ from benchmarks.placement.report.sections import SECTIONS, Column, Section
 from benchmarks.placement.report.tables import workload_table
 from benchmarks.placement.report.values import Values
 from benchmarks.placement.rows import Row
-from topology.value import Weights
+from topology.value.score import Weights
 
 COLUMN = Column("good", "goodness", higher_is_better=True, digits=1)
 SECTION = Section("x", "X", (COLUMN, COLUMN), 2, "dots")

@@ -13,10 +13,10 @@ from benchmarks.placement.registry import SCENARIOS
 from benchmarks.placement.traces.files import BadTrace
 from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.placement.traces.snapshot import write_snapshot
-from topology import keys
-from topology.catalog import machine
-from topology.codec import encode_status, encode_topology
-from topology.status import GpuStatus, NodeStatus
+from topology.annotations import keys
+from topology.annotations.codec import encode_status, encode_topology
+from topology.formats.catalog import machine
+from topology.node.status import GpuStatus, NodeStatus
 
 PRODUCT = {"nvidia.com/gpu.product": "Tesla-V100"}
 

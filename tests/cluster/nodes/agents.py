@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.process import free_port
+from benchmarks.processes.process import free_port
 from tests.cluster.agent_pod import AGENT, create_agent_pod
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.nodes.namespaces import NodeProcess

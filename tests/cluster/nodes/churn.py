@@ -23,8 +23,8 @@ from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.pods import pod
 from tests.cluster.objects import PODS
-from topology import keys
-from topology.records import PlacementRecord, decode_placement, encode_placement
+from topology.annotations import keys
+from topology.annotations.records import PlacementRecord, decode_placement, encode_placement
 
 AT_ONCE = 12
 """Pods that are created together."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kube_settings import command
-from benchmarks.process import free_port
+from benchmarks.processes.kube_settings import command
+from benchmarks.processes.process import free_port
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 
 ROOT = "/var/lib/kubelet"

@@ -10,11 +10,11 @@ from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 
-from agent.discovery import discover
-from agent.host import Host
-from agent.nvml import read_nvml
+from agent.gpus.discovery import discover
+from agent.gpus.host import Host
+from agent.gpus.nvml import read_nvml
 from tests.nvml.library import FakeNvml, machine
-from topology.model import NodeTopology
+from topology.node.model import NodeTopology
 
 _UUID = re.compile(r"^(gpu \S+ uuid )GPU-[0-9a-f]{8}", re.MULTILINE)
 

@@ -11,8 +11,8 @@ from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import bound_pod, is_running, pod, submit, wait_running
 from tests.cluster.polling import eventually
-from topology import keys
-from topology.codec import decode_status
+from topology.annotations import keys
+from topology.annotations.codec import decode_status
 
 HANGS_SECONDS = 50
 

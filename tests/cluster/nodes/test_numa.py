@@ -11,7 +11,7 @@ from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import is_running, pod, submit, wait_running
 from tests.cluster.polling import eventually
-from topology import keys
+from topology.annotations import keys
 
 SETTINGS = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}
 ANNOTATIONS = {keys.REQUIRED_AFFINITY: "numa-node", keys.DEVICE_MISMATCH: "refuse"}

@@ -19,8 +19,8 @@ from tests.cluster.nodes.plugins import nvidia, wilful
 from tests.cluster.nodes.pods import pod, wait_running
 from tests.cluster.objects import PODS
 from tests.cluster.polling import eventually
-from topology import keys
-from topology.records import decode_observed
+from topology.annotations import keys
+from topology.annotations.records import decode_observed
 
 SOON_SECONDS = 30.0
 """On a machine that does much else; the goal, and the limit with `--long`, is five seconds."""

@@ -13,7 +13,7 @@ from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.plugins import wilful
 from tests.cluster.nodes.pods import bound_pod, is_running, pod, submit, wait_running
 from tests.cluster.polling import eventually
-from topology import keys
+from topology.annotations import keys
 
 
 def test_i9_checkpoint_forgets_a_dead_pod(

@@ -7,18 +7,18 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.fleet import gpu_pod
-from extender.cluster.objects import Node, Pod
+from benchmarks.simulated.fleet import gpu_pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.kubernetes.reflector import Reflector, Timing
 from extender.verbs.wire import MalformedBody, decode_args, decode_binding_args, decode_preemption_args
-from tests.extender.test_reflector import bookmark, error, line, page
-from tests.extender.test_reflector import node as listed_node
-from topology.catalog import machine
-from topology.codec import decode_topology, encode_topology
+from tests.extender.kubernetes.test_reflector import bookmark, error, line, page
+from tests.extender.kubernetes.test_reflector import node as listed_node
+from topology.annotations.codec import decode_topology, encode_topology
+from topology.annotations.records import Claim, Ledger, decode_ledger, encode_ledger
 from topology.errors import PayloadError
-from topology.records import Claim, Ledger, decode_ledger, encode_ledger
+from topology.formats.catalog import machine
 
 HERE = Path(__file__).parent
 RECORDED = HERE.parents[1] / "contract" / "recorded"

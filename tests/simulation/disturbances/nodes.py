@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from benchmarks.double.patch import merge_patch
-from benchmarks.double.resources import NODES, Object
+from benchmarks.simulated.double.patch import merge_patch
+from benchmarks.simulated.double.resources import NODES, Object
 from tests.simulation.faults import Fault
 from tests.simulation.wording import annotations_of, read_ledger
 from tests.simulation.world.process import Process
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
-from topology import keys
-from topology.records import Ledger, decode_ledger, encode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Ledger, decode_ledger, encode_ledger
 
 
 class NodeDisturbances:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from random import Random
 
-from benchmarks.double.patch import merge_patch
-from benchmarks.double.resources import PODS, Object
-from benchmarks.pod_life import EXIT_CODE
+from benchmarks.simulated.double.patch import merge_patch
+from benchmarks.simulated.double.resources import PODS, Object
+from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.simulation.faults import Fault
 from tests.simulation.wording import annotations_of
 from tests.simulation.world.kubelet import CRASHING, LONG_GRACE
 from tests.simulation.world.scheduler import NAME as SCHEDULER
 from tests.simulation.world.server import NAMESPACE, Server
-from topology import keys
+from topology.annotations import keys
 
 _MOST_WAITING = 5
 

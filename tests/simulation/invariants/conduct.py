@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.double.api import Request
-from benchmarks.double.resources import PODS
+from benchmarks.simulated.double.api import Request
+from benchmarks.simulated.double.resources import PODS
 from extender.binding.bind import MAX_ROUNDS
 from extender.binding.intents import BindPod, Done, Intent, Reply, SwapLedger
 from extender.binding.outcome import Bound, Failure, NotBound, Outcome

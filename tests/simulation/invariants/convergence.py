@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.double.resources import Object
+from benchmarks.simulated.double.resources import Object
 from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, short
@@ -18,7 +18,7 @@ from tests.simulation.world.scheduler import NAME as SCHEDULER
 from tests.simulation.world.scheduler import gpus_of
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
-from topology import keys
+from topology.annotations import keys
 
 PATIENCE_SECONDS = 60.0
 CLAIM_SECONDS = 90.0

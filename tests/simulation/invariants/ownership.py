@@ -21,16 +21,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from benchmarks.double.resources import NODES, PODS, Object
-from benchmarks.double.store import Change
+from benchmarks.simulated.double.resources import NODES, PODS, Object
+from benchmarks.simulated.double.store import Change
 from tests.simulation.invariants.writes import foreign_writes
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, read_ledger, short
 from tests.simulation.world.scheduler import gpus_of
 from tests.simulation.world.server import Server
-from topology import keys
-from topology.codec import decode_status, decode_topology
-from topology.records import Claim, Ledger, decode_observed, decode_placement
+from topology.annotations import keys
+from topology.annotations.codec import decode_status, decode_topology
+from topology.annotations.records import Claim, Ledger, decode_observed, decode_placement
 
 
 @dataclass(frozen=True, slots=True)

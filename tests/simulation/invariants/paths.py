@@ -18,8 +18,8 @@ from extender.binding.intents import (
     SwapLedger,
 )
 from extender.binding.outcome import Bound, Failure, Outcome
+from topology.annotations.records import decode_ledger
 from topology.errors import PayloadError
-from topology.records import decode_ledger
 
 
 class BindPath(StrEnum):

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from benchmarks.double.resources import NODES, Object
-from benchmarks.double.store import Change
+from benchmarks.simulated.double.resources import NODES, Object
+from benchmarks.simulated.double.store import Change
 from extender.binding.intents import Done, GetNode, Gone, Intent, NoAnswer, Reply, SwapLedger
-from extender.cluster.objects import Node
+from extender.cluster.objects.kinds import Node
 from tests.simulation.invariants.linearizability import Operation, Value, is_linearizable
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of
 from tests.simulation.world.server import Server
-from topology import keys
+from topology.annotations import keys
 
 
 class Registers:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.double.resources import EVENTS, NODES, PODS, Object
-from benchmarks.double.store import Change
-from topology import keys
+from benchmarks.simulated.double.resources import EVENTS, NODES, PODS, Object
+from benchmarks.simulated.double.store import Change
+from topology.annotations import keys
 
 _METADATA_OF_THE_SERVER = ("resourceVersion", "generation")
 

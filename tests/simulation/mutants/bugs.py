@@ -11,17 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 import extender.kubernetes.rest as rest
-from agent.kube import changes
-from benchmarks.double.resources import Object
+from agent.node.kube import changes
+from benchmarks.simulated.double.resources import Object
 from extender.binding import bind as binding
 from extender.binding.intents import BindPod, SwapLedger
 from extender.binding.outcome import Bound, NotBound, Outcome
 from extender.binding.release import Attention, Task
 from extender.clock import Instant
-from extender.cluster.objects import Pod
-from extender.cluster.pod_cache import PodCache
-from extender.cluster.pods import GpuPod, has_ended, has_stopped
-from extender.cluster.standing import Standing, standing_of_grave, standing_of_pod
+from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.objects.gpu_pods import GpuPod, has_ended, has_stopped
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.ownership.standing import Standing, standing_of_grave, standing_of_pod
 from extender.cluster.state import ClusterState
 from extender.kubernetes.reflector import Timing, list_objects
 from extender.service import Extender
@@ -29,7 +29,7 @@ from extender.verbs.wire import ExtenderBindingArgs
 from tests.simulation.world import kubelet
 from tests.simulation.world.process import Clock
 from tests.simulation.world.scheduler import gpus_of
-from topology.request import PodRequest
+from topology.request.gpu_request import PodRequest
 
 _protocol: Any = binding
 _claim, _settled, _post = (getattr(_protocol._Bind, step) for step in ("_claim", "_settled", "_post"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.double.faults import StreamFault
+from benchmarks.simulated.double.faults import StreamFault
 from tests.simulation.faults import Fault, only
 from tests.simulation.mutants import bugs, seams
 from tests.simulation.mutants.mutant import DOUBLE, STUCK, Mutant

@@ -7,20 +7,20 @@ from random import Random
 
 import msgspec
 
-from agent.discovery import Report
-from agent.kube import changes
-from agent.node_watch import NodeVersion
-from agent.publish import Publication
-from agent.sight import Sight
-from benchmarks.double.api import Request
+from agent.gpus.discovery import Report
+from agent.node.kube import changes
+from agent.node.publish import Publication
+from agent.node.sight import Sight
+from agent.node.watch import NodeVersion
+from benchmarks.simulated.double.api import Request
 from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.server import Server
 from tests.simulation.world.wire import Answer, Wire
-from topology import keys
-from topology.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.annotations import keys
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 REFRESH_SECONDS = 20.0
 """The product's 300 s would outlast the run, and with it every wait for a later report."""

@@ -9,11 +9,11 @@ from random import Random
 
 import msgspec
 
-from benchmarks.double.api import Stream
-from benchmarks.double.faults import StreamFault, spoilt_line
-from benchmarks.double.resources import Object
-from benchmarks.double.status import ApiError
-from benchmarks.double.store import Store
+from benchmarks.simulated.double.api import Stream
+from benchmarks.simulated.double.faults import StreamFault, spoilt_line
+from benchmarks.simulated.double.resources import Object
+from benchmarks.simulated.double.status import ApiError
+from benchmarks.simulated.double.store import Store
 from tests.simulation.faults import STREAM_FAULTS
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from topology.catalog import machine
-from topology.model import NodeTopology
-from topology.records import Holder
+from topology.annotations.records import Holder
+from topology.formats.catalog import machine
+from topology.node.model import NodeTopology
 
 
 class Hardware:

@@ -14,9 +14,9 @@ from typing import Protocol
 
 import msgspec
 
-from benchmarks.double.api import Request
-from benchmarks.double.resources import NODES, Object
-from benchmarks.pod_life import EXIT_CODE, next_status
+from benchmarks.simulated.double.api import Request
+from benchmarks.simulated.double.resources import NODES, Object
+from benchmarks.simulated.pod_life import EXIT_CODE, next_status
 from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
@@ -25,9 +25,9 @@ from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.scheduler import gpus_of
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.simulation.world.wire import Wire
-from topology import keys
+from topology.annotations import keys
+from topology.annotations.records import Holder, decode_ledger, decode_placement
 from topology.errors import PayloadError
-from topology.records import Holder, decode_ledger, decode_placement
 
 LONG_GRACE = "simulation.gputopo.dev/long-grace"
 """On a pod: its containers do not end before the run does."""

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from benchmarks.double.api import Request
-from benchmarks.double.resources import Object
+from benchmarks.simulated.double.api import Request
+from benchmarks.simulated.double.resources import Object
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Outcome
 from extender.clock import Instant

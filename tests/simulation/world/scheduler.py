@@ -13,14 +13,14 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from benchmarks.double.resources import Object
+from benchmarks.simulated.double.resources import Object
 from extender.binding.outcome import Bound
 from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.process import Process
 from tests.simulation.world.server import NAMESPACE, Server
-from topology import keys
+from topology.annotations import keys
 
 NAME = "gpu-scheduler"
 _HTTP_TIMEOUT_SECONDS = 5.0

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from benchmarks.double.api import Reply, Request, Stream, answer
-from benchmarks.double.resources import NODES, PODS, Object, Resource
-from benchmarks.double.store import Change, Store
+from benchmarks.simulated.double.api import Reply, Request, Stream, answer
+from benchmarks.simulated.double.resources import NODES, PODS, Object, Resource
+from benchmarks.simulated.double.store import Change, Store
 from tests.simulation.wording import words
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

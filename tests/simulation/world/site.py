@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from benchmarks.double.patch import merge_patch
-from benchmarks.double.resources import NODES, PODS, Object
+from benchmarks.simulated.double.patch import merge_patch
+from benchmarks.simulated.double.resources import NODES, PODS, Object
 from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
@@ -15,7 +15,7 @@ from tests.simulation.world.agent import Agent
 from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.kubelet import Kubelet, Witness
 from tests.simulation.world.server import NAMESPACE, Server
-from topology import keys
+from topology.annotations import keys
 
 ORPHAN_SECONDS = 40.0
 """After this long without a node its pods are failed and removed by the pod garbage collector of Kubernetes."""

@@ -13,8 +13,8 @@ from random import Random
 
 import msgspec
 
-from benchmarks.double.api import Reply, Request, Stream
-from benchmarks.double.faults import FATES, Ending, Fate, RequestFault, refusal_body
+from benchmarks.simulated.double.api import Reply, Request, Stream
+from benchmarks.simulated.double.faults import FATES, Ending, Fate, RequestFault, refusal_body
 from tests.simulation.faults import REQUEST_FAULTS
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace

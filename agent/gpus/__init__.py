@@ -1,0 +1,1 @@
+"""The GPUs of this machine: NVML, links, faults and XIDs."""

@@ -1,0 +1,216 @@
+"""What NVML says of one machine at one moment, and the ways in which it may not say.
+
+Any call can fail at any time. An answer is a value, so a failure is one too: it never ends a report, and "not supported",
+"lost" and "not known just now" stay apart, because they mean different things to whoever reads on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from topology.node.links import PciePath
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Gap(StrEnum):
+    """Why there is no value."""
+
+    UNSUPPORTED = "unsupported"
+    """This GPU, driver or platform does not have it; asking again is of no use."""
+    LOST = "lost"
+    """The GPU fell off the bus or waits for a reset."""
+    FAILED = "failed"
+    """Anything else: not known now, perhaps next time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[T_co]):
+    """What NVML said."""
+
+    value: T_co
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """That NVML did not say, and why."""
+
+    gap: Gap
+    code: str
+    """NVML's error without its `NVML_ERROR_`: `GPU_IS_LOST`."""
+
+
+Answer: TypeAlias = Known[T] | Missing
+
+
+def value_of(answer: Answer[T]) -> T | None:
+    """Return the value, or `None` when there is none.
+
+    >>> value_of(Known(3)), value_of(Missing(Gap.LOST, "GPU_IS_LOST"))
+    (3, None)
+    """
+    return answer.value if isinstance(answer, Known) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A GPU's memory; what the driver keeps for itself may count as used on old drivers."""
+
+    total_bytes: int
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemappedRows:
+    """What became of memory rows with errors (Ampere and later)."""
+
+    pending: bool
+    """A row waits for the next reset of the GPU."""
+    failed: bool
+    """No spare row was left: the GPU must be replaced."""
+
+
+class FarEnd(StrEnum):
+    """What kind of device an NVLink leads to."""
+
+    GPU = "gpu"
+    BRIDGE = "npu bridge"
+    """The CPU of a POWER machine."""
+    SWITCH = "nvswitch"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class NvLink:
+    """One NVLink of one GPU, as that GPU sees it."""
+
+    number: int
+    active: Answer[bool]
+    """Up, or asleep until there is traffic."""
+    far_end: Answer[FarEnd]
+    remote_pci: str | None
+    """The far end's address; `None` when it is empty, unreadable or NVML's sign for "not on PCI", as NVSwitches often are."""
+
+
+class FabricState(StrEnum):
+    """How far a GPU's registration with the NVLink fabric has come."""
+
+    NONE = "none"
+    """The platform has no fabric to register with."""
+    NOT_STARTED = "not started"
+    IN_PROGRESS = "in progress"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A GPU's place in the NVLink fabric."""
+
+    state: FabricState
+    status: str = "SUCCESS"
+    """NVML's code for how the registration went; says something only when it is completed."""
+    cluster_uuid: str | None = None
+    """`None` where the fabric does not leave the node."""
+    clique_id: int = 0
+    unhealthy: bool = False
+
+
+class P2pStatus(StrEnum):
+    """Whether two GPUs may reach each other, in the words of `nvidia-smi topo -p2p`."""
+
+    OK = "OK"
+    CHIPSET_NOT_SUPPORTED = "CNS"
+    GPU_NOT_SUPPORTED = "GNS"
+    TOPOLOGY_NOT_SUPPORTED = "TNS"
+    DISABLED_BY_REGKEY = "DR"
+    NOT_SUPPORTED = "NS"
+    UNKNOWN = "U"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that computes on a GPU."""
+
+    pid: int
+    """As the driver counts for us: in the host's PID namespace or in our own."""
+    command: str = ""
+    """How it was started; empty where that cannot be told, as of a process of another PID namespace."""
+
+    def is_one_of(self, programs: Collection[str]) -> bool:
+        """Whether it runs one of these programs, whatever their folder.
+
+        >>> Process(7, "/usr/bin/nvidia-cuda-mps-server -x").is_one_of(["nvidia-cuda-mps-server"])
+        True
+        """
+        return self.command.partition(" ")[0].rpartition("/")[2] in programs
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """One GPU whose handle NVML gave out; it may be lost all the same."""
+
+    uuid: Answer[str]
+    model: Answer[str]
+    pci: Answer[str]
+    """`00000000:07:00.0`"""
+    memory: Answer[Memory]
+    compute_capability: Answer[tuple[int, int]]
+    pcie_generation: Answer[int]
+    """The most that GPU and slot can do; an idle link runs slower."""
+    pcie_width: Answer[int]
+    mig_enabled: Answer[bool]
+    ecc_enabled: Answer[bool]
+    numa_nodes: Answer[tuple[int, ...]]
+    """The host's, ascending."""
+    cpus: Answer[tuple[int, ...]]
+    memory_numa_node: Answer[int]
+    """The NUMA node that the GPU's memory itself is, on coherent platforms; elsewhere some answer with the host's."""
+    remapped_rows: Answer[RemappedRows]
+    page_retirement_pending: Answer[bool]
+    processes: Answer[tuple[Process, ...]]
+    """That compute on it; NVML tells of those in our own PID namespace only, so of all just where we share the host's."""
+    fabric: Answer[Fabric]
+    nvlinks: Answer[tuple[NvLink, ...]]
+    """Ascending; without those that NVML says this GPU does not have or must not see."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairFacts:
+    """Two GPUs; `read`, `write` and `nvlink` are what peer access is asked about."""
+
+    path: Answer[PciePath]
+    read: Answer[P2pStatus]
+    write: Answer[P2pStatus]
+    nvlink: Answer[P2pStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlFacts:
+    """Everything, at one moment."""
+
+    driver_version: Answer[str]
+    cuda_version: Answer[str]
+    gpus: tuple[Answer[GpuFacts], ...]
+    """By index, every one that NVML counts; no facts where it has not even a handle."""
+    pairs: Mapping[tuple[int, int], PairFacts]
+    """By indexes (a, b), a < b, of GPUs with a handle."""
+
+
+class NvmlPort(Protocol):
+    """Where the facts come from."""
+
+    def __call__(self) -> NvmlFacts:
+        """Return the facts of now; raises `NvmlUnavailable` when NVML as a whole does not work."""
+        ...
+
+
+class ProcessPort(Protocol):
+    """Where it is told who computes."""
+
+    def __call__(self, gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
+        """Return UUID → the processes that compute on that GPU now; raises `NvmlUnavailable` like the other port."""
+        ...

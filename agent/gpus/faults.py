@@ -1,0 +1,81 @@
+"""From NVML's facts about one GPU to its status: is it fit for new pods, and what should people watch.
+
+Only a GPU that is lost, waits for a reset, has no spare memory row left, or cannot even be identified is unhealthy. What
+slows a GPU down (links, fabric) or will need care at the next reset is a reason on a healthy GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from math import ceil
+
+from agent.gpus.facts import Answer, Fabric, FabricState, Gap, GpuFacts, Memory, Missing, value_of
+from topology.node.status import GpuStatus, NodeStatus
+
+_GIB = 1 << 30
+_STEPS = 16
+"""Memory in use is told in sixteenths of the GPU's memory, or whole GiB on small GPUs."""
+
+
+def gpu_status(uuid: str, gpu: GpuFacts, *, all_links_dead: bool = False, before: GpuStatus | None = None) -> GpuStatus:
+    """Return the status of an identified GPU."""
+    lost = next((answer.code for _, answer in _missing(gpu) if answer.gap is Gap.LOST), None)
+    rows = value_of(gpu.remapped_rows)
+    reasons = [_LOST.get(lost, lost)] if lost else []
+    reasons += ["row remap failed"] if rows and rows.failed else []
+    reasons += ["row remap pending"] if rows and rows.pending else []
+    reasons += ["page retirement pending"] if value_of(gpu.page_retirement_pending) else []
+    reasons += _fabric_reasons(value_of(gpu.fabric))
+    reasons += ["all nvlinks down"] if all_links_dead else []
+    reasons += sorted({f"{fact} unknown: {answer.code}" for fact, answer in _missing(gpu) if answer.gap is Gap.FAILED})
+    return GpuStatus(
+        uuid=uuid,
+        healthy=not lost and not (rows and rows.failed),
+        reasons=tuple(reasons),
+        memory_used_gib=_memory_used_gib(value_of(gpu.memory), before.memory_used_gib if before else None),
+        mig_enabled=value_of(gpu.mig_enabled),
+    )
+
+
+def unidentified_status(name: str, cause: Missing) -> GpuStatus:
+    """Return the status of a GPU that NVML counts and cannot name; `name` is its UUID of before, or `index-N`."""
+    return GpuStatus(uuid=name, healthy=False, reasons=(_LOST.get(cause.code, f"not identified: {cause.code}"),))
+
+
+def blackout_status(before: NodeStatus, code: str) -> NodeStatus:
+    """Return the status of a node whose NVML does not answer at all: no GPU there can be given away."""
+    gpus = (replace(gpu, healthy=False, reasons=(f"nvml unavailable: {code}",)) for gpu in before.gpus)
+    return NodeStatus(0, tuple(gpus), before.link_faults)
+
+
+_LOST = {"GPU_IS_LOST": "gpu is lost", "RESET_REQUIRED": "reset required"}
+
+
+def _missing(gpu: GpuFacts) -> Iterator[tuple[str, Missing]]:
+    answers: list[tuple[str, Answer[object]]] = [
+        (fact.name.replace("_", " "), getattr(gpu, fact.name)) for fact in fields(gpu)
+    ]
+    for link in value_of(gpu.nvlinks) or ():
+        answers += [("nvlinks", link.active), ("nvlinks", link.far_end)]
+    return ((fact, answer) for fact, answer in answers if isinstance(answer, Missing))
+
+
+def _fabric_reasons(fabric: Fabric | None) -> list[str]:
+    if fabric is None or fabric.state is FabricState.NONE:
+        return []
+    if fabric.state is not FabricState.COMPLETED:
+        return [f"fabric {fabric.state}"]
+    failed = [f"fabric failed: {fabric.status}"] if fabric.status != "SUCCESS" else []
+    return failed + (["fabric unhealthy"] if fabric.unhealthy else [])
+
+
+def _memory_used_gib(memory: Memory | None, before: int | None) -> int | None:
+    """Round up to a step, and step down only when a whole step is free, so that a busy GPU does not flicker."""
+    if memory is None:
+        return None
+    step = max(1, memory.total_bytes // _STEPS // _GIB)
+    used = memory.used_bytes / _GIB
+    if before is not None and before - 2 * step < used <= before:
+        return before
+    return ceil(used / step) * step

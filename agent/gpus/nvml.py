@@ -1,0 +1,308 @@
+"""Read the facts through `nvidia-ml-py`; beside `nvml_events` the only module that imports `pynvml`.
+
+It turns NVML's numbers, structs and exceptions into our values and knows the binding's traps; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import combinations
+from typing import Any
+from uuid import UUID
+
+import pynvml
+
+from agent.errors import NvmlUnavailable
+from agent.gpus.facts import (
+    Answer,
+    Fabric,
+    FabricState,
+    FarEnd,
+    Gap,
+    GpuFacts,
+    Known,
+    Memory,
+    Missing,
+    NvLink,
+    NvmlFacts,
+    P2pStatus,
+    PairFacts,
+    Process,
+    RemappedRows,
+)
+from topology.node.links import PciePath
+
+_CODES: dict[int, str] = {
+    value: name.removeprefix("NVML_ERROR_")
+    for name, value in vars(pynvml).items()
+    if name.startswith("NVML_ERROR_") and isinstance(value, int)
+}
+_GAPS = {
+    "NOT_SUPPORTED": Gap.UNSUPPORTED,
+    "FUNCTION_NOT_FOUND": Gap.UNSUPPORTED,
+    "ARGUMENT_VERSION_MISMATCH": Gap.UNSUPPORTED,
+    "DEPRECATED": Gap.UNSUPPORTED,
+    "GPU_IS_LOST": Gap.LOST,
+    "RESET_REQUIRED": Gap.LOST,
+}
+_UNAVAILABLE = {
+    "LIBRARY_NOT_FOUND": "no NVIDIA driver: libnvidia-ml.so.1 is not installed here",
+    "DRIVER_NOT_LOADED": "no NVIDIA driver: the kernel module is not loaded",
+    "LIB_RM_VERSION_MISMATCH": "the NVIDIA driver was updated: its library and kernel module do not match",
+    "NO_PERMISSION": "no permission to talk to the NVIDIA driver",
+}
+_PATHS = {
+    pynvml.NVML_TOPOLOGY_INTERNAL: PciePath.INTERNAL,
+    pynvml.NVML_TOPOLOGY_SINGLE: PciePath.PIX,
+    pynvml.NVML_TOPOLOGY_MULTIPLE: PciePath.PXB,
+    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: PciePath.PHB,
+    pynvml.NVML_TOPOLOGY_NODE: PciePath.NODE,
+    pynvml.NVML_TOPOLOGY_SYSTEM: PciePath.SYS,
+}
+_FAR_ENDS = {
+    pynvml.NVML_NVLINK_DEVICE_TYPE_GPU: FarEnd.GPU,
+    pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU: FarEnd.BRIDGE,
+    pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: FarEnd.SWITCH,
+    pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN: FarEnd.UNKNOWN,
+}
+_FABRIC_STATES = dict(enumerate(FabricState))
+_P2P_STATUSES = dict(enumerate(P2pStatus))
+_P2P_READ, _P2P_WRITE, _P2P_NVLINK = range(3)  # the binding's NVML_P2P_CAPS_INDEX_READ is the tuple (0,)
+_LINK_UP = {pynvml.NVML_NVLINK_STATE_ACTIVE, pynvml.NVML_NVLINK_STATE_SLEEP}
+_NUMA_WORDS, _CPU_WORDS = 16, 128
+"""Bit masks for 1,024 NUMA nodes and 8,192 CPUs, as many as Linux is built for."""
+_MAX_NUMA_NODE = 64 * _NUMA_WORDS - 1
+_MAX_MEMORY_BYTES = 1 << 50
+_TEXT, _UUID = re.compile(r"[ -~]+"), re.compile(r"[!-~]+")
+_PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.[0-7]", re.IGNORECASE)
+
+
+def read_nvml() -> NvmlFacts:
+    """Return the facts of now; raises `NvmlUnavailable`.
+
+    NVML is shut down again before this returns: an agent that kept it open would keep the driver from being unloaded.
+    """
+    with _opened():
+        return _read()
+
+
+def read_processes(gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
+    """Return UUID → who computes on that GPU now; raises `NvmlUnavailable`."""
+    with _opened():
+        handles = {uuid: ask(pynvml.nvmlDeviceGetHandleByUUID, uuid) for uuid in gpus}
+        return {
+            uuid: _processes(handle.value) if isinstance(handle, Known) else handle for uuid, handle in handles.items()
+        }
+
+
+@contextmanager
+def _opened() -> Iterator[None]:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise unavailable(error) from error
+    try:
+        yield
+    finally:
+        ask(pynvml.nvmlShutdown)
+
+
+def _read() -> NvmlFacts:
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        raise unavailable(error) from error
+    handles = [ask(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
+    known = [(index, handle.value) for index, handle in enumerate(handles) if isinstance(handle, Known)]
+    return NvmlFacts(
+        driver_version=_readable(ask(pynvml.nvmlSystemGetDriverVersion)),
+        cuda_version=_mapped(
+            ask(pynvml.nvmlSystemGetCudaDriverVersion_v2), lambda version: f"{version // 1000}.{version % 1000 // 10}"
+        ),
+        gpus=tuple(_mapped(handle, _gpu) for handle in handles),
+        pairs={(a, b): _pair(first, second) for (a, first), (b, second) in combinations(known, 2)},
+    )
+
+
+def _gpu(handle: Any) -> GpuFacts:
+    return GpuFacts(
+        uuid=_readable(ask(pynvml.nvmlDeviceGetUUID, handle), _UUID),
+        model=_readable(ask(pynvml.nvmlDeviceGetName, handle)),
+        pci=_pci(ask(pynvml.nvmlDeviceGetPciInfo_v3, handle)),
+        memory=_memory(handle),
+        compute_capability=ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
+        pcie_generation=_within(ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle), 1, 15),
+        pcie_width=_within(ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle), 1, 64),
+        mig_enabled=_current(ask(pynvml.nvmlDeviceGetMigMode, handle), pynvml.NVML_DEVICE_MIG_ENABLE),
+        ecc_enabled=_current(ask(pynvml.nvmlDeviceGetEccMode, handle), pynvml.NVML_FEATURE_ENABLED),
+        numa_nodes=_bits(ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, _NUMA_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)),
+        cpus=_bits(ask(pynvml.nvmlDeviceGetCpuAffinity, handle, _CPU_WORDS)),
+        memory_numa_node=_within(ask(pynvml.nvmlDeviceGetNumaNodeId, handle), 0, _MAX_NUMA_NODE),
+        remapped_rows=_mapped(
+            ask(pynvml.nvmlDeviceGetRemappedRows, handle), lambda rows: RemappedRows(bool(rows[2]), bool(rows[3]))
+        ),
+        page_retirement_pending=_mapped(ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle), bool),
+        processes=_processes(handle),
+        fabric=_fabric(handle),
+        nvlinks=_nvlinks(handle),
+    )
+
+
+def _processes(handle: Any) -> Answer[tuple[Process, ...]]:
+    answer = ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+    return _mapped(answer, lambda running: tuple(Process(each.pid, _command(each.pid)) for each in running))
+
+
+def _command(pid: int) -> str:
+    name = _readable(ask(pynvml.nvmlSystemGetProcessName, pid))
+    return str(name.value) if isinstance(name, Known) else ""
+
+
+def _pair(first: Any, second: Any) -> PairFacts:
+    def p2p(index: int) -> Answer[P2pStatus]:
+        return _looked_up(ask(pynvml.nvmlDeviceGetP2PStatus, first, second, index), _P2P_STATUSES)
+
+    path = ask(pynvml.nvmlDeviceGetTopologyCommonAncestor, first, second)
+    return PairFacts(_looked_up(path, _PATHS), p2p(_P2P_READ), p2p(_P2P_WRITE), p2p(_P2P_NVLINK))
+
+
+def _memory(handle: Any) -> Answer[Memory]:
+    answer = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    if isinstance(answer, Missing) and answer.gap is Gap.UNSUPPORTED:  # version 2 came with driver 510
+        answer = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    if isinstance(answer, Known) and not 0 < answer.value.total <= _MAX_MEMORY_BYTES:
+        return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
+    return _mapped(answer, lambda memory: Memory(memory.total, min(memory.used, memory.total)))
+
+
+def _fabric(handle: Any) -> Answer[Fabric]:
+    answer: Answer[Any] = Known(None)
+    for layout, function in (
+        (pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.nvmlDeviceGetGpuFabricInfoV),
+        (pynvml.c_nvmlGpuFabricInfo_v2_t, pynvml.nvmlDeviceGetGpuFabricInfoV),
+        (pynvml.c_nvmlGpuFabricInfo_t, pynvml.nvmlDeviceGetGpuFabricInfo),
+    ):
+        info = layout()
+        answer = ask(function, handle, pynvml.byref(info))
+        if isinstance(answer, Known):
+            return _fabric_of(info)
+        if answer.code not in {"FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH"}:
+            break
+    return answer
+
+
+def _fabric_of(info: Any) -> Answer[Fabric]:
+    cluster = UUID(bytes=bytes(info.clusterUuid))
+    health = getattr(info, "healthSummary", pynvml.NVML_GPU_FABRIC_HEALTH_SUMMARY_NOT_SUPPORTED)
+    return _mapped(
+        _looked_up(Known(info.state), _FABRIC_STATES),
+        lambda state: Fabric(
+            state=state,
+            status="SUCCESS" if info.status == pynvml.NVML_SUCCESS else _CODES.get(info.status, str(info.status)),
+            cluster_uuid=str(cluster) if cluster.int else None,
+            clique_id=info.cliqueId,
+            unhealthy=health == pynvml.NVML_GPU_FABRIC_HEALTH_SUMMARY_UNHEALTHY,
+        ),
+    )
+
+
+def _nvlinks(handle: Any) -> Answer[tuple[NvLink, ...]]:
+    links = []
+    states = _nvlink_states(handle)
+    for number in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        active = states.get(number) or _mapped(ask(pynvml.nvmlDeviceGetNvLinkState, handle, number), bool)
+        if isinstance(active, Missing):
+            if active.code == "INVALID_ARGUMENT":
+                break  # documented: past the last link
+            if active.gap is Gap.LOST or active.code == "FUNCTION_NOT_FOUND":
+                return active
+            if active.gap is Gap.UNSUPPORTED:
+                continue  # no NVLink at all, or one that a guest must not see
+        links.append(_nvlink(handle, number, active))
+    return Known(tuple(links))
+
+
+def _nvlink_states(handle: Any) -> Mapping[int, Known[bool]]:
+    """Ask for all states at once, through the field that Hopper and later answer; a link left out has to be asked alone."""
+    field = pynvml.NVML_FI_DEV_NVLINK_GET_STATE
+    answer = ask(
+        pynvml.nvmlDeviceGetFieldValues, handle, [(field, number) for number in range(pynvml.NVML_NVLINK_MAX_LINKS)]
+    )
+    return {
+        number: Known(value.value.uiVal in _LINK_UP)
+        for number, value in enumerate(answer.value if isinstance(answer, Known) else ())
+        if value.nvmlReturn == pynvml.NVML_SUCCESS
+    }
+
+
+def _nvlink(handle: Any, number: int, active: Answer[bool]) -> NvLink:
+    if active != Known(True):
+        return NvLink(number, active, Known(FarEnd.UNKNOWN), None)
+    far_end = _looked_up(ask(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number), _FAR_ENDS)
+    remote = _pci(ask(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number))
+    return NvLink(number, active, far_end, remote.value if isinstance(remote, Known) else None)
+
+
+def unavailable(error: Any) -> NvmlUnavailable:
+    """Return NVML's error as ours."""
+    code = _CODES.get(error.value, str(error.value))
+    return NvmlUnavailable(code, _UNAVAILABLE.get(code, "NVML does not work"))
+
+
+def ask(function: Callable[..., Any], *arguments: object) -> Answer[Any]:
+    """Call NVML; a failure is an answer, too."""
+    try:
+        return Known(function(*arguments))
+    except pynvml.NVMLError as error:
+        code = _CODES.get(error.value, str(error.value))
+        return Missing(_GAPS.get(code, Gap.FAILED), code)
+    except UnicodeDecodeError:  # the binding decodes what it reads
+        return Missing(Gap.FAILED, "UNREADABLE")
+
+
+def _mapped(answer: Answer[Any], into: Callable[[Any], Any]) -> Answer[Any]:
+    return Known(into(answer.value)) if isinstance(answer, Known) else answer
+
+
+def _looked_up(answer: Answer[int], words: Mapping[int, Any]) -> Answer[Any]:
+    if isinstance(answer, Known) and answer.value not in words:
+        return Missing(Gap.UNSUPPORTED, str(answer.value))  # newer than this binding
+    return _mapped(answer, words.__getitem__)
+
+
+def _current(answer: Answer[Sequence[int]], enabled: int) -> Answer[bool]:
+    return _mapped(answer, lambda modes: modes[0] == enabled)
+
+
+def _within(answer: Answer[int], low: int, high: int) -> Answer[int]:
+    """Take a number that cannot be for not said: virtual machines answer 0 or all ones where they do not know."""
+    if isinstance(answer, Known) and not low <= answer.value <= high:
+        return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
+    return answer
+
+
+def _readable(answer: Answer[str], form: re.Pattern[str] = _TEXT) -> Answer[str]:
+    if isinstance(answer, Known) and not form.fullmatch(answer.value):
+        return Missing(Gap.FAILED, "UNREADABLE")
+    return answer
+
+
+def _bits(answer: Answer[Sequence[int]]) -> Answer[tuple[int, ...]]:
+    if isinstance(answer, Missing):
+        return answer
+    numbers = (64 * word + bit for word, bits in enumerate(answer.value) for bit in range(64) if bits >> bit & 1)
+    found = tuple(numbers)
+    return Known(found) if found else Missing(Gap.UNSUPPORTED, "EMPTY")
+
+
+def _pci(answer: Answer[Any]) -> Answer[str]:
+    """Spell an address as NVML spells a GPU's; what is none is empty or all ones, as for many a switch."""
+    if isinstance(answer, Missing):
+        return answer
+    match = _PCI.fullmatch(answer.value.busId)
+    domain, bus, device = (int(part, 16) for part in match.groups()) if match else (0, 0, 0xFF)
+    if device > 31:  # PCI has five bits for it
+        return Missing(Gap.UNSUPPORTED, "NOT_PCI")
+    return Known(f"{domain:08X}:{bus:02X}:{device:02X}.0")

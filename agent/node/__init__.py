@@ -1,0 +1,1 @@
+"""Our Node object: what we publish there, and what we read from it."""

@@ -1,0 +1,196 @@
+"""Our own Node through the Kubernetes API; the only module that imports `kubernetes`.
+
+The client's transport and credentials are used as they are, but not its model classes: a Node is read as plain JSON, which
+keeps the agent small.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+import urllib3
+from kubernetes.client.api_client import ApiClient
+from kubernetes.client.configuration import Configuration
+from kubernetes.client.exceptions import ApiException
+from kubernetes.client.rest import RESTResponse
+from kubernetes.config import load_incluster_config, load_kube_config
+from kubernetes.config.config_exception import ConfigException
+
+from agent.errors import ApiError
+from agent.node.watch import NodeVersion
+from topology.annotations import keys
+
+FIELD_MANAGER: Final = "gputopo-agent"
+_ANNOTATIONS: Final = "/metadata/annotations"
+_WATCH_SECONDS: Final = 300
+_SILENCE_SECONDS: Final = 90.0
+"""A watch that says nothing for longer is dead: the API server sends a bookmark every minute or so."""
+_NEWS: Final = frozenset({"ADDED", "MODIFIED"})
+
+
+class NodePort(Protocol):
+    """The annotations of one node; both raise `ApiError`."""
+
+    def read(self) -> Mapping[str, str]:
+        """Return all annotations."""
+        ...
+
+    def write(self, annotations: Mapping[str, str]) -> Mapping[str, str]:
+        """Set these annotations, leave the others alone, and return what all of them are then.
+
+        Nothing is written when the status is another one than `read` or `write` returned last. A write that nobody waits for
+        any more may still be under way, and must not undo what was written after it.
+        """
+        ...
+
+
+class KubernetesNode:
+    """One Node object, reached as the pod's service account, or as whom a kubeconfig names."""
+
+    def __init__(self, name: str, kubeconfig: Path | None, context: str | None, timeout_seconds: float) -> None:
+        """Read the credentials; raises `ApiError` when there are none."""
+        configuration = Configuration()
+        try:
+            if kubeconfig is None:
+                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            else:
+                load_kube_config(  # type: ignore[no-untyped-call]
+                    str(kubeconfig), context, client_configuration=configuration, persist_config=False
+                )
+        except (ConfigException, OSError) as error:
+            raise ApiError(0, f"no credentials: {error}") from error
+        configuration.retries = False  # the publication knows when to try again
+        self._client = ApiClient(configuration)
+        self._client.user_agent = FIELD_MANAGER
+        self._name = name
+        self._timeout_seconds = timeout_seconds
+        self._known: Mapping[str, str] = {}
+
+    def read(self) -> Mapping[str, str]:
+        """See `NodePort`."""
+        self._known = self._call("GET", [])
+        return self._known
+
+    def write(self, annotations: Mapping[str, str]) -> Mapping[str, str]:
+        """See `NodePort`; a JSON Patch, which never creates a node that is gone."""
+        self._known = self._call("PATCH", changes(self._known, annotations))
+        return self._known
+
+    def follow(self, seconds: int = _WATCH_SECONDS) -> Iterator[NodeVersion]:
+        """Yield the node as it is and whenever it changes, for so long; raises `ApiError`."""
+        query = {
+            "watch": "true",
+            "fieldSelector": f"metadata.name={self._name}",
+            "resourceVersion": "0",  # from the server's cache: each watch begins with what that has
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(seconds),
+        }
+        try:
+            stream = self._send("GET", "/api/v1/nodes", list(query.items()), read_seconds=_SILENCE_SECONDS).response
+            try:
+                yield from (_version(event["object"]) for event in map(_event, stream) if event.get("type") in _NEWS)
+            finally:
+                stream.close()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiError(0, _first_line(error)) from error
+
+    def _call(self, method: str, body: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+        query = [("fieldManager", FIELD_MANAGER)] if body else []
+        try:
+            response = self._send(method, f"/api/v1/nodes/{quote(self._name, safe='')}", query, body)
+            return _annotations(_document(response.read()))  # type: ignore[no-untyped-call]
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiError(0, _first_line(error)) from error
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        body: Sequence[Mapping[str, Any]] = (),
+        *,
+        read_seconds: float | None = None,
+    ) -> RESTResponse:
+        request = self._client.param_serialize(
+            method,
+            path,
+            query_params=query,
+            header_params={"Accept": "application/json", "Content-Type": "application/json-patch+json"},
+            body=list(body) or None,
+            auth_settings=["BearerToken"],
+        )
+        timeout = self._timeout_seconds, read_seconds or self._timeout_seconds
+        try:
+            response = self._client.call_api(*request, _request_timeout=timeout)
+        except ApiException as error:
+            raise ApiError(error.status or 0, _first_line(error)) from error
+        if not 200 <= response.status <= 299:
+            raise ApiError(response.status, _reason(response.read()))  # type: ignore[no-untyped-call]
+        return response
+
+
+def changes(known: Mapping[str, str], annotations: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the JSON Patch that sets annotations of a node whose status is as in `known`.
+
+    A test for null holds for what is not there; without any annotation there is not even a place to put one.
+    """
+    if not known:
+        return [
+            {"op": "test", "path": _ANNOTATIONS, "value": None},
+            {"op": "add", "path": _ANNOTATIONS, "value": dict(annotations)},
+        ]
+    return [
+        {"op": "test", "path": pointer(keys.STATUS), "value": known.get(keys.STATUS)},
+        *({"op": "add", "path": pointer(key), "value": text} for key, text in annotations.items()),
+    ]
+
+
+def pointer(key: str) -> str:
+    """Return the JSON Pointer of an annotation."""
+    return f"{_ANNOTATIONS}/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def _document(payload: bytes) -> Any:
+    try:
+        return json.loads(payload)
+    except ValueError as error:
+        raise ApiError(200, "the answer is no JSON") from error
+
+
+def _event(line: bytes) -> Mapping[str, Any]:
+    """Return an event of a watch."""
+    event = _document(line)
+    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+        raise ApiError(200, "the line is no event of a watch")
+    if event.get("type") == "ERROR":
+        raise ApiError(event["object"].get("code") or 0, str(event["object"].get("message")))
+    return event
+
+
+def _version(node: Mapping[str, Any]) -> NodeVersion:
+    annotations = _annotations(node)
+    version = str(node["metadata"].get("resourceVersion"))
+    return NodeVersion(version, annotations.get(keys.LOOK, ""), annotations.get(keys.LEDGER))
+
+
+def _annotations(node: Any) -> Mapping[str, str]:
+    try:
+        annotations = node["metadata"].get("annotations") or {}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ApiError(200, "the answer is no Node") from error
+    return {key: value for key, value in annotations.items() if isinstance(value, str)}
+
+
+def _reason(payload: bytes) -> str:
+    try:
+        return str(json.loads(payload)["message"])
+    except (ValueError, KeyError, TypeError):
+        return "no reason given"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

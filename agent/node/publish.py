@@ -1,0 +1,172 @@
+"""When the node's annotations are written, and with what; knows no API and no clock.
+
+A write happens when something changed, and else once per refresh interval, so that readers see that the agent lives: the
+status carries a generation that grows with every write. What the API said last is the truth to compare with, so whatever
+somebody else did to our annotations is put right by the next write. A payload beyond the codec's bounds is never written:
+the old one stands, and the status says so.
+
+What containers hold is written with every status, and names its generation, as long as the kubelet can be asked. Whoever writes
+looks anew before each write, so readers may take a generation for a look that began after the write before had ended, and the
+node's version that is named with it for one that stood before the look began. That is how the extender is answered when it asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from agent.gpus.discovery import NOTHING, Report
+from agent.node.sight import Sight
+from agent.node.watch import NodeVersion
+from topology.annotations import keys
+from topology.annotations.codec import decode_status, decode_topology, digest, encode_status, encode_topology
+from topology.annotations.records import Observed, decode_observed, encode_observed
+from topology.errors import PayloadError
+from topology.node.status import NodeStatus
+
+TOO_LARGE: Final = "topology cannot be published, the old one stands"
+_OURS = (keys.TOPOLOGY, keys.TOPOLOGY_DIGEST, keys.STATUS, keys.OBSERVED)
+_JITTER = 0.1
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Annotations to be written, together."""
+
+    annotations: Mapping[str, str]
+    refused: PayloadError | None = None
+    """Why the topology is not among them."""
+
+
+class Publication:
+    """Our annotations on one node. All times are seconds of one monotonic clock; `random` gives numbers in 0..1."""
+
+    def __init__(self, random: Callable[[], float], refresh_seconds: float) -> None:
+        self._random = random
+        self._refresh_seconds = refresh_seconds
+        self._published: Mapping[str, str] | None = None
+        self._in_doubt = False
+        """A read or write has failed, perhaps only its answer: what the node says has to be read again."""
+        self._refresh_at = 0.0
+        self._failures = 0
+        self._not_before = 0.0
+
+    def refresh(self) -> None:
+        """Have the next write made at once, whether or not anything has changed."""
+        self._refresh_at = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the API has said what it holds; until then nothing may be written."""
+        return self._published is not None and not self._in_doubt
+
+    def learned(self, annotations: Mapping[str, str], now: float) -> None:
+        """Take in what the node's annotations are, as the API answered a read or a write."""
+        if self._published is None or not self._in_doubt:  # else a write may be overdue
+            self._refresh_at = now + self._refresh_seconds * (1 - _JITTER + 2 * _JITTER * self._random())
+        self._published = {key: annotations[key] for key in _OURS if key in annotations}
+        self._in_doubt = False
+        self._failures = 0
+        self._not_before = now
+
+    def failed(self, now: float) -> None:
+        """Take in that a read or write failed: the next one waits, longer each time, and not all nodes the same."""
+        self._in_doubt = True
+        pause = min(_FIRST_PAUSE_SECONDS * 2**self._failures, _LONGEST_PAUSE_SECONDS)
+        self._failures += 1
+        self._not_before = now + pause * (0.5 + 0.5 * self._random())
+
+    def may_ask(self, now: float) -> bool:
+        """Whether the API may be called again."""
+        return now >= self._not_before
+
+    def pause_seconds(self, now: float) -> float:
+        """Return how long the API must not be called yet after a failure; 0 when it may."""
+        return max(0.0, self._not_before - now)
+
+    def last_report(self) -> Report:
+        """Return what the node said of itself before this process began, as far as it can be read."""
+        published = self._published or {}
+        topology, status = NOTHING.topology, NOTHING.status
+        try:
+            topology = decode_topology(published.get(keys.TOPOLOGY, ""))
+            status = decode_status(published.get(keys.STATUS, ""))
+        except PayloadError:
+            return Report(topology, NOTHING.status)
+        return Report(topology, status)
+
+    def patch(
+        self, report: Report, now: float, sight: Sight | None = None, heard: NodeVersion | None = None
+    ) -> Patch | None:
+        """Return what has to be written now, or `None`.
+
+        Args:
+            report: What the node is.
+            now: Monotonic seconds.
+            sight: What is seen of the kubelet, if anybody looks.
+            heard: The newest version of the node that was heard of before the look began, if any was.
+
+        """
+        if self._published is None or not self.is_known or not self.may_ask(now):
+            return None
+        changed: dict[str, str] = {}
+        status, refused = replace(report.status, device_plugin=sight.plugin if sight else None), None
+        observed = _observed(report, sight)
+        try:
+            topology = encode_topology(report.topology)
+            changed = {keys.TOPOLOGY: topology, keys.TOPOLOGY_DIGEST: digest(topology)}
+        except PayloadError as error:
+            status, refused = replace(status, reasons=(*status.reasons, TOO_LARGE)), error
+        changed = {key: text for key, text in changed.items() if self._published.get(key) != text}
+        before, shown = self._status_before(), self._observed_before()
+        stands = before and replace(before, generation=0) == _canonical(status) and _says(shown, observed)
+        asked = heard and observed and heard.asks(shown.node_version if shown else "")
+        if not changed and stands and not asked and now < self._refresh_at:
+            return None
+        generation = before.generation + 1 if before else 1
+        changed[keys.STATUS] = _encoded(replace(status, generation=generation))
+        if observed:
+            version = heard.resource_version if heard else ""
+            changed[keys.OBSERVED] = encode_observed(replace(observed, generation=generation, node_version=version))
+        return Patch(changed, refused)
+
+    def _observed_before(self) -> Observed | None:
+        try:
+            return decode_observed((self._published or {}).get(keys.OBSERVED, ""))
+        except PayloadError:
+            return None
+
+    def _status_before(self) -> NodeStatus | None:
+        try:
+            return decode_status((self._published or {}).get(keys.STATUS, ""))
+        except PayloadError:
+            return None
+
+
+def _observed(report: Report, sight: Sight | None) -> Observed | None:
+    """Return what containers hold and who else computes, or `None` when the kubelet was not looked at or did not say."""
+    if sight is None or sight.held is None:
+        return None
+    strangers = {uuid: count for uuid, count in report.computing.items() if uuid not in sight.held}
+    return Observed(sight.held, strangers=strangers)
+
+
+def _says(shown: Observed | None, observed: Observed | None) -> bool:
+    """Whether the node says already what was observed; without a look there is nothing new to say."""
+    return observed is None or (shown is not None and replace(shown, generation=0, node_version="") == observed)
+
+
+def _canonical(status: NodeStatus) -> NodeStatus:
+    """Return the status as its readers will see it, for comparison."""
+    return decode_status(_encoded(replace(status, generation=0)))
+
+
+def _encoded(status: NodeStatus) -> str:
+    """Encode a status; one that is too large says less, but always which GPUs are unhealthy."""
+    try:
+        return encode_status(status)
+    except PayloadError:
+        bare = tuple(replace(gpu, reasons=gpu.reasons[:1]) for gpu in status.gpus)
+        return encode_status(replace(status, gpus=bare, link_faults=()))

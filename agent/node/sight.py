@@ -1,0 +1,42 @@
+"""What is seen of the kubelet, as the rest of the agent takes it in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent.gpus.discovery import Report
+from agent.node.watch import NodeVersion
+from topology.annotations.records import Holder
+from topology.node.status import DevicePluginStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is seen at one moment."""
+
+    plugin: DevicePluginStatus
+    held: Mapping[str, Holder] | None
+    """GPU → container that holds it; `None` when the kubelet did not say."""
+
+
+class KubeletPort(Protocol):
+    """The side towards the kubelet, from any thread."""
+
+    @property
+    def sight(self) -> Sight:
+        """What was seen last."""
+        ...
+
+    def look(self) -> Sight:
+        """Look now, and wait for it, but not for ever."""
+        ...
+
+    def offer(self, report: Report) -> None:
+        """Take these GPUs for the node's."""
+        ...
+
+    def heard(self, version: NodeVersion) -> None:
+        """Take in what the Node says now."""
+        ...

@@ -1,0 +1,1 @@
+"""Predicted bandwidth against published measurements."""

@@ -1,0 +1,272 @@
+"""`gputopo-bench scheduler`: pods per second through a real kube-scheduler, with our extender, a trivial one, and none.
+
+Each measurement has a control plane of its own on which nodes and waiting pods are created first; then the scheduler starts,
+and the time from the first Binding to the last one counts. etcd, API server, scheduler and extender share the machine, and so
+does the watch that looks on. The trivial extender (`benchmarks.processes.echo`) passes on as many candidates as ours, and its
+bind writes to node and pod as often; so the ratio is what our decisions cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from benchmarks.performance.machine import describe_machine
+from benchmarks.processes.client import ApiClient, Json
+from benchmarks.processes.control_plane import ControlPlane, running_control_plane, running_scheduler
+from benchmarks.processes.echo import running_echo
+from benchmarks.processes.extender_process import RunningExtender, running_extender
+from benchmarks.processes.kube_binaries import kubernetes_version
+from benchmarks.processes.process import Process, end_in_order_on_signals
+from benchmarks.simulated.fleet import POD_SIZES, check_room, gpu_pod, join, mixed_fleet
+from topology.annotations import keys
+
+STALLED_AFTER_SECONDS = 60.0
+_PODS = "/api/v1/namespaces/default/pods"
+_AT_ONCE = 24
+
+
+class Stalled(Exception):
+    """The scheduler bound nothing for a while; the text says how far it came, and ends with its last words."""
+
+
+class Extender(StrEnum):
+    """Whom the scheduler asks."""
+
+    NONE = "none"
+    TRIVIAL = "trivial"
+    GPUTOPO = "gputopo"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to schedule."""
+
+    extender: Extender
+    binder: str
+    """`extender`, or `scheduler` where the extender has filter and prioritize only."""
+
+
+NONE = Variant(Extender.NONE, "scheduler")
+TRIVIAL, GPUTOPO = Variant(Extender.TRIVIAL, "extender"), Variant(Extender.GPUTOPO, "extender")
+GPUTOPO_LOOKS = Variant(Extender.GPUTOPO, "scheduler")
+VARIANTS = (NONE, TRIVIAL, GPUTOPO, GPUTOPO_LOOKS)
+COMPARED = ((GPUTOPO, TRIVIAL), (GPUTOPO_LOOKS, NONE), (GPUTOPO, NONE))
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is to be scheduled, and how widely the scheduler looks."""
+
+    nodes: int
+    pods: int
+    candidates: int
+    percentage_of_nodes_to_score: int
+    """0: kube-scheduler's own choice, which is 10 at 5,000 nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement."""
+
+    round: int
+    extender: Extender
+    binder: str
+    nodes: int
+    pods: int
+    percentage_of_nodes_to_score: int
+    seconds: float
+    """From the first Binding to the last."""
+    pods_per_second: float
+    writes_per_pod: float
+    """Of nodes and pods, Bindings among them, as the API server counts them."""
+    extender_cpu_ms_per_pod: float | None
+    """What the extender computes for a pod: the figure here that other load stretches least."""
+
+
+def measure(load: Load, rounds: int, binaries: Path) -> dict[str, Any]:
+    """Return a row for each variant and round, and the ratios of pods per second; raises `TooFewGpus`, `NotReady`, `Stalled`."""
+    check_room(load.nodes, load.pods)
+    machine = describe_machine()
+    end_in_order_on_signals()
+    rows = []
+    for number in range(rounds):
+        # Back and forth, so that whatever slows the machine down meanwhile favours nobody.
+        for variant in VARIANTS if number % 2 == 0 else reversed(VARIANTS):
+            print(f"round {number + 1} of {rounds}: {_name(variant)}", file=sys.stderr, flush=True)
+            with tempfile.TemporaryDirectory(prefix="gputopo-scheduler-") as folder:
+                rows.append(asyncio.run(_measure(Path(folder), binaries, load, variant, number)))
+    return {
+        "rows": [asdict(row) for row in rows],
+        "ratios": compare(rows),
+        "candidates": load.candidates,
+        "kubernetes": kubernetes_version(binaries),
+        "machine": machine,
+    }
+
+
+def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return how many times as fast ours was in each comparison, round by round: median, lowest, highest."""
+    return [_ratio(rows, ours, other) for ours, other in COMPARED]
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """Return rows and ratios as lines."""
+    rows = [_line(row) for row in found["rows"]]
+    ratios = [f"{ratio['of']} / {ratio['to']}: {ratio['median']:.2f}{_spread(ratio)}" for ratio in found["ratios"]]
+    return "\n".join(
+        [*rows, *ratios, f"Kubernetes {found['kubernetes']}; load {found['machine']['load']} at the beginning"]
+    )
+
+
+def scheduler_configuration(extender_url: str | None, binder: str, percentage_of_nodes_to_score: int) -> Json:
+    """Return the part of a `KubeSchedulerConfiguration` that matters here: the extender as the chart has it."""
+    configuration: Json = {"percentageOfNodesToScore": percentage_of_nodes_to_score}
+    if extender_url is None:
+        return configuration
+    extender = {
+        "urlPrefix": f"{extender_url}/v1/extender",
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "preemptVerb": "preempt",
+        "weight": 150,
+        "httpTimeout": "5s",
+        "nodeCacheCapable": True,
+        "ignorable": False,
+        "managedResources": [{"name": keys.GPU_RESOURCE, "ignoredByScheduler": False}],
+    }
+    if binder == "extender":
+        extender["bindVerb"] = "bind"
+    return configuration | {"extenders": [extender]}
+
+
+async def _measure(folder: Path, binaries: Path, load: Load, variant: Variant, number: int) -> Row:
+    async with (
+        running_control_plane(binaries, folder) as plane,
+        ApiClient.from_kubeconfig(plane.kubeconfig) as api,
+    ):
+        await join(api, mixed_fleet(load.nodes))
+        await _create_pods(api, load.pods)
+        async with _asked(plane, load, variant) as extender:
+            url = extender.url if extender else None
+            configuration = scheduler_configuration(url, variant.binder, load.percentage_of_nodes_to_score)
+            before, computed = await _writes(api), _computed(extender)
+            version = (await api.call("GET", _PODS, limit="1")).ok()["metadata"]["resourceVersion"]
+            async with running_scheduler(plane, configuration) as scheduler:
+                seconds = await _until_bound(api, version, load.pods, scheduler)
+            writes, computed = await _writes(api) - before, _computed(extender) - computed
+    return Row(
+        number,
+        variant.extender,
+        variant.binder,
+        load.nodes,
+        load.pods,
+        load.percentage_of_nodes_to_score,
+        round(seconds, 2),
+        round((load.pods - 1) / seconds, 1),
+        round(writes / load.pods, 2),
+        round(1000 * computed / load.pods, 2) if extender else None,
+    )
+
+
+@asynccontextmanager
+async def _asked(plane: ControlPlane, load: Load, variant: Variant) -> AsyncIterator[RunningExtender | None]:
+    """Run the extender of a variant."""
+    match variant.extender:
+        case Extender.NONE:
+            yield None
+        case Extender.TRIVIAL:
+            async with running_echo(plane.folder, candidates=load.candidates, kubeconfig=plane.kubeconfig) as echo:
+                yield echo
+        case Extender.GPUTOPO:
+            settings = {"scheduling": {"candidates": load.candidates}}
+            async with running_extender(plane.kubeconfig, plane.folder, settings) as ours:
+                yield ours
+
+
+def _computed(extender: RunningExtender | None) -> float:
+    return extender.process.cpu_seconds() if extender else 0.0
+
+
+async def _create_pods(api: ApiClient, pods: int) -> None:
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def create(number: int) -> None:
+        async with gate:
+            (await api.call("POST", _PODS, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)]))).ok()
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(pods):
+            group.create_task(create(number))
+
+
+async def _until_bound(api: ApiClient, version: str, pods: int, scheduler: Process) -> float:
+    """Return the seconds between the first Binding and the last one, as a watch tells of them."""
+    bound: dict[str, float] = {}
+    events = api.watch(_PODS, resourceVersion=version)
+    try:
+        while len(bound) < pods:
+            async with asyncio.timeout(STALLED_AFTER_SECONDS):
+                _, pod = await anext(events)
+            if pod["spec"].get("nodeName"):
+                bound.setdefault(pod["metadata"]["name"], time.perf_counter())
+    except (TimeoutError, StopAsyncIteration) as silence:
+        said = scheduler.log_tail()
+        raise Stalled(f"{len(bound)} of {pods} pods are bound, and nothing happens any more:\n{said}") from silence
+    finally:
+        await events.aclose()
+    return max(bound.values()) - min(bound.values())
+
+
+async def _writes(api: ApiClient) -> int:
+    """Return how often nodes and pods were written so far; events and leases are not counted."""
+    counted = _WRITES.finditer(await api.text("/metrics"))
+    return sum(int(float(found[1])) for found in counted)
+
+
+_WRITES = re.compile(
+    r'^apiserver_request_total\{(?=[^}]*resource="(?:nodes|pods)")(?=[^}]*verb="(?:APPLY|PATCH|POST|PUT)")[^}]*\} (\S+)$',
+    re.MULTILINE,
+)
+
+
+def _ratio(rows: Sequence[Row], ours: Variant, other: Variant) -> dict[str, Any]:
+    ratios = [a / b for a, b in zip(_rates(rows, ours), _rates(rows, other), strict=True)]
+    return {
+        "of": _name(ours),
+        "to": _name(other),
+        "median": round(statistics.median(ratios), 3),
+        "lowest": round(min(ratios), 3),
+        "highest": round(max(ratios), 3),
+    }
+
+
+def _rates(rows: Sequence[Row], variant: Variant) -> list[float]:
+    chosen = [row for row in rows if Variant(row.extender, row.binder) == variant]
+    return [row.pods_per_second for row in sorted(chosen, key=lambda row: row.round)]
+
+
+def _name(variant: Variant) -> str:
+    looks_on = variant.extender is not Extender.NONE and variant.binder == "scheduler"
+    return f"{variant.extender}{' (filter, prioritize)' if looks_on else ''}"
+
+
+def _line(row: dict[str, Any]) -> str:
+    who = _name(Variant(Extender(row["extender"]), row["binder"]))
+    cpu = row["extender_cpu_ms_per_pod"]
+    told = f"{who:<30}{row['pods_per_second']:8.1f} pods/s{row['writes_per_pod']:8.2f} writes per pod"
+    return told if cpu is None else f"{told}{cpu:8.1f} ms of the extender's CPU per pod"
+
+
+def _spread(ratio: dict[str, Any]) -> str:
+    return "" if ratio["lowest"] == ratio["highest"] else f" ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"

@@ -1,0 +1,1 @@
+"""Starting real programs and talking to them."""

@@ -1,0 +1,46 @@
+"""The real extender as a process of its own, for as long as a context is open."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.processes.process import Process, free_port, running
+
+
+@dataclass(frozen=True, slots=True)
+class RunningExtender:
+    """An extender that is ready, ours or another one."""
+
+    url: str
+    process: Process
+
+
+@asynccontextmanager
+async def running_extender(
+    kubeconfig: Path, folder: Path, settings: Mapping[str, Any] | None = None
+) -> AsyncIterator[RunningExtender]:
+    """Run `gputopo-extender` against the API server of `kubeconfig`, and enter once it is ready.
+
+    `folder` takes its configuration and log; `settings` is merged into the configuration's top level.
+    """
+    port = free_port()
+    document = {
+        "apiVersion": "config.gputopo.dev/v1alpha1",
+        "kind": "ExtenderConfiguration",
+        "listen": {"host": "127.0.0.1", "port": port},
+        "kubernetes": {"kubeconfig": str(kubeconfig)},
+        **(settings or {}),
+    }
+    config = folder / "extender.yaml"
+    config.write_text(yaml.safe_dump(document, sort_keys=False))
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "extender", "--config", str(config)]
+    async with running("extender", command, folder, f"{url}/readyz") as process:
+        yield RunningExtender(url, process)

@@ -1,0 +1,173 @@
+"""Simulated GPU nodes: Node objects that say of themselves what a real agent would, and pods that already hold GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from agent.gpus.discovery import Report
+from agent.node.publish import Publication
+from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
+from topology.annotations import keys
+from topology.annotations.records import (
+    Claim,
+    Ledger,
+    Observed,
+    PlacementRecord,
+    encode_ledger,
+    encode_observed,
+    encode_placement,
+)
+from topology.formats.catalog import machine
+from topology.node.model import NodeTopology
+from topology.node.status import GpuStatus, NodeStatus
+
+MIXED = ("dgx-1v", "dgx-a100", "hgx-h100", "l40s-8", "a100-pcie-8-pairs")
+"""Machines of eight GPUs, each kind wired in a way of its own."""
+POD_SIZES = (1, 2, 4, 8, 2, 1)
+"""GPUs of the pods that measurements of speed create in turn."""
+OCCUPANT_NAMESPACE = "default"
+DRIVER_VERSION = "570.124.06"
+CUDA_VERSION = "12.8"
+_AT_ONCE = 24
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedNode:
+    """One node: a machine of the catalogue under a name of its own, with GPU UUIDs of its own."""
+
+    name: str
+    machine: str
+    used: tuple[int, ...] = ()
+    """Positions of the GPUs that a pod holds from the start."""
+    cpus: int = 128
+    memory_gib: int = 1024
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def topology(self) -> NodeTopology:
+        """What the node's agent would find: the machine with a driver, and with ECC on all but gaming cards."""
+        found = machine(self.machine, host=self.name)
+        gpus = tuple(replace(gpu, ecc_enabled="GeForce" not in gpu.model) for gpu in found.gpus)
+        return replace(found, gpus=gpus, driver_version=DRIVER_VERSION, cuda_version=CUDA_VERSION)
+
+
+def fleet(machines: Mapping[str, int]) -> tuple[SimulatedNode, ...]:
+    """Return so many nodes of each machine, named after it.
+
+    >>> [node.name for node in fleet({"dgx-a100": 2, "t4-4": 1})]
+    ['dgx-a100-0', 'dgx-a100-1', 't4-4-0']
+    """
+    return tuple(SimulatedNode(f"{name}-{number}", name) for name, count in machines.items() for number in range(count))
+
+
+def mixed_fleet(nodes: int) -> tuple[SimulatedNode, ...]:
+    """Return so many nodes in all, of five kinds in equal parts."""
+    return fleet(dict.fromkeys(MIXED, -(-nodes // len(MIXED))))[:nodes]
+
+
+class TooFewGpus(Exception):
+    """The pods of a measurement would not all find a place."""
+
+
+def check_room(nodes: int, pods: int) -> None:
+    """Raise `TooFewGpus` unless so many pods of the usual sizes take at most half of a `mixed_fleet`."""
+    asked, there = sum(POD_SIZES) * pods // len(POD_SIZES), 8 * nodes
+    if 2 * asked > there:
+        raise TooFewGpus(
+            f"{pods} pods ask for some {asked} GPUs, more than half of the {there} that {nodes} nodes have"
+        )
+
+
+def agent_annotations(topology: NodeTopology) -> dict[str, str]:
+    """Return what an agent writes on a new node where all is well and nothing runs."""
+    status = NodeStatus(generation=0, gpus=tuple(GpuStatus(gpu.uuid) for gpu in topology.gpus))
+    publication = Publication(random=lambda: 0.5, refresh_seconds=300)
+    publication.learned({}, now=0)
+    patch = publication.patch(Report(topology, status), now=0)
+    assert patch is not None, "a new node's agent has everything to say"
+    if patch.refused is not None:
+        raise patch.refused
+    return {**patch.annotations, keys.OBSERVED: encode_observed(Observed({}))}
+
+
+def node_object(node: SimulatedNode) -> Json:
+    """Return a Ready Node with its status and an empty ledger, so that one POST makes it schedulable."""
+    topology = node.topology
+    resources = {
+        "cpu": str(node.cpus),
+        "memory": f"{node.memory_gib}Gi",
+        "pods": "110",
+        keys.GPU_RESOURCE: str(len(topology)),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": node.name,
+            "labels": {"kubernetes.io/hostname": node.name, **node.labels},
+            "annotations": agent_annotations(topology) | {keys.LEDGER: encode_ledger(Ledger(0))},
+        },
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated", "message": "nothing runs here"}],
+        },
+    }
+
+
+def gpu_pod(name: str, gpus: int, annotations: Mapping[str, str] | None = None, **spec: object) -> Json:
+    """Return a pod with one container, `main`, that asks for `gpus` GPUs; `spec` adds to its spec."""
+    limits = {keys.GPU_RESOURCE: str(gpus)} if gpus else {}
+    main = {
+        "name": "main",
+        "image": "registry.k8s.io/pause:3.10",
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi", **limits}, "limits": limits},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": dict(annotations or {})},
+        "spec": {"containers": [main], **spec},
+    }
+
+
+async def join(client: ApiClient, nodes: Iterable[SimulatedNode]) -> None:
+    """Create the nodes, each with the pod that holds its used GPUs."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(node: SimulatedNode) -> None:
+        async with gate:
+            made = (await client.call("POST", "/api/v1/nodes", node_object(node))).ok()
+            if node.used:
+                await _occupy(client, node, made["metadata"]["uid"])
+
+    async with asyncio.TaskGroup() as group:
+        for node in nodes:
+            group.create_task(one(node))
+
+
+async def _occupy(client: ApiClient, node: SimulatedNode, node_uid: str) -> None:
+    """Put a pod on the used GPUs in the extender's own order: pod, claims in the ledger, then the Binding."""
+    pods = f"/api/v1/namespaces/{OCCUPANT_NAMESPACE}/pods"
+    name = f"{node.name}-occupant"
+    gpus = tuple(node.topology.gpus[position].uuid for position in node.used)
+    pod = gpu_pod(name, len(gpus), schedulerName="nobody")
+    identity = (await client.call("POST", pods, pod)).ok()["metadata"]
+    uid, version = identity["uid"], identity["resourceVersion"]
+    claims = tuple(Claim(gpu, uid, OCCUPANT_NAMESPACE, name, "main", version) for gpu in gpus)
+    ledger = encode_ledger(Ledger(1, claims, node_uid))
+    patch = {"metadata": {"annotations": {keys.LEDGER: ledger}}}
+    (await client.call("PATCH", f"/api/v1/nodes/{node.name}", patch, content_type=MERGE_PATCH)).ok()
+    placement = encode_placement(PlacementRecord({"main": gpus}))
+    binding = {
+        "metadata": {
+            "name": name,
+            "uid": uid,
+            "resourceVersion": version,
+            "annotations": {keys.PLACEMENT: placement},
+        },
+        "target": {"kind": "Node", "name": node.name},
+    }
+    (await client.call("POST", f"{pods}/{name}/binding", binding)).ok()

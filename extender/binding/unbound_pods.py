@@ -1,0 +1,95 @@
+"""Make sure, before a ledger is written where none can be relied on, that no Binding is under way and no bound pod unheard of.
+
+Caches prove neither: a pod that was created and claimed for within the delay of our watch is in none. So both is asked live, with
+one list of the unbound pods for all nodes that are without, and one of each node's own; the second is only compared with the
+cache, which stays the watch's: what it has not heard of, it will, and the node waits for that.
+"""
+
+from __future__ import annotations
+
+from extender.binding.intents import Done, GetPodVersion, Gone, ListPods, Reply, Step, fence, in_words
+from extender.cluster.objects.gpu_pods import has_ended, may_have_been_bound_by_us, read_gpu_pod
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.state import ClusterState
+
+NOWHERE = ""
+
+
+def fence_all_unbound(state: ClusterState, node: str) -> Step[bool]:
+    """Fence every pod that may have a Binding under way since the node's ledger was lost; says whether all are fenced.
+
+    A roll that somebody has called is fenced to its end before another one is called, so that each serves somebody.
+    """
+    while state.fences.is_needed(node):
+        if not (yield from call_roll(state)):
+            return False
+        for pod in state.fences.roll:
+            if not (yield from strike_off(state, pod)):
+                return False
+    return True
+
+
+def call_roll(state: ClusterState) -> Step[bool]:
+    """List the pods that may have a Binding under way, unless some of the last list are still to be fenced; `False`: failed."""
+    if state.fences.roll:
+        return True
+    sent = state.fences.now()
+    reply = yield ListPods(NOWHERE)
+    if not (isinstance(reply, Done) and isinstance(reply.value, tuple)):
+        state.fences.not_listed(in_words(reply))
+        return False
+    state.fences.called(sent, (pod for pod in reply.value if _may_be_bound(state, pod)))
+    return True
+
+
+def strike_off(state: ClusterState, pod: Pod) -> Step[bool]:
+    """Fence one pod of the roll, in any order and beside others; says whether no Binding of the listed version can commit."""
+    reply = yield fence(pod)
+    if isinstance(reply, Done) and isinstance(reply.value, Pod):
+        state.pods.learn(reply.value)
+    elif not (yield from _has_left_version(pod)):
+        state.fences.stays(pod, in_words(reply))
+        return False
+    state.fences.left(pod)
+    return True
+
+
+def hear_of_bound(state: ClusterState, node: str) -> Step[bool]:
+    """Say whether the pods that are bound to the node, and ask for GPUs, are those that are known to be."""
+    reply = yield ListPods(node)
+    if not (isinstance(reply, Done) and isinstance(reply.value, tuple)):
+        return False
+    found = reply.value
+    for pod in found:
+        state.pods.learn(pod)
+    exist = {pod.metadata.uid for pod in found}
+    return exist.issuperset(pod.uid for pod in state.pods.bound_to(node)) and all(
+        _is_known(state, pod) for pod in found if read_gpu_pod(pod, state.resource)
+    )
+
+
+def _may_be_bound(state: ClusterState, pod: Pod) -> bool:
+    """Whether a Binding of this version of the pod may be under way.
+
+    The server refuses those of gated pods, and gates never come back. Nobody sends one for a pod that is so large that it could
+    not be fenced: otherwise whoever fills a pod would keep nodes closed.
+    """
+    is_open = not has_ended(pod) and not pod.spec.scheduling_gates
+    return is_open and may_have_been_bound_by_us(pod) and read_gpu_pod(pod, state.resource) is not None
+
+
+def _is_known(state: ClusterState, pod: Pod) -> bool:
+    known, grave = state.pods.get(pod.metadata.uid), state.pods.grave(pod.metadata.uid)
+    return known.node == pod.spec.node_name if known else grave is not None and grave.gone
+
+
+def _has_left_version(pod: Pod) -> Step[bool]:
+    """Look live whether the pod has changed or is gone; what else there is of it, and how much, does not matter."""
+    reply: Reply = yield GetPodVersion(pod.metadata.namespace, pod.metadata.name)
+    match reply:
+        case Done(Pod() as found):
+            was, now = pod.metadata, found.metadata
+            return (was.uid, was.resource_version) != (now.uid, now.resource_version)
+        case Gone():
+            return True
+    return False

@@ -1,0 +1,67 @@
+"""Whether somebody else hands out the GPUs: where a DeviceClass maps our resource, kube-scheduler allocates devices (DRA).
+
+Two planners for one GPU is what must not be, so then we stand aside and say so. Reading DeviceClasses takes a right that the
+extender has where it shares kube-scheduler's account; where it has not, pods tell (`extendedResourceClaimStatus`), one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+import msgspec
+import structlog
+
+from extender.cluster.objects.kinds import ObjectMeta
+from extender.kubernetes.reflector import Unavailable
+from extender.kubernetes.rest import Request
+
+PATH = "/apis/resource.k8s.io/v1/deviceclasses"
+
+Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
+
+log = structlog.get_logger(__name__)
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    extended_resource_name: str | None = None
+
+
+class _DeviceClass(msgspec.Struct):
+    metadata: ObjectMeta
+    spec: _Spec = _Spec()
+
+
+class _DeviceClasses(msgspec.Struct):
+    items: list[_DeviceClass] = []
+
+
+class DeviceClasses:
+    """What is known of them, from looking now and then."""
+
+    def __init__(self, send: Send, resource: str) -> None:
+        self.mapping: str | None = None
+        """The name of one that maps our resource."""
+        self._send = send
+        self._resource = resource
+
+    async def follow(self, every_seconds: float) -> NoReturn:
+        """Look now and then, until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(every_seconds)
+
+    async def look(self) -> None:
+        """Look once; an answer that says nothing leaves what is known."""
+        try:
+            status, body = await self._send(Request("GET", PATH))
+            found = msgspec.json.decode(body, type=_DeviceClasses).items if status == 200 else []
+        except (Unavailable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        if status not in (200, 404):  # 404: the API server knows of no DRA
+            return
+        names = (item.metadata.name for item in found if item.spec.extended_resource_name == self._resource)
+        before, self.mapping = self.mapping, next(names, None)
+        if self.mapping and not before:
+            log.error("a DeviceClass hands out our resource: we stand aside", device_class=self.mapping)

@@ -1,0 +1,1 @@
+"""What was heard last: nodes, pods, agents and the CPU in use."""

@@ -1,0 +1,114 @@
+"""How the nodes' agents are: whether their pods are ready, and since when they have not written.
+
+Time is handed in, and is this process's own: a report counts from when it was heard of, never from what it says of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
+
+SILENCE_SECONDS = 750.0
+"""Two refreshes of an agent and a half."""
+LABELS: Mapping[str, str] = {"app.kubernetes.io/name": "gputopo", "app.kubernetes.io/component": "agent"}
+
+
+class AgentPods:
+    """The agents' pods, by node; of no interest beyond whether they are ready.
+
+    Args:
+        namespace: Where they are; anybody may put our labels on a pod elsewhere.
+        touched: Is called with a node's name when its agent's pod has changed.
+
+    """
+
+    def __init__(self, namespace: str, touched: Callable[[str], None]) -> None:
+        self._namespace = namespace
+        self._touched = touched
+        self._pods: dict[str, Pod] = {}
+        self._on: dict[str, dict[str, bool]] = {}
+        """Node → UID → ready."""
+
+    def is_one(self, pod: Pod) -> bool:
+        """Whether the pod is an agent."""
+        labels = pod.metadata.labels or {}
+        return pod.metadata.namespace == self._namespace and LABELS.items() <= labels.items()
+
+    def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all pods that exist."""
+        uids = {metadata.uid for metadata in (*(pod.metadata for pod in objects), *listing.unread)}
+        for gone in [pod for uid, pod in self._pods.items() if uid not in uids]:
+            self.deleted(gone)
+        for pod in objects:
+            self._take(pod)
+
+    def changed(self, item: Pod) -> None:
+        """Take this for the newest version of a pod, unless a newer one is known."""
+        before = self._pods.get(item.metadata.uid)
+        if not (before and is_older(item.metadata, before.metadata)):
+            self._take(item)
+
+    def _take(self, item: Pod) -> None:
+        if self.is_one(item):
+            self._pods[item.metadata.uid] = item
+            if node := item.spec.node_name:
+                self._on.setdefault(node, {})[item.metadata.uid] = _is_ready(item)
+                self._touched(node)
+
+    def deleted(self, item: Pod) -> None:
+        """Take this for the last version of a pod that is gone."""
+        known = self._pods.pop(item.metadata.uid, item)
+        node = known.spec.node_name or ""
+        there = self._on.get(node, {})
+        if there.pop(item.metadata.uid, None) is not None:
+            if not there:
+                del self._on[node]
+            self._touched(node)
+
+    def is_ready(self, node: str) -> bool | None:
+        """Whether an agent on the node is ready; `None`: there is none, as far as its pods tell."""
+        pods = self._on.get(node)
+        return any(pods.values()) if pods else None
+
+
+@dataclass(slots=True)
+class _Heard:
+    text: str | None
+    at: float
+
+
+class Hearing:
+    """When each node's agent was last heard: each of its writes changes the status."""
+
+    def __init__(self, silence_seconds: float = SILENCE_SECONDS) -> None:
+        self._silence_seconds = silence_seconds
+        self._heard: dict[str, _Heard] = {}
+        self._silent: set[str] = set()
+
+    def listen(self, statuses: Iterator[tuple[str, str | None]], now: float) -> set[str]:
+        """Take in the statuses (node, text) of all nodes as of `now`; returns the nodes that fell silent or speak again."""
+        before, heard = self._silent, self._heard
+        self._heard, self._silent = {}, set()
+        for node, text in statuses:
+            last = heard.get(node)
+            if last is None or last.text != text:
+                last = _Heard(text, now)
+            self._heard[node] = last
+            if now - last.at > self._silence_seconds:
+                self._silent.add(node)
+        return before ^ self._silent
+
+    def is_silent(self, node: str) -> bool:
+        """Whether nothing was heard of the node's agent for too long."""
+        return node in self._silent
+
+    def __len__(self) -> int:
+        return len(self._silent)
+
+
+def _is_ready(pod: Pod) -> bool:
+    statuses = pod.status.container_statuses
+    return bool(statuses) and all(status.ready for status in statuses or ())

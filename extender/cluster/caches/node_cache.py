@@ -1,0 +1,171 @@
+"""All nodes, each in the newest version that was heard of, with its annotations decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from extender.cluster.caches.topology_changes import TopologyChanges
+from extender.cluster.objects.kinds import Node, ObjectMeta
+from extender.cluster.objects.locations import LABELS, Labels, locate
+from extender.cluster.objects.payloads import NodePayloads, Payload, RestlessTopology
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
+from topology.annotations.records import Claim, Observed
+from topology.placement.topology_class import TopologyClasses
+from topology.request.domains import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What tells one report of a node's agent from the next."""
+
+    observed: Observed | None
+    """What containers hold; `None` from an agent that does not look."""
+    writes: int
+    """The agent's own count of its writes."""
+    node_version: str = field(default="", compare=False)
+    """resourceVersion of the node that it was read from."""
+
+    def shows(self, claim: Claim) -> bool:
+        """Whether it says that the claim's pod holds the GPU."""
+        holder = self.observed.gpus.get(claim.gpu) if self.observed else None
+        return holder is not None and (holder.namespace, holder.name) == (claim.namespace, claim.name)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNode:
+    """One version of a node."""
+
+    node: Node
+    payloads: NodePayloads
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.metadata.name
+
+    @property
+    def report(self) -> Report:
+        """The agent's newest report."""
+        status, observed = self.payloads.status.value, self.payloads.observed.value
+        if observed and observed.generation:  # the look counts, not a write for which the agent could not look
+            return Report(observed, observed.generation, self.node.metadata.resource_version)
+        return Report(observed, status.generation if status else 0, self.node.metadata.resource_version)
+
+
+class NodeCache:
+    """Takes lists, events and live replies in any order.
+
+    Args:
+        classes: Compiles topologies.
+        touched: Is called with the name of each node that changed.
+        missed: Is called with the name of a node of which a version may not have been heard of, or that is gone and had a
+            ledger; with `None` when that may be any node.
+        labels: Say where nodes stand.
+
+    """
+
+    def __init__(
+        self,
+        classes: TopologyClasses,
+        touched: Callable[[str], None],
+        missed: Callable[[str | None], None],
+        labels: Labels = LABELS,
+    ) -> None:
+        self.synced = False
+        self._classes = classes
+        self._changes = TopologyChanges()
+        self._labels = labels
+        self._touched = touched
+        self._missed = missed
+        self._nodes: dict[str, KnownNode] = {}
+        self.locations: dict[str, Location] = {}
+        """Name → where the node stands."""
+        self._places: dict[Location, Location] = {}
+        """Equal ones are one object, because thousands are counted in a call."""
+
+    def replaced(self, objects: Sequence[Node], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all nodes that exist."""
+        names = {metadata.name for metadata in (*(node.metadata for node in objects), *listing.unread)}
+        for name in [name for name in self._nodes if name not in names]:
+            self._remove(name)
+        for node in objects:
+            known = self._nodes.get(node.metadata.name)
+            if known is None or not listing.precedes(known.node.metadata):
+                self._take(node)
+        self._missed(None)
+        self.synced = True
+
+    def changed(self, item: Node) -> None:
+        """Take this for the newest version of a node, unless a newer one is known."""
+        known = self._nodes.get(item.metadata.name)
+        if known is None or not is_older(item.metadata, known.node.metadata):
+            self._take(item)
+
+    def _take(self, item: Node) -> None:
+        name, known = item.metadata.name, self._nodes.get(item.metadata.name)
+        before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
+        may_read = partial(self._changes.may_read, name)
+        self._put(item, before.reread(item.metadata.annotations or {}, self._classes, may_read))
+
+    def tell(self, now: float) -> None:
+        """Take `now` (monotonic seconds) for the time from here on; topologies that have been still are read after all."""
+        for name in self._changes.tell(now):
+            known = self._nodes.get(name)
+            if known is not None and isinstance(known.payloads.topology.problem, RestlessTopology):
+                unread = replace(known.payloads, topology=Payload(None, known.payloads.topology.value))
+                annotations = known.node.metadata.annotations or {}
+                self._put(known.node, unread.reread(annotations, self._classes, lambda: True))
+
+    def _put(self, item: Node, payloads: NodePayloads) -> None:
+        name = item.metadata.name
+        self._nodes[name] = KnownNode(item, payloads)
+        location = locate(item, payloads, self._labels)
+        self.locations[name] = self._places.setdefault(location, location)
+        if len(self._places) > 2 * len(self._nodes):  # most of them are of nodes that moved, or are gone
+            self._places = {place: place for place in self.locations.values()}
+        self._touched(name)
+
+    def deleted(self, item: Node) -> None:
+        """Take this for the last version of a node that is gone."""
+        known = self._nodes.get(item.metadata.name)
+        if known and known.node.metadata.uid == item.metadata.uid:
+            self._remove(item.metadata.name)
+
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version that cannot be read; `gone`: it is the node's last."""
+        self._missed(metadata.name)
+        if gone:
+            self.deleted(Node(metadata))
+
+    def learn(self, item: Node) -> None:
+        """Take in what a live reply shows; a node that is not known, or known as another one, is the watch's to tell.
+
+        What the versions were between the known one and this one will never be heard of.
+        """
+        known = self._nodes.get(item.metadata.name)
+        if known and known.node.metadata.uid == item.metadata.uid:
+            self.changed(item)
+            if not self._nodes[item.metadata.name].payloads.is_ledger_whole:
+                self._missed(item.metadata.name)
+
+    def get(self, name: str) -> KnownNode | None:
+        """Return a node by name."""
+        return self._nodes.get(name)
+
+    def statuses(self) -> Iterator[tuple[str, str | None]]:
+        """Yield name and status text of each node."""
+        return ((name, known.payloads.status.text) for name, known in self._nodes.items())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def _remove(self, name: str) -> None:
+        if self._nodes[name].payloads.had_ledger:
+            self._missed(name)
+        del self._nodes[name], self.locations[name]
+        self._touched(name)

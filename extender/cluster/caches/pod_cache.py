@@ -1,0 +1,178 @@
+"""All pods that ask for GPUs, each in the newest version that was heard of, and what is remembered of those that left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from extender.cluster.caches.tombstones import Grave, Graveyard
+from extender.cluster.objects.gpu_pods import GpuPod, has_stopped, read_gpu_pod
+from extender.cluster.objects.kinds import ObjectMeta, Pod
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
+from topology.annotations.records import Holder
+
+
+class PodCache:
+    """Takes lists, events and live replies in any order.
+
+    Args:
+        resource: The name of the GPU resource; pods that do not ask for it are passed over.
+        touched: Is called with a UID, and the nodes that the pod was and is bound to, whenever something changed.
+
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        touched: Callable[[str, set[str]], None],
+    ) -> None:
+        self.synced = False
+        self._resource = resource
+        self._touched = touched
+        self._pods: dict[str, GpuPod] = {}
+        self._uids: dict[tuple[str, str], str] = {}
+        self._bound: dict[str, set[str]] = {}
+        self._followed: set[str] = set()
+        """UIDs of pods that we have known since before they were bound."""
+        self._graves = Graveyard()
+
+    def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all pods that exist.
+
+        One that is missing is gone from the cache; that it is dead is not said.
+        """
+        uids = {metadata.uid for metadata in (*(pod.metadata for pod in objects), *listing.unread)}
+        for pod in objects:
+            known = self._pods.get(pod.metadata.uid)
+            if known is None or not listing.precedes(known.pod.metadata):
+                self._take(pod)
+        for metadata in listing.unread:
+            self.unread(metadata, gone=False)
+        for missing in [pod for uid, pod in self._pods.items() if uid not in uids]:
+            self._remove(missing.uid)
+            self._graves.bury(missing, gone=False)
+            self._touch(missing)
+        self.synced = True
+
+    def changed(self, item: Pod) -> None:
+        """Take this for the newest version of a pod, unless a newer one is known."""
+        before = self._pods.get(item.metadata.uid)
+        if before is None or not is_older(item.metadata, before.pod.metadata):
+            self._take(item)
+
+    def _take(self, item: Pod) -> None:
+        before = self._pods.get(item.metadata.uid)
+        pod = self._read(item, before)
+        if pod is None:
+            return
+        namesake = self.find(*pod.key)
+        if namesake and namesake.uid != pod.uid:
+            self._remove(namesake.uid)
+            self._graves.bury(namesake, gone=True)
+            self._touch(namesake)
+        is_followed = pod.uid in self._followed or (before is None and self.synced and pod.node is None)
+        self._remove(pod.uid)
+        self._pods[pod.uid] = pod
+        self._uids[pod.key] = pod.uid
+        if is_followed:
+            self._followed.add(pod.uid)
+        if pod.node:
+            self._bound.setdefault(pod.node, set()).add(pod.uid)
+        self._touch(pod, before)
+
+    def deleted(self, item: Pod) -> None:
+        """Take this for the last version of a pod that is gone."""
+        before = self._pods.get(item.metadata.uid)
+        last = self._read(item, before)
+        if last is None:
+            return
+        self._remove(last.uid)
+        self._graves.bury(last, gone=True, final=True)
+        self._touch(last, before)
+
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version that cannot be read: what was known stays, unless it is the pod's last (`gone`)."""
+        known = self._pods.get(metadata.uid)
+        if known is None:
+            self._graves.mention(metadata, gone=gone)
+            self._touched(metadata.uid, set())
+        elif gone:
+            self._remove(known.uid)
+            self._graves.bury(known, gone=True)
+            self._touch(known)
+
+    def learn(self, item: Pod) -> None:
+        """Take in what a live reply shows; a pod that is not known is the watch's to tell."""
+        if item.metadata.uid in self._pods:
+            self.changed(item)
+
+    def learn_gone(self, uid: str) -> None:
+        """Take in that a live read found no pod of this UID; one that is still in the cache is the watch's to tell."""
+        if uid not in self._pods:
+            self._graves.confirm(uid)
+            self._touched(uid, set())
+
+    def get(self, uid: str) -> GpuPod | None:
+        """Return a pod by UID."""
+        return self._pods.get(uid)
+
+    def find(self, namespace: str, name: str) -> GpuPod | None:
+        """Return a pod by namespace and name."""
+        return self._pods.get(self._uids.get((namespace, name), ""))
+
+    def grave(self, uid: str) -> Grave | None:
+        """Return what is remembered of a pod that left."""
+        return self._graves.find(uid)
+
+    def bound_to(self, node: str) -> list[GpuPod]:
+        """Return the pods that are bound to a node, stopped ones too."""
+        return [self._pods[uid] for uid in sorted(self._bound.get(node, ()))]
+
+    def is_stale(self, holder: Holder, node: str) -> bool:
+        """Whether an observed holder is known to have stopped on `node`; one that nobody knows may well be running."""
+        key = holder.namespace, holder.name
+        pod = self.find(*key)
+        return pod.stopped if pod and pod.node == node else self._graves.has_stopped(key, node)
+
+    def runs_as(self, key: tuple[str, str], node: str) -> str | None:
+        """Return the UID of the pod with that namespace and name whose containers have started on `node`, if they have."""
+        pod = self.find(*key)
+        return pod.uid if pod and pod.node == node and pod.pod.status.phase == "Running" else None
+
+    def is_alone(self, pod: GpuPod) -> bool:
+        """Whether no report can mean another pod of that name: none has left, and this one was heard of before it was bound."""
+        return pod.uid in self._followed and not self._graves.knows(pod.key)
+
+    @property
+    def waiting(self) -> int:
+        """How many pods are bound to no node; linear in nodes."""
+        return len(self._pods) - sum(map(len, self._bound.values()))
+
+    def __iter__(self) -> Iterator[GpuPod]:
+        return iter(self._pods.values())
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def _read(self, item: Pod, before: GpuPod | None) -> GpuPod | None:
+        """Return the pod's facts. What once proved that it stopped stays so."""
+        pod = read_gpu_pod(item, self._resource)
+        if pod is None:
+            return None
+        return replace(pod, stopped=(before is not None and before.stopped) or has_stopped(item))
+
+    def _remove(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return
+        self._followed.discard(uid)
+        if self._uids.get(pod.key) == uid:
+            del self._uids[pod.key]
+        if pod.node:
+            self._bound[pod.node].discard(uid)
+            if not self._bound[pod.node]:
+                del self._bound[pod.node]
+
+    def _touch(self, *versions: GpuPod | None) -> None:
+        uid = next(pod.uid for pod in versions if pod)
+        self._touched(uid, {pod.node for pod in versions if pod and pod.node})

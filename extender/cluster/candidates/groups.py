@@ -1,0 +1,157 @@
+"""The pods of each group, and how far it has come: from the pods and claims in the cluster, so that every replica sees the same.
+
+Pods on the way count where they will probably be: a claim says so, or a soft hold, which is no more than a good guess. A group
+is known by its namespace and name. Its size is believed for itself; towards others it counts for a while only, then the pods
+that there are: a number is quickly written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from extender.cluster.objects.gpu_pods import GpuPod, has_ended
+from extender.cluster.objects.kinds import Pod
+from topology.annotations import keys
+from topology.errors import RequestError
+from topology.placement.group import Progress
+from topology.request.domains import Domain, GroupWish, Level, Location
+from topology.request.gpu_request import GpuRequest, pod_request
+
+GRACE_SECONDS = 60.0
+"""How long after its newest pod a group keeps room for pods that do not exist yet; controllers make them in batches."""
+
+Key = tuple[str, str]
+"""Namespace and name."""
+PlaceOf = Callable[[str], str | None]
+"""UID of a pod that is not bound → the node that it is on its way to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One pod of a group."""
+
+    pod: GpuPod
+    wish: GroupWish
+
+
+class Groups:
+    """All groups; a pod whose annotations cannot be read belongs to none."""
+
+    def __init__(self, locations: Mapping[str, Location]) -> None:
+        """Read where nodes stand, by name, off `locations`."""
+        self._locations = locations
+        self._members: dict[Key, dict[str, Member]] = {}
+        self._key_of: dict[str, Key] = {}
+        self._touched: set[Key] = set()
+        self._begun: set[Key] = set()
+
+    def take(self, uid: str, pod: GpuPod | None) -> None:
+        """Take note of the newest version of a pod; `None`: it is gone."""
+        before = self._key_of.pop(uid, None)
+        if before is not None:
+            self._leave(before, uid)
+        wish = read_group(pod.pod) if pod else None
+        if pod is None or wish is None:
+            return
+        key = self._key_of[uid] = (pod.pod.metadata.namespace, wish.name)
+        self._members.setdefault(key, {})[uid] = Member(pod, wish)
+        self._touched.add(key)
+
+    def _leave(self, key: Key, uid: str) -> None:
+        """Take a pod out; of a group without any nothing is left, for nobody may ever ask about it."""
+        del self._members[key][uid]
+        self._touched.add(key)
+        if not self._members[key]:
+            del self._members[key]
+            self._touched.remove(key)
+            self._begun.discard(key)
+
+    def progress(self, key: Key, size: int | None, place_of: PlaceOf, asking: str = "") -> Progress:
+        """Return how far a group has come; linear in its pods.
+
+        Args:
+            key: The group.
+            size: Of how many pods; `None`: of those that there are.
+            place_of: Says where pods on the way will be.
+            asking: UID of the pod to be placed now, which counts as to be placed whatever else is known of it.
+
+        """
+        nodes = self.nodes(key, place_of, asking)
+        others = [member.pod.pod for uid, member in self._members.get(key, {}).items() if uid != asking]
+        done = sum(pod.status.phase == "Succeeded" for pod in others)
+        waiting = sum(not has_ended(pod) for pod in others) - len(nodes) + bool(asking)
+        placed = {self._locations.get(node, Location()) for node in nodes}
+        return Progress(max(waiting, (size or 0) - len(nodes) - done), tuple(placed))
+
+    def nodes(self, key: Key, place_of: PlaceOf, asking: str = "") -> list[str]:
+        """Return where the other pods of a group are, or are on their way to; a node once for each."""
+        members = self._members.get(key, {}).items()
+        alive = {uid: member.pod for uid, member in members if uid != asking and not has_ended(member.pod.pod)}
+        return [node for uid, pod in alive.items() if (node := pod.node or place_of(uid))]
+
+    def reserved(
+        self, key: Key, gpus: int, place_of: PlaceOf, on_the_way: Iterable[str], age_of: Callable[[str | None], float]
+    ) -> Counter[Domain]:
+        """Return for how many pods of so many GPUs the other groups still need room in the domains where they have begun.
+
+        Linear in the pods of groups that have begun and are not whole.
+
+        Args:
+            key: The group that asks.
+            gpus: What each of its pods takes.
+            place_of: Says where pods on the way will be.
+            on_the_way: UIDs of such pods.
+            age_of: Creation timestamp → seconds.
+
+        """
+        reserved: Counter[Domain] = Counter()
+        begun = self._unfinished().union(self._key_of[uid] for uid in on_the_way if uid in self._key_of)
+        for other in begun - {key}:
+            members = self._members[other].values()
+            newest = max(member.pod.pod.metadata.creation_timestamp or "" for member in members)
+            is_young = age_of(newest) < GRACE_SECONDS
+            found = self.progress(other, _size(members) if is_young else None, place_of)
+            theirs = max((member.pod.gpus or 0 for member in members), default=0)
+            for domain in {place.domain(level) for place in found.placed for level in Level}:
+                reserved[domain] += -(-found.rest * theirs // gpus)
+        return reserved
+
+    def _unfinished(self) -> set[Key]:
+        """Return the groups that have a bound pod, and others to be placed."""
+        for key in self._touched:
+            found = self.progress(key, _size(self._members.get(key, {}).values()), lambda _: None)
+            (self._begun.add if found.placed and found.rest else self._begun.discard)(key)
+        self._touched.clear()
+        return self._begun
+
+
+def read_group(pod: Pod) -> GroupWish | None:
+    """Return what a pod says of its group, `None` when it has none or cannot be read."""
+    annotations = pod.metadata.annotations or {}
+    if keys.GROUP not in annotations:
+        return None
+    try:
+        return pod_request(annotations, ()).group
+    except RequestError:
+        return None
+
+
+def rooms_for(
+    request: GpuRequest, rest: int, rooms: Callable[[GpuRequest], Mapping[Location, int]]
+) -> Mapping[Location, int]:
+    """Return what there is for the pods of a group: sets of the preferred affinity alone, as long as they are enough.
+
+    A near domain does not make up for GPUs that are joined badly; where no domain is known, nothing is left out. `rooms` says
+    of a request how many such pods the nodes of each location could take.
+    """
+    every = rooms(request)
+    if request.required or not request.preferred or not any(map(any, every)):
+        return every
+    joined = rooms(replace(request, required=request.preferred))
+    return joined if sum(joined.values()) >= rest else every
+
+
+def _size(members: Iterable[Member]) -> int:
+    return max((member.wish.size or 0 for member in members), default=0)

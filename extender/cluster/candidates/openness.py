@@ -1,0 +1,70 @@
+"""Why no GPU of a node may be given away: one sentence per rule, the same for all nodes, so that kube-scheduler can count them.
+
+Running pods keep their claims whatever is said here; only new ones go elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from extender.cluster.objects.kinds import Node
+from extender.cluster.objects.payloads import NodePayloads
+from extender.cluster.ownership.holdings import Holding
+from topology.node.status import Mode
+from topology.placement.verdict import UNKNOWN_GPUS
+
+LEDGER_MISSING = "GPU ledger is missing and is being written"
+TWIN = "a GPU of the node is published by another node, too"
+NOT_READY = "node is not ready"
+AGENT_NOT_READY = "GPU agent is not ready"
+AGENT_SILENT = "GPU agent has not reported for too long"
+PLUGIN_NOT_READY = "GPU device plugin is not ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is known of a node from elsewhere than its own annotations."""
+
+    is_twin: bool = False
+    """It publishes a GPU that another node published first."""
+    agent_is_silent: bool = False
+    """Its agent has not written for too long, as this process has seen it."""
+    agent_is_ready: bool | None = None
+    """What the agent's pod says; `None`: there is no such pod."""
+    free_cpu_milli: int | None = None
+    """CPU that no pod there has asked for; `None`: nobody knows."""
+
+
+def why_closed(
+    node: Node, payloads: NodePayloads, holdings: Sequence[Holding], surroundings: Surroundings
+) -> str | None:
+    """Return the first reason that there is."""
+    if surroundings.is_twin:
+        return TWIN
+    if payloads.defect is not None:
+        return payloads.defect
+    if is_ledger_missing(payloads) or is_ledger_lost(payloads, holdings):
+        return LEDGER_MISSING
+    if any(condition.type == "Ready" and condition.status != "True" for condition in node.status.conditions or ()):
+        return NOT_READY
+    if surroundings.agent_is_ready is False:
+        return AGENT_NOT_READY
+    if surroundings.agent_is_silent:
+        return AGENT_SILENT
+    plugin = payloads.status.value.device_plugin if payloads.status.value else None
+    if plugin is not None and plugin.mode is Mode.ENFORCE and not plugin.ready:
+        return PLUGIN_NOT_READY
+    if any(holding.hidden is None for holding in holdings):
+        return UNKNOWN_GPUS
+    return None
+
+
+def is_ledger_missing(payloads: NodePayloads) -> bool:
+    """Whether a machine with GPUs has no ledger."""
+    return payloads.ledger.text is None and payloads.topology.text is not None
+
+
+def is_ledger_lost(payloads: NodePayloads, holdings: Sequence[Holding]) -> bool:
+    """Whether there was a ledger, as far as is known, which is not there any more."""
+    return payloads.ledger.text is None and (payloads.had_ledger or any(holding.pod.placed for holding in holdings))

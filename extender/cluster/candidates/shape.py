@@ -1,0 +1,74 @@
+"""What nodes have in common that filter and prioritize treat alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from topology.placement.decide import Decision, Situation, decide
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import Appetite, Room
+
+CPU_STEP_MILLI = 4000
+"""Finer differences do not make another shape."""
+
+
+def in_steps(cpu_milli: int) -> int:
+    """Return idle CPU in whole steps, rounded up: GPUs that have all the CPU they need must not seem to lack some.
+
+    >>> in_steps(10_000), in_steps(8_000)
+    (12000, 8000)
+    """
+    return -(-cpu_milli // CPU_STEP_MILLI) * CPU_STEP_MILLI
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """All that decides a verdict: to filter and prioritize, nodes of one shape are one node."""
+
+    topology_class: TopologyClass | None
+    free: int
+    """Mask over positions."""
+    closed: str | None = None
+    """Why no GPU of the node may be given away."""
+    hidden: int = 0
+    """How many of the free GPUs are held by pods that bypassed us; which ones is not known yet."""
+    observed: bool = False
+    """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
+    cpu_milli: int | None = None
+    """CPU that nobody has asked for, `in_steps`; `None` where that is not known."""
+
+    def decide(self, request: GpuRequest, to_come: Appetite | None = None, idle: int | None = None) -> Decision:
+        """Return the best placement on the free GPUs, or why there is none; memoised by the class.
+
+        Args:
+            request: What the pod asks for.
+            to_come: The pods to come, where CPU is to count.
+            idle: The GPUs that count as idle then, if they are not the free ones.
+
+        """
+        if self.closed is not None or self.topology_class is None:
+            return Rejection(Reason.CLOSED, self.closed or "no GPU topology is published")
+        room = None
+        if to_come is not None and self.cpu_milli is not None:
+            room = Room.of_whole(len(self.topology_class.node), self.free if idle is None else idle, self.cpu_milli)
+        situation = Situation(
+            self.topology_class, self.free, unknown=self.hidden, observed=self.observed, room=room, to_come=to_come
+        )
+        return decide(situation, request)
+
+    def room(self, request: GpuRequest) -> tuple[int, bool]:
+        """Return how many pods with this request fit one after the other, each planned beside those before it.
+
+        And whether that is all: the search for the next one may still go on.
+        """
+        shape, pods = self, 0
+        while isinstance(found := shape.decide(request), Placement) and found.gpus:
+            shape, pods = replace(shape, free=shape.free & ~sum(1 << position for position in found.gpus)), pods + 1
+        return pods, found is not UNDECIDED
+
+    @property
+    def breadth(self) -> int:
+        """How many different GPUs the machine has: what a search over their sets grows with."""
+        return self.topology_class.breadth if self.topology_class else 0

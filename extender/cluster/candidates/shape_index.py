@@ -1,0 +1,195 @@
+"""Nodes by shape, and shapes by how well they suit a request: kept up node by node, so that a call only looks up."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import groupby
+
+from extender.cluster.candidates.shape import Shape
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import UNDECIDED, Placement, Rejection
+from topology.request.domains import Location
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import Appetite
+
+Key = tuple[float, int, str]
+"""Of a node that fits, best first: minus the score; how many GPUs are free, so that emptier nodes stay whole; the name."""
+
+GONE = Shape(None, 0, "no node has such GPUs any more")
+"""Of a bucket whose class was let go of."""
+REQUESTS = 256
+"""Different requests whose orders are kept; one more costs a decision per shape."""
+
+
+class Bucket:
+    """The nodes of one shape."""
+
+    __slots__ = ("names", "serial", "shape")
+
+    def __init__(self, serial: int, shape: Shape) -> None:
+        self.serial = serial
+        self.shape = shape
+        self.names: list[str] = []
+        """In order."""
+
+
+Census = Sequence[tuple[Bucket, Counter[Location]]]
+"""How many nodes of each shape stand where."""
+
+
+class ShapeIndex:
+    """All nodes, in buckets. A bucket that is empty stays for a while: masks come back."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[Shape, Bucket] = {}
+        self._serials: list[Bucket] = []
+        self._bucket_of: dict[str, Bucket] = {}
+        self._orders: OrderedDict[GpuRequest, Order] = OrderedDict()
+        self._nodes_of: Counter[TopologyClass | None] = Counter()
+        self._to_come: Appetite | None = None
+
+    def put(self, name: str, shape: Shape | None) -> None:
+        """File a node under its shape; `None` takes it out."""
+        before = self._bucket_of.get(name)
+        if before is not None:
+            if before.shape == shape:
+                return
+            del self._bucket_of[name]
+            del before.names[bisect_left(before.names, name)]
+        if shape is not None:
+            self._nodes_of[shape.topology_class] += 1
+            if len(self._serials) > 2 * len(self._bucket_of) + 1000:
+                self._compact()
+            bucket = self._buckets.get(shape) or self._add(shape)
+            self._bucket_of[name] = bucket
+            insort(bucket.names, name)
+        if before is not None:
+            self._nodes_of[before.shape.topology_class] -= 1
+            if not self._nodes_of[before.shape.topology_class]:
+                self._bury(before.shape.topology_class)
+
+    def order(self, request: GpuRequest) -> Order:
+        """Return how the shapes suit a pod that asks for this."""
+        order = self._orders.get(request)
+        if order is None:
+            order = self._orders[request] = Order(request, self._to_come)
+            if len(self._orders) > REQUESTS:
+                self._orders.popitem(last=False)
+        self._orders.move_to_end(request)
+        order.catch_up(self._serials)
+        return order
+
+    def forget_verdicts(self, to_come: Appetite | None = None) -> None:
+        """Ask for the decisions on the nodes there are anew: they would come out differently, or the pods to come are others."""
+        self._to_come = to_come
+        self._compact()
+
+    def bucket_of(self, name: str) -> Bucket | None:
+        """Return the bucket of a node, `None` when it is not known."""
+        return self._bucket_of.get(name)
+
+    def buckets_of(self, names: Iterable[str]) -> Iterator[Bucket | None]:
+        """Return the bucket of each node, `None` where it is not known."""
+        return map(self._bucket_of.get, names)
+
+    def __len__(self) -> int:
+        """Return the number of buckets, empty ones too."""
+        return len(self._serials)
+
+    def _add(self, shape: Shape) -> Bucket:
+        bucket = self._buckets[shape] = Bucket(len(self._serials), shape)
+        self._serials.append(bucket)
+        return bucket
+
+    def _bury(self, topology_class: TopologyClass | None) -> None:
+        """Let go of a class that no node has any more: one that changes all the time must not fill the memory."""
+        del self._nodes_of[topology_class]
+        if topology_class is None:
+            return
+        for bucket in self._serials:
+            if bucket.shape.topology_class is topology_class:
+                del self._buckets[bucket.shape]
+                bucket.shape = GONE
+        topology_class.forget()
+
+    def _compact(self) -> None:
+        """Forget the empty buckets, and with them every order."""
+        filled = [bucket for bucket in self._serials if bucket.names]
+        for serial, bucket in enumerate(filled):
+            bucket.serial = serial
+        self._serials = filled
+        self._buckets = {bucket.shape: bucket for bucket in filled}
+        self._orders.clear()
+
+
+class Order:
+    """The verdicts on one request for all shapes, and those that fit from best to worst."""
+
+    def __init__(self, request: GpuRequest, to_come: Appetite | None) -> None:
+        self.verdicts: list[Placement | Rejection] = []
+        """By the serial of the bucket."""
+        self.to_come = to_come
+        """The pods to come that its scores count with."""
+        self._request = request
+        self._rooms: dict[int, int] = {}
+        """By the serial too, of those that somebody has asked about."""
+        self._undecided: list[Bucket] = []
+        self._ranked: list[tuple[float, int, int]] = []
+        """Minus the score, GPUs free, serial; rising."""
+        self._alike: list[tuple[float, int, list[Bucket]]] = []
+        """The same, those that only their names tell apart together."""
+
+    def catch_up(self, buckets: list[Bucket]) -> None:
+        """Take in the shapes that are new since the last call, or were not decided then; simple machines first."""
+        new = []
+        came = buckets[len(self.verdicts) :]
+        self.verdicts += [UNDECIDED] * len(came)
+        undecided, self._undecided = [*self._undecided, *sorted(came, key=lambda bucket: bucket.shape.breadth)], []
+        for bucket in undecided:
+            if not bucket.names:
+                self._undecided.append(bucket)
+                continue
+            verdict = bucket.shape.decide(self._request, self.to_come)
+            self.verdicts[bucket.serial] = verdict
+            if isinstance(verdict, Placement):
+                new.append((-verdict.score, bucket.shape.free.bit_count(), bucket.serial))
+            elif verdict is UNDECIDED:
+                self._undecided.append(bucket)
+        if new:
+            self._ranked = sorted(self._ranked + new)
+            self._alike = [
+                (minus_score, free, [buckets[serial] for _, _, serial in equals])
+                for (minus_score, free), equals in groupby(self._ranked, key=lambda ranked: ranked[:2])
+            ]
+
+    def census(self, names: frozenset[str], locations: Mapping[str, Location]) -> Census:
+        """Count the nodes that fit, of those in `names`; linear in these."""
+        fitting = (bucket for _, _, buckets in self._alike for bucket in buckets if bucket.names)
+        counted = ((bucket, names.intersection(bucket.names)) for bucket in fitting)
+        return [(bucket, Counter(map(locations.__getitem__, found))) for bucket, found in counted if found]
+
+    def rooms(self, census: Census) -> Counter[Location]:
+        """Return how many pods with this request the nodes of each location could take."""
+        found: Counter[Location] = Counter()
+        for bucket, nodes in census:
+            room = self._rooms.get(bucket.serial)
+            if room is None:
+                room, is_all = bucket.shape.room(self._request)
+                if is_all:
+                    self._rooms[bucket.serial] = room
+            if room:
+                for location, count in nodes.items():
+                    found[location] += count * room
+        return found
+
+    def best_first(self, names: frozenset[str]) -> Iterator[Key]:
+        """Yield those of `names` that fit, best first."""
+        for minus_score, free, buckets in self._alike:
+            filled = [bucket.names for bucket in buckets if bucket.names]
+            if filled:
+                for name in filled[0] if len(filled) == 1 else merge(*filled):
+                    if name in names:
+                        yield minus_score, free, name

@@ -1,0 +1,225 @@
+"""What we read out of a pod: how many GPUs it asks for, which ones its record gives it, and whether it can still use them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod
+from extender.cluster.objects.quantities import cpu_milli
+from topology.annotations import keys
+from topology.annotations.payload import MAX_BYTES
+from topology.annotations.records import Claim, PlacementRecord, decode_placement, has_room_for
+from topology.errors import PayloadError, RequestError
+from topology.request.gpu_request import ContainerGpus, PodRequest, gpu_count, pod_request
+
+MAX_ANNOTATION_BYTES = 256 * 1024
+"""Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""
+_OURS = (keys.PLACEMENT, keys.FENCE)
+_OURS_BYTES = MAX_BYTES + 1024
+"""Of the largest record, the mark of a fence, and their keys."""
+_FENCED_POD_BYTES = MAX_POD_BYTES + MAX_POD_BYTES // 4
+"""etcd refuses 1.5 MiB, by default; what is stored there is hardly ever longer than the JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPod:
+    """A pod that asks for GPUs, as of one version of it."""
+
+    pod: Pod
+    gpus: int | None
+    """How many it asks for; `None`: it asks in a way that nobody can read."""
+    placed: frozenset[str] | None
+    """The GPUs of its placement record; `None`: it has none, or none that can be read."""
+    stopped: bool = False
+    """None of its containers runs or will run again."""
+
+    @property
+    def uid(self) -> str:
+        """The pod's identity; a namesake has another."""
+        return self.pod.metadata.uid
+
+    @property
+    def ended(self) -> bool:
+        """Whether somebody has called it ended; its containers may run."""
+        return has_ended(self.pod)
+
+    @property
+    def node(self) -> str | None:
+        """Where it is bound."""
+        return self.pod.spec.node_name or None
+
+    @property
+    def waits_for_its_own(self) -> bool:
+        """Whether it asks for the planned GPUs or none, and no container of it has started yet."""
+        return takes_no_others(self.pod) and not _any_started(self.pod)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.pod.metadata.namespace, self.pod.metadata.name
+
+
+def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
+    """Return what the pod asks for.
+
+    Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold.
+    """
+    asked = pod_request(pod.metadata.annotations or {}, _containers(pod, resource), cpu_milli(pod))
+    if not has_room_for({container.name: container.gpus for container in asked.containers}):
+        count = len(asked.containers)
+        raise RequestError(resource, f"{count} containers share the GPUs, no placement can name them all")
+    if asked.request.gpus and pod.json_bytes:
+        raise RequestError("$", f"a pod of more than {MAX_POD_BYTES} bytes has no place for the placement")
+    if asked.request.gpus and not has_place_for_ours(pod):
+        most = MAX_ANNOTATION_BYTES - _OURS_BYTES
+        raise RequestError("metadata.annotations", f"more than {most} bytes leave no place for the placement")
+    return asked
+
+
+def has_place_for_ours(pod: Pod) -> bool:
+    """Whether the pod and its annotations have place for a record and a fence; no Binding of ours is sent for one without.
+
+    That a fence was refused as too large would not prove that a Binding is: it puts a short condition in the place of the
+    scheduler's long one, and may leave the pod smaller than it was. So it is decided before, by what everybody reads alike.
+    """
+    return not pod.json_bytes and _annotations_have_place(pod)
+
+
+def may_have_been_bound_by_us(pod: Pod) -> bool:
+    """Whether a Binding of ours may have been sent for this version of the pod.
+
+    Servers of two versions may write the same pod down in texts that differ a little, never by a quarter. A pod of that size can
+    still be fenced.
+    """
+    return pod.json_bytes <= _FENCED_POD_BYTES and _annotations_have_place(pod)
+
+
+def _annotations_have_place(pod: Pod) -> bool:
+    others = ((key, text) for key, text in (pod.metadata.annotations or {}).items() if key not in _OURS)
+    return sum(len(key.encode()) + len(text.encode()) for key, text in others) <= MAX_ANNOTATION_BYTES - _OURS_BYTES
+
+
+def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
+    """Return the pod's facts, `None` when it asks for no GPU; wishes that cannot be read do not matter here."""
+    gpus: int | None
+    try:
+        gpus = pod_request({}, _containers(pod, resource)).request.gpus
+    except RequestError:
+        gpus = None
+    return None if gpus == 0 else GpuPod(pod, gpus, _placed(pod))
+
+
+def lean(pod: Pod) -> Pod:
+    """Return the pod without what nobody here reads, and its owner may have any number of: labels, and further gates."""
+    if not pod.metadata.labels and not pod.spec.scheduling_gates:
+        return pod
+    metadata = msgspec.structs.replace(pod.metadata, labels=None)
+    spec = msgspec.structs.replace(pod.spec, scheduling_gates=(pod.spec.scheduling_gates or [])[:1] or None)
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+
+
+def read_placement(pod: Pod) -> PlacementRecord | None:
+    """Return the pod's placement record, if it has one that can be read."""
+    text = (pod.metadata.annotations or {}).get(keys.PLACEMENT)
+    if text is None:
+        return None
+    try:
+        return decode_placement(text)
+    except PayloadError:
+        return None
+
+
+def claims_for(pod: Pod, containers: Mapping[str, tuple[str, ...]]) -> tuple[Claim, ...]:
+    """Return one claim per GPU, by UUID, for the pod as it is in this version.
+
+    `containers` is container → GPUs in the order in which they start: a GPU that serves an init container first is claimed
+    by the container that has it afterwards.
+    """
+    metadata = pod.metadata
+    owners = {gpu: container for container, gpus in containers.items() for gpu in gpus}
+    exact = takes_no_others(pod)
+    return tuple(
+        Claim(gpu, metadata.uid, metadata.namespace, metadata.name, owners[gpu], metadata.resource_version, exact)
+        for gpu in sorted(owners)
+    )
+
+
+def planned_gpus(pod: Pod) -> dict[str, str]:
+    """Return the GPUs of the pod's placement record, each with the container that has it last."""
+    record = read_placement(pod)
+    started = [container.name for container in (*(pod.spec.init_containers or ()), *pod.spec.containers)]
+    return {gpu: name for name in started for gpu in record.containers.get(name, ())} if record else {}
+
+
+def takes_no_others(pod: Pod) -> bool:
+    """Whether the pod would rather fail than run with other GPUs than the planned ones."""
+    return (pod.metadata.annotations or {}).get(keys.DEVICE_MISMATCH) == "refuse"
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether the phase is final. Others than the kubelet write it too, when a node is lost."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def has_stopped(pod: Pod) -> bool:
+    """Whether this version of the pod proves that none of its containers runs or will run again.
+
+    Proof is a final phase with containers that all report `terminated`: the kubelet waits for them, also before it removes a
+    deleted pod (since Kubernetes 1.27). A final phase alone is none. Whoever else ends the pods of a lost node leaves their last
+    statuses as they were, which is none at all of containers that have just started; and a kubelet that rejects a pod, which
+    looks the same, may do so after a restart, with the containers of before still running. Then the node's agent decides.
+    Without a final phase neither is one: a container that crashed is terminated, too, and may run again while the status
+    that says so is still under way; that the pod was deleted meanwhile does not make the old status true.
+    """
+    return has_ended(pod) and _all_terminated(pod)
+
+
+def has_ended_unstarted(pod: Pod) -> bool:
+    """Whether the node would not have the pod: it failed before any of its containers started, and nobody asked for its end."""
+    return pod.status.phase == "Failed" and pod.metadata.deletion_timestamp is None and not _any_started(pod)
+
+
+def owner_of(pod: Pod) -> str:
+    """Return what made the pod and makes another one in its place, as namespace and UID; empty when nothing does.
+
+    A reference is believed within its namespace only: whoever may write there may also delete the owner's pods.
+    """
+    owners = (owner.uid for owner in pod.metadata.owner_references or () if owner.controller)
+    return next((f"{pod.metadata.namespace}/{uid}" for uid in owners), "")
+
+
+def _any_started(pod: Pod) -> bool:
+    return any(status.state.running is not None or status.state.terminated is not None for status in _statuses(pod))
+
+
+def _statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
+    return (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
+
+
+def _all_terminated(pod: Pod) -> bool:
+    statuses = pod.status.container_statuses or []
+    terminated = {status.name for status in statuses if status.state.terminated is not None}
+    before = pod.status.init_container_statuses or []
+    return terminated.issuperset(container.name for container in pod.spec.containers) and all(
+        status.state.terminated is not None for status in before
+    )
+
+
+def _placed(pod: Pod) -> frozenset[str] | None:
+    record = read_placement(pod)
+    return None if record is None else frozenset(gpu for gpus in record.containers.values() for gpu in gpus)
+
+
+def _containers(pod: Pod, resource: str) -> list[ContainerGpus]:
+    """List them in the order in which they start; a sidecar starts among the init containers and goes on running."""
+    return [
+        ContainerGpus(container.name, _gpu_count(container, resource), init=container.restart_policy != "Always")
+        for container in pod.spec.init_containers or ()
+    ] + [ContainerGpus(container.name, _gpu_count(container, resource)) for container in pod.spec.containers]
+
+
+def _gpu_count(container: Container, resource: str) -> int:
+    return gpu_count(container.name, container.resources.limits, container.resources.requests, resource)

@@ -1,0 +1,119 @@
+"""The parts of Kubernetes objects that we read, as msgspec structs; everything else in an object is skipped unparsed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+MAX_POD_BYTES: Final = 1 << 20
+"""Of JSON: of a larger pod, writes may be refused (`extender.cluster.objects.gpu_pods.has_place_for_ours`)."""
+
+
+class OwnerReference(msgspec.Struct, frozen=True):
+    """Who made an object."""
+
+    uid: str = ""
+    controller: bool | None = None
+    """At most one owner is."""
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """`metadata` of any object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class ResourceRequirements(msgspec.Struct, frozen=True):
+    """Quantities as Kubernetes writes them."""
+
+    limits: dict[str, str | int] | None = None
+    requests: dict[str, str | int] | None = None
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel"):
+    """An app, init or sidecar container."""
+
+    name: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str | None = None
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod asks for and where it is."""
+
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    scheduling_gates: list[dict[str, object]] | None = None
+    priority: int | None = None
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    resources: ResourceRequirements = ResourceRequirements()
+    """What is asked for the pod as a whole; for the resources that it names, containers do not count."""
+    overhead: dict[str, str | int] | None = None
+    """What its runtime takes beside the containers."""
+
+
+class ContainerState(msgspec.Struct, frozen=True):
+    """Exactly one is set; only `terminated` is a proof of anything."""
+
+    waiting: dict[str, object] | None = None
+    running: dict[str, object] | None = None
+    terminated: dict[str, object] | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True):
+    """One container's state as the kubelet reported it."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+    ready: bool = False
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What the kubelet says of a pod."""
+
+    phase: str | None = None
+    nominated_node_name: str | None = None
+    extended_resource_claim_status: dict[str, object] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """A pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+    json_bytes: int = 0
+    """How long the text was that this was read from, where that is more than `MAX_POD_BYTES`; no field of Kubernetes."""
+
+
+class NodeCondition(msgspec.Struct, frozen=True):
+    """`Ready` is the one that matters."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    """Capacity and conditions."""
+
+    allocatable: dict[str, str] | None = None
+    conditions: list[NodeCondition] | None = None
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: NodeStatus = NodeStatus()

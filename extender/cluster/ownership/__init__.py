@@ -1,0 +1,1 @@
+"""Who holds what: claims, what containers hold, and what proves that a claim has ended."""

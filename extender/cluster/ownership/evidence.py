@@ -1,0 +1,48 @@
+"""What is known beyond a node's own annotations of the claims on it, and of those whom its agent saw with GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from extender.cluster.caches.node_cache import KnownNode
+from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.ownership.later_reports import Baselines
+from extender.cluster.ownership.sightings import Sightings
+from extender.cluster.ownership.standing import Standing, standing_of_grave, standing_of_pod
+from topology.annotations.records import Claim, Holder
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All of it about one node, as of one version of the node."""
+
+    known: KnownNode
+    pods: PodCache
+    sightings: Sightings
+    baselines: Baselines
+
+    def standing(self, claim: Claim) -> Standing:
+        """Judge a claim of the node's ledger."""
+        known, ledger = self.known, self.known.payloads.ledger.value
+        reported_free = self.baselines.shows_free(known, claim)
+        if pod := self.pods.get(claim.uid):
+            return standing_of_pod(pod, known.name, reported_free=reported_free)
+        return standing_of_grave(
+            self.pods.grave(claim.uid),
+            known.name,
+            other_incarnation=ledger is not None and ledger.node_uid not in ("", known.node.metadata.uid),
+            reported_free=reported_free,
+        )
+
+    def is_stale(self, holder: Holder) -> bool:
+        """Whether no such pod runs on the node any more as the agent saw there."""
+        return self.pods.is_stale(holder, self.known.name)
+
+    def is_about(self, pod: GpuPod, gpus: frozenset[str]) -> bool:
+        """Whether the GPUs that are reported under a pod's name are certainly its own."""
+        return self.sightings.is_about(pod.uid, gpus, self.known.report.writes) or self.pods.is_alone(pod)
+
+    def has_replaced(self, pod: GpuPod, claim: Claim) -> bool:
+        """Whether the pod ran by the time of the agent's look, and the claim's, of the same name, was gone."""
+        return self.baselines.has_replaced(self.known, pod, claim)

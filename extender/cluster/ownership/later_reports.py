@@ -1,0 +1,90 @@
+"""Whether a node's agent has looked since a pod was known to be gone, and what that look shows of the pod's GPUs.
+
+A baseline is the report that stood on the node at a live read which followed the news. The next report may have been under way
+by then, from a look before the pod even started. So a later one has to show the end of what the baseline shows, or to name a
+later version of the node than the baseline's; else it takes one more, as an agent sends one after the other. An agent that does
+not observe containers shows nothing; then its next write is all that will ever be told.
+
+A report knows names only. That a GPU is held under the name of a pod that is gone does not say by whom, unless another pod of
+that name ran there by the time of the baseline: the look found all GPUs of that one, and if it found no others, then none is left
+of the one that is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from extender.cluster.caches.node_cache import KnownNode, Report
+from extender.cluster.objects.gpu_pods import GpuPod
+from topology.annotations import keys
+from topology.annotations.records import Claim, is_later
+
+RunsAs = Callable[[tuple[str, str], str], str | None]
+"""Returns the UID of the pod with a namespace and name whose containers run on a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What may be from before a pod was gone."""
+
+    report: Report
+    namesake: str | None
+    """UID of the pod that ran there by then under the same name."""
+
+    def precedes(self, report: Report) -> bool:
+        """Whether a report is of a look that began later, whatever it shows."""
+        version = report.observed.node_version if report.observed else ""
+        return is_later(version, self.report.node_version) or report.writes > self.report.writes + 1
+
+
+class Baselines:
+    """By node and pod that is gone."""
+
+    def __init__(self, runs_as: RunsAs) -> None:
+        self._runs_as = runs_as
+        self._all: dict[tuple[str, str], Baseline] = {}
+
+    def put(self, known: KnownNode, claim: Claim) -> None:
+        """Take the node's report as it is now for the last one that may be from before the claim's pod was gone."""
+        self._all[known.name, claim.uid] = Baseline(known.report, self._namesake(known, claim))
+
+    def drop(self, node: str, uid: str) -> None:
+        """Forget a pod that has no claims there any more."""
+        self._all.pop((node, uid), None)
+
+    def serves(self, known: KnownNode, claim: Claim) -> bool:
+        """Whether later reports will decide; not if the agent has begun to count anew, or a namesake has begun to run."""
+        baseline = self._all.get((known.name, claim.uid))
+        if baseline is None or known.report.writes < baseline.report.writes:
+            return False
+        return self._namesake(known, claim) in (None, baseline.namesake)
+
+    def is_asked(self, known: KnownNode, claim: Claim) -> bool:
+        """Whether the node's agent is asked for a look that is later than the baseline."""
+        baseline = self._all.get((known.name, claim.uid))
+        if baseline is None or not self.serves(known, claim):
+            return False
+        asked, version = (known.node.metadata.annotations or {}).get(keys.LOOK, ""), baseline.report.node_version
+        return asked == version or is_later(asked, version)
+
+    def shows_free(self, known: KnownNode, claim: Claim) -> bool:
+        """Whether the agent has looked since, and the GPU was not held."""
+        baseline = self._all.get((known.name, claim.uid))
+        if baseline is None or baseline.report == known.report:
+            return False
+        if known.report.observed is None:
+            return known.report.writes > baseline.report.writes
+        if claim.gpu in known.report.observed.gpus:
+            return False
+        return baseline.report.shows(claim) or baseline.precedes(known.report)
+
+    def has_replaced(self, known: KnownNode, pod: GpuPod, claim: Claim) -> bool:
+        """Whether the agent has looked since a pod began to run, as it still does, that has the name of the claim's."""
+        baseline = self._all.get((known.name, claim.uid))
+        if baseline is None or pod.uid != self._namesake(known, claim):
+            return False
+        return baseline.namesake == pod.uid and baseline.precedes(known.report)
+
+    def _namesake(self, known: KnownNode, claim: Claim) -> str | None:
+        return self._runs_as((claim.namespace, claim.name), known.name)

@@ -1,0 +1,379 @@
+"""What people may see of the state, as values with a JSON form: nodes and who has their GPUs, pods, and why a pod waits.
+
+Read-only and made on request. Names are as in the payloads, quantities carry their units.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from extender.clock import Instant
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects.gpu_pods import GpuPod, read_placement
+from extender.cluster.ownership.standing import Standing
+from extender.cluster.state import ClusterState
+from extender.verbs.asked import Asked
+from extender.verbs.filter_prioritize import STEPS_BACK
+from topology.annotations.records import PlacementRecord
+from topology.bandwidth.predict import Bandwidth
+from topology.errors import RequestError
+from topology.node.links import Affinity
+from topology.node.status import Mode
+from topology.placement.verdict import Placement, Reason, Rejection
+from topology.request.gpu_request import GpuRequest
+
+GpuState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
+SHOWN_FITS = 16
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class BandwidthInfo(_Value):
+    """Predicted all-reduce bus bandwidth, GB/s."""
+
+    low: float
+    point: float
+    high: float
+
+
+class GpuInfo(_Value):
+    """One GPU and what has become of it."""
+
+    index: int
+    uuid: str
+    model: str
+    memory_bytes: int | None
+    numa_node: int | None
+    state: GpuState
+    """`held`: kept for a pod between prioritize and bind; `unplanned`: a container has it that nobody planned there;
+    `conflict`: two live pods have it."""
+    pod: str | None
+    """`namespace/name` of whom it is claimed by, or found with."""
+    container: str | None
+
+
+class NodeInfo(_Value):
+    """One node; `free` counts the GPUs that the next pod can have."""
+
+    name: str
+    free: int
+    closed: str | None
+    """Why none of its GPUs is given away."""
+    gpus: tuple[GpuInfo, ...]
+
+
+class NodeList(_Value):
+    """Some nodes, by name."""
+
+    nodes: tuple[NodeInfo, ...]
+
+
+class NodePage(NodeList):
+    """`next` is what to ask for `after` to get the nodes that follow."""
+
+    next: str | None
+
+
+class BestSet(_Value):
+    """The best that a pod of so many GPUs would find among the free ones."""
+
+    gpus: int
+    indexes: tuple[int, ...]
+    """In ring order."""
+    affinity: Affinity | None
+    bandwidth_gb_per_s: BandwidthInfo | None
+
+
+class DevicePluginInfo(_Value):
+    """How the node's GPUs get into containers, as its agent says."""
+
+    mode: Mode
+    ready: bool
+    reasons: tuple[str, ...]
+    """Why it is not ready, or what to watch though it is."""
+
+    @property
+    def line(self) -> str:
+        """All of it, for people."""
+        return "; ".join([f"mode {self.mode}, {'ready' if self.ready else 'not ready'}", *self.reasons])
+
+
+class NodeDetail(NodeInfo):
+    """One node, with its wiring and what its free GPUs are worth."""
+
+    matrix: tuple[tuple[str, ...], ...]
+    driver_version: str | None
+    cuda_version: str | None
+    best_sets: tuple[BestSet, ...]
+    device_plugin: DevicePluginInfo | None = None
+    """`None` when its agent does not say."""
+
+
+class PodInfo(_Value):
+    """One pod that asks for GPUs."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str | None
+    gpus: int | None
+    node: str | None
+    containers: dict[str, tuple[str, ...]] | None
+    """Container → GPU UUIDs, once placed."""
+    indexes: tuple[int, ...]
+    """The same as numbers on the node, in ring order; empty where they are not known."""
+    affinity: Affinity | None
+    bandwidth_gb_per_s: BandwidthInfo | None
+
+
+class FittingNode(BestSet):
+    """Where a pod could go now; nodes with higher scores are preferred."""
+
+    node: str
+    score: float
+
+
+class Refusal(_Value):
+    """Why a number of nodes will not do."""
+
+    reason: str
+    message: str
+    nodes: int
+    example: str
+
+
+class GroupInfo(_Value):
+    """How the pod's group stands, and what it asks for."""
+
+    name: str
+    affinity: str
+    """`rack`, or `required-rack`."""
+    to_come: int
+    """Pods that are still to be placed, this one among them."""
+    nodes: tuple[str, ...]
+    """Where others are, or are on their way to."""
+    domains: tuple[str, ...]
+    """The domains of that level in which these are, as far as they are known."""
+
+    @property
+    def line(self) -> str:
+        """All of it, for people."""
+        begun = f"others on {', '.join(self.nodes)}" if self.nodes else "none placed yet"
+        where = f" in {', '.join(self.domains)}" if self.domains else ""
+        return f"group {self.name} ({self.affinity}): {self.to_come} to come, {begun}{where}"
+
+
+class Explanation(_Value):
+    """All that there is to say about one pod."""
+
+    pod: PodInfo
+    group: GroupInfo | None = None
+    fits: tuple[FittingNode, ...]
+    """The best, best first."""
+    refusals: tuple[Refusal, ...]
+    """The most frequent first."""
+    problem: str | None
+    """What is wrong with the pod itself."""
+    estimate: bool = False
+    """Worked out from annotations alone, without what only a running extender knows: what it holds, and what it has learnt."""
+
+
+def node_names(state: ClusterState, containing: str = "", after: str = "") -> Iterator[str]:
+    """Yield the names of the nodes that have to do with GPUs, in order; most of a cluster's nodes may not."""
+    views = state.views
+    return (name for name in sorted(views) if name > after and containing in name and _has_gpus(views[name]))
+
+
+def nodes(state: ClusterState, names: Iterable[str], now: Instant) -> list[NodeInfo]:
+    """Return some of the nodes that are known."""
+    held = state.holds.others("", now.monotonic)
+    return [_node(state.views[name], held.get(name, 0)) for name in names]
+
+
+def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
+    """Return one node, `None` when it is not known."""
+    view = state.views.get(name)
+    if view is None:
+        return None
+    with state.effort.bounded():
+        best_sets = tuple(_best_sets(view))
+    info = _node(view, state.holds.others("", now.monotonic).get(name, 0))
+    topology = view.shape.topology_class.node if view.shape.topology_class else None
+    return NodeDetail(
+        **dict(info),
+        matrix=topology.matrix if topology else (),
+        driver_version=topology.driver_version if topology else None,
+        cuda_version=topology.cuda_version if topology else None,
+        best_sets=best_sets,
+        device_plugin=_device_plugin(view),
+    )
+
+
+def pods_on(state: ClusterState, node: str) -> list[PodInfo]:
+    """Return the pods that hold GPUs of a node, by namespace and name."""
+    placed = (pod for pod in state.pods.bound_to(node) if not pod.stopped)
+    return [pod_info(state, pod) for pod in sorted(placed, key=lambda pod: pod.key)]
+
+
+def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Explanation | None:
+    """Say where a pod could go and why not elsewhere, as filter and prioritize would; `None` when it is not known."""
+    found = state.pods.find(namespace, name)
+    if found is None:
+        return None
+    try:
+        asked = Asked.read(state, found.pod, now)
+    except RequestError as error:
+        return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=str(error))
+    if found.node is not None:
+        return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=None)
+    names = frozenset(state.views)
+    with state.effort.bounded():
+        ranking, away = asked.rank_for_now(state, names), asked.away(state)
+    verdicts = ranking.verdicts(sorted(names))
+    if ranking.best not in away:
+        fitting = (name for name in away if isinstance(verdicts.get(name), Placement))
+        verdicts |= dict.fromkeys(fitting, Rejection(Reason.CLOSED, STEPS_BACK))
+    best = islice(ranking.best_first(), SHOWN_FITS)
+    return Explanation(
+        pod=pod_info(state, found),
+        group=_group(state, asked),
+        fits=tuple(_fit(state.views[name], verdicts[name]) for name in best),
+        refusals=_refusals(verdicts.items()),
+        problem=None,
+    )
+
+
+def _group(state: ClusterState, asked: Asked) -> GroupInfo | None:
+    if asked.group is None:
+        return None
+    wish, progress = asked.group, asked.progress(state)
+    domains = {place.domain(wish.level)[1] for place in progress.placed}
+    return GroupInfo(
+        name=wish.name,
+        affinity=f"required-{wish.level}" if wish.required else wish.level,
+        to_come=progress.rest,
+        nodes=tuple(asked.siblings_on(state)),
+        domains=tuple(sorted(name for name in domains if name is not None)),
+    )
+
+
+def _device_plugin(view: NodeView) -> DevicePluginInfo | None:
+    status = view.payloads.status.value
+    if status is None or status.device_plugin is None:
+        return None
+    plugin = status.device_plugin
+    return DevicePluginInfo(mode=plugin.mode, ready=plugin.ready, reasons=plugin.reasons)
+
+
+def _node(view: NodeView, held: int) -> NodeInfo:
+    claims = {claim.gpu: claim for claim, standing in view.claims if standing is not Standing.FREE}
+    claims |= {claim.gpu: claim for claim in view.unledgered}
+    observed = view.payloads.observed.value
+    holders = observed.gpus if observed else {}
+    topology = view.shape.topology_class.node if view.shape.topology_class else None
+    gpus = []
+    for position, uuid in enumerate(view.uuids):
+        assert topology is not None
+        gpu, owner = topology.gpus[position], claims.get(uuid) or holders.get(uuid)
+        gpus.append(
+            GpuInfo(
+                index=gpu.index,
+                uuid=uuid,
+                model=gpu.model,
+                memory_bytes=gpu.memory_bytes,
+                numa_node=gpu.numa_node,
+                state=_state(view, position, held, claimed=uuid in claims, found=owner is not None),
+                pod=f"{owner.namespace}/{owner.name}" if owner else None,
+                container=owner.container if owner else None,
+            )
+        )
+    free = sum(gpu.state == "free" for gpu in gpus)
+    return NodeInfo(name=view.name, free=free, closed=view.shape.closed, gpus=tuple(gpus))
+
+
+def _state(view: NodeView, position: int, held: int, *, claimed: bool, found: bool) -> GpuState:
+    if view.uuids[position] in view.conflicts:
+        return "conflict"
+    if claimed:
+        return "claimed"
+    if found:
+        return "unplanned"
+    if not view.shape.free >> position & 1:
+        return "unusable"
+    return "held" if held >> position & 1 else "free"
+
+
+def _has_gpus(view: NodeView) -> bool:
+    annotated = view.payloads
+    return any(payload.text is not None for payload in (annotated.topology, annotated.status, annotated.ledger))
+
+
+def _best_sets(view: NodeView) -> Iterable[BestSet]:
+    for count in (2, 4, 8, 16):
+        verdict = view.shape.decide(GpuRequest.plain(count))
+        if isinstance(verdict, Placement):
+            yield BestSet(**_set(view, verdict))
+
+
+def _fit(view: NodeView, verdict: Placement | Rejection) -> FittingNode:
+    assert isinstance(verdict, Placement)
+    return FittingNode(**_set(view, verdict), node=view.name, score=verdict.score)
+
+
+def _set(view: NodeView, placement: Placement) -> dict[str, object]:
+    assert view.shape.topology_class is not None
+    gpus = view.shape.topology_class.node.gpus
+    return {
+        "gpus": len(placement.gpus),
+        "indexes": tuple(gpus[position].index for position in placement.gpus),
+        "affinity": placement.affinity,
+        "bandwidth_gb_per_s": _bandwidth(placement.bandwidth),
+    }
+
+
+def pod_info(state: ClusterState, pod: GpuPod) -> PodInfo:
+    """Return what is to be shown of a pod."""
+    record, metadata = read_placement(pod.pod), pod.pod.metadata
+    return PodInfo(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        phase=pod.pod.status.phase,
+        gpus=pod.gpus,
+        node=pod.node,
+        containers=dict(record.containers) if record else None,
+        indexes=_indexes(state.views.get(pod.node or ""), record),
+        affinity=record.affinity if record else None,
+        bandwidth_gb_per_s=_bandwidth(record.bandwidth if record else None),
+    )
+
+
+def _indexes(view: NodeView | None, record: PlacementRecord | None) -> tuple[int, ...]:
+    if view is None or record is None or view.shape.topology_class is None:
+        return ()
+    index_of = dict(zip(view.uuids, (gpu.index for gpu in view.shape.topology_class.node.gpus), strict=True))
+    placed = dict.fromkeys(gpu for gpus in record.containers.values() for gpu in gpus)
+    return tuple(index_of[gpu] for gpu in placed if gpu in index_of)
+
+
+def _bandwidth(predicted: Bandwidth | None) -> BandwidthInfo | None:
+    return BandwidthInfo(low=predicted.low, point=predicted.point, high=predicted.high) if predicted else None
+
+
+def _refusals(verdicts: Iterable[tuple[str, Placement | Rejection]]) -> tuple[Refusal, ...]:
+    alike: dict[Rejection, list[str]] = defaultdict(list)
+    for name, verdict in verdicts:
+        if isinstance(verdict, Rejection):
+            alike[verdict].append(name)
+    ordered = sorted(alike.items(), key=lambda group: (-len(group[1]), group[0].message))
+    return tuple(
+        Refusal(reason=rejection.reason, message=rejection.message, nodes=len(names), example=names[0])
+        for rejection, names in ordered
+    )

@@ -1,0 +1,67 @@
+"""`gputopo-bench scheduler`: what it asks of the scheduler, and where it finds one; `tests/cluster` runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.performance.throughput import (
+    GPUTOPO,
+    GPUTOPO_LOOKS,
+    NONE,
+    TRIVIAL,
+    Row,
+    Variant,
+    compare,
+    scheduler_configuration,
+)
+from benchmarks.processes.kube_binaries import PROGRAMS, BinariesMissing, find_binaries
+from tests.benchmarks.commands.test_cli import bench
+from tests.cluster.extender_process import scheduler_configuration as of_the_chart
+
+
+def programs(folder: Path) -> Path:
+    """Make a folder that looks like one with all programs."""
+    folder.mkdir(parents=True)
+    for name in PROGRAMS:
+        (folder / name).write_text("#!/bin/sh\necho Kubernetes v1.9.0\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def measured(number: int, variant: Variant, pods_per_second: float) -> Row:
+    return Row(number, variant.extender, variant.binder, 1000, 300, 100, 10.0, pods_per_second, 1.0, None)
+
+
+def test_compares_within_a_round() -> None:
+    """A machine that is half as fast in one round changes no ratio, in whichever order the round went."""
+    rates = {NONE: 100.0, TRIVIAL: 80.0, GPUTOPO: 72.0, GPUTOPO_LOOKS: 95.0}
+    first = [measured(0, variant, rate) for variant, rate in rates.items()]
+    second = [measured(1, variant, rate / 2) for variant, rate in reversed(rates.items())]
+    ratios = {(ratio["of"], ratio["to"]): (ratio["lowest"], ratio["highest"]) for ratio in compare([*first, *second])}
+    assert ratios["gputopo", "trivial"] == (0.9, 0.9)
+    assert ratios["gputopo (filter, prioritize)", "none"] == (0.95, 0.95)
+
+
+def test_the_scheduler_asks_as_the_chart_has_it() -> None:
+    """What is measured is what is installed: all verbs, weight and limits of our sample configuration."""
+    ours = scheduler_configuration("http://127.0.0.1:8888", "extender", 100)
+    assert ours.items() <= of_the_chart({}).items()
+
+
+def test_says_what_is_missing(tmp_path: Path) -> None:
+    """Bad usage, and nothing on stdout: a folder without the programs is named with the first that is absent."""
+    done = bench("scheduler", "--kube-bin", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path}: etcd is not an executable file there" in done.stderr
+
+
+def test_looks_into_the_cache_where_nobody_names_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a whole build there the reason says where it looked, and how to get one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(BinariesMissing, match=f"{tmp_path}.*--kube-bin.*tests.cluster.binaries"):
+        find_binaries(None)
+    (tmp_path / "gputopo" / "kube" / "half").mkdir(parents=True)
+    whole = programs(tmp_path / "gputopo" / "kube" / "whole")
+    assert find_binaries(None) == whole

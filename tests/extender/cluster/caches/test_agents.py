@@ -1,0 +1,121 @@
+"""How agents are: by their pods, which are in one namespace and labelled, and by what they write."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from extender.cluster.caches.agents import LABELS, AgentPods, Hearing
+from extender.cluster.objects.kinds import ContainerState, ContainerStatus, ObjectMeta, Pod, PodSpec, PodStatus
+
+
+def agent(
+    uid: str = "a",
+    *,
+    node: str | None = "n1",
+    ready: tuple[bool, ...] = (True,),
+    version: int = 1,
+    namespace: str = "gputopo",
+    labels: dict[str, str] | None = None,
+) -> Pod:
+    """Build an agent's pod."""
+    statuses = [ContainerStatus(f"c{at}", ContainerState(), ready=is_ready) for at, is_ready in enumerate(ready)]
+    wanted = dict(LABELS) if labels is None else labels
+    return Pod(
+        ObjectMeta(name=uid, namespace=namespace, uid=uid, resource_version=str(version), labels=wanted),
+        PodSpec(node_name=node),
+        PodStatus(container_statuses=statuses or None),
+    )
+
+
+def pods() -> tuple[AgentPods, list[str]]:
+    """Return agents, and the nodes that they have told of."""
+    told: list[str] = []
+    return AgentPods("gputopo", told.append), told
+
+
+@pytest.mark.parametrize(
+    ("pod", "is_one"),
+    [
+        (agent(), True),
+        (agent(labels={**LABELS, "more": "x"}), True),
+        (agent(namespace="default"), False),
+        (agent(labels={"app.kubernetes.io/name": "gputopo"}), False),
+        (agent(labels={}), False),
+    ],
+)
+def test_an_agent_is_known_by_namespace_and_labels(pod: Pod, *, is_one: bool) -> None:
+    """Anybody may put labels on a pod elsewhere; other pods of ours are no agents."""
+    agents, told = pods()
+    assert agents.is_one(pod) is is_one
+    agents.changed(pod)
+    assert (agents.is_ready("n1"), told) == ((True, ["n1"]) if is_one else (None, []))
+
+
+def test_a_pod_without_labels_is_no_agent() -> None:
+    """Most pods have some, and none has to."""
+    bare = agent()
+    metadata = msgspec.structs.replace(bare.metadata, labels=None)
+    assert not pods()[0].is_one(msgspec.structs.replace(bare, metadata=metadata))
+
+
+@pytest.mark.parametrize(("ready", "is_ready"), [((), False), ((True, True), True), ((True, False), False)])
+def test_an_agent_is_ready_if_all_of_its_containers_are(ready: tuple[bool, ...], *, is_ready: bool) -> None:
+    """One whose containers nobody has heard of is not."""
+    agents, _ = pods()
+    agents.changed(agent(ready=ready))
+    assert agents.is_ready("n1") is is_ready
+
+
+def test_of_two_agents_on_a_node_one_is_enough() -> None:
+    """While a new one comes the old one goes; without any nobody knows."""
+    agents, told = pods()
+    agents.changed(agent("old", ready=(False,)))
+    agents.changed(agent("new"))
+    assert agents.is_ready("n1") is True
+    agents.deleted(agent("new"))
+    assert agents.is_ready("n1") is False
+    agents.deleted(agent("old"))
+    assert agents.is_ready("n1") is None
+    agents.deleted(agent("old"))
+    assert told == ["n1"] * 4
+
+
+def test_an_older_version_of_an_agent_changes_nothing() -> None:
+    """Nor does one that is bound to no node; a newer one does."""
+    agents, told = pods()
+    agents.changed(agent("waits", node=None))
+    agents.changed(agent(version=3))
+    agents.changed(agent(version=2, ready=(False,)))
+    assert (agents.is_ready("n1"), told) == (True, ["n1"])
+    agents.changed(agent(version=4, ready=(False,)))
+    assert (agents.is_ready("n1"), told) == (False, ["n1", "n1"])
+
+
+def test_a_list_is_all_there_is() -> None:
+    """Who is missing is gone, and who is there is as the list says."""
+    agents, told = pods()
+    agents.changed(agent("a"))
+    agents.changed(agent("b", node="n2"))
+    agents.replaced([agent("b", node="n2"), agent("c", node="n3")])
+    assert [agents.is_ready(name) for name in ("n1", "n2", "n3")] == [None, True, True]
+    assert told == ["n1", "n2", "n1", "n2", "n3"]
+
+
+def test_an_agent_is_silent_once_it_has_not_written_for_longer_than_the_limit() -> None:
+    """Counted from when its last status was heard of; who falls silent and who speaks again is told once."""
+    hearing = Hearing(10.0)
+    story = [
+        (0.0, "one", set()),
+        (10.0, "one", set()),
+        (10.5, "one", {"n1"}),
+        (30.0, "one", set()),
+        (31.0, "two", {"n1"}),
+        (41.0, "two", set()),
+        (41.5, "two", {"n1"}),
+    ]
+    for now, text, changed in story:
+        assert hearing.listen(iter([("n1", text), ("n2", str(now))]), now) == changed
+    assert (len(hearing), hearing.is_silent("n1"), hearing.is_silent("n2")) == (1, True, False)
+    assert hearing.listen(iter([]), 42.0) == {"n1"}
+    assert len(hearing) == 0

@@ -1,0 +1,130 @@
+"""What a pod once proved stays proven, and what a list leaves out proves nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.caches.tombstones import Grave, Graveyard
+from extender.cluster.objects.gpu_pods import read_gpu_pod
+from extender.cluster.objects.kinds import Pod
+from tests.extender.builders import pod, running
+from topology.annotations import keys
+from topology.annotations.records import Holder
+
+STOPPED = pod("p", on="n1", phase="Succeeded", terminated=True, version=2)
+LATER = pod("p", on="n1", phase="Failed", version=3)
+"""A version from which somebody has removed what the containers said."""
+HOLDER = Holder("ml", "p", "main")
+
+
+def cache() -> PodCache:
+    """Return a cache that has listed nothing."""
+    pods = PodCache(keys.GPU_RESOURCE, lambda uid, nodes: None)
+    pods.replaced([])
+    return pods
+
+
+def test_a_later_version_does_not_take_back_that_a_pod_stopped() -> None:
+    """Whoever cleans up pods may leave a status that says less; the containers are no more alive for it."""
+    pods = cache()
+    pods.changed(STOPPED)
+    pods.changed(LATER)
+    known = pods.get("p")
+    assert known
+    assert (known.stopped, known.pod.metadata.resource_version) == (True, "3")
+    assert pods.is_stale(HOLDER, "n1")
+
+
+@pytest.mark.parametrize("last", [STOPPED, LATER])
+def test_a_deleted_pod_that_had_stopped_is_remembered_as_that(last: Pod) -> None:
+    """Its GPUs need no report; the DELETED event may carry a status that says less than the one before."""
+    pods = cache()
+    pods.changed(STOPPED)
+    pods.deleted(last)
+    assert pods.grave("p") == Grave(("ml", "p"), "n1", stopped=True, gone=True, final=True)
+    assert pods.is_stale(HOLDER, "n1")
+
+
+def test_a_stopped_pod_that_a_list_leaves_out_is_remembered_as_that() -> None:
+    """That it is gone is not said, and need not be."""
+    pods = cache()
+    pods.changed(STOPPED)
+    pods.replaced([])
+    assert pods.grave("p") == Grave(("ml", "p"), "n1", stopped=True)
+
+
+def test_a_stopped_pod_whose_name_was_taken_is_remembered_as_that() -> None:
+    """The namesake shows that it is gone, and nothing of it runs."""
+    pods = cache()
+    pods.changed(STOPPED)
+    pods.changed(pod("p", uid="another"))
+    assert pods.grave("p") == Grave(("ml", "p"), "n1", stopped=True, gone=True)
+
+
+def test_a_pod_that_was_deleted_while_it_ran_has_not_stopped() -> None:
+    """Neither its end nor a live look without it says a word of its containers."""
+    pods = cache()
+    pods.changed(running("p", "n1", "GPU-0"))
+    pods.deleted(running("p", "n1", "GPU-0", version=2))
+    pods.learn_gone("p")
+    assert pods.grave("p") == Grave(("ml", "p"), "n1", gone=True, final=True)
+    assert not pods.is_stale(HOLDER, "n1")
+
+
+def test_a_live_look_that_finds_nobody_keeps_what_was_known() -> None:
+    """A stopped pod stays stopped once it is known to be gone."""
+    pods = cache()
+    pods.changed(STOPPED)
+    pods.replaced([])
+    pods.learn_gone("p")
+    assert pods.grave("p") == Grave(("ml", "p"), "n1", stopped=True, gone=True)
+
+
+def test_the_oldest_graves_are_forgotten_first() -> None:
+    """A name is forgotten with the last pod that had it, and not before."""
+    graves = Graveyard(limit=2)
+    for uid, name in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+        buried = read_gpu_pod(pod(name, uid=uid, on="n1"))
+        assert buried
+        graves.bury(buried, gone=True)
+    assert [graves.find(uid) is not None for uid in ("a1", "a2", "b1")] == [False, True, True]
+    assert graves.knows(("ml", "a"))
+    graves.confirm("c1")
+    assert (graves.find("a2"), graves.knows(("ml", "a")), graves.knows(("ml", "b"))) == (None, False, True)
+
+
+def test_a_grave_that_is_told_of_again_is_as_new() -> None:
+    """It is the last that was heard of all."""
+    graves = Graveyard(limit=2)
+    for uid in ("a", "b", "a", "c"):
+        graves.confirm(uid)
+    assert [graves.find(uid) is not None for uid in "abc"] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("grave", "on_n1", "on_n2"),
+    [
+        (Grave(node="n1"), False, True),
+        (Grave(node="n1", final=True), False, True),
+        (Grave(final=True), True, True),
+        (Grave(gone=True), False, False),
+    ],
+)
+def test_a_pod_never_ran_where_it_was_not_bound(grave: Grave, *, on_n1: bool, on_n2: bool) -> None:
+    """Bound elsewhere is for ever; unbound only counts in its very last version."""
+    assert (grave.never_ran_on("n1"), grave.never_ran_on("n2")) == (on_n1, on_n2)
+
+
+def test_whether_a_name_has_stopped_is_asked_of_a_node() -> None:
+    """And of the last pod that had the name."""
+    graves = Graveyard()
+    assert not graves.has_stopped(("ml", "p"), "n1")
+    for uid, version in (("first", STOPPED), ("second", pod("p", on="n1"))):
+        buried = read_gpu_pod(version)
+        assert buried
+        graves.bury(replace(buried, stopped=uid == "first"), gone=True)
+        assert graves.has_stopped(("ml", "p"), "n1") is (uid == "first")
+        assert not graves.has_stopped(("ml", "p"), "n2")

@@ -1,0 +1,193 @@
+"""Which nodes take new pods: not those whose agent is silent or unwell, nor one that speaks for another node's GPUs."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from extender.cluster.caches.agents import LABELS
+from extender.cluster.candidates.openness import AGENT_NOT_READY, AGENT_SILENT, NOT_READY, PLUGIN_NOT_READY, TWIN
+from extender.cluster.objects.kinds import Container, ContainerStatus, Node, ObjectMeta, Pod, PodSpec, PodStatus
+from extender.cluster.state import ClusterState
+from tests.extender.builders import claim, cluster, free, gpus, node, running
+from topology.annotations import keys
+from topology.annotations.codec import encode_status, encode_topology
+from topology.formats.catalog import machine
+from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+
+ALL = tuple(range(8))
+G = gpus("n1", *ALL)
+NAMESPACE = "gputopo-system"
+
+
+def agent(on: str = "n1", *, ready: bool = True, namespace: str = NAMESPACE, version: int = 1) -> Pod:
+    """Build the pod of a node's agent."""
+    return Pod(
+        ObjectMeta(f"agent-{on}", namespace, f"agent-{on}", str(version), labels=dict(LABELS)),
+        PodSpec(node_name=on, containers=[Container("agent")]),
+        PodStatus(container_statuses=[ContainerStatus("agent", ready=ready)]),
+    )
+
+
+def watched(*objects: Node | Pod) -> ClusterState:
+    """Return a state that knows where the agents are."""
+    state = ClusterState(agent_namespace=NAMESPACE)
+    state.nodes.replaced([item for item in objects if isinstance(item, Node)])
+    state.pods.replaced([item for item in objects if isinstance(item, Pod)])
+    state.agents.replaced([item for item in objects if isinstance(item, Pod)])
+    return state
+
+
+def closed(state: ClusterState, name: str = "n1") -> str | None:
+    return state.views[name].shape.closed
+
+
+class TestSilence:
+    """N2: by our own clock, from when we heard of it."""
+
+    def test_a_node_closes_after_750_seconds_without_a_word(self) -> None:
+        """The limit is exact to the second; rounds of upkeep are a second apart."""
+        state = cluster(node(), node("n2"))
+        for now in (1000.0, 1749.0):
+            state.listen(now)
+            assert closed(state) is None
+        state.nodes.changed(node("n2", reports=2, version=2))
+        state.listen(1751.0)
+        assert (closed(state), closed(state, "n2"), state.silent) == (AGENT_SILENT, None, 1)
+
+    def test_any_write_of_the_agent_opens_it_again(self) -> None:
+        """Each one has a number of its own, also when nothing else has changed."""
+        state = cluster(node())
+        for now in (0.0, 800.0):
+            state.listen(now)
+        state.nodes.changed(node(reports=2, version=2))
+        state.listen(801.0)
+        assert closed(state) is None
+
+    def test_what_others_write_on_the_node_says_nothing_of_its_agent(self) -> None:
+        """Kubelets write every few seconds, and we write ledgers."""
+        state = cluster(node())
+        state.listen(0.0)
+        state.nodes.changed(node(claims=(claim(G[0], "p1"),), generation=2, version=2))
+        state.listen(751.0)
+        assert closed(state) == AGENT_SILENT
+
+    def test_running_pods_keep_their_claims(self) -> None:
+        """Their GPUs are not given to others, and not taken from them."""
+        state = cluster(node(claims=(claim(G[0], "p1"),)), running("p1", "n1", G[0]))
+        for now in (0.0, 800.0):
+            state.listen(now)
+        assert [kept.uid for kept, _ in state.views["n1"].claims] == ["p1"]
+        assert state.views["n1"].settled
+
+    def test_a_process_counts_from_its_own_start(self) -> None:
+        """However large the clock's numbers are by then."""
+        state = cluster(node())
+        state.listen(1e9)
+        assert closed(state) is None
+
+
+class TestReadiness:
+    """N1."""
+
+    def test_a_node_whose_agent_is_not_ready_takes_no_new_pods(self) -> None:
+        """At once, and only until it is."""
+        state = watched(node(), node("n2"), agent(ready=False), agent("n2"))
+        assert (closed(state), closed(state, "n2")) == (AGENT_NOT_READY, None)
+        state.agents.changed(agent(version=2))
+        assert closed(state) is None
+        state.agents.changed(agent(ready=False, version=1))
+        assert closed(state) is None
+
+    def test_an_agent_that_has_just_been_made_is_not_ready(self) -> None:
+        """It has no containers to tell of."""
+        starting = msgspec.structs.replace(agent(), status=PodStatus())
+        assert closed(watched(node(), starting)) == AGENT_NOT_READY
+
+    def test_an_agent_without_a_pod_is_judged_by_its_reports(self) -> None:
+        """It may run outside the cluster, or be replaced just now."""
+        state = watched(node(), agent(ready=False))
+        state.agents.deleted(agent(ready=False, version=2))
+        assert closed(state) is None
+
+    def test_our_labels_elsewhere_mean_nothing(self) -> None:
+        """Anybody may put them on a pod of a namespace of his own."""
+        assert closed(watched(node(), agent(ready=False, namespace="team"))) is None
+
+    def test_a_node_that_is_said_not_to_be_ready_takes_no_new_pods(self) -> None:
+        """kube-scheduler hears of it by a taint, later."""
+        assert closed(cluster(node(ready=False))) == NOT_READY
+
+    @pytest.mark.parametrize(
+        ("mode", "ready", "reason"),
+        [
+            (Mode.ENFORCE, False, PLUGIN_NOT_READY),
+            (Mode.ENFORCE, True, None),
+            (Mode.OBSERVE, False, None),
+        ],
+    )
+    def test_a_plugin_of_ours_that_is_not_ready_gets_no_new_pods(
+        self, mode: Mode, reason: str | None, *, ready: bool
+    ) -> None:
+        """A pod bound now would not get the planned GPUs; where another plugin serves, it does not matter."""
+        status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(mode, ready)))
+        assert closed(cluster(node(status=status))) == reason
+
+
+class TestTwins:
+    """N16: a UUID exists once."""
+
+    def twin(self, name: str, of: str, *, created: str = "", version: int = 1) -> Node:
+        """Build a node that publishes the GPUs of another one."""
+        built = node(name, topology=encode_topology(machine("dgx-a100", host=of)), version=version)
+        metadata = msgspec.structs.replace(built.metadata, creation_timestamp=created)
+        return msgspec.structs.replace(built, metadata=metadata)
+
+    def test_the_later_of_two_nodes_with_one_gpu_is_refused(self) -> None:
+        """The first one is none the worse for it, nor is anybody else."""
+        state = cluster(node("n5"), node("n6"))
+        assert free(state, "n5") == ALL
+        state.nodes.changed(self.twin("n1", of="n5"))
+        assert (closed(state), closed(state, "n5"), closed(state, "n6")) == (TWIN, None, None)
+        assert (free(state), free(state, "n5")) == ((), ALL)
+
+    def test_of_two_that_are_listed_at_once_the_elder_is_the_first(self) -> None:
+        """The API server says when each was created, which no node can choose."""
+        elder, younger = (
+            self.twin(name, of="n5", created=f"2026-01-0{day}T00:00:00Z") for name, day in (("n7", 1), ("n1", 2))
+        )
+        state = cluster(younger, elder)
+        assert (closed(state, "n7"), closed(state)) == (None, TWIN)
+
+    def test_the_second_may_speak_when_the_first_is_gone(self) -> None:
+        """A machine that came back under a new name."""
+        state = cluster(node("n1"))
+        assert closed(state) is None
+        state.nodes.changed(self.twin("n2", of="n1"))
+        assert closed(state, "n2") == TWIN
+        state.nodes.deleted(node("n1", version=9))
+        assert closed(state, "n2") is None
+
+    def test_or_when_it_publishes_other_gpus(self) -> None:
+        """A card was moved from one machine to the other."""
+        state = cluster(node("n1"))
+        state.nodes.changed(self.twin("n2", of="n1"))
+        assert closed(state, "n2") == TWIN
+        state.nodes.changed(self.twin("n1", of="n9", version=9))
+        assert (closed(state), closed(state, "n2")) == (None, None)
+
+    def test_a_topology_that_cannot_be_read_takes_nothing_from_its_node(self) -> None:
+        """Its GPUs are known from before, and stay its own."""
+        state = cluster(node("n1"))
+        assert closed(state) is None
+        state.nodes.changed(node("n1", topology="{", version=2))
+        state.nodes.changed(self.twin("n2", of="n1"))
+        assert closed(state, "n2") == TWIN
+
+
+def test_a_forged_topology_of_ten_thousand_gpus_closes_its_node_only() -> None:
+    """N16: it is refused by its size, before anything is made of it."""
+    forged = '{"v":1,"gpus":[' + ",".join('{"uuid":"G","index":0,"model":"m"}' for _ in range(10_000)) + "]}"
+    state = cluster(node("n1", topology=forged), node("n2"))
+    assert (closed(state), free(state, "n2")) == ("GPU topology cannot be read", ALL)
+    assert keys.TOPOLOGY in (state.views["n1"].node.metadata.annotations or {})

@@ -1,0 +1,120 @@
+"""The index answers as if every node had been looked at."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.cluster.caches.tombstones import Graveyard
+from extender.cluster.candidates.holds import Hold, Holds
+from extender.cluster.candidates.offers import Offers
+from extender.cluster.candidates.shape import Shape, in_steps
+from extender.cluster.candidates.shape_index import ShapeIndex
+from extender.cluster.objects.gpu_pods import GpuPod
+from tests.extender.builders import PAIRS, pod
+from topology.formats.catalog import machine
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
+from topology.value.fragmentation import Appetite, PodKind
+
+NAMES = tuple(f"n{number}" for number in range(12))
+CLASSES = tuple(TopologyClass(machine(name)) for name in (PAIRS, "dgx-a100"))
+REQUEST = GpuRequest(2)
+
+shapes = st.one_of(
+    st.none(),
+    st.just(Shape(None, 0, "closed")),
+    st.builds(Shape, st.sampled_from(CLASSES), st.integers(0, 255)),
+)
+
+
+def naive_order(nodes: dict[str, Shape], names: frozenset[str]) -> list[str]:
+    """Plan for each node on its own, then sort."""
+    keys = []
+    for name in names.intersection(nodes):
+        verdict = nodes[name].decide(REQUEST)
+        if isinstance(verdict, Placement):
+            keys.append((-verdict.score, nodes[name].free.bit_count(), name))
+    return [name for _, _, name in sorted(keys)]
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), shapes), max_size=60), st.frozensets(st.sampled_from(NAMES)))
+def test_the_order_is_that_of_all_nodes_sorted(puts: list[tuple[str, Shape | None]], names: frozenset[str]) -> None:
+    """Whatever came and went before, and whenever it was asked in between."""
+    index, nodes = ShapeIndex(), dict[str, Shape]()
+    for name, shape in puts:
+        index.put(name, shape)
+        nodes.pop(name, None)
+        if shape is not None:
+            nodes[name] = shape
+        assert [found for _, _, found in index.order(REQUEST).best_first(names)] == naive_order(nodes, names)
+
+
+@given(st.integers(1, 255), st.integers(1, 32), st.integers(1, 2))
+def test_gpus_with_just_the_cpu_that_pods_ask_for_lack_none(free: int, cores: int, size: int) -> None:
+    """The steps in which idle CPU is told apart make no node look short of it."""
+    kinds = [(PodKind(gpus, cpu_milli=1000 * cores * gpus), 0.5) for gpus in (1, 2)]
+    idle = 1000 * cores * free.bit_count()
+    enough, plenty = (Shape(CLASSES[0], free, cpu_milli=in_steps(cpu_milli)) for cpu_milli in (idle, 10 * idle))
+    request = GpuRequest(size, cpu_milli=1000 * cores * size)
+    scores = [shape.decide(request, Appetite(kinds)) for shape in (enough, plenty)]
+    assert scores[0] == scores[1]
+
+
+def test_shapes_that_nobody_has_any_more_are_forgotten() -> None:
+    """One node that changes all the time does not make the index grow without end."""
+    index = ShapeIndex()
+    index.put("still", Shape(CLASSES[0], 0b11))
+    for number in range(5000):
+        index.put("restless", Shape(CLASSES[1], 0b1111, f"reason {number}"))
+    assert len(index) < 1100
+    assert [name for _, _, name in index.order(REQUEST).best_first(frozenset({"still", "restless"}))] == ["still"]
+
+
+def test_orders_of_requests_are_bounded() -> None:
+    """Old ones are made again when somebody asks."""
+    index = ShapeIndex()
+    index.put("n1", Shape(CLASSES[0], 0b11))
+    for number in range(1000):
+        index.order(GpuRequest(1, min_memory_bytes=number))
+    assert len(index._orders) == 256
+    first = index.order(GpuRequest(1, min_memory_bytes=0))
+    assert [name for _, _, name in first.best_first(frozenset({"n1"}))] == ["n1"]
+
+
+def test_a_graveyard_is_bounded() -> None:
+    """A pod that is forgotten is one that was never seen: its claims are looked up live."""
+    graves = Graveyard(limit=2)
+    for number in range(3):
+        graves.bury(GpuPod(pod(f"p{number}", on="n1"), 1, None, stopped=True), gone=True, final=True)
+    assert (graves.find("p0"), graves.has_stopped(("ml", "p0"), "n1")) == (None, False)
+    assert graves.find("p2") is not None
+    assert graves.has_stopped(("ml", "p2"), "n1")
+
+
+def test_the_last_grave_of_a_name_counts() -> None:
+    """A namesake that was deleted while it ran may still hold what the agent sees."""
+    graves = Graveyard()
+    graves.bury(GpuPod(pod("p", uid="first", on="n1"), 1, None, stopped=True), gone=True)
+    graves.bury(GpuPod(pod("p", uid="second", on="n1"), 1, None), gone=True)
+    assert not graves.has_stopped(("ml", "p"), "n1")
+
+
+def test_offers_are_bounded() -> None:
+    """A forgotten pod starts again with the best."""
+    index, offers = ShapeIndex(), Offers(limit=2)
+    index.put("n1", Shape(CLASSES[0], 0b11))
+    for uid in ("a", "b", "c"):
+        offers.add(uid, ["n1"], index)
+    assert [offers.refused(uid, index) for uid in ("a", "b", "c")] == [frozenset(), {"n1"}, {"n1"}]
+
+
+def test_holds_add_up_per_node() -> None:
+    """Each pod has one, the newest."""
+    holds = Holds()
+    for uid, node, gpus in (("a", "n1", 1), ("a", "n1", 2), ("b", "n1", 4), ("c", "n2", 8)):
+        holds.put(uid, Hold(node, gpus, 10.0))
+    assert holds.others("c", 0.0) == {"n1": 6}
+    assert (holds.own("a", "n1", 0.0), holds.own("a", "n2", 0.0), holds.own("a", "n1", 10.0)) == (2, 0, 0)
+    assert (holds.others("x", 10.0), len(holds)) == ({}, 0)

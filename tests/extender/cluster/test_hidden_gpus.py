@@ -1,0 +1,70 @@
+"""Pods that bypassed us hold GPUs that nobody can name: whoever plans on the node has to leave place for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from extender.cluster.node_view import NodeView
+from extender.verbs.victims import Candidate
+from tests.extender.builders import cluster, gpus, node, pod, running
+from topology.effort import finish
+from topology.node.links import Affinity
+from topology.placement.verdict import UNKNOWN_GPUS, Placement, Reason, Rejection
+from topology.request.gpu_request import GpuRequest
+
+G = gpus("n1", *range(8))
+TOO_FEW = Rejection(Reason.TOO_FEW_FREE, f"too few GPUs are free: {UNKNOWN_GPUS}", resolvable=True)
+
+
+def view(hidden: int) -> NodeView:
+    """Return a node of eight GPUs on which a pod runs on the first two, and another one holds some that nobody can name."""
+    stray = [pod("stray", hidden, on="n1", phase="Running")] if hidden else []
+    return cluster(node(), running("known", "n1", G[0], G[1]), *stray).views["n1"]
+
+
+def test_no_particular_gpus_are_promised_while_some_are_hidden() -> None:
+    """Those that are held for a pod may be the very ones."""
+    assert view(1).decide_on(0b11100, GpuRequest(2)) == Rejection(Reason.CLOSED, UNKNOWN_GPUS)
+    found = view(0).decide_on(0b11100, GpuRequest(2))
+    assert isinstance(found, Placement)
+    assert set(found.gpus) < {2, 3, 4}
+
+
+def test_gpus_that_are_not_free_are_not_promised_for_being_held() -> None:
+    """A hold is advice, and may be out of date."""
+    assert isinstance(view(0).decide_on(0b111, GpuRequest(2)), Rejection)
+
+
+def victims(seen: NodeView, count: int, *offered: str) -> list[str]:
+    """Return who has to go for a pod of so many GPUs."""
+    vip = pod("vip", count, priority=1000)
+    return finish(Candidate(seen, vip, GpuRequest(count), Counter(), offered).search())
+
+
+@pytest.mark.parametrize(("hidden", "most"), [(1, 7), (3, 5)])
+def test_hidden_gpus_stay_hidden_when_others_leave(hidden: int, most: int) -> None:
+    """Evicting the pod that is known gives its two GPUs, and tells nothing of the others."""
+    assert victims(view(hidden), most) == ["known"]
+    assert victims(view(hidden), most + 1) == []
+
+
+def test_gpus_of_the_pod_that_leaves_are_hidden_no_longer() -> None:
+    """Whichever they were."""
+    assert victims(view(3), 6, "stray") == ["stray"]
+
+
+def test_room_counts_only_the_pods_that_fit_beside_hidden_gpus() -> None:
+    """Six are free and three of them are not."""
+    assert (view(0).room_for("new", GpuRequest(2)), view(3).room_for("new", GpuRequest(2))) == (3, 1)
+
+
+def test_a_pod_with_place_for_it_is_planned_on_all_free_gpus() -> None:
+    """Enough are left whichever the hidden ones are; what they are worth together nobody can say."""
+    found = view(3).decide_for("new", GpuRequest(3))
+    assert isinstance(found, Placement)
+    assert set(found.gpus) < set(range(2, 8))
+    assert view(3).decide_for("new", GpuRequest(4)) == TOO_FEW
+    closed = Rejection(Reason.CLOSED, UNKNOWN_GPUS)
+    assert view(3).decide_for("new", GpuRequest(2, required=Affinity.NVLINK)) == closed

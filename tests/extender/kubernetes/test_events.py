@@ -1,0 +1,122 @@
+"""Events tell people what came of a wish, and never stand in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from extender.kubernetes import events
+from extender.kubernetes.events import Event, EventRecorder, PodName, placed, to_request, unsatisfied
+from extender.kubernetes.reflector import Unavailable
+from extender.kubernetes.rest import Request
+from tests.extender.virtual_time import in_virtual_time
+from topology.annotations.records import PlacementRecord
+from topology.bandwidth.predict import Bandwidth
+from topology.node.links import Affinity
+
+POD = PodName("ml", "train", "u1")
+
+
+def bodies(requests: list[Request]) -> list[dict[str, Any]]:
+    return [json.loads(request.body or b"") for request in requests]
+
+
+def pods(count: int) -> list[PodName]:
+    return [PodName("ml", f"p{number}", f"u{number}") for number in range(count)]
+
+
+class Server:
+    """Takes requests, slowly or not at all."""
+
+    def __init__(self, status: int = 201, error: Exception | None = None) -> None:
+        self.requests: list[Request] = []
+        self._status, self._error = status, error
+
+    async def send(self, request: Request) -> tuple[int, bytes]:
+        self.requests.append(request)
+        if self._error:
+            raise self._error
+        return self._status, b"{}"
+
+
+async def run_for(recorder: EventRecorder, seconds: float) -> None:
+    running = asyncio.create_task(recorder.run())
+    await asyncio.sleep(seconds)
+    running.cancel()
+
+
+def test_placed_says_how_many_where_and_what_for() -> None:
+    """The sentence holds what people ask: how near, how fast."""
+    record = PlacementRecord({"a": ("G1", "G2"), "b": ("G2",)}, Affinity.NVLINK, Bandwidth(180.0, 200.0, 230.4))
+    assert placed(POD, "n1", record).note == (
+        "2 GPUs of n1, joined by nvlink, 180 to 230 GB/s all-reduce bus bandwidth predicted"
+    )
+
+
+def test_an_event_is_about_exactly_one_pod() -> None:
+    """Kubectl finds it by the pod's UID; a namesake does not get it."""
+    request = to_request(unsatisfied(POD, "no ring"), datetime(2026, 11, 21, 8, 0, tzinfo=UTC))
+    (body,) = bodies([request])
+    assert (request.method, request.path) == ("POST", "/api/v1/namespaces/ml/events")
+    assert body["involvedObject"]["uid"] == "u1"
+    assert (body["type"], body["reason"], body["message"]) == ("Warning", "GPUTopologyUnsatisfied", "no ring")
+    assert body["lastTimestamp"] == "2026-11-21T08:00:00Z"
+
+
+@pytest.mark.parametrize("name", ["a" * 253, "a" * 199 + ".b" * 20])
+def test_an_event_has_a_valid_name_whatever_the_pods(name: str) -> None:
+    """A DNS name of at most 253 characters, and a new one each time."""
+    event = Event(PodName("ml", name, "u"), "R", "x" * 5000, "Normal")
+    first, second = bodies([to_request(event, datetime.now(UTC)) for _ in range(2)])
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+    assert len(first["metadata"]["name"]) <= 253
+    assert ".." not in first["metadata"]["name"]
+    assert len(first["message"]) == events.MAX_NOTE_CHARACTERS
+
+
+@in_virtual_time
+async def test_a_pod_that_is_tried_again_and_again_hears_of_it_once() -> None:
+    """kube-scheduler may retry fifty times a second; after a while it is said again."""
+    server = Server()
+    recorder = EventRecorder(server.send)
+    running = asyncio.create_task(recorder.run())
+    for attempt in range(400):
+        recorder.record(unsatisfied(POD, f"attempt {attempt}"))
+        await asyncio.sleep(1)
+    running.cancel()
+    assert [body["message"] for body in bodies(server.requests)] == ["attempt 0", "attempt 300"]
+
+
+@in_virtual_time
+async def test_a_burst_is_posted_at_a_bounded_rate() -> None:
+    """The API server gets more important things from us."""
+    server = Server()
+    recorder = EventRecorder(server.send, per_second=10)
+    for pod in pods(100):
+        recorder.record(unsatisfied(pod, "no"))
+    await run_for(recorder, 2.05)
+    assert 19 <= len(server.requests) <= 21
+
+
+@in_virtual_time
+async def test_a_full_queue_drops_and_counts() -> None:
+    """Recording never waits and never grows without end."""
+    recorder = EventRecorder(Server().send)
+    for pod in pods(events.QUEUE + 7):
+        recorder.record(unsatisfied(pod, "no"))
+    assert recorder.dropped == 7
+
+
+@pytest.mark.parametrize("server", [Server(status=403), Server(error=Unavailable("refused"))], ids=["403", "down"])
+@in_virtual_time
+async def test_what_the_server_does_not_take_is_lost_and_the_rest_goes_on(server: Server) -> None:
+    """An event is worth one attempt."""
+    recorder = EventRecorder(server.send)
+    for pod in pods(3):
+        recorder.record(unsatisfied(pod, "no"))
+    await run_for(recorder, 5)
+    assert (len(server.requests), recorder.dropped) == (3, 3)

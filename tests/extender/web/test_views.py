@@ -1,0 +1,152 @@
+"""The pages stand alone, escape everything, and every link in them leads somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulated.fleet import SimulatedNode, fleet
+from benchmarks.simulated.scheduler_loop import SchedulerLoop
+from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
+from extender.web import pages
+from extender.web.html import Html, el
+from tests.extender.serving import Running, serving
+
+HOSTILE = "<script>alert('x')</script>\"&amp;"
+POD = PodInfo(
+    namespace=HOSTILE,
+    name=HOSTILE,
+    uid=HOSTILE,
+    phase=HOSTILE,
+    gpus=1,
+    node=HOSTILE,
+    containers={HOSTILE: (HOSTILE,)},
+    indexes=(0,),
+    affinity=None,
+    bandwidth_gb_per_s=None,
+)
+GPU = GpuInfo(
+    index=0,
+    uuid=HOSTILE,
+    model=HOSTILE,
+    memory_bytes=None,
+    numa_node=None,
+    state="claimed",
+    pod=f"{HOSTILE}/{HOSTILE}",
+    container=HOSTILE,
+)
+NODE = NodeInfo(name=HOSTILE, free=0, closed=HOSTILE, gpus=(GPU,))
+DETAIL = NodeDetail(**dict(NODE), matrix=((HOSTILE,),), driver_version=HOSTILE, cuda_version=HOSTILE, best_sets=())
+FIGURES = {"nodes": 1.0, "gpus": 1.0, "gpus_free": 0.0, "pods": 1.0, "pods_waiting": 1.0}
+
+
+def links(page: str) -> set[str]:
+    """Return all that a page refers to."""
+    return {unescape(target) for target in re.findall(r'(?:href|src)="([^"]*)"', page)}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pages.overview(FIGURES, [NODE], [POD], [POD], query=HOSTILE, following=HOSTILE),
+        pages.node_page(DETAIL, [POD]),
+        pages.pod_page(Explanation(pod=POD, fits=(), refusals=(), problem=HOSTILE)),
+        pages.missing_page(HOSTILE),
+    ],
+    ids=["overview", "node", "pod", "missing"],
+)
+def test_nothing_that_others_wrote_becomes_markup(page: str) -> None:
+    """Names, models and reasons come from other machines; none of them opens a tag or leaves an attribute."""
+    assert "<script" not in page
+    assert "alert('x')" not in page
+    assert all(target.startswith("/") and "<" not in target for target in links(page))
+
+
+def test_only_marked_text_is_markup() -> None:
+    """Escaping is the rule, and attributes are no exception."""
+    assert el("p", "<b>", Html("<i>"), title='"') == '<p title="&quot;">&lt;b&gt;<i></p>'
+
+
+async def crawl(extender: Running, start: str) -> dict[str, int]:
+    """Follow every link from a page; returns path → status."""
+    found: dict[str, int] = {}
+    waiting = [start]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found[path], text = await extender.get(path)
+            assert not re.search(r"<script|https?://(?!www\.w3\.org)", text)
+            waiting += links(text)
+    return found
+
+
+async def test_every_link_leads_somewhere(tmp_path: Path) -> None:
+    """From the front page to every node, picture and pod, placed or waiting."""
+    async with serving(tmp_path, *fleet({"dgx-a100": 1, "a100-pcie-8-pairs": 1})) as extender:
+        loop = SchedulerLoop(extender.api, extender.session, extender.url)
+        await loop.schedule(await extender.create("train", 4))
+        await extender.create("huge", 64)
+        found = await crawl(extender, "/")
+    assert set(found.values()) == {200}
+    assert {"/nodes/dgx-a100-0", "/v1/inspect/nodes/dgx-a100-0/topology.svg", "/pods/default/huge"} <= set(found)
+
+
+async def test_many_nodes_come_page_by_page(tmp_path: Path) -> None:
+    """No page shows more than it should, and together they show all."""
+    async with serving(tmp_path, *fleet({"t4-4": 5})) as extender:
+        seen: list[str] = []
+        for count in (2, 2, 1):
+            _, text = await extender.get(f"/v1/inspect/nodes?limit=2&after={seen[-1] if seen else ''}")
+            answer = json.loads(text)
+            assert len(answer["nodes"]) == count
+            seen += [node["name"] for node in answer["nodes"]]
+        assert seen == [f"t4-4-{number}" for number in range(5)]
+        assert answer["next"] is None
+
+
+async def test_many_pods_come_page_by_page(tmp_path: Path) -> None:
+    """In order of namespace and name, whether they wait or not; all of them would hold up kube-scheduler."""
+    async with serving(tmp_path, SimulatedNode("n1", "dgx-a100", used=(0,))) as extender:
+        for number in range(4):
+            await extender.create(f"p{number}", 1)
+        seen: list[str] = []
+        for count in (2, 2, 1):
+            _, text = await extender.get(f"/v1/inspect/pods?limit=2&after=default/{seen[-1] if seen else ''}")
+            answer = json.loads(text)
+            assert len(answer["pods"]) == count
+            seen += [pod["name"] for pod in answer["pods"]]
+        assert seen == ["n1-occupant", "p0", "p1", "p2", "p3"]
+        assert answer["next"] is None
+
+
+def test_the_front_page_says_where_all_pods_are() -> None:
+    """It shows the first ones only."""
+    some = pages.overview(FIGURES | {"pods": 3.0}, [NODE], [POD], [POD])
+    every = pages.overview(FIGURES | {"pods": 2.0}, [NODE], [POD], [POD])
+    assert ("/v1/inspect/pods" in links(some), "/v1/inspect/pods" in links(every)) == (True, False)
+
+
+@pytest.mark.parametrize("path", ["/nodes/x", "/pods/a/b", "/v1/inspect/nodes/x", "/v1/inspect/pods/a/b"])
+async def test_what_is_not_there_is_404(tmp_path: Path, path: str) -> None:
+    """In words, on the page and in JSON."""
+    async with serving(tmp_path) as extender:
+        status, text = await extender.get(path)
+        assert status == 404
+        assert "no" in text.lower()
+
+
+async def test_pages_allow_nothing_from_outside(tmp_path: Path) -> None:
+    """The browser is told so, too."""
+    async with serving(tmp_path) as extender, extender.session.get(extender.url) as response:
+        assert response.headers["Content-Security-Policy"].startswith("default-src 'none'")
+
+
+async def test_the_configuration_in_force_can_be_read(tmp_path: Path) -> None:
+    """As it would be written."""
+    async with serving(tmp_path, SimulatedNode("n1", "t4-4"), settings={"scheduling.candidates": "3"}) as extender:
+        _, text = await extender.get("/v1/inspect/config")
+        assert json.loads(text)["scheduling"]["candidates"] == 3

@@ -1,0 +1,144 @@
+"""Ledger, placement and observation: canonical, and strict about who holds what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from topology.annotations.records import (
+    Claim,
+    Holder,
+    Ledger,
+    Observed,
+    PlacementRecord,
+    decode_ledger,
+    decode_observed,
+    decode_placement,
+    encode_ledger,
+    encode_observed,
+    encode_placement,
+)
+from topology.bandwidth.predict import Bandwidth
+from topology.errors import PayloadError
+from topology.node.links import Affinity
+
+CLAIM = Claim("GPU-b", "uid-1", "ml", "train-0", "main", "4711")
+OTHER = Claim("GPU-a", "uid-2", "ml", "train-1", "main", "4712")
+LEDGER = Ledger(7, (OTHER, CLAIM), "node-uid")
+PLACEMENT = PlacementRecord(
+    {"main": ("GPU-b", "GPU-a")}, Affinity.NVLINK, Bandwidth(low=200.0, point=231.5, high=240.0), ledger_generation=7
+)
+
+
+def test_ledger_has_the_published_form() -> None:
+    """Others read it: version, generation, claims by GPU."""
+    assert encode_ledger(Ledger(7, (CLAIM,), "node-uid")) == (
+        '{"v":1,"generation":7,"node_uid":"node-uid","claims":[{"gpu":"GPU-b","uid":"uid-1","namespace":"ml",'
+        '"name":"train-0","container":"main","resource_version":"4711"}]}'
+    )
+
+
+def test_ledger_survives() -> None:
+    """Claims with all their fields."""
+    assert decode_ledger(encode_ledger(LEDGER)) == LEDGER
+
+
+def test_empty_ledger_is_a_ledger() -> None:
+    """Missing and empty are different things; this one is empty."""
+    assert decode_ledger(encode_ledger(Ledger(0))) == Ledger(0)
+
+
+def test_ledger_is_the_same_text_in_any_order() -> None:
+    """Compare-and-swap compares texts."""
+    assert encode_ledger(replace(LEDGER, claims=(CLAIM, OTHER))) == encode_ledger(LEDGER)
+
+
+def test_one_gpu_in_two_claims_is_refused() -> None:
+    """When it is made, and when it is read; the path is that of the second claim as written."""
+    with pytest.raises(PayloadError):
+        Ledger(1, (CLAIM, replace(OTHER, gpu=CLAIM.gpu)))
+    claim = '{"gpu":"GPU-b","uid":"u","namespace":"n","name":"p","container":"c"}'
+    with pytest.raises(PayloadError, match="one GPU in two claims") as caught:
+        decode_ledger(f'{{"v":1,"generation":1,"claims":[{claim},{claim}]}}')
+    assert caught.value.path == "$.claims[1].gpu"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "path"),
+    [
+        ("gpu", "", "$.claims[0].gpu"),
+        ("uid", "a b", "$.claims[0].uid"),
+        ("namespace", "Ml", "$.claims[0].namespace"),
+        ("name", "train_0", "$.claims[0].name"),
+        ("name", "a" * 254, "$.claims[0].name"),
+        ("container", "main\n", "$.claims[0].container"),
+        ("resource_version", "4711\u202e", "$.claims[0].resource_version"),
+    ],
+)
+def test_claim_that_kubernetes_could_not_have_made_is_not_written(field: str, value: str, path: str) -> None:
+    """Names are DNS names, identifiers are visible ASCII."""
+    changed: dict[str, Any] = {field: value}
+    claim = replace(CLAIM, **changed)
+    with pytest.raises(PayloadError) as caught:
+        encode_ledger(Ledger(1, (claim,)))
+    assert caught.value.path == path
+
+
+def test_placement_has_the_published_form() -> None:
+    """GPUs in ring order for each container."""
+    assert encode_placement(PLACEMENT) == (
+        '{"v":1,"containers":{"main":["GPU-b","GPU-a"]},"affinity":"nvlink",'
+        '"bandwidth_gb_per_s":{"low":200.0,"point":231.5,"high":240.0},"ledger_generation":7}'
+    )
+
+
+def test_placement_survives() -> None:
+    """With and without an affinity; ring order is kept."""
+    single = PlacementRecord({"main": ("GPU-a",)})
+    assert decode_placement(encode_placement(PLACEMENT)) == PLACEMENT
+    assert decode_placement(encode_placement(single)) == single
+
+
+def test_integers_are_bandwidths_too() -> None:
+    """JSON writers of other languages drop the fraction."""
+    text = '{"v":1,"containers":{},"bandwidth_gb_per_s":{"low":1,"point":2,"high":3}}'
+    assert decode_placement(text).bandwidth == Bandwidth(low=1.0, point=2.0, high=3.0)
+
+
+def test_container_with_the_same_gpu_twice_is_refused() -> None:
+    """An init container may share GPUs with the others, but none can have one twice."""
+    assert decode_placement('{"v":1,"containers":{"init":["GPU-a"],"main":["GPU-a"]}}').containers["init"] == ("GPU-a",)
+    with pytest.raises(PayloadError, match="the same GPU twice"):
+        decode_placement('{"v":1,"containers":{"main":["GPU-a","GPU-a"]}}')
+
+
+def test_observation_has_the_published_form() -> None:
+    """GPU to holder, by UUID."""
+    observed = Observed({"GPU-b": Holder("ml", "train-0", "main"), "GPU-a": Holder("ml", "train-1", "main")})
+    text = encode_observed(observed)
+    assert text.startswith('{"v":1,"gpus":{"GPU-a":{"namespace":"ml","name":"train-1","container":"main"},"GPU-b":')
+    assert decode_observed(text) == observed
+
+
+def test_observation_says_for_which_write_it_looked_and_who_else_computes() -> None:
+    """Both only where there is something to say."""
+    observed = Observed({}, generation=7, strangers={"GPU-b": 2, "GPU-a": 1})
+    assert encode_observed(observed) == '{"v":1,"gpus":{},"generation":7,"strangers":{"GPU-a":1,"GPU-b":2}}'
+    assert decode_observed(encode_observed(observed)) == observed
+
+
+def test_claim_says_when_no_other_gpu_will_do() -> None:
+    """The node cannot read the pod, so its wish stands in the ledger."""
+    ledger = Ledger(1, (OTHER, replace(CLAIM, exact=True)))
+    assert encode_ledger(ledger).count('"exact":true') == 1
+    assert decode_ledger(encode_ledger(ledger)) == ledger
+
+
+def test_version_of_the_node_is_a_number_or_not_told() -> None:
+    """It is compared with others: what is no number would be later than nothing."""
+    observed = Observed({}, node_version="4711")
+    assert decode_observed(encode_observed(observed)) == observed
+    with pytest.raises(PayloadError):
+        decode_observed('{"v":1,"gpus":{},"node_version":"soon"}')

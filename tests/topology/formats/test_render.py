@@ -1,0 +1,177 @@
+"""The picture: the same for the same node, valid and self-contained XML, nothing on top of anything, readable without colour."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies.topologies import topologies
+from topology.formats.catalog import MACHINES, machine
+from topology.formats.layout import Box, Layout, lay_out
+from topology.formats.render import render_svg, render_text
+from topology.node.model import Gpu, Link, NodeTopology
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def words(svg: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+def titles(svg: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}title")]
+
+
+def overlap(one: Box, other: Box) -> bool:
+    return (
+        one.x < other.x + other.width and other.x < one.x + one.width and one.y < other.bottom and other.y < one.bottom
+    )
+
+
+def holds(outer: Box, inner: Box) -> bool:
+    inside = outer.x <= inner.x and inner.x + inner.width <= outer.x + outer.width
+    return inside and outer.y <= inner.y and inner.bottom <= outer.bottom
+
+
+def assert_sound(layout: Layout) -> None:
+    """Everything is on the card, no GPU covers another one, each stands inside exactly one NUMA node."""
+    card = Box(0, 0, layout.width, layout.height)
+    boxes = [*layout.gpus.values(), *(box for _, box in layout.nics)]
+    assert not any(overlap(one, other) for one, other in combinations(boxes, 2))
+    assert not any(overlap(one.box, other.box) for one, other in combinations(layout.numa, 2))
+    for box in boxes:
+        assert holds(card, box)
+        assert sum(holds(numa.box, box) for numa in layout.numa) == 1
+    for bridge in layout.bridges:
+        assert sum(holds(numa.box, bridge.box) for numa in layout.numa) == 1
+
+
+@pytest.mark.parametrize("name", ["dgx-1v", "hgx-h100", "a100-pcie-8-pairs"])
+def test_pictures_look_as_they_always_did(name: str, golden: Callable[[str, str], None]) -> None:
+    """Byte by byte, with a placement in it."""
+    golden(f"{name}.svg", render_svg(machine(name), free={0, 1, 2, 3, 5}, chosen=(0, 1)))
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_nothing_lies_on_top_of_anything(name: str) -> None:
+    """For every reference machine."""
+    assert_sound(lay_out(machine(name)))
+
+
+@given(topologies(max_gpus=12), st.sets(st.integers(0, 11)))
+def test_any_node_can_be_drawn(node: NodeTopology, free: set[int]) -> None:
+    """Whatever the wiring: sound geometry, well-formed XML, the same bytes again."""
+    assert_sound(lay_out(node))
+    svg = render_svg(node, free=free, chosen=tuple(range(min(3, len(node)))))
+    assert ET.fromstring(svg).tag == f"{SVG}svg"
+    assert svg == render_svg(node, free=free, chosen=tuple(range(min(3, len(node)))))
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_gpu_is_there(name: str) -> None:
+    """By its number, and with its UUID in the title."""
+    node, svg = machine(name), render_svg(machine(name))
+    assert {str(gpu.index) for gpu in node.gpus} <= set(words(svg))
+    assert all(any(gpu.uuid in title for title in titles(svg)) for gpu in node.gpus)
+
+
+def test_every_nvlink_of_a_cube_mesh_has_its_label() -> None:
+    """Sixteen pairs, none of them hidden by another one."""
+    found = words(render_svg(machine("dgx-1v")))
+    assert (found.count("NV2"), found.count("NV1")) == (8, 8)
+
+
+def test_a_mesh_across_sockets_takes_two_rows() -> None:
+    """And stays aligned when a link is dead."""
+    layout = lay_out(machine("dgx-1v-dead-link"))
+    assert layout.rows == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert [layout.gpus[at].x for at in range(4)] == [layout.gpus[at].x for at in range(4, 8)]
+
+
+def test_sixteen_gpus_share_a_switch_between_two_rows() -> None:
+    """The bar stands between them."""
+    layout = lay_out(machine("dgx-2"))
+    assert layout.switch
+    assert layout.gpus[0].bottom < layout.switch.y < layout.switch.bottom < layout.gpus[15].y
+
+
+def test_a_gpu_off_the_fabric_shows() -> None:
+    """A dashed line where the others have links."""
+    svg = render_svg(machine("hgx-b200-gpu2-off-fabric"))
+    assert "GPU 2: not on the NVSwitch" in titles(svg)
+    assert svg.count('class="link off"') == 1
+
+
+def test_free_used_and_chosen_are_told_apart_and_explained() -> None:
+    """In the legend, in the titles, and by form; the ring runs over the marked links."""
+    svg = render_svg(machine("dgx-1v"), free={0, 1, 2, 3, 5}, chosen=(0, 3, 2, 1))
+    assert {"chosen", "free", "in use"} <= set(words(svg))
+    assert svg.count('class="gpu chosen"') == 4 + 1
+    assert svg.count('class="link ring"') == 4
+    assert any(title.startswith("GPU 4") and title.endswith("in use") for title in titles(svg))
+
+
+def test_without_free_no_gpu_is_in_use() -> None:
+    """A catalogue machine has no state."""
+    svg = render_svg(machine("dgx-1v"))
+    assert "in use" not in words(svg)
+    assert 'class="gpu used"' not in svg
+
+
+def test_names_cannot_break_out() -> None:
+    """Markup and control characters in a product name stay text."""
+    node = NodeTopology((Gpu(0, "GPU-a", '</text><script>alert("1")</script>\x00\x1b'),))
+    svg = render_svg(node)
+    assert "<script" not in svg
+    assert any("<script>" in word for word in words(svg))
+
+
+def test_nothing_is_fetched_from_outside() -> None:
+    """No links, no scripts, no styles, no fonts; the namespace is the only address."""
+    svg = render_svg(machine("dgx-a100"))
+    assert re.findall(r"\w+://[^\"]+", svg) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"href|@import|url\(|<script|<image", svg)
+
+
+def test_both_colour_schemes_are_there() -> None:
+    """The card is opaque, so either reads on any page."""
+    svg = render_svg(machine("l40s-8"))
+    assert "prefers-color-scheme:dark" in svg
+    assert '<rect class="card"' in svg
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_nodes_with_little_to_show(count: int) -> None:
+    """No GPU is said in words."""
+    node = NodeTopology(tuple(Gpu(index, f"GPU-{index}", "m") for index in range(count)))
+    assert ("no GPU" if not count else "1 × m") in words(render_svg(node))
+
+
+def test_text_says_what_the_picture_shows() -> None:
+    """Models, wiring, NUMA nodes, direct links, reasons."""
+    gpus = (Gpu(0, "a", "m", numa_node=0), Gpu(1, "b", "m", numa_node=0), Gpu(2, "c", "n"))
+    node = NodeTopology(gpus, (Link(0, 1, nvlinks=2), Link(1, 2, nvlinks=1, reason="one link down")))
+    assert render_text(node).splitlines() == [
+        "2 × m, 1 × n",
+        "3 NVLinks between GPUs",
+        "NUMA node 0: GPU0, GPU1",
+        "NUMA node not known: GPU2",
+        "GPU0 – GPU1: 2 NVLinks",
+        "GPU1 – GPU2: 1 NVLink",
+        "GPU1 – GPU2: one link down",
+    ]
+
+
+def test_text_names_gpus_with_fewer_links_to_the_switch() -> None:
+    """The exception is the news."""
+    node = machine("hgx-b200-gpu2-off-fabric")
+    assert "NVSwitch, 18 NVLinks to each GPU except GPU2 (0)" in render_text(node).splitlines()
+    partly = replace(node, gpus=tuple(replace(gpu, switch_links=16) if gpu.index == 2 else gpu for gpu in node.gpus))
+    assert "except GPU2 (16)" in render_text(partly)

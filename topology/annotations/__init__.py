@@ -1,0 +1,1 @@
+"""What is written on nodes and pods: the keys, and the payloads that are read without trust."""

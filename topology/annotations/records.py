@@ -1,0 +1,257 @@
+"""What is written down about who holds which GPU: the node's ledger, the pod's placement, the agent's observation.
+
+Canonical order is by GPU UUID (containers by name), so that equal records are equal texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, StringConstraints
+
+from topology.annotations.payload import MAX_BYTES, Count, Schema, Uuid, read, write
+from topology.errors import PayloadError
+from topology.node.links import Affinity
+from topology.node.model import MAX_GPUS
+
+if TYPE_CHECKING:
+    from topology.bandwidth.predict import Bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One GPU promised to one container of one pod."""
+
+    gpu: str
+    """UUID."""
+    uid: str
+    """The pod's, so that a namesake is somebody else."""
+    namespace: str
+    name: str
+    container: str
+    resource_version: str
+    """The pod's when the claim was made; the Binding commits only while it still holds."""
+    exact: bool = False
+    """The container gets this GPU or does not start: the pod's `device-mismatch` is `refuse`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All claims on one node.
+
+    Raises `PayloadError` when one GPU is claimed twice.
+    """
+
+    generation: int
+    """Grows with every write."""
+    claims: tuple[Claim, ...] = ()
+    node_uid: str = ""
+    """The node incarnation that the claims are about."""
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for position, claim in enumerate(self.claims):
+            if claim.gpu in seen:
+                raise PayloadError(f"$.claims[{position}].gpu", "one GPU in two claims")
+            seen.add(claim.gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRecord:
+    """The GPUs of one pod, as they arrive with its Binding.
+
+    Raises `PayloadError` when a container has the same GPU twice.
+    """
+
+    containers: Mapping[str, tuple[str, ...]]
+    """Container → GPU UUIDs in ring order; an init container may share GPUs with the containers after it."""
+    affinity: Affinity | None = None
+    """`None` for a single GPU."""
+    bandwidth: Bandwidth | None = None
+    ledger_generation: int | None = None
+    """Of the ledger that holds the claims."""
+
+    def __post_init__(self) -> None:
+        for name, gpus in self.containers.items():
+            if len(set(gpus)) != len(gpus):
+                raise PayloadError(f"$.containers.{name}", "the same GPU twice")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The container that a node's kubelet gave a GPU to; PodResources knows no pod UID."""
+
+    namespace: str
+    name: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Which container really holds which GPU."""
+
+    gpus: Mapping[str, Holder]
+    """GPU UUID → holder; a GPU that is not here is held by no container, except perhaps by an ordinary init container."""
+    generation: int = 0
+    """Of the status that the look was made for, after the write before had ended; 0 when that is not told.
+
+    While it stays behind the status, the agent writes without having been able to look.
+    """
+    strangers: Mapping[str, int] = field(default_factory=dict)
+    """GPU UUID → compute processes on a GPU that no container holds."""
+    node_version: str = ""
+    """resourceVersion of the node that the agent had heard of before the look began; empty when that is not told."""
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+"""A DNS subdomain: every Kubernetes name that occurs here is one."""
+
+
+class _Holder(Schema):
+    namespace: Name
+    name: Name
+    container: Name
+
+
+class _Claim(_Holder):
+    gpu: Uuid
+    uid: Uuid
+    resource_version: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,64}$")] = ""
+    exact: bool = False
+
+
+class _Ledger(Schema):
+    generation: Count
+    node_uid: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,96}$")] = ""
+    claims: Annotated[list[_Claim], Field(max_length=MAX_GPUS)]
+
+
+MAX_CONTAINERS = 256
+"""That one placement names."""
+_NVIDIA_UUID_CHARACTERS = 40
+_BESIDE_CONTAINERS_BYTES = 512
+"""Of a placement: all but its containers, however long the numbers are."""
+
+GbPerS = Annotated[float, Field(ge=0, le=1e6)]
+
+
+class _Bandwidth(Schema):
+    low: GbPerS
+    point: GbPerS
+    high: GbPerS
+
+
+class _Placement(Schema):
+    containers: Annotated[
+        dict[Name, Annotated[list[Uuid], Field(max_length=MAX_GPUS)]], Field(max_length=MAX_CONTAINERS)
+    ]
+    affinity: Annotated[str, StringConstraints(pattern=f"^({'|'.join(Affinity)})$")] | None = None
+    bandwidth_gb_per_s: _Bandwidth | None = None
+    ledger_generation: Count | None = None
+
+
+class _Observed(Schema):
+    gpus: Annotated[dict[Uuid, _Holder], Field(max_length=MAX_GPUS)]
+    generation: Count = 0
+    strangers: Annotated[dict[Uuid, Annotated[int, Field(ge=1, le=2**20)]], Field(max_length=MAX_GPUS)] = Field(
+        default_factory=dict
+    )
+    node_version: Annotated[str, StringConstraints(pattern=r"^[0-9]{0,20}$")] = ""
+
+
+def is_later(version: str, than: str) -> bool:
+    """Whether a resourceVersion is of a later write than another; never where either is no decimal number.
+
+    >>> is_later("10", "9"), is_later("9", "9"), is_later("x", "9")
+    (True, False, False)
+    """
+    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
+
+
+def encode_ledger(ledger: Ledger) -> str:
+    """Return the canonical text; raises `PayloadError`."""
+    payload: dict[str, Any] = {"generation": ledger.generation}
+    if ledger.node_uid:
+        payload["node_uid"] = ledger.node_uid
+    payload["claims"] = [
+        {
+            "gpu": claim.gpu,
+            "uid": claim.uid,
+            "namespace": claim.namespace,
+            "name": claim.name,
+            "container": claim.container,
+        }
+        | ({"resource_version": claim.resource_version} if claim.resource_version else {})
+        | ({"exact": True} if claim.exact else {})
+        for claim in sorted(ledger.claims, key=lambda claim: claim.gpu)
+    ]
+    return write(_Ledger, payload)
+
+
+def decode_ledger(text: str | bytes) -> Ledger:
+    """Return the ledger, claims by GPU; raises `PayloadError`, also when one GPU is in two claims."""
+    payload = read(_Ledger, text)
+    claims = tuple(Claim(**claim.model_dump()) for claim in payload.claims)
+    # Checked in the order of the payload, so that the path of a refusal is the reader's.
+    ledger = Ledger(payload.generation, claims, payload.node_uid)
+    return Ledger(ledger.generation, tuple(sorted(claims, key=lambda claim: claim.gpu)), ledger.node_uid)
+
+
+def encode_placement(record: PlacementRecord) -> str:
+    """Return the canonical text; raises `PayloadError`."""
+    payload: dict[str, Any] = {"containers": {name: list(gpus) for name, gpus in sorted(record.containers.items())}}
+    if record.affinity:
+        payload["affinity"] = record.affinity.value
+    if record.bandwidth:
+        low, point, high = record.bandwidth.low, record.bandwidth.point, record.bandwidth.high
+        payload["bandwidth_gb_per_s"] = {"low": low, "point": point, "high": high}
+    if record.ledger_generation is not None:
+        payload["ledger_generation"] = record.ledger_generation
+    return write(_Placement, payload)
+
+
+def has_room_for(containers: Mapping[str, int]) -> bool:
+    """Whether a placement can name so many GPUs (of NVIDIA's UUIDs) of each of these containers; linear in containers."""
+    per_gpu, per_container = _NVIDIA_UUID_CHARACTERS + len('"",'), len('"":[],')
+    named = sum(len(name) + per_container + per_gpu * gpus for name, gpus in containers.items())
+    return len(containers) <= MAX_CONTAINERS and named <= MAX_BYTES - _BESIDE_CONTAINERS_BYTES
+
+
+def decode_placement(text: str | bytes) -> PlacementRecord:
+    """Return the placement; raises `PayloadError`."""
+    from topology.bandwidth.predict import (
+        Bandwidth,  # brings the graph library, which an agent that only observes does without
+    )
+
+    payload = read(_Placement, text)
+    return PlacementRecord(
+        containers={name: tuple(gpus) for name, gpus in sorted(payload.containers.items())},
+        affinity=Affinity(payload.affinity) if payload.affinity else None,
+        bandwidth=Bandwidth(**payload.bandwidth_gb_per_s.model_dump()) if payload.bandwidth_gb_per_s else None,
+        ledger_generation=payload.ledger_generation,
+    )
+
+
+def encode_observed(observed: Observed) -> str:
+    """Return the canonical text; raises `PayloadError`."""
+    gpus = {
+        uuid: {"namespace": holder.namespace, "name": holder.name, "container": holder.container}
+        for uuid, holder in sorted(observed.gpus.items())
+    }
+    payload: dict[str, Any] = {"gpus": gpus}
+    if observed.generation:
+        payload["generation"] = observed.generation
+    if observed.strangers:
+        payload["strangers"] = dict(sorted(observed.strangers.items()))
+    if observed.node_version:
+        payload["node_version"] = observed.node_version
+    return write(_Observed, payload)
+
+
+def decode_observed(text: str | bytes) -> Observed:
+    """Return the observation; raises `PayloadError`."""
+    payload = read(_Observed, text)
+    gpus = {uuid: Holder(**holder.model_dump()) for uuid, holder in sorted(payload.gpus.items())}
+    return Observed(gpus, payload.generation, dict(sorted(payload.strangers.items())), payload.node_version)

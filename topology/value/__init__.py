@@ -1,0 +1,1 @@
+"""What a choice costs the pods to come."""
