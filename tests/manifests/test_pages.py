@@ -161,5 +161,5 @@ def test_pages_show_what_the_demo_prints() -> None:
 
 def text_about(words: str, page: str) -> str:
     """Return the block of text on a page that has those words."""
-    texts = re.findall(r"^```text\n(.*?)^```", Path(ROOT, page).read_text(), re.MULTILINE | re.DOTALL)
+    texts: list[str] = re.findall(r"^```text\n(.*?)^```", Path(ROOT, page).read_text(), re.MULTILINE | re.DOTALL)
     return next(text for text in texts if words in text)
