@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.double.resources import NODES
 from extender.binding.intents import AskForLook, FencePod, GetPod
 from extender.binding.release import Attention, Task, release
@@ -29,10 +31,11 @@ def test_what_was_dropped_is_returned_and_known_at_once() -> None:
     assert replica.attention.due(replica.state, replica.seconds) == []
 
 
-def test_a_ledger_that_has_to_be_rebuilt_is_left_to_that() -> None:
+@pytest.mark.parametrize("claims", [None, ()], ids=["wiped", "edited"])
+def test_a_ledger_that_has_to_be_rebuilt_is_left_to_that(claims: tuple[()] | None) -> None:
     """Nothing may rest on what it says."""
     state = cluster(node(claims=(claim(gpus("n1", 0)[0], "p"),)))
-    state.nodes.changed(node(claims=(), version=2))
+    state.nodes.changed(node(claims=claims, version=2))
     assert state.views["n1"].is_broken
     task = Task("n1", dead=True, orphans=frozenset({"p"}), unseen=frozenset({("p", "ml", "p")}))
     steps = release(state, task)
