@@ -111,3 +111,16 @@ def test_orphans_wait_a_minute_unless_told_otherwise() -> None:
     assert attention.due(state, 0.0) == []
     assert attention.due(state, 59.9) == []
     assert [len(task.orphans) for task in attention.due(state, 60.0)] == [1]
+
+
+def test_a_pod_that_was_fenced_is_known_in_its_new_version_at_once() -> None:
+    """The next bind claims for that one."""
+    world, replica = orphaned()
+    due(replica)
+    replica.seconds = 60.0
+    (task,) = due(replica)
+    (uid,) = task.orphans
+    assert len(drive(release(replica.state, task), world.execute)) == 2
+    known, stored = replica.state.pods.get(uid), world.find("p")
+    assert known is not None and stored is not None
+    assert known.pod.metadata.resource_version == stored["metadata"]["resourceVersion"]

@@ -152,3 +152,10 @@ def test_a_pod_that_asks_unreadably_closes_its_node_and_nothing_more() -> None:
     """How many GPUs it has nobody knows."""
     found = view(node(), pod("p", "many", on="n1"))
     assert (found.unledgered, found.shape.closed) == ((), UNKNOWN_GPUS)
+
+
+def test_dead_claims_take_nothing_from_what_is_free_without_others() -> None:
+    """Their pods have stopped."""
+    ended = pod("dead", on="n1", phase="Succeeded", terminated=True)
+    found = view(node(claims=(claim(G[0], "dead"), claim(G[1], "p"))), ended, running("p", "n1", G[1]))
+    assert positions(found.without(()).free) == set(range(8)) - {1}
