@@ -78,6 +78,8 @@ def test_a_container_that_is_not_listed_waits_for_what_a_pod_that_is_gone_was_gi
         ("ab", True, "ab", None),
         ("ab", False, "ac", OTHERS),
         ("ab", False, "ae", None),
+        ("ab", False, "abc", OTHERS),
+        ("ab", True, "abe", NOT_ITS_OWN),
         ("ab", True, "ae", NOT_ITS_OWN),
         ("", False, "ef", None),
         ("", False, "ec", OTHERS),
