@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.plugin.choose import Ask, Basis, Grant, Refusal, accept, choose
 from agent.plugin.hold import Served, is_as_served, is_by_plan
 from agent.plugin.identify import Planned, Unplanned
+from agent.plugin.pods import listed_gpus, plans_of
 from tests.agent.plans import FirstCome, by_key, listed, planned
 
 ANY = FirstCome()
@@ -63,3 +64,9 @@ def test_all_gpus_of_a_plan_are_by_plan() -> None:
     assert is_by_plan(frozenset("ab"), [], by_key(planned("a", main="ab")))
     assert is_by_plan(frozenset("a"), [], by_key(planned("a", main="ab")))
     assert not is_by_plan(frozenset("abc"), [], by_key(planned("a", main="ab")))
+
+
+def test_without_a_ledger_or_a_list_nothing_is_planned_or_held() -> None:
+    """Neither could be had."""
+    assert plans_of(None) == {}
+    assert listed_gpus(None) == frozenset()
