@@ -116,6 +116,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line("\n".join(figures))
 
 
-def pytest_unconfigure() -> None:
-    """Let a thread that never ends fail the run, and say where it stands, instead of keeping it for ever."""
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Let a thread that never ends fail the run, and say where it stands, instead of keeping it for ever.
+
+    A process of `pytest -n` that is through waits for the others, and is ended with them.
+    """
+    if hasattr(config, "workerinput"):
+        return
     faulthandler.dump_traceback_later(_SECONDS_TO_END, exit=True)

@@ -20,8 +20,9 @@ LIMIT = 7
 class Shop:
     """Sells what there is."""
 
-    def __init__(self, apples: int = 2) -> None:
+    def __init__(self, apples: int = 2, *, price: int = 5, owner: object = object()) -> None:
         self.apples = apples
+        self.price = price
 
     @property
     def is_open(self) -> bool:
@@ -36,6 +37,7 @@ def sell(shop: Shop) -> None:
 BROKEN = {
     "7  →  8",
     "2  →  1",
+    "5  →  6",
     "self.apples = apples  →  pass",
     "return self.apples > 0 and self.apples < LIMIT  →  return None",
     "self.apples > 0 and self.apples < LIMIT  →  self.apples > 0 or self.apples < LIMIT",
@@ -87,6 +89,14 @@ def test_what_was_imported_before_is_broken_too(shop: ModuleType, change: str, o
     assert kind().apples == 2
     assert transplant(shop, broken(shop, change).broken()) == 1
     assert kind(open_with).is_open if open_with != 1 else kind().apples == 1
+
+
+def test_a_default_that_can_be_named_is_broken_too(shop: ModuleType) -> None:
+    """Beside one that is an object of its own, which stays."""
+    owner = shop.Shop.__init__.__kwdefaults__["owner"]
+    assert transplant(shop, broken(shop, "5  →  6").broken()) == 1
+    assert shop.Shop().price == 6
+    assert shop.Shop.__init__.__kwdefaults__["owner"] is owner
 
 
 def test_a_line_that_is_as_before_is_no_break(shop: ModuleType) -> None:

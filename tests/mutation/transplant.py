@@ -54,11 +54,19 @@ def _replace(old: FunctionType, new: FunctionType) -> bool:
     changed = False
     if not _is_same_code(old.__code__, new.__code__):
         old.__code__, changed = new.__code__, True
-    if old.__defaults__ != new.__defaults__ and _is_plain(new.__defaults__):
-        old.__defaults__, changed = new.__defaults__, True
-    if old.__kwdefaults__ != new.__kwdefaults__ and _is_plain(tuple((new.__kwdefaults__ or {}).values())):
-        old.__kwdefaults__, changed = new.__kwdefaults__, True
+    defaults = tuple(map(_newer, old.__defaults__ or (), new.__defaults__ or ()))
+    if defaults != (old.__defaults__ or ()):
+        old.__defaults__, changed = defaults, True
+    named = old.__kwdefaults__ or {}
+    for name, value in (new.__kwdefaults__ or {}).items():
+        if _newer(named[name], value) != named[name]:
+            named[name], changed = value, True
     return changed
+
+
+def _newer(old: Any, new: Any) -> Any:
+    """Return the new value of a constant; instances of classes stay, as there would be two of each class."""
+    return new if isinstance(new, _PLAIN) and type(new) is type(old) else old
 
 
 def _is_same_code(old: CodeType, new: CodeType) -> bool:
@@ -69,10 +77,6 @@ def _is_same_code(old: CodeType, new: CodeType) -> bool:
         _is_same_code(a, b) if isinstance(a, CodeType) and isinstance(b, CodeType) else (type(a), a) == (type(b), b)
         for a, b in zip(old.co_consts, new.co_consts, strict=True)
     )
-
-
-def _is_plain(values: tuple[Any, ...] | None) -> bool:
-    return all(isinstance(value, _PLAIN) for value in values or ())
 
 
 def _set_everywhere(name: str, old: Any, value: Any) -> bool:

@@ -78,6 +78,8 @@ def test_a_container_that_is_not_listed_waits_for_what_a_pod_that_is_gone_was_gi
         ("ab", True, "ab", None),
         ("ab", False, "ac", OTHERS),
         ("ab", False, "ae", None),
+        ("ab", False, "abc", OTHERS),
+        ("ab", True, "abe", NOT_ITS_OWN),
         ("ab", True, "ae", NOT_ITS_OWN),
         ("", False, "ef", None),
         ("", False, "ec", OTHERS),
@@ -90,3 +92,10 @@ def test_what_nobody_remembers_handing_out_is_judged_by_the_promises(
     mine = [planned("a", exact=exact, main=own)] if own else []
     plans = by_key(*mine, planned("x", main="cd"))
     assert may_start(frozenset(holds), [listed("a", main=holds)], [], plans) == reason
+
+
+def test_what_was_handed_out_to_a_pod_is_its_own_though_it_is_promised_to_another_now() -> None:
+    """A container that starts again is not held for a promise that came later."""
+    plans = by_key(planned("x", main="ab"))
+    assert may_start(frozenset("ab"), [listed("a", main="ab")], [GIVEN], plans) is None
+    assert may_start(frozenset("ab"), [listed("a", main="ab")], [], plans) == OTHERS

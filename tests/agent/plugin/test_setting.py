@@ -94,3 +94,16 @@ def test_faults_that_do_not_follow_from_each_other_are_all_told() -> None:
         "PodResources does not answer",
         ONLY_ENV,
     )
+
+
+@pytest.mark.parametrize(
+    ("progress", "reason"),
+    [
+        (Progress(looks=False, allocatable=GPUS, known=GPUS), "PodResources does not answer"),
+        (Progress(looks=True, allocatable=frozenset(), known=GPUS), f"no device plugin serves {R}"),
+        (Progress(looks=True, allocatable=GPUS | {"GPU-a::0"}, known=GPUS), f"devices of {R} are not whole GPUs"),
+    ],
+)
+def test_beside_another_plugin_one_fault_is_told(progress: Progress, reason: str) -> None:
+    """The first that there is; the node is closed by it."""
+    assert observing(R, Setting(), progress) == DevicePluginStatus(Mode.OBSERVE, ready=False, reasons=(reason,))

@@ -134,3 +134,35 @@ def test_a_withdrawn_claim_is_known_to_be_gone_before_the_watch_says_so() -> Non
     world.intents.clear()
     assert isinstance(replica.bind("q"), Bound)
     assert kinds(world) == ["SwapLedger", "BindPod"]
+
+
+def test_a_pod_without_gpus_gets_no_record() -> None:
+    """Nothing of ours is written to it."""
+    world, replica = ready("p", gpus=0)
+    assert isinstance(replica.bind("p"), Bound)
+    (binding,) = (intent for intent in world.intents if isinstance(intent, BindPod))
+    assert binding.annotations == {}
+
+
+def test_a_node_that_leaves_the_cache_while_its_ledger_is_written_is_bound_to() -> None:
+    """The ledger says that the claim is there; that we cannot withdraw it any more is no reason to fall over."""
+    world, replica = ready("p")
+
+    def vanish(intent: Intent) -> Reply:
+        reply = world.execute(intent)
+        if isinstance(intent, SwapLedger):
+            replica.state.nodes.replaced([])
+        return reply
+
+    assert isinstance(drive(replica.start_bind("p"), vanish), Bound)
+
+
+def test_a_pod_that_moves_before_its_fence_is_looked_at_again_and_bound() -> None:
+    """It costs a round."""
+    world, replica = ready("p", machine_name=PAIRS)
+    drive(replica.start_bind("p"), lose_request(world, BindPod))
+    world.report("n1", 2, uuid(0, PAIRS))
+    replica.catch_up()
+    outcome = drive(replica.start_bind("p"), meddle_before(world, FencePod, lambda: world.touch("p")))
+    assert isinstance(outcome, Bound)
+    assert world.placed("p") == {uuid(2, PAIRS), uuid(3, PAIRS)}

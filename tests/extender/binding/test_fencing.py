@@ -137,3 +137,14 @@ def test_a_pod_that_was_deleted_since_it_was_listed_is_heard_of() -> None:
     state.pods.changed(running("q", "n1", "GPU-1"))
     state.pods.replaced([])
     assert drive(hear_of_bound(state, "n1"), Answers(running("q", "n1", "GPU-1"))) is False
+
+
+def test_a_ledger_that_is_lost_after_a_roll_needs_another_one() -> None:
+    """A pod may have been created, and claimed for, since the roll was called; a node that never had one needs none."""
+    state = cluster(node(claims=None), node("n2"))
+    assert state.views and state.fences.is_needed("n1")
+    assert drive(fence_all_unbound(state, "n1"), Answers(pod("p"))) is True
+    state.nodes.changed(node("n2", claims=None, version=2))
+    state.nodes.changed(node("n3", claims=None))
+    assert state.views["n2"].is_broken and state.views["n3"].is_broken
+    assert [state.fences.is_needed(name) for name in ("n1", "n2", "n3")] == [False, True, False]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import AskForLook, FencePod, GetPod
 from extender.binding.release import Attention, Task, release
@@ -29,10 +31,11 @@ def test_what_was_dropped_is_returned_and_known_at_once() -> None:
     assert replica.attention.due(replica.state, replica.seconds) == []
 
 
-def test_a_ledger_that_has_to_be_rebuilt_is_left_to_that() -> None:
+@pytest.mark.parametrize("claims", [None, ()], ids=["wiped", "edited"])
+def test_a_ledger_that_has_to_be_rebuilt_is_left_to_that(claims: tuple[()] | None) -> None:
     """Nothing may rest on what it says."""
     state = cluster(node(claims=(claim(gpus("n1", 0)[0], "p"),)))
-    state.nodes.changed(node(claims=(), version=2))
+    state.nodes.changed(node(claims=claims, version=2))
     assert state.views["n1"].is_broken
     task = Task("n1", dead=True, orphans=frozenset({"p"}), unseen=frozenset({("p", "ml", "p")}))
     steps = release(state, task)
@@ -108,3 +111,16 @@ def test_orphans_wait_a_minute_unless_told_otherwise() -> None:
     assert attention.due(state, 0.0) == []
     assert attention.due(state, 59.9) == []
     assert [len(task.orphans) for task in attention.due(state, 60.0)] == [1]
+
+
+def test_a_pod_that_was_fenced_is_known_in_its_new_version_at_once() -> None:
+    """The next bind claims for that one."""
+    world, replica = orphaned()
+    due(replica)
+    replica.seconds = 60.0
+    (task,) = due(replica)
+    (uid,) = task.orphans
+    assert len(drive(release(replica.state, task), world.execute)) == 2
+    known, stored = replica.state.pods.get(uid), world.find("p")
+    assert known is not None and stored is not None
+    assert known.pod.metadata.resource_version == stored["metadata"]["resourceVersion"]

@@ -135,3 +135,9 @@ def test_of_too_many_offers_those_to_pods_that_were_not_heard_of_for_longest_are
     offers.forget("a")
     offers.forget("never heard of")
     assert offers.refused("a", shapes) == set()
+
+
+def test_gpus_that_are_well_are_free_though_the_status_names_them() -> None:
+    """A status tells of each GPU what it holds in memory, too."""
+    status = AgentStatus(1, (GpuStatus(G[0], memory_used_gib=3), GpuStatus(G[1], mig_enabled=True), GpuStatus(G[2])))
+    assert free(cluster(node(status=encode_status(status)))) == (0, 2, 3, 4, 5, 6, 7)

@@ -82,6 +82,14 @@ def test_only_a_pod_with_gpus_needs_place_for_a_record() -> None:
         read_request(pod("p", 1, wants=FULL))
 
 
+@pytest.mark.parametrize(("over", "has_place"), [(0, True), (1, False)])
+def test_place_for_a_record_and_a_fence_is_left_to_the_byte(over: int, *, has_place: bool) -> None:
+    """The API server's cap is 256 KiB, a record's 32 KiB; bytes are counted, not letters."""
+    most = 256 * 1024 - 32 * 1024 - 1024
+    assert has_place_for_ours(pod("p", wants={"x": "y" * (most - 1 + over)})) is has_place
+    assert has_place_for_ours(pod("p", wants={"ä": "ö" * ((most - 2) // 2), "": "z" * over})) is has_place
+
+
 def test_what_we_write_ourselves_takes_no_place_from_us() -> None:
     """A record and a fence are written over."""
     own = {keys.PLACEMENT: "x" * 60_000, keys.FENCE: "y" * 200_000}
@@ -109,6 +117,11 @@ def test_who_names_the_resource_anywhere_is_kept_whole(field: str) -> None:
     feed = PodFeed(ClusterState())
     assert feed.keep(named) is named
     assert feed.keep(inside) is inside
+    beside = msgspec.structs.replace(
+        item.spec.containers[0], name="sidecar", resources=msgspec.structs.replace(asked, limits=None, requests=None)
+    )
+    both = msgspec.structs.replace(item, spec=msgspec.structs.replace(spec, containers=[beside, container]))
+    assert feed.keep(both) is both
 
 
 def test_the_first_that_published_a_gpu_speaks_for_it_until_it_no_longer_does() -> None:

@@ -88,6 +88,7 @@ def test_everybody_who_leaves_is_told_of_with_the_nodes_where_it_was() -> None:
     pods.deleted(running("q", "n1", "GPU-0", version=3))
     assert told == [("q", {"n1"})]
     assert (pods.bound_to("n1"), pods._bound, pods.waiting, len(pods)) == ([], {}, 0, 0)
+    assert pods._uids == {}
 
 
 def test_a_pod_that_asks_for_no_gpu_is_nobody() -> None:

@@ -160,3 +160,11 @@ def test_rooms_add_up_over_the_nodes_of_a_place() -> None:
     assert order.rooms(census) == Counter({rack: 5, nowhere: 2})
     assert order.rooms(order.census(frozenset("c"), places)) == {rack: 1}
     assert order.rooms(()) == {}
+
+
+def test_a_pod_with_claims_on_two_nodes_keeps_those_of_the_other_one() -> None:
+    """A bind to one was given up, and one to another begun."""
+    state = cluster(node(claims=(claim(G[0], "p"),)), node("n2", claims=(claim(gpus("n2", 0)[0], "p"),)), pod("p"))
+    assert state.claimed_on("p") == {"n1", "n2"}
+    state.nodes.changed(node(generation=2, version=2))
+    assert state.claimed_on("p") == {"n2"}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.state import ClusterState
 from extender.verbs.victims import Candidate
-from tests.extender.builders import claim, cluster, gpus, node, pod, running
+from tests.extender.builders import DGX, claim, cluster, gpus, node, pod, running
+from topology.annotations.codec import encode_topology
+from topology.formats.catalog import machine
+from topology.placement.verdict import UNKNOWN_GPUS
 from topology.request.gpu_request import GpuRequest
 
 G = gpus("n1", *range(8))
@@ -73,6 +78,16 @@ def test_without_a_pod_all_that_it_had_is_free_and_nothing_else() -> None:
     assert free_without(found, set()) == {7}
 
 
+def test_what_a_record_names_stays_taken_though_its_pod_was_seen_elsewhere() -> None:
+    """Until the record says the same."""
+    state = cluster(node(claims=(claim(G[0], "p"),)))
+    state.pods.changed(pod("p"))
+    state.pods.changed(running("p", "n1", G[1], version=2))
+    state.nodes.changed(node(claims=(claim(G[0], "p"),), held={G[0]: "p"}, version=2))
+    assert free_without(state.views["n1"], set()) == set(range(2, 8))
+    assert free_without(state.views["n1"], {"p"}) == set(range(8))
+
+
 def test_without_a_pod_what_nobody_may_have_stays_so() -> None:
     """A sick GPU does not get well by an eviction."""
     found = view(node(claims=(claim(G[0], "p"),), sick=(G[0], G[1])), running("p", "n1", G[0]))
@@ -87,3 +102,67 @@ def test_a_pod_keeps_exactly_its_claims_as_long_as_they_serve() -> None:
         planned = set(getattr(found.decide_for("p", GpuRequest(count)), "gpus", ()))
         assert planned == expected or (expected is None and len(planned) == 1)
         assert not planned & {G.index(gpu) for gpu in sick}
+
+
+def test_a_pods_own_claims_are_free_for_itself() -> None:
+    """Where they are too few, it takes others beside them."""
+    found = view(node(claims=(claim(G[0], "p"),)), pod("p", 8))
+    assert positions(found.shape.free) == set(range(1, 8))
+    assert set(getattr(found.decide_for("p", GpuRequest(8)), "gpus", ())) == set(range(8))
+    assert getattr(found.decide_for("q", GpuRequest(8)), "gpus", None) is None
+
+
+@pytest.mark.parametrize("position", [0, 5])
+def test_a_gpu_that_was_cut_when_the_node_was_discovered_is_not_free(position: int) -> None:
+    """The topology says so, whether or not the status does."""
+    topology = machine(DGX, host="n1")
+    cut = tuple(replace(gpu, mig_enabled=at == position) for at, gpu in enumerate(topology.gpus))
+    found = view(node(topology=encode_topology(replace(topology, gpus=cut))))
+    assert positions(found.shape.free) == set(range(8)) - {position}
+    without_status = view(node(topology=encode_topology(replace(topology, gpus=cut)), status=None))
+    assert positions(without_status.fit) == set(range(8)) - {position}
+
+
+def test_nothing_is_said_of_nodes_before_nodes_and_pods_were_listed() -> None:
+    """Until then a GPU without a known owner proves nothing."""
+    state = ClusterState()
+    state.nodes.replaced([node()])
+    assert (dict(state.views), state.synced) == ({}, False)
+    state.pods.replaced([])
+    assert (list(state.views), state.synced) == (["n1"], True)
+
+
+def test_a_node_is_unsettled_amiss_or_in_quarantine_as_long_as_it_is() -> None:
+    """And no longer."""
+    state = cluster(node(claims=(claim(G[0], "p"),)), pod("p"), running("q", "n1", G[1]), running("r", "n1", G[1]))
+    assert (state.unsettled, state.amiss, state.quarantined) == ({"n1"}, {"n1"}, {"n1"})
+    state.pods.changed(running("p", "n1", G[0], version=2))
+    for name in ("q", "r"):
+        state.pods.changed(pod(name, on="n1", placed=(G[1],), phase="Failed", terminated=True, version=2))
+    assert (state.unsettled, state.amiss, state.quarantined) == (set(), set(), set())
+
+
+@pytest.mark.parametrize(("phase", "conflicts"), [("Running", {G[1]}), ("Pending", set()), (None, set())])
+def test_a_pod_that_has_not_started_is_in_no_conflict_over_a_gpu_that_was_seen_with_another(
+    phase: str | None, conflicts: set[str]
+) -> None:
+    """Its node will give it others; one that runs has it, whatever was seen."""
+    state = cluster(node(claims=(claim(G[0], "q"),)))
+    state.pods.changed(pod("q"))
+    state.pods.changed(running("q", "n1", G[0], version=2))
+    state.pods.changed(pod("r", on="n1", placed=(G[1],), phase=phase))
+    state.nodes.changed(node(claims=(claim(G[0], "q"),), held={G[1]: "q"}, version=2))
+    assert set(state.views["n1"].conflicts) == conflicts
+
+
+def test_a_pod_that_asks_unreadably_closes_its_node_and_nothing_more() -> None:
+    """How many GPUs it has nobody knows."""
+    found = view(node(), pod("p", "many", on="n1"))
+    assert (found.unledgered, found.shape.closed) == ((), UNKNOWN_GPUS)
+
+
+def test_dead_claims_take_nothing_from_what_is_free_without_others() -> None:
+    """Their pods have stopped."""
+    ended = pod("dead", on="n1", phase="Succeeded", terminated=True)
+    found = view(node(claims=(claim(G[0], "dead"), claim(G[1], "p"))), ended, running("p", "n1", G[1]))
+    assert free_without(found, set()) == set(range(8)) - {1}

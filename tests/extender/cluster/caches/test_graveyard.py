@@ -128,3 +128,11 @@ def test_whether_a_name_has_stopped_is_asked_of_a_node() -> None:
         graves.bury(replace(buried, stopped=uid == "first"), gone=True)
         assert graves.has_stopped(("ml", "p"), "n1") is (uid == "first")
         assert not graves.has_stopped(("ml", "p"), "n2")
+
+
+def test_a_pod_that_stopped_elsewhere_says_nothing_of_who_is_seen_here() -> None:
+    """Pods of a StatefulSet have their names in turn."""
+    pods = cache()
+    pods.changed(STOPPED)
+    assert pods.is_stale(HOLDER, "n1")
+    assert not pods.is_stale(HOLDER, "n2")
