@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-cluster kills faults soak fuzz model cluster lint verify pictures manifests bench report audit sbom clean
+.PHONY: help venv lock demo test test-fast test-cluster kills faults soak fuzz model cluster lint docs verify pictures manifests bench report audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ lint: venv ## Check style, types and import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: venv ## Make a site of docs/ in site/; a dead link or anchor is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 verify: venv ## Check that generated files are what their sources give
 	$(BIN)/python -m tests.manifests --check
 	$(PICTURE) | cmp - docs/images/plan.svg
@@ -88,7 +91,7 @@ bench: venv ## Measure the extender: latency, start and memory, pods per second 
 	$(BIN)/gputopo-bench state -o text
 	-$(BIN)/gputopo-bench scheduler -o text
 
-report: venv ## Run the placement experiments and write reports/placement (minutes to an hour; traces: docs/benchmarks.md)
+report: venv ## Run the placement experiments and write reports/placement (minutes to an hour; traces: docs/how-to/compare-placements.md)
 	$(BIN)/gputopo-bench report
 
 AUDIT := $(BIN)/uv tool run --from pip-audit==2.10.1 pip-audit --strict --disable-pip --require-hashes
@@ -101,5 +104,5 @@ sbom: venv ## Write reports/sbom.cdx.json: what the image consists of, with hash
 	mkdir -p reports && $(SBOM) -o reports/sbom.cdx.json requirements-image.lock
 
 clean: ## Remove what the other targets made in this folder
-	rm -rf agent/kubelet/api/*_pb2* .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache reports
+	rm -rf agent/kubelet/api/*_pb2* .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache reports site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

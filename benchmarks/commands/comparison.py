@@ -34,7 +34,9 @@ def bandwidth(
         rows = compare(read_measurements(table), folders, table)
     except (UnreadableMeasurements, UnreadableSource) as unreadable:
         refuse(
-            str(unreadable) if measured else f"{unreadable}; --measured takes a table of your own (docs/bandwidth.md)"
+            str(unreadable)
+            if measured
+            else f"{unreadable}; --measured takes a table of your own (docs/explanation/bandwidth.md)"
         )
     summary = summarise(rows)
     reply(output, {"rows": [row.row() for row in rows], "summary": summary}, as_text(rows, summary))
@@ -45,7 +47,7 @@ def placement(
         str | None, typer.Option("--scenario", help="Which experiment; a trace's own unless named.")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", help="Folder with the trace, as docs/benchmarks.md says.")
+        Path | None, typer.Option("--trace", help="Folder with the trace, as docs/how-to/compare-placements.md says.")
     ] = None,
     workloads: Annotated[
         str | None, typer.Option("--workloads", help="Some of its workloads, with commas between.")

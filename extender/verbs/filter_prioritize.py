@@ -1,6 +1,6 @@
 """filter and prioritize: from one call's arguments and the state to the answer; memory only, and nothing here can fail.
 
-A few rules of kube-scheduler shape the answers (docs/design.md, "the verbs"):
+A few rules of kube-scheduler shape the answers (docs/explanation/design.md, "the verbs"):
 
 - When any node fits, the answer holds the best `candidates` and nothing else. Reasons are sent when none fits, where the pod's
   event and preemption read them.

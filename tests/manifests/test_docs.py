@@ -9,6 +9,7 @@ from tests.manifests.helm import MANIFESTS
 from topology.annotations import keys
 
 DOCS = MANIFESTS.parent / "docs"
+FRONT = [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]
 OURS = re.compile(r"(?:(?:topo|alloc)\.)?gputopo\.dev/[a-z-]*[a-z]|nvidia\.com/gpu(?![.\w])")
 
 
@@ -21,20 +22,20 @@ def first_cells(page: str) -> list[str]:
 def test_keys_page_lists_every_key_once() -> None:
     """Each constant of `topology.annotations.keys` has a row of its own."""
     known = [value for name, value in vars(keys).items() if name.isupper() and not name.endswith("_PREFIX")]
-    assert sorted(cell for cell in first_cells("keys.md") if OURS.fullmatch(cell)) == sorted(known)
+    assert sorted(cell for cell in first_cells("reference/keys.md") if OURS.fullmatch(cell)) == sorted(known)
 
 
 def test_no_page_names_a_key_that_does_not_exist() -> None:
     """Examples in the text are held to the same list, but for the misspelt one."""
     known = {value for name, value in vars(keys).items() if name.isupper()} | {"gputopo.dev/required-afinity"}
-    for page in DOCS.glob("*.md"):
+    for page in DOCS.rglob("*.md"):
         named = set(OURS.findall(page.read_text().replace("\\", ""))) - {"config.gputopo.dev/v1alpha"}
         assert named <= known, page.name
 
 
 def test_user_guide_explains_every_annotation() -> None:
     """By its name without the prefix."""
-    text = (DOCS / "user-guide.md").read_text()
+    text = (DOCS / "how-to" / "ask-for-links.md").read_text()
     users = [value for value in vars(keys).values() if str(value).startswith(keys.USER_PREFIX)]
     named = [
         key.removeprefix(keys.USER_PREFIX) for key in users if key not in (keys.USER_PREFIX, keys.GPU_MEMORY_RESOURCE)
@@ -48,19 +49,57 @@ def test_operations_page_lists_exactly_the_metrics() -> None:
     agent = agent_metrics.Metrics("0").text().decode()
     exposed = set(re.findall(r"^# HELP (\w+)", extender + agent, re.MULTILINE))
     exposed |= {f"gputopo_{name}" for name in extender_metrics.GAUGES}
-    documented = {cell.partition("{")[0] for cell in first_cells("operations.md") if cell.startswith("gputopo_")}
+    documented = {cell.partition("{")[0] for cell in first_cells("how-to/operate.md") if cell.startswith("gputopo_")}
     assert documented == {name for name in exposed if not name.endswith("_created")}
 
 
 def test_pages_link_to_files_that_exist() -> None:
-    """Relative links only; the others are somebody else's."""
-    for page in [*DOCS.glob("*.md"), DOCS.parent / "README.md"]:
+    """Relative links only; the others are somebody else's. `make docs` looks at the anchors inside docs/ as well."""
+    for page in [*DOCS.rglob("*.md"), *FRONT]:
         links = [link for link in re.findall(r"\]\(([^)#]+)", page.read_text()) if "://" not in link]
         assert [link for link in links if not (page.parent / link).exists()] == [], page.name
 
 
+def test_front_pages_link_to_headings_that_exist() -> None:
+    """Inside docs/ it is `make docs` that looks."""
+    for page in FRONT:
+        for link, anchor in re.findall(r"\]\(([\w./-]+)#([\w-]+)\)", page.read_text()):
+            headings = re.findall(r"^#+ (.*)", (page.parent / link).read_text(), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings]
+
+
+def test_test_files_named_in_the_documentation_exist() -> None:
+    """Named from the root or, in tables, from tests/."""
+    root = DOCS.parent
+    for page in DOCS.rglob("*.md"):
+        named = re.findall(r"`((?:\w+/)+test_\w+\.py)\b", page.read_text())
+        assert [path for path in named if not (root / path).exists() and not (root / "tests" / path).exists()] == [], (
+            page
+        )
+
+
 def test_examples_named_in_the_documentation_exist() -> None:
     """A path that somebody copies has to lead somewhere."""
-    for page in DOCS.glob("*.md"):
+    for page in DOCS.rglob("*.md"):
         named = re.findall(r"manifests/[\w./-]+\.yaml", page.read_text())
         assert [path for path in named if not Path(MANIFESTS.parent, path).exists()] == [], page.name
+
+
+def test_pages_named_anywhere_exist() -> None:
+    """In code, manifests and the Makefile, by their path from the root."""
+    folders = [DOCS.parent / name for name in ("agent", "benchmarks", "extender", "manifests", "tests", "topology")]
+    files = [
+        file for folder in folders for file in folder.rglob("*") if file.suffix in {".py", ".yaml", ".tpl", ".txt"}
+    ]
+    for file in [*files, *FRONT, DOCS.parent / "Makefile"]:
+        named = re.findall(r"docs/[\w/-]+\.md", file.read_text())
+        assert [page for page in named if not Path(DOCS.parent, page).exists()] == [], file
+
+
+def test_contributing_names_files_that_exist() -> None:
+    """Every path in backticks."""
+    quoted = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", Path(DOCS.parent, "CONTRIBUTING.md").read_text())
+    named = [word for words in quoted for word in words.split() if "/" in word or word.endswith((".md", ".toml"))]
+    named = [path for path in named if not path.startswith("~")]
+    assert len(named) > 20
+    assert [path for path in named if not Path(DOCS.parent, path).exists()] == []

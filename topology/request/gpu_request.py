@@ -335,4 +335,4 @@ _READERS: dict[str, _Reader] = {
     keys.SHARING_CLASS: _name,
     keys.DEVICE_MISMATCH: _one_of("adopt", "refuse"),
 }
-"""Every annotation that a user may write; `sharing-class` is only checked here (docs/limitations.md)."""
+"""Every annotation that a user may write; `sharing-class` is only checked here (docs/reference/limitations.md)."""

@@ -31,7 +31,8 @@ _ROW = tuple(field.name for field in fields(Row))
 TITLE = "gputopo beside its peers"
 _HOW_TO_READ = (
     "Means over seeds; ± is half a 95 % interval. All policies of a table met the same jobs, so the last column compares seed "
-    "by seed, in the metric that is named first. Bold is best. docs/benchmarks.md says what each policy, scenario and metric is."
+    "by seed, in the metric that is named first. Bold is best. "
+    "docs/explanation/benchmarks.md says what each policy, scenario and metric is."
 )
 
 

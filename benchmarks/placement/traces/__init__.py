@@ -1,1 +1,1 @@
-"""Readers of published traces; docs/benchmarks.md says where each is published and what a folder has to hold."""
+"""Readers of published traces; docs/how-to/compare-placements.md says where each is published and what a folder has to hold."""

@@ -28,7 +28,7 @@ def trace_folder(given: Path | None, name: str) -> Path:
     given = given or shared_folder() / "traces" / name
     if not given.is_dir():
         raise BadTrace(
-            f"{given} is no folder: name the trace with --trace (docs/benchmarks.md says where to get {name})"
+            f"{given} is no folder: name the trace with --trace (docs/how-to/compare-placements.md says where to get {name})"
         )
     return given
 

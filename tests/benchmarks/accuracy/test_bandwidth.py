@@ -182,8 +182,8 @@ def test_the_goals_hold_on_reports_that_were_never_fitted(published: dict[str, A
 
 
 def test_the_page_says_what_the_command_prints(published: dict[str, Any]) -> None:
-    """The figures of docs/bandwidth.md are those of today's model, the bad ones too."""
-    page = (Path(__file__).resolve().parents[3] / "docs" / "bandwidth.md").read_text(encoding="utf-8")
+    """The figures of docs/explanation/bandwidth.md are those of today's model, the bad ones too."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "explanation" / "bandwidth.md").read_text(encoding="utf-8")
     rows = {line.split("|")[2].strip(): line for line in page.splitlines() if line.startswith("| ") and "**" in line}
     for name, part, key in (
         ("error of the point, median", "links_256_mib_and_more", "median_error_pct"),

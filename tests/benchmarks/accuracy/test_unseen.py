@@ -1,4 +1,4 @@
-"""Measurements collected after the model was made: what docs/bandwidth.md says of them, good and bad."""
+"""Measurements collected after the model was made: what docs/explanation/bandwidth.md says of them, good and bad."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_points_generalise_and_the_order_holds(unseen: list[Comparison]) -> 
 
 def test_the_page_says_what_the_command_prints(unseen: list[Comparison]) -> None:
     """Each figure of today's model stands in the last column, or is the first run's where that has not changed."""
-    page = (ROOT / "docs" / "bandwidth.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "bandwidth.md").read_text(encoding="utf-8")
     section = page.split("## Rows that nobody had seen")[1].split("\n## ")[0]
     columns = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("|")][2:]
     said = [(first if "same" in after else after).strip(" *%") for *_, first, after in columns]

@@ -1,0 +1,165 @@
+"""Commands that pages tell people to type are run, and print what the page shows; those that are not run are listed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import agent.__main__
+import benchmarks.cli
+import extender.__main__
+import extender.cli
+from tests.manifests.helm import MANIFESTS
+
+ROOT = MANIFESTS.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+NOT_RUN = {
+    "export PATH": "is for the shell that goes on",
+    "gputopo-agent --once": "needs a GPU",
+    "gputopo-bench bandwidth": "the tests of the model compare it",
+    "gputopo-bench latency": "minutes",
+    "gputopo-bench placement": "minutes, or a trace",
+    "gputopo-bench report": "half an hour",
+    "gputopo-bench scheduler": "needs a control plane",
+    "gputopo-bench snapshot": "needs what a cluster printed",
+    "gputopo-bench state": "minutes",
+    "helm ": "needs a cluster",
+    "kubectl ": "needs a cluster",
+    "make ": "takes minutes; the target has to exist",
+    "nvidia-smi ": "needs a GPU",
+    "podman ": "builds an image",
+}
+"""How commands begin that no test types, and why; they are only read."""
+
+OURS = {
+    "gputopo-agent": agent.__main__.app,
+    "gputopo-bench": benchmarks.cli.app,
+    "gputopo-extender": extender.__main__.app,
+    "kubectl gputopo": extender.cli.app,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One line after a prompt, and what the page shows below it."""
+
+    page: str
+    line: str
+    shown: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.line}"
+
+    @property
+    def is_run(self) -> bool:
+        return not self.line.startswith(tuple(NOT_RUN))
+
+    @property
+    def pipeline(self) -> list[list[str]]:
+        """The words of each program; `VARIABLE=…` before a program is left out."""
+        parts = [shlex.split(part) for part in self.line.split(" | ")]
+        return [[word for word in words if not re.fullmatch(r"[A-Z]+=\S*", word)] for words in parts]
+
+
+def commands() -> Iterator[Command]:
+    """Yield every command of every page, with lines that go on joined and comments cut off."""
+    for page in PAGES:
+        for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            assert block.startswith("$ "), f"{page.name}: a console block begins with a prompt"
+            for entry in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                line, _, shown = entry.replace("\\\n", "").partition("\n")
+                yield Command(page.name, re.sub(r"\s{2,}# .*", "", line).strip(), shown)
+
+
+COMMANDS = list(commands())
+
+
+@pytest.mark.parametrize("command", [found for found in COMMANDS if found.is_run], ids=str)
+def test_a_command_prints_what_its_page_shows(command: Command) -> None:
+    """Line by line; `…` stands for any lines."""
+    printed = ""
+    for words in command.pipeline:
+        assert words[0] == "gputopo-bench", f"neither run nor listed as not run: {command}"
+        done = CliRunner().invoke(benchmarks.cli.app, words[1:], input=printed)
+        assert done.exit_code in (0, 1), done.output
+        printed = done.stdout
+    expected = "".join(".*" if line == "…" else re.escape(line) + "\n" for line in command.shown.splitlines())
+    assert re.fullmatch(expected, printed, re.DOTALL), f"{command}\n{printed}"
+
+
+def test_what_is_not_run_is_on_some_page() -> None:
+    """An entry that excuses nothing is taken out."""
+    assert [start for start in NOT_RUN if not any(found.line.startswith(start) for found in COMMANDS)] == []
+
+
+@pytest.mark.parametrize("command", [found for found in COMMANDS if not found.is_run], ids=str)
+def test_a_command_that_is_not_run_names_what_exists(command: Command) -> None:
+    """Our options are parsed, make has the target, and files of the repository are there."""
+    for words in command.pipeline:
+        if words[0] == "make":
+            assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        parse(words)
+        files = [word for word in words if word.startswith(("benchmarks/", "manifests/", "tests/"))]
+        assert [file for file in files if not (ROOT / file).exists()] == []
+
+
+def parse(words: list[str]) -> None:
+    """Fail where the command line of ours would refuse these words."""
+    name = " ".join(words[:2]) if words[0] == "kubectl" else words[0]
+    if name not in OURS:
+        return
+    command: Any = get_command(OURS[name])
+    rest = words[len(name.split()) :]
+    if hasattr(command, "commands"):
+        command, rest = command.commands[rest[0]], rest[1:]
+    command.make_context(name, rest)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_command_line_page_lists_every_command_and_option(name: str) -> None:
+    """Of a command with others below it, each has a row of its own."""
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    section = page.partition(f"## `{name}`\n")[2].partition("\n## ")[0]
+    command: Any = get_command(OURS[name])
+    for below, found in getattr(command, "commands", {"": command}).items():
+        said = re.findall(rf"^\| `{below}\b.*", section, re.MULTILINE) if below else [section]
+        assert len(said) == 1, below
+        assert [spellings for spellings in options(found) if not any(f"`{one}" in said[0] for one in spellings)] == []
+
+
+def options(command: Any) -> Iterator[list[str]]:
+    """Yield the spellings of each option but `--help` and those for shells."""
+    for parameter in command.params:
+        if parameter.param_type_name == "option" and not {"--help", "--install-completion"} & set(parameter.opts):
+            yield parameter.opts
+
+
+@pytest.mark.slow
+def test_pages_show_what_the_demo_prints() -> None:
+    """The README six rows of its table, the first steps its last lines; with today's figures."""
+    run = [sys.executable, "-m", "benchmarks", "demo"]
+    printed = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    lines = [line.rstrip() for line in printed.splitlines()]
+    rows = [line for line in text_about("stock scheduling", "README.md").splitlines() if line]
+    assert len([row for row in rows if re.match(r"  \w", row)]) == 1 + 6, "the heading and six pods"
+    start = lines.index(rows[0])
+    assert lines[start : start + len(rows)] == rows
+    end = text_about("stock scheduling", "docs/tutorial/first-steps.md").splitlines()
+    assert lines[-len(end) :] == end
+
+
+def text_about(words: str, page: str) -> str:
+    """Return the block of text on a page that has those words."""
+    texts: list[str] = re.findall(r"^```text\n(.*?)^```", Path(ROOT, page).read_text(), re.MULTILINE | re.DOTALL)
+    return next(text for text in texts if words in text)
