@@ -34,8 +34,9 @@ from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
 from extender.metrics import Figures, Metrics, Recent
+from extender.patience import Patience
 from extender.upkeep import Upkeep
-from extender.verbs.filter_prioritize import filter_nodes, is_passed_over, prioritize_nodes
+from extender.verbs.filter_prioritize import filter_nodes, is_passed_over, is_undecided, prioritize_nodes
 from extender.verbs.preempt import Preemption, preempt
 from extender.verbs.wire import (
     ExtenderArgs,
@@ -52,6 +53,8 @@ EXPOSITION_SECONDS = 1.0
 PREEMPT_RATIO = 1 / 2
 """Of a bind's time that the search for victims may take: kube-scheduler has one time-out for all verbs, and that of a bind fits
 into it. It schedules nobody else meanwhile."""
+SEARCH_SECONDS = 0.05
+"""After which a call that waits for searches looks again; most take less."""
 SLICE_PAUSE_SECONDS = 0.004
 """Between two slices of searches, twice what a slice takes."""
 WAIT_RATIO = 2 / 3
@@ -101,6 +104,7 @@ class Extender:
             clock=clock,
             work_timeout_seconds=config.scheduling.bind_deadline,
         )
+        self._patience = Patience(filled_at=clock().monotonic)
         self._reflectors = self._watches()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -131,14 +135,25 @@ class Extender:
         """Wait until something dies that should run for ever, and raise what it died of."""
         await asyncio.gather(*self._tasks.values())
 
-    def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
-        """Answer which of the nodes may take the pod."""
-        limits = self.config.scheduling
-        result = filter_nodes(self.state, args, self._clock(), candidates=limits.candidates, hold_seconds=limits.hold)
+    async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
+        """Answer which of the nodes may take the pod; where that hangs on searches alone, after these, if they end soon.
+
+        kube-scheduler would come back only when something else happens in the cluster. Others are served meanwhile.
+        """
+        result, began = self._filter(args), self._clock().monotonic
+        until = began + self._patience.left(began)
+        while is_undecided(result) and (now := self._clock().monotonic) < until:
+            await asyncio.sleep(min(SEARCH_SECONDS, until - now))
+            result = self._filter(args)
+        self._patience.spend(self._clock().monotonic - began)
         is_unsatisfied = not (result.node_names or result.error or is_passed_over(result))
         if is_unsatisfied and self._events.is_news(args.pod.metadata.uid, events.UNSATISFIED):
             self._events.record(events.unsatisfied(_named(args.pod), _most_common(result)))
         return result
+
+    def _filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
+        limits = self.config.scheduling
+        return filter_nodes(self.state, args, self._clock(), candidates=limits.candidates, hold_seconds=limits.hold)
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """Score the nodes that are left."""

@@ -26,7 +26,7 @@ from extender.verbs.ranking import Ranking
 from extender.verbs.scores import levels
 from extender.verbs.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
 from topology.errors import RequestError
-from topology.placement.verdict import Placement, Rejection
+from topology.placement.verdict import UNDECIDED, Placement, Rejection
 
 CANDIDATES = 16
 STEPS_BACK = "the pod could not be bound to the node lately, so others come first"
@@ -74,6 +74,12 @@ def _filter(
 def is_passed_over(result: ExtenderFilterResult) -> bool:
     """Whether the answer only sends kube-scheduler from the nominated node to the others."""
     return STEPS_BACK in (result.failed_nodes or {}).values()
+
+
+def is_undecided(result: ExtenderFilterResult) -> bool:
+    """Whether no node will do, and one of them might when the search for its best GPUs has come to its end."""
+    refusals = result.failed_and_unresolvable_nodes or {}
+    return not result.node_names and UNDECIDED.message in refusals.values()
 
 
 def prioritize_nodes(

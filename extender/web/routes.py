@@ -101,7 +101,7 @@ def _endpoint(
 
 
 async def _filter(extender: Extender, args: ExtenderArgs) -> Answer:
-    result = extender.filter(args)
+    result = await extender.filter(args)
     passing = len(result.node_names)
     verdict = "error" if result.error else "fits" if passing else "no-fit"
     return Answer(result, verdict, {**_pod(args), "nodes": len(args.names), "passing": passing})

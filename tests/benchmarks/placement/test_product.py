@@ -87,6 +87,8 @@ def test_where_agents_observe_the_node_is_the_extenders_and_the_gpus_are_the_plu
         ),
     )
     finish(state.values.appraise())
+    for view in state.views.values():
+        view.shape.decide(GpuRequest.plain(asking.gpus))  # beside calls, as forecasts take more than one call may
     best = (filter_nodes(state, args(pod("asking", asking.gpus), "n0", "n1", "n2"), at()).node_names or [])[0]
     assert simulated is not None
     assert best == f"n{simulated[0].node}"

@@ -16,6 +16,7 @@ from extender.binding.intents import (
     FencePod,
     GetNode,
     GetPod,
+    GetPodVersion,
     Gone,
     Intent,
     ListPods,
@@ -102,7 +103,7 @@ CASES: list[tuple[Callable[[], tuple[World, Steps]], list[type[Intent]]]] = [
     (rebinding, [GetPod, FencePod, SwapLedger, BindPod]),
     (releasing_an_orphan, [FencePod, SwapLedger]),
     (looking_for_one_that_is_gone, [GetNode, AskForLook]),
-    (looking_up_an_unseen_one, [GetPod]),
+    (looking_up_an_unseen_one, [GetPodVersion]),
     (rebuilding, [ListPods, FencePod, SwapLedger]),
     (correcting, [GetPod, FencePod, SwapLedger, WritePlacement]),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.simulated.double.resources import NODES
-from extender.binding.intents import AskForLook, FencePod, GetPod
+from extender.binding.intents import AskForLook, FencePod, GetPodVersion
 from extender.binding.release import Attention, Task, release
 from extender.cluster.ownership.standing import Standing
 from tests.extender.builders import claim, cluster, gpus, node
@@ -59,7 +59,7 @@ def test_pods_that_are_not_known_are_looked_up_in_order() -> None:
     unseen = frozenset((f"uid-of-{name}", "default", name) for name in "hgfedcba")
     world.intents.clear()
     drive(release(replica.state, Task("n1", unseen=unseen)), world.execute)
-    assert [intent.name for intent in world.intents if isinstance(intent, GetPod)] == list("abcdefgh")
+    assert [intent.name for intent in world.intents if isinstance(intent, GetPodVersion)] == list("abcdefgh")
 
 
 def test_reports_are_compared_with_the_one_that_a_live_look_at_the_node_shows() -> None:

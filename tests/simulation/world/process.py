@@ -157,7 +157,7 @@ class Process:
     async def filter(self, body: Object) -> ExtenderFilterResult:
         """Serve filter; raises `ConnectionResetError` when nobody listens."""
         extender = self._alive()
-        result = extender.filter(decode_args(encode(body)))
+        result = await extender.filter(decode_args(encode(body)))
         self.witness.filtered(self, result)
         return result
 

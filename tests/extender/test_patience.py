@@ -1,0 +1,66 @@
+"""A pod that only a search keeps waiting is answered after it; whoever makes searches that never end gains nothing by that."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from extender.clock import Instant
+from extender.config import load
+from extender.kubernetes.kube import KubeApi
+from extender.patience import MOST_SECONDS, SHARE, Patience
+from extender.service import Extender
+from tests.extender.builders import args, node, pod
+from tests.extender.virtual_time import in_virtual_time
+from topology.annotations.codec import encode_status
+from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+from topology.placement.verdict import UNDECIDED
+
+OBSERVED = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
+
+
+def loop_time() -> Instant:
+    now = asyncio.get_running_loop().time()
+    return Instant(now, now)
+
+
+def extender_with(tmp_path: Path, *machines: str) -> Extender:
+    """Return an extender that knows one observed node of each machine, and of which nothing runs by itself."""
+    extender = Extender(load(None, {}, {}), KubeApi.from_kubeconfig(tmp_path / "nobody"), clock=loop_time)
+    extender.state.nodes.replaced([node(f"n{i}", name, status=OBSERVED) for i, name in enumerate(machines)])
+    extender.state.pods.replaced([])
+    return extender
+
+
+@pytest.mark.parametrize("machine", ["dgx-1v", "l40s-8", "dgx-2"])
+@in_virtual_time
+async def test_the_first_pod_on_an_observed_machine_has_its_answer(tmp_path: Path, machine: str) -> None:
+    """The forecast takes more than one call may; without a second look the pod would wait until something else happens."""
+    extender = extender_with(tmp_path, machine)
+    searches = asyncio.create_task(extender._search())
+    result = await extender.filter(args(pod("p", 2), "n0"))
+    searches.cancel()
+    assert result.node_names == ["n0"]
+
+
+@in_virtual_time
+async def test_searches_that_do_not_end_cost_calls_little(tmp_path: Path) -> None:
+    """Nobody goes on with the search here: a hundred calls wait half a second together, and then as good as nothing."""
+    extender = extender_with(tmp_path, "dgx-1v")
+    began, reasons = loop_time().monotonic, set[str]()
+    for number in range(100):
+        result = await extender.filter(args(pod(f"p{number}", 2), "n0"))
+        reasons.update((result.failed_and_unresolvable_nodes or {}).values())
+    assert loop_time().monotonic - began <= 1.1 * MOST_SECONDS / (1 - SHARE)
+    assert reasons == {UNDECIDED.message}
+
+
+def test_patience_comes_back_slowly() -> None:
+    """A twentieth of the time, and never more than the most."""
+    patience = Patience()
+    patience.spend(9.0)
+    assert patience.left(0.0) == 0.0
+    assert patience.left(2.0) == pytest.approx(2.0 * SHARE)
+    assert patience.left(1_000.0) == MOST_SECONDS
