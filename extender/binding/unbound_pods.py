@@ -79,8 +79,8 @@ def _may_be_bound(state: ClusterState, pod: Pod) -> bool:
 
 
 def _is_known(state: ClusterState, pod: Pod) -> bool:
-    known, grave = state.pods.get(pod.metadata.uid), state.pods.grave(pod.metadata.uid)
-    return known.node == pod.spec.node_name if known else grave is not None and grave.gone
+    known, tombstone = state.pods.get(pod.metadata.uid), state.pods.tombstone(pod.metadata.uid)
+    return known.node == pod.spec.node_name if known else tombstone is not None and tombstone.gone
 
 
 def _has_left_version(pod: Pod) -> Step[bool]:

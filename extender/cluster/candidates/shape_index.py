@@ -69,7 +69,7 @@ class ShapeIndex:
         if before is not None:
             self._nodes_of[before.shape.topology_class] -= 1
             if not self._nodes_of[before.shape.topology_class]:
-                self._bury(before.shape.topology_class)
+                self._forget_class(before.shape.topology_class)
 
     def order(self, request: GpuRequest) -> Order:
         """Return how the shapes suit a pod that asks for this."""
@@ -104,7 +104,7 @@ class ShapeIndex:
         self._serials.append(bucket)
         return bucket
 
-    def _bury(self, topology_class: TopologyClass | None) -> None:
+    def _forget_class(self, topology_class: TopologyClass | None) -> None:
         """Let go of a class that no node has any more: one that changes all the time must not fill the memory."""
         del self._nodes_of[topology_class]
         if topology_class is None:

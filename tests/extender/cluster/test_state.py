@@ -73,8 +73,8 @@ def test_a_list_takes_a_namesake_for_what_it_is() -> None:
     """The former pod is gone, and its GPUs are not the new one's."""
     state = cluster(node(claims=(claim(G[0], "old"),)), pod("p1", uid="old", on="n1", placed=(G[0],)))
     state.pods.replaced([pod("p1", uid="new")])
-    grave = state.pods.grave("old")
-    assert (state.pods.get("old"), grave is not None and grave.gone) == (None, True)
+    tombstone = state.pods.tombstone("old")
+    assert (state.pods.get("old"), tombstone is not None and tombstone.gone) == (None, True)
     assert 0 not in free(state)
 
 
