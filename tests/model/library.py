@@ -74,7 +74,7 @@ class Waits(_Counted):
     CHECK = auto()
     FENCE_REFUSED = auto()
     WITHDRAW = auto()
-    ROLL_CALL = auto()
+    LIST_UNBOUND = auto()
     REBUILD = auto()
     STOCK = auto()
 
@@ -94,7 +94,7 @@ class Mutant(_Counted):
     WITHDRAWAL_IN_DOUBT = auto()
     MISSING_IS_EMPTY = auto()
     REBUILD_WITHOUT_FENCE = auto()
-    ROLL_BY_HEARSAY = auto()
+    UNBOUND_BY_HEARSAY = auto()
     STOCK_BY_HEARSAY = auto()
 
 

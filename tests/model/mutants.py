@@ -100,7 +100,7 @@ MORE = (
         planted=(pod_cache, "has_stopped", _final_phase_is_proof),
     ),
     Wanting("ledger rebuilt without a fence", _LOST, mutant=Mutant.REBUILD_WITHOUT_FENCE),
-    Wanting("unbound pods fenced as far as heard of", _LOST, mutant=Mutant.ROLL_BY_HEARSAY),
+    Wanting("unbound pods fenced as far as heard of", _LOST, mutant=Mutant.UNBOUND_BY_HEARSAY),
     Wanting("ledger rebuilt from what was heard of", _LOST, mutant=Mutant.STOCK_BY_HEARSAY),
 )
 """Others that came up."""

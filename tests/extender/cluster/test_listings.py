@@ -109,7 +109,7 @@ def test_a_version_of_a_node_that_was_not_read_is_a_gap() -> None:
     """It may have had a ledger: whoever waits without a claim is fenced before there is another."""
     state = cluster(node("n1", claims=None))
     state.refresh()
-    state.fences.called(state.fences.now(), ())
+    state.fences.listed(state.fences.now(), ())
     assert not state.fences.is_needed("n1")
     state.nodes.unread(named("n1", 101), gone=False)
     assert state.fences.is_needed("n1")
