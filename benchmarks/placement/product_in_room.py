@@ -20,7 +20,7 @@ from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite, PodKind, Room
+from topology.value.fragmentation import DemandProfile, PodKind, Room
 from topology.value.score import Weights
 
 
@@ -63,7 +63,7 @@ class GputopoInRoom(Learning):
 
     def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
         self._gpus_of_model = Counter(node.server.model for node in cluster.nodes for _ in node.gpu_milli)
-        self._appetites: dict[str, Appetite] = {}
+        self._profiles: dict[str, DemandProfile] = {}
         self._orders: dict[tuple[GpuRequest, tuple[str, ...]], _Order] = {}
         super().__init__(cluster, weights, required=required)
         self._spaces: dict[tuple[TopologyClass, str, Room], Space] = {}
@@ -76,7 +76,7 @@ class GputopoInRoom(Learning):
     def forget_verdicts(self) -> None:
         """Look at what is left of the nodes with the eyes of the pods that are typical now."""
         typical, gpus = self.values.typical, self._gpus_of_model
-        self._appetites = {model: Appetite(coming_to(model, typical, gpus)) for model in gpus}
+        self._profiles = {model: DemandProfile(coming_to(model, typical, gpus)) for model in gpus}
         self._orders.clear()
 
     def kind_of(self, pod: Pod) -> PodKind:
@@ -96,7 +96,7 @@ class GputopoInRoom(Learning):
         """Return the placement on any of the space's nodes, `None` where the pod does not fit."""
         if request.cpu_milli > space.room.cpu_milli or (models and space.model not in models):
             return None
-        room, to_come = space.room, self._appetites[space.model]
+        room, to_come = space.room, self._profiles[space.model]
         verdict = decide(Situation(space.topology_class, room.free, room=room, to_come=to_come), request)
         return verdict if isinstance(verdict, Placement) else None
 

@@ -15,7 +15,7 @@ from topology.placement.sharing import less_room, share
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import WHOLE_GPU_MILLI, Appetite, PodKind, Room
+from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, PodKind, Room
 
 Decision = Placement | Rejection
 
@@ -37,7 +37,7 @@ class Situation:
     room: Room | None = None
     """What is idle on the node, CPU and parts of GPUs included; `None`: not counted. CPU that does not suffice is for
     kube-scheduler to see."""
-    to_come: Appetite | None = None
+    to_come: DemandProfile | None = None
     """What the pods to come take beside links; `None`: not counted."""
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     room, to_come = situation.room, situation.to_come
     if request.gpu_milli is not None:
         whole = Room.of_whole(len(situation.topology_class.node), situation.free, 0)
-        return share(situation.topology_class, room or whole, _kind(request), to_come or Appetite(()))
+        return share(situation.topology_class, room or whole, _kind(request), to_come or DemandProfile(()))
     found = _by_links(situation, request.of_links)
     if room is None or to_come is None or isinstance(found, Rejection):
         return found

@@ -62,7 +62,7 @@ class Room:
         return Room(tuple(left), self.cpu_milli - kind.cpu_milli)
 
 
-class Appetite:
+class DemandProfile:
     """The pods to come, as a node meets them."""
 
     def __init__(self, kinds: Sequence[tuple[PodKind, float]]) -> None:

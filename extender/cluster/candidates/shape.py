@@ -8,7 +8,7 @@ from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite, Room
+from topology.value.fragmentation import DemandProfile, Room
 
 CPU_STEP_MILLI = 4000
 """Finer differences do not make another shape."""
@@ -39,7 +39,7 @@ class Shape:
     cpu_milli: int | None = None
     """CPU that nobody has asked for, `in_steps`; `None` where that is not known."""
 
-    def decide(self, request: GpuRequest, to_come: Appetite | None = None, idle: int | None = None) -> Decision:
+    def decide(self, request: GpuRequest, to_come: DemandProfile | None = None, idle: int | None = None) -> Decision:
         """Return the best placement on the free GPUs, or why there is none; memoised by the class.
 
         Args:

@@ -13,7 +13,7 @@ from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Rejection
 from topology.request.domains import Location
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite
+from topology.value.fragmentation import DemandProfile
 
 Key = tuple[float, int, str]
 """Of a node that fits, best first: minus the score; how many GPUs are free, so that emptier nodes stay whole; the name."""
@@ -49,7 +49,7 @@ class ShapeIndex:
         self._bucket_of: dict[str, Bucket] = {}
         self._orders: OrderedDict[GpuRequest, Order] = OrderedDict()
         self._nodes_of: Counter[TopologyClass | None] = Counter()
-        self._to_come: Appetite | None = None
+        self._to_come: DemandProfile | None = None
 
     def put(self, name: str, shape: Shape | None) -> None:
         """File a node under its shape; `None` takes it out."""
@@ -82,7 +82,7 @@ class ShapeIndex:
         order.catch_up(self._serials)
         return order
 
-    def forget_verdicts(self, to_come: Appetite | None = None) -> None:
+    def forget_verdicts(self, to_come: DemandProfile | None = None) -> None:
         """Ask for the decisions on the nodes there are anew: they would come out differently, or the pods to come are others."""
         self._to_come = to_come
         self._compact()
@@ -128,7 +128,7 @@ class ShapeIndex:
 class Order:
     """The verdicts on one request for all shapes, and those that fit from best to worst."""
 
-    def __init__(self, request: GpuRequest, to_come: Appetite | None) -> None:
+    def __init__(self, request: GpuRequest, to_come: DemandProfile | None) -> None:
         self.verdicts: list[Placement | Rejection] = []
         """By the serial of the bucket."""
         self.to_come = to_come

@@ -13,12 +13,12 @@ from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite, PodKind, Room
+from topology.value.fragmentation import DemandProfile, PodKind, Room
 from topology.value.score import Weights
 
 HALF = PodKind(1, gpu_milli=500, cpu_milli=4_000)
 WHOLE = PodKind(1, cpu_milli=8_000)
-APPETITE = Appetite([(HALF, 0.5), (WHOLE, 0.5)])
+PROFILE = DemandProfile([(HALF, 0.5), (WHOLE, 0.5)])
 PLENTY = 512_000
 
 
@@ -38,7 +38,7 @@ def share(kind: PodKind, *gpu_milli: int) -> Decision:
 def placed(kind: PodKind, room: Room) -> Decision:
     part = kind.gpu_milli if kind.shares else None
     request = replace(GpuRequest.plain(kind.gpus), gpu_milli=part, cpu_milli=kind.cpu_milli)
-    return decide(Situation(MESH, room.free, room=room, to_come=APPETITE), request)
+    return decide(Situation(MESH, room.free, room=room, to_come=PROFILE), request)
 
 
 def test_a_share_goes_where_another_one_is() -> None:

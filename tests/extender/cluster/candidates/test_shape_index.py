@@ -16,7 +16,7 @@ from topology.formats.catalog import machine
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite, PodKind
+from topology.value.fragmentation import DemandProfile, PodKind
 
 NAMES = tuple(f"n{number}" for number in range(12))
 CLASSES = tuple(TopologyClass(machine(name)) for name in (PAIRS, "dgx-a100"))
@@ -58,7 +58,7 @@ def test_gpus_with_just_the_cpu_that_pods_ask_for_lack_none(free: int, cores: in
     idle = 1000 * cores * free.bit_count()
     enough, plenty = (Shape(CLASSES[0], free, cpu_milli=in_steps(cpu_milli)) for cpu_milli in (idle, 10 * idle))
     request = GpuRequest(size, cpu_milli=1000 * cores * size)
-    scores = [shape.decide(request, Appetite(kinds)) for shape in (enough, plenty)]
+    scores = [shape.decide(request, DemandProfile(kinds)) for shape in (enough, plenty)]
     assert scores[0] == scores[1]
 
 
