@@ -8,7 +8,7 @@ from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import DemandProfile, Room
+from topology.value.fragmentation import DemandProfile, FreeCapacity
 
 CPU_STEP_MILLI = 4000
 """Finer differences do not make another shape."""
@@ -50,11 +50,18 @@ class Shape:
         """
         if self.closed is not None or self.topology_class is None:
             return Rejection(Reason.CLOSED, self.closed or "no GPU topology is published")
-        room = None
+        capacity = None
         if to_come is not None and self.cpu_milli is not None:
-            room = Room.of_whole(len(self.topology_class.node), self.free if idle is None else idle, self.cpu_milli)
+            capacity = FreeCapacity.of_whole(
+                len(self.topology_class.node), self.free if idle is None else idle, self.cpu_milli
+            )
         situation = Situation(
-            self.topology_class, self.free, unknown=self.hidden, observed=self.observed, room=room, to_come=to_come
+            self.topology_class,
+            self.free,
+            unknown=self.hidden,
+            observed=self.observed,
+            capacity=capacity,
+            to_come=to_come,
         )
         return decide(situation, request)
 
