@@ -64,18 +64,18 @@ class Upkeep:
 
     async def round(self) -> None:
         """Do what is due."""
-        now, room = self.clock().monotonic, asyncio.Semaphore(AT_ONCE)
+        now, slots = self.clock().monotonic, asyncio.Semaphore(AT_ONCE)
         for name in self.state.listen(now):
             self._tell_of_silence(name)
         self._tell_of_conflicts(now)
-        await asyncio.gather(*(self._release(task, room) for task in self.attention.due(self.state, now)))
+        await asyncio.gather(*(self._release(task, slots) for task in self.attention.due(self.state, now)))
         repairs = self._repairs.due(self.state, now)
         await self._fence_unbound(repairs)
-        await asyncio.gather(*(self._repair(name, room) for name in repairs if not self.state.fences.is_needed(name)))
+        await asyncio.gather(*(self._repair(name, slots) for name in repairs if not self.state.fences.is_needed(name)))
         self.has_looked = True
 
-    async def _release(self, task: Task, room: asyncio.Semaphore) -> None:
-        async with room, self.turn(task.node):
+    async def _release(self, task: Task, slots: asyncio.Semaphore) -> None:
+        async with slots, self.turn(task.node):
             deadline = self.clock().monotonic + self.work_timeout_seconds
             try:
                 dropped = await drive(release(self.state, task), self.execute, self.clock, deadline)
@@ -115,8 +115,8 @@ class Upkeep:
 
         await asyncio.gather(*(row() for _ in range(FENCES_AT_ONCE)))
 
-    async def _repair(self, name: str, room: asyncio.Semaphore) -> None:
-        async with room, self.turn(name):
+    async def _repair(self, name: str, slots: asyncio.Semaphore) -> None:
+        async with slots, self.turn(name):
             view = self.state.views.get(name)
             if view is not None and view.is_broken and not view.is_new:
                 self._tell_of_broken(view)

@@ -14,7 +14,7 @@ from random import Random
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
-from extender.cluster.candidates.groups import rooms_for
+from extender.cluster.candidates.groups import fitting_for
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
@@ -145,8 +145,8 @@ class Gputopo(Learning):
         order = self._shapes.order
         progress = Progress(size - len(self._siblings), tuple(self._siblings))
         census = order(request).census(names, self._locations)
-        rooms = rooms_for(request, progress.rest, lambda asked: order(asked).rooms(census))
-        found = narrow(GroupWish("job", size), progress, rooms, {})
+        fitting = fitting_for(request, progress.rest, lambda asked: order(asked).fitting(census))
+        found = narrow(GroupWish("job", size), progress, fitting, {})
         assert not isinstance(found, Rejection), "nothing is required"
         return frozenset(name for name in names if self._locations[name] in found)
 

@@ -125,9 +125,9 @@ class NodeView:
             return self.decide_for(uid, request, 0, to_come)
         return found
 
-    def room_for(self, uid: str, request: GpuRequest, held_for_others: int = 0) -> int:
+    def how_many_fit(self, uid: str, request: GpuRequest, held_for_others: int = 0) -> int:
         """Return how many pods like this one, which may have claims here, fit one after the other."""
-        return self._beside(self._own(uid), held_for_others).room(request)[0]
+        return self._beside(self._own(uid), held_for_others).how_many_fit(request)[0]
 
     def taken(self) -> dict[str | tuple[str, str], int]:
         """Return who keeps which GPUs from being free, by UID; whom only the agent saw, by namespace and name.

@@ -2,8 +2,7 @@
 
 A node's free capacity is worth less by all idle GPU capacity that the pods to come could not fill, the fragments, and by as many
 GPUs as its CPU does not suffice for, at what these pods ask for with a GPU. The links know nothing of either, and this knows
-nothing of
-links: together they are the value of a node.
+nothing of links: together they are the value of a node.
 
 The measure of fragments is FGD's (Weng et al., ATC'23) but for two things: what pods of a kind would leave over of a GPU that
 they share is a fragment to them, and how many whole GPUs are free together is left to the value of free sets. Unlike FGD it

@@ -138,18 +138,18 @@ def read_group(pod: Pod) -> GroupWish | None:
         return None
 
 
-def rooms_for(
-    request: GpuRequest, rest: int, rooms: Callable[[GpuRequest], Mapping[Location, int]]
+def fitting_for(
+    request: GpuRequest, rest: int, fitting: Callable[[GpuRequest], Mapping[Location, int]]
 ) -> Mapping[Location, int]:
     """Return what there is for the pods of a group: sets of the preferred affinity alone, as long as they are enough.
 
-    A near domain does not make up for GPUs that are joined badly; where no domain is known, nothing is left out. `rooms` says
+    A near domain does not make up for GPUs that are joined badly; where no domain is known, nothing is left out. `fitting` says
     of a request how many such pods the nodes of each location could take.
     """
-    every = rooms(request)
+    every = fitting(request)
     if request.required or not request.preferred or not any(map(any, every)):
         return every
-    joined = rooms(replace(request, required=request.preferred))
+    joined = fitting(replace(request, required=request.preferred))
     return joined if sum(joined.values()) >= rest else every
 
 

@@ -65,7 +65,7 @@ class Shape:
         )
         return decide(situation, request)
 
-    def room(self, request: GpuRequest) -> tuple[int, bool]:
+    def how_many_fit(self, request: GpuRequest) -> tuple[int, bool]:
         """Return how many pods with this request fit one after the other, each planned beside those before it.
 
         And whether that is all: the search for the next one may still go on.

@@ -134,7 +134,7 @@ class Order:
         self.to_come = to_come
         """The pods to come that its scores count with."""
         self._request = request
-        self._rooms: dict[int, int] = {}
+        self._fitting: dict[int, int] = {}
         """By the serial too, of those that somebody has asked about."""
         self._undecided: list[Bucket] = []
         self._ranked: list[tuple[float, int, int]] = []
@@ -171,18 +171,18 @@ class Order:
         counted = ((bucket, names.intersection(bucket.names)) for bucket in fitting)
         return [(bucket, Counter(map(locations.__getitem__, found))) for bucket, found in counted if found]
 
-    def rooms(self, census: Census) -> Counter[Location]:
+    def fitting(self, census: Census) -> Counter[Location]:
         """Return how many pods with this request the nodes of each location could take."""
         found: Counter[Location] = Counter()
         for bucket, nodes in census:
-            room = self._rooms.get(bucket.serial)
-            if room is None:
-                room, is_all = bucket.shape.room(self._request)
+            pods = self._fitting.get(bucket.serial)
+            if pods is None:
+                pods, is_all = bucket.shape.how_many_fit(self._request)
                 if is_all:
-                    self._rooms[bucket.serial] = room
-            if room:
+                    self._fitting[bucket.serial] = pods
+            if pods:
                 for location, count in nodes.items():
-                    found[location] += count * room
+                    found[location] += count * pods
         return found
 
     def best_first(self, names: frozenset[str]) -> Iterator[Key]:

@@ -143,7 +143,7 @@ def test_a_shape_that_comes_back_after_it_was_forgotten_is_ranked_again() -> Non
     assert index.bucket_of("n1") is None
 
 
-def test_rooms_add_up_over_the_nodes_of_a_place() -> None:
+def test_what_fits_adds_up_over_the_nodes_of_a_place() -> None:
     """Each node takes as many pods as its shape."""
     index, rack, nowhere = ShapeIndex(), Location(rack="r"), Location()
     places = {"a": rack, "b": rack, "c": rack, "d": nowhere, "e": nowhere}
@@ -157,6 +157,6 @@ def test_rooms_add_up_over_the_nodes_of_a_place() -> None:
         0b11: {rack: 2, nowhere: 1},
         0b01: {rack: 1},
     }
-    assert order.rooms(census) == Counter({rack: 5, nowhere: 2})
-    assert order.rooms(order.census(frozenset("c"), places)) == {rack: 1}
-    assert order.rooms(()) == {}
+    assert order.fitting(census) == Counter({rack: 5, nowhere: 2})
+    assert order.fitting(order.census(frozenset("c"), places)) == {rack: 1}
+    assert order.fitting(()) == {}
