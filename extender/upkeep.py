@@ -15,7 +15,7 @@ import structlog
 from extender.binding.driver import Execute, drive
 from extender.binding.release import Attention, Task, release
 from extender.binding.repair import Repaired, Repairs, repair
-from extender.binding.unbound_pods import call_roll, strike_off
+from extender.binding.unbound_pods import fence_listed, list_unbound
 from extender.clock import Clock
 from extender.cluster.node_view import NodeView
 from extender.cluster.ownership.holdings import Holding
@@ -26,7 +26,7 @@ from extender.metrics import Metrics
 AT_ONCE = 8
 FENCES_AT_ONCE = 16
 """Half of the connections that there are: binds go on meanwhile."""
-ROLL_SECONDS = 30.0
+FENCING_SECONDS = 30.0
 """For a list of all pods that wait, and a write to each; the next round goes on from there."""
 CONFLICT_SECONDS = 2.0
 """Two watches may disagree for a moment."""
@@ -64,18 +64,18 @@ class Upkeep:
 
     async def round(self) -> None:
         """Do what is due."""
-        now, room = self.clock().monotonic, asyncio.Semaphore(AT_ONCE)
+        now, slots = self.clock().monotonic, asyncio.Semaphore(AT_ONCE)
         for name in self.state.listen(now):
             self._tell_of_silence(name)
         self._tell_of_conflicts(now)
-        await asyncio.gather(*(self._release(task, room) for task in self.attention.due(self.state, now)))
+        await asyncio.gather(*(self._release(task, slots) for task in self.attention.due(self.state, now)))
         repairs = self._repairs.due(self.state, now)
-        await self._call_roll(repairs)
-        await asyncio.gather(*(self._repair(name, room) for name in repairs if not self.state.fences.is_needed(name)))
+        await self._fence_unbound(repairs)
+        await asyncio.gather(*(self._repair(name, slots) for name in repairs if not self.state.fences.is_needed(name)))
         self.has_looked = True
 
-    async def _release(self, task: Task, room: asyncio.Semaphore) -> None:
-        async with room, self.turn(task.node):
+    async def _release(self, task: Task, slots: asyncio.Semaphore) -> None:
+        async with slots, self.turn(task.node):
             deadline = self.clock().monotonic + self.work_timeout_seconds
             try:
                 dropped = await drive(release(self.state, task), self.execute, self.clock, deadline)
@@ -85,38 +85,38 @@ class Upkeep:
         for claim in dropped:
             log.info("released", node=task.node, gpu=claim.gpu, pod=f"{claim.namespace}/{claim.name}", uid=claim.uid)
 
-    async def _call_roll(self, names: list[str]) -> None:
+    async def _fence_unbound(self, names: list[str]) -> None:
         """Fence whoever has to be fenced before these nodes get their ledgers: once for all of them."""
-        deadline = self.clock().monotonic + ROLL_SECONDS
+        deadline = self.clock().monotonic + FENCING_SECONDS
         try:
             while needy := [name for name in names if self.state.fences.is_needed(name)]:
-                if not await drive(call_roll(self.state), self.execute, self.clock, deadline):
+                if not await drive(list_unbound(self.state), self.execute, self.clock, deadline):
                     break
-                await self._strike_off_all(deadline)
-                if self.state.fences.roll:
+                await self._fence_all_listed(deadline)
+                if self.state.fences.to_fence:
                     break
         except Exception:
-            log.exception("roll call failed")
+            log.exception("fencing unbound pods failed")
             return
         self._tell_of_obstacles(len(needy))
 
-    async def _strike_off_all(self, deadline: float) -> None:
-        """Fence the pods of the roll side by side; each row ends at the first that fails: refusals cost a few calls a round."""
-        waiting = iter(self.state.fences.roll)
+    async def _fence_all_listed(self, deadline: float) -> None:
+        """Fence the pods of the list side by side; each row ends at the first that fails: refusals cost a few calls a round."""
+        waiting = iter(self.state.fences.to_fence)
 
         async def row() -> None:
             for pod in waiting:
                 begun = self.clock().monotonic
                 pod_deadline = begun + self.work_timeout_seconds
                 if begun >= deadline or not await drive(
-                    strike_off(self.state, pod), self.execute, self.clock, pod_deadline
+                    fence_listed(self.state, pod), self.execute, self.clock, pod_deadline
                 ):
                     return
 
         await asyncio.gather(*(row() for _ in range(FENCES_AT_ONCE)))
 
-    async def _repair(self, name: str, room: asyncio.Semaphore) -> None:
-        async with room, self.turn(name):
+    async def _repair(self, name: str, slots: asyncio.Semaphore) -> None:
+        async with slots, self.turn(name):
             view = self.state.views.get(name)
             if view is not None and view.is_broken and not view.is_new:
                 self._tell_of_broken(view)

@@ -26,7 +26,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import end_in_order_on_signals
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
-from benchmarks.simulated.fleet import POD_SIZES, check_room, gpu_pod, join, mixed_fleet
+from benchmarks.simulated.fleet import POD_SIZES, check_capacity, gpu_pod, join, mixed_fleet
 
 _WARM_UP = 30
 FILTER, PRIORITIZE, BIND = "filter", "prioritize", "bind"
@@ -39,7 +39,7 @@ def measure(nodes: int, pods: int, candidates: int) -> dict[str, Any]:
 
     Raises `TooFewGpus` and `NotReady`.
     """
-    check_room(nodes, _WARM_UP + pods)
+    check_capacity(nodes, _WARM_UP + pods)
     machine = describe_machine()
     end_in_order_on_signals()
     with tempfile.TemporaryDirectory(prefix="gputopo-latency-") as folder:

@@ -28,7 +28,7 @@ from benchmarks.processes.echo import running_echo
 from benchmarks.processes.extender_process import RunningExtender, running_extender
 from benchmarks.processes.kube_binaries import kubernetes_version
 from benchmarks.processes.process import Process, end_in_order_on_signals
-from benchmarks.simulated.fleet import POD_SIZES, check_room, gpu_pod, join, mixed_fleet
+from benchmarks.simulated.fleet import POD_SIZES, check_capacity, gpu_pod, join, mixed_fleet
 from topology.annotations import keys
 
 STALLED_AFTER_SECONDS = 60.0
@@ -96,7 +96,7 @@ class Row:
 
 def measure(load: Load, rounds: int, binaries: Path) -> dict[str, Any]:
     """Return a row for each variant and round, and the ratios of pods per second; raises `TooFewGpus`, `NotReady`, `Stalled`."""
-    check_room(load.nodes, load.pods)
+    check_capacity(load.nodes, load.pods)
     machine = describe_machine()
     end_in_order_on_signals()
     rows = []

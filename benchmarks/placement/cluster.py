@@ -127,7 +127,7 @@ class Cluster:
         self._change(allotment, 1)
         self.nodes[allotment.node].allotments.remove(allotment)
 
-    def has_room(self, job: Job) -> bool:
+    def may_fit(self, job: Job) -> bool:
         """Say no where whole GPUs are too few, together or on every node; then no policy needs to be asked."""
         return job.whole_gpus <= self.free_gpus and job.most_whole_gpus <= self._most_free
 

@@ -116,12 +116,12 @@ class _Run:
                 served.append(started)
             return started is not None
 
-        self._waiting.serve(start, self._cluster.has_room, in_order=self._discipline is Discipline.BLOCK)
+        self._waiting.serve(start, self._cluster.may_fit, in_order=self._discipline is Discipline.BLOCK)
         return served
 
     def _start(self, job: Job, now: float) -> Started | None:
         """Start the job if it fits: the cluster holds its GPUs from then on."""
-        placed = self._policy.place(job) if self._cluster.has_room(job) else None
+        placed = self._policy.place(job) if self._cluster.may_fit(job) else None
         if placed is None:
             return None
         for allotment in placed:

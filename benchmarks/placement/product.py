@@ -14,7 +14,7 @@ from random import Random
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
-from extender.cluster.candidates.groups import rooms_for
+from extender.cluster.candidates.groups import fitting_for
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
@@ -24,9 +24,9 @@ from topology.placement.group import Progress, narrow
 from topology.placement.nvidia_best_effort import best_effort
 from topology.placement.topology_class import TopologyClass, TopologyClasses
 from topology.placement.verdict import Placement, Rejection
-from topology.request.domains import GroupWish, Location
+from topology.request.domains import GroupRequest, Location
 from topology.request.gpu_request import Communication, GpuRequest
-from topology.value.fragmentation import Appetite, PodKind
+from topology.value.fragmentation import DemandProfile, PodKind
 from topology.value.score import Weights
 
 
@@ -110,7 +110,7 @@ class Gputopo(Learning):
     def forget_verdicts(self) -> None:
         """Let the index of nodes ask for all plans anew, with the eyes of the pods that are typical now."""
         typical = self.values.typical
-        self._shapes.forget_verdicts(Appetite(typical) if typical else None)
+        self._shapes.forget_verdicts(DemandProfile(typical) if typical else None)
 
     def kind_of(self, pod: Pod) -> PodKind:
         """Return what the extender counts; it leaves models to kube-scheduler's filters."""
@@ -145,8 +145,8 @@ class Gputopo(Learning):
         order = self._shapes.order
         progress = Progress(size - len(self._siblings), tuple(self._siblings))
         census = order(request).census(names, self._locations)
-        rooms = rooms_for(request, progress.rest, lambda asked: order(asked).rooms(census))
-        found = narrow(GroupWish("job", size), progress, rooms, {})
+        fitting = fitting_for(request, progress.rest, lambda asked: order(asked).fitting(census))
+        found = narrow(GroupRequest("job", size), progress, fitting, {})
         assert not isinstance(found, Rejection), "nothing is required"
         return frozenset(name for name in names if self._locations[name] in found)
 

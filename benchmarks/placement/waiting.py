@@ -31,7 +31,7 @@ class Waiting:
         kind = (job.pods, job.communication, job.minimal_utility)
         self._queues.setdefault(kind, deque()).append(job)
 
-    def serve(self, start: Callable[[Job], bool], has_room: Callable[[Job], bool], *, in_order: bool) -> None:
+    def serve(self, start: Callable[[Job], bool], may_fit: Callable[[Job], bool], *, in_order: bool) -> None:
         """Offer each job a start, oldest first; those that `start` takes stop waiting.
 
         What one job could not get, no later job of its kind can get in this round; where there is no room before it, its
@@ -40,7 +40,7 @@ class Waiting:
         order: list[tuple[int, int, _Kind]] = [
             (queue[0].number, place, kind)
             for place, (kind, queue) in enumerate(self._queues.items())
-            if in_order or has_room(queue[0])
+            if in_order or may_fit(queue[0])
         ]
         heapify(order)
         while order:

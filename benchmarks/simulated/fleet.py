@@ -71,7 +71,7 @@ class TooFewGpus(Exception):
     """The pods of a measurement would not all find a place."""
 
 
-def check_room(nodes: int, pods: int) -> None:
+def check_capacity(nodes: int, pods: int) -> None:
     """Raise `TooFewGpus` unless so many pods of the usual sizes take at most half of a `mixed_fleet`."""
     asked, there = sum(POD_SIZES) * pods // len(POD_SIZES), 8 * nodes
     if 2 * asked > there:

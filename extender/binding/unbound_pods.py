@@ -18,32 +18,32 @@ NOWHERE = ""
 def fence_all_unbound(state: ClusterState, node: str) -> Step[bool]:
     """Fence every pod that may have a Binding under way since the node's ledger was lost; says whether all are fenced.
 
-    A roll that somebody has called is fenced to its end before another one is called, so that each serves somebody.
+    A list that somebody has asked for is fenced to its end before another one is, so that each serves somebody.
     """
     while state.fences.is_needed(node):
-        if not (yield from call_roll(state)):
+        if not (yield from list_unbound(state)):
             return False
-        for pod in state.fences.roll:
-            if not (yield from strike_off(state, pod)):
+        for pod in state.fences.to_fence:
+            if not (yield from fence_listed(state, pod)):
                 return False
     return True
 
 
-def call_roll(state: ClusterState) -> Step[bool]:
+def list_unbound(state: ClusterState) -> Step[bool]:
     """List the pods that may have a Binding under way, unless some of the last list are still to be fenced; `False`: failed."""
-    if state.fences.roll:
+    if state.fences.to_fence:
         return True
     sent = state.fences.now()
     reply = yield ListPods(NOWHERE)
     if not (isinstance(reply, Done) and isinstance(reply.value, tuple)):
         state.fences.not_listed(in_words(reply))
         return False
-    state.fences.called(sent, (pod for pod in reply.value if _may_be_bound(state, pod)))
+    state.fences.listed(sent, (pod for pod in reply.value if _may_be_bound(state, pod)))
     return True
 
 
-def strike_off(state: ClusterState, pod: Pod) -> Step[bool]:
-    """Fence one pod of the roll, in any order and beside others; says whether no Binding of the listed version can commit."""
+def fence_listed(state: ClusterState, pod: Pod) -> Step[bool]:
+    """Fence one pod of the list, in any order and beside others; says whether no Binding of the listed version can commit."""
     reply = yield fence(pod)
     if isinstance(reply, Done) and isinstance(reply.value, Pod):
         state.pods.learn(reply.value)
@@ -79,8 +79,8 @@ def _may_be_bound(state: ClusterState, pod: Pod) -> bool:
 
 
 def _is_known(state: ClusterState, pod: Pod) -> bool:
-    known, grave = state.pods.get(pod.metadata.uid), state.pods.grave(pod.metadata.uid)
-    return known.node == pod.spec.node_name if known else grave is not None and grave.gone
+    known, tombstone = state.pods.get(pod.metadata.uid), state.pods.tombstone(pod.metadata.uid)
+    return known.node == pod.spec.node_name if known else tombstone is not None and tombstone.gone
 
 
 def _has_left_version(pod: Pod) -> Step[bool]:

@@ -22,7 +22,7 @@ from topology.node.status import Mode
 from topology.placement.decide import Decision
 from topology.placement.verdict import UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite
+from topology.value.fragmentation import DemandProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class NodeView:
         return tuple(claim for claim, _ in self.claims if claim.uid == uid)
 
     def decide_for(
-        self, uid: str, request: GpuRequest, held_for_others: int = 0, to_come: Appetite | None = None
+        self, uid: str, request: GpuRequest, held_for_others: int = 0, to_come: DemandProfile | None = None
     ) -> Decision:
         """Return the placement of a pod that may have claims here.
 
@@ -117,7 +117,7 @@ class NodeView:
         return self._beside(own, held_for_others).decide(request, to_come, idle)
 
     def decide_yielding(
-        self, uid: str, request: GpuRequest, held_for_others: int, to_come: Appetite | None = None
+        self, uid: str, request: GpuRequest, held_for_others: int, to_come: DemandProfile | None = None
     ) -> Decision:
         """Return the same as if holds yielded: beside them where that fits, else as if nothing were held."""
         found = self.decide_for(uid, request, held_for_others, to_come)
@@ -125,9 +125,9 @@ class NodeView:
             return self.decide_for(uid, request, 0, to_come)
         return found
 
-    def room_for(self, uid: str, request: GpuRequest, held_for_others: int = 0) -> int:
+    def how_many_fit(self, uid: str, request: GpuRequest, held_for_others: int = 0) -> int:
         """Return how many pods like this one, which may have claims here, fit one after the other."""
-        return self._beside(self._own(uid), held_for_others).room(request)[0]
+        return self._beside(self._own(uid), held_for_others).how_many_fit(request)[0]
 
     def taken(self) -> dict[str | tuple[str, str], int]:
         """Return who keeps which GPUs from being free, by UID; whom only the agent saw, by namespace and name.

@@ -34,7 +34,7 @@ from topology.annotations import keys
 from topology.annotations.records import Claim
 from topology.effort import Effort
 from topology.placement.topology_class import TopologyClasses
-from topology.value.fragmentation import Appetite, PodKind
+from topology.value.fragmentation import DemandProfile, PodKind
 from topology.value.score import Weights
 
 
@@ -162,7 +162,7 @@ class ClusterState:
         return known is not None and self._baselines.is_asked(known, claim)
 
     def _revalued(self) -> None:
-        self._shapes.forget_verdicts(Appetite(self.values.typical) if self.values.typical else None)
+        self._shapes.forget_verdicts(DemandProfile(self.values.typical) if self.values.typical else None)
 
     def _node_touched(self, name: str) -> None:
         self._dirty.add(name)

@@ -9,14 +9,14 @@ from typing import Self
 from msgspec.structs import replace
 
 from extender.clock import Instant
-from extender.cluster.candidates.groups import Key, PlaceOf, rooms_for
+from extender.cluster.candidates.groups import Key, PlaceOf, fitting_for
 from extender.cluster.objects.gpu_pods import owner_of, read_request
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.verbs.ranking import Ranking
 from topology.placement.group import Progress, narrow
 from topology.placement.verdict import Reason, Rejection
-from topology.request.domains import GroupWish
+from topology.request.domains import GroupRequest
 from topology.request.gpu_request import GpuRequest
 
 ELSEWHERE = Rejection(Reason.GROUP, "not in the domain that the pod's group fills now")
@@ -28,7 +28,7 @@ class Asked:
 
     pod: Pod
     request: GpuRequest
-    group: GroupWish | None
+    group: GroupRequest | None
     now: Instant
 
     @classmethod
@@ -78,8 +78,8 @@ class Asked:
             self._key, self.request.gpus, self._on_the_way(state), held, self.now.age_seconds
         )
         census = found.census(locations)
-        rooms = rooms_for(self.request, progress.rest, lambda request: ranking(request).rooms(census, locations))
-        answer = narrow(self.group, progress, rooms, reserved)
+        fitting = fitting_for(self.request, progress.rest, lambda request: ranking(request).fitting(census, locations))
+        answer = narrow(self.group, progress, fitting, reserved)
         if isinstance(answer, Rejection):
             return found.within(frozenset(), answer)
         there = (name for name in names if locations.get(name) in answer)
@@ -94,7 +94,7 @@ class Asked:
         """Return the nodes of the group's other pods, in order, each once."""
         return sorted(set(state.groups.nodes(self._key, self._on_the_way(state), self.pod.metadata.uid)))
 
-    def may_make_room_on(self, state: ClusterState, nodes: Iterable[str]) -> frozenset[str]:
+    def may_evict_on(self, state: ClusterState, nodes: Iterable[str]) -> frozenset[str]:
         """Return the nodes on which evictions can help the pod.
 
         A group that requires a domain needs room where it is. One that has not begun evicts nobody: for one pod alone it would

@@ -98,7 +98,7 @@ class _Search:
 
     def _works(self, pause: _Alarm) -> Generator[None, None, list[_Work]]:
         """Return what there is to do, the most promising first; what happens in a pause makes no difference."""
-        helpful, views = self.asked.may_make_room_on(self.state, self.offered), self.state.views
+        helpful, views = self.asked.may_evict_on(self.state, self.offered), self.state.views
         works = []
         for name, view in [(name, views[name]) for name in self.offered if name in helpful and name in views]:
             works.append(_Work(name, self._candidate(name, view), self.offered[name].num_pdb_violations))

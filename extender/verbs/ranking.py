@@ -77,13 +77,13 @@ class Ranking:
         """Count the nodes that fit, but for the few where this pod is not like any other."""
         return self._order.census(self._names.difference(self._special), locations)
 
-    def rooms(self, census: Census, locations: Mapping[str, Location]) -> Counter[Location]:
+    def fitting(self, census: Census, locations: Mapping[str, Location]) -> Counter[Location]:
         """Return how many pods like this one the nodes of each location could take, those few included."""
-        found = self._order.rooms(census)
+        found = self._order.fitting(census)
         for name, (verdict, _) in self._special.items():
             if isinstance(verdict, Placement):
                 held = self._held_for_others.get(name, 0)
-                found[locations[name]] += max(1, self._views[name].room_for(self._uid, self._request, held))
+                found[locations[name]] += max(1, self._views[name].how_many_fit(self._uid, self._request, held))
         return found
 
     def verdict(self, name: str) -> Placement | Rejection:

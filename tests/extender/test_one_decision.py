@@ -21,11 +21,11 @@ from topology.annotations import keys
 from topology.annotations.codec import encode_status
 from topology.annotations.records import decode_ledger
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
-from topology.value.fragmentation import Appetite, PodKind
+from topology.value.fragmentation import DemandProfile, PodKind
 
 RACK_LABEL = "topology.kubernetes.io/rack"
 SIZES = {PAIRS: 8, "v100-sxm2-4": 4, "rtx-3090-2": 2}
-PODS_TO_COME = Appetite([(PodKind(1, cpu_milli=4_000), 0.6), (PodKind(4, cpu_milli=32_000), 0.4)])
+PODS_TO_COME = DemandProfile([(PodKind(1, cpu_milli=4_000), 0.6), (PodKind(4, cpu_milli=32_000), 0.4)])
 
 
 @dataclass(frozen=True)

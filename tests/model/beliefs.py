@@ -184,7 +184,7 @@ class _Process:
             self._life.next_of(Pod, self._pod_heard),
             known and known.node.metadata.resource_version,
             pod and (pod.pod.metadata.resource_version, pod.stopped),
-            self.state.pods.grave("p"),
+            self.state.pods.tombstone("p"),
             self._node_shown,
             frozenset(self.standings()),
             *(self._steps.count(step) for step in (Step.LIST_PODS, Step.LOOK)),

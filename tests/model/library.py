@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 GPUS, PODS, ACTORS, MOVES = 2, 3, 4, 512
 NOBODY = ACTORS
 """The actor of moves that nobody in particular makes."""
-TRACE_ROOM = 64
+TRACE_STATES = 64
 
 
 class _Counted(IntEnum):
@@ -74,7 +74,7 @@ class Waits(_Counted):
     CHECK = auto()
     FENCE_REFUSED = auto()
     WITHDRAW = auto()
-    ROLL_CALL = auto()
+    LIST_UNBOUND = auto()
     REBUILD = auto()
     STOCK = auto()
 
@@ -94,7 +94,7 @@ class Mutant(_Counted):
     WITHDRAWAL_IN_DOUBT = auto()
     MISSING_IS_EMPTY = auto()
     REBUILD_WITHOUT_FENCE = auto()
-    ROLL_BY_HEARSAY = auto()
+    UNBOUND_BY_HEARSAY = auto()
     STOCK_BY_HEARSAY = auto()
 
 
@@ -217,8 +217,8 @@ class Found:
     """The shortest way to the violation: each state with the move that was made in it."""
 
 
-class OutOfRoom(Exception):
-    """There were more states than there was room for, so nothing is proven."""
+class TooManyStates(Exception):
+    """There were more states than may be kept, so nothing is proven."""
 
 
 class Model:
@@ -241,11 +241,11 @@ class Model:
         return made if actor is None else (move for move in made if move.actor == actor)
 
     def explore(self, setup: Setup, capacity: int) -> Found:
-        """Visit every state, nearest first, up to the first violation; raises `OutOfRoom` beyond `capacity` states."""
-        outcome, trace = _Outcome(), (State * TRACE_ROOM)()
-        self._library.explore(byref(setup), c_uint64(capacity), byref(outcome), trace, c_uint32(TRACE_ROOM))
+        """Visit every state, nearest first, up to the first violation; raises `TooManyStates` beyond `capacity` states."""
+        outcome, trace = _Outcome(), (State * TRACE_STATES)()
+        self._library.explore(byref(setup), c_uint64(capacity), byref(outcome), trace, c_uint32(TRACE_STATES))
         if outcome.full:
-            raise OutOfRoom(f"more than {capacity} states")
+            raise TooManyStates(f"more than {capacity} states")
         violation = Violation(outcome.violation)
         steps = tuple(self._retrace(setup, trace[1 : outcome.depth + 1])) if violation else ()
         return Found(outcome.states, outcome.visited, outcome.depth, violation, steps)

@@ -45,9 +45,9 @@ enum step {
     CHECK,         /* GetPod, after a Binding that did not succeed */
     FENCE_REFUSED, /* FencePod, after a Binding that was refused */
     WITHDRAW,      /* SwapLedger, to drop the claim made before */
-    ROLL_CALL,     /* ListPods: who is unbound, where a ledger is to be written and there is none */
-    REBUILD,       /* FencePod, of one after the other on the roll */
-    STOCK,         /* ListPods: who is bound there, once nobody is left on the roll */
+    LIST_UNBOUND,     /* ListPods: who is unbound, where a ledger is to be written and there is none */
+    REBUILD,       /* FencePod, of one after the other on that list */
+    STOCK,         /* ListPods: who is bound there, once nobody is left on that list */
 };
 
 enum mutant {
@@ -63,7 +63,7 @@ enum mutant {
     WITHDRAWAL_IN_DOUBT,          /* drop the claim of a pod that vanished while its Binding was in doubt */
     MISSING_IS_EMPTY,             /* take a ledger that is not there for one without claims */
     REBUILD_WITHOUT_FENCE,        /* write a ledger anew from the pods that are bound, and fence nobody */
-    ROLL_BY_HEARSAY,              /* fence the unbound pods that were heard of */
+    UNBOUND_BY_HEARSAY,              /* fence the unbound pods that were heard of */
     STOCK_BY_HEARSAY,             /* write a ledger anew from the bound pods that were heard of */
 };
 
@@ -75,7 +75,7 @@ struct actor {
     unsigned former : 1;        /* those are GPUs of a machine that is no longer there */
     unsigned version_holds : 1; /* the pod is still in the version that the actor has read */
     unsigned ledger_holds : 1;  /* the node's ledger is still the one that the actor has read */
-    unsigned owners : 4;        /* the ledger to be written, as in `state`; the roll: pods still in the version listed */
+    unsigned owners : 4;        /* the ledger to be written, as in `state`; the list: pods still in the version listed */
     unsigned doubt : 1;         /* a Binding of unknown outcome may have been sent for the claim */
     unsigned unanswered : 1;    /* the Binding to be checked got no answer */
 };

@@ -8,11 +8,11 @@ from types import ModuleType
 from unittest import mock
 
 from extender.cluster.caches import pod_cache
-from extender.cluster.caches.tombstones import Grave
+from extender.cluster.caches.tombstones import Tombstone
 from extender.cluster.objects.gpu_pods import has_ended, has_stopped
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.ownership import evidence
-from extender.cluster.ownership.standing import Standing, standing_of_grave
+from extender.cluster.ownership.standing import Standing, standing_of_tombstone
 from tests.model.beliefs import BOUND, PENDING, Beliefs, beliefs, life, pod_version
 from tests.model.library import GPUS, Mutant, Phase, Place, Setup
 from tests.model.setups import USUAL, Case
@@ -38,8 +38,10 @@ class Wanting:
         return self.case.setup(believed, self.mutant, doubles_only=True)
 
 
-def _absence_is_proof(grave: Grave | None, node: str, *, other_incarnation: bool, reported_free: bool) -> Standing:
-    standing = standing_of_grave(grave, node, other_incarnation=other_incarnation, reported_free=reported_free)
+def _absence_is_proof(
+    tombstone: Tombstone | None, node: str, *, other_incarnation: bool, reported_free: bool
+) -> Standing:
+    standing = standing_of_tombstone(tombstone, node, other_incarnation=other_incarnation, reported_free=reported_free)
     return Standing.FREE if standing is Standing.UNSEEN else standing
 
 
@@ -61,7 +63,7 @@ NINE = (
     Wanting("no ledger", _PLAIN, 9, Mutant.NO_LEDGER),
     Wanting("no compare-and-swap", _PLAIN, 11, Mutant.NO_CAS),
     Wanting("no fence", _PLAIN, 14, Mutant.NO_FENCE),
-    Wanting("absence taken for proof", _PLAIN, 14, planted=(evidence, "standing_of_grave", _absence_is_proof)),
+    Wanting("absence taken for proof", _PLAIN, 14, planted=(evidence, "standing_of_tombstone", _absence_is_proof)),
     Wanting("Binding with the UID only", _PLAIN, 15, Mutant.UID_ONLY),
     Wanting(
         "Binding with neither UID nor version",
@@ -98,7 +100,7 @@ MORE = (
         planted=(pod_cache, "has_stopped", _final_phase_is_proof),
     ),
     Wanting("ledger rebuilt without a fence", _LOST, mutant=Mutant.REBUILD_WITHOUT_FENCE),
-    Wanting("unbound pods fenced as far as heard of", _LOST, mutant=Mutant.ROLL_BY_HEARSAY),
+    Wanting("unbound pods fenced as far as heard of", _LOST, mutant=Mutant.UNBOUND_BY_HEARSAY),
     Wanting("ledger rebuilt from what was heard of", _LOST, mutant=Mutant.STOCK_BY_HEARSAY),
 )
 """Others that came up."""

@@ -56,7 +56,7 @@ static void fence_orphan(const struct setup *setup, const struct state *state, u
     release(setup, state, CONFLICT, i, actor, moves);
 }
 
-/* Fence whoever is left on the roll, one after the other; then look who is bound. */
+/* Fence whoever is left on the list, one after the other; then look who is bound. */
 static void rebuild(
     const struct setup *setup, const struct state *state, enum event event, unsigned i, struct actor actor,
     struct moves *moves)
@@ -72,15 +72,15 @@ static void rebuild(
 }
 
 /* List the pods that may be bound yet, and begin to fence them. */
-static void call_roll(const struct setup *setup, const struct state *state, unsigned i, struct moves *moves)
+static void list_unbound(const struct setup *setup, const struct state *state, unsigned i, struct moves *moves)
 {
-    unsigned roll = 0;
+    unsigned unbound = 0;
     for (unsigned pod = 0; pod < setup->pods && setup->mutant != REBUILD_WITHOUT_FENCE; pod++)
         if (exists(state, pod) && !state->pods[pod].gpus)
-            roll |= 1u << pod;
-    for (unsigned heard = setup->mutant == ROLL_BY_HEARSAY ? 0 : roll; heard <= roll; heard++) {
+            unbound |= 1u << pod;
+    for (unsigned heard = setup->mutant == UNBOUND_BY_HEARSAY ? 0 : unbound; heard <= unbound; heard++) {
         struct actor actor = state->actors[i];
-        if (heard & ~roll)
+        if (heard & ~unbound)
             continue;
         actor.owners = heard & 15;
         rebuild(setup, state, ANSWER, i, actor, moves);
@@ -121,7 +121,7 @@ static void begin(const struct setup *setup, const struct state *state, unsigned
     unsigned dead = believed(setup, state, node, PODS, FREE);
     if (state->missing >> node & 1) {
         branch(moves, state, BEGIN, i, 0, 0)->actors[i] =
-            (struct actor){.step = ROLL_CALL, .node = node & 1, .ledger_holds = true};
+            (struct actor){.step = LIST_UNBOUND, .node = node & 1, .ledger_holds = true};
         return;
     }
     for (unsigned dropped = 0; dropped <= dead; dropped++) {
@@ -142,8 +142,8 @@ void reconciler_moves(const struct setup *setup, const struct state *state, unsi
         for (unsigned node = 0; node < setup->nodes; node++)
             begin(setup, state, i, node, moves);
         return;
-    case ROLL_CALL:
-        call_roll(setup, state, i, moves);
+    case LIST_UNBOUND:
+        list_unbound(setup, state, i, moves);
         break;
     case REBUILD:
         rebuild_on(setup, state, i, moves);

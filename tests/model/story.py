@@ -57,7 +57,7 @@ def _request(setup: Setup, actor: Actor) -> str:
     match Waits(actor.step):
         case Waits.LOOK | Waits.SEEN | Waits.CHECK:
             return f"look at {pod}"
-        case Waits.ROLL_CALL:
+        case Waits.LIST_UNBOUND:
             return "list who is unbound"
         case Waits.STOCK:
             return "list who is bound"

@@ -8,7 +8,7 @@ import pytest
 
 from extender.cluster.ownership.standing import Standing
 from tests.model.beliefs import Beliefs
-from tests.model.library import Model, Mutant, OutOfRoom, Phase, Place, Violation
+from tests.model.library import Model, Mutant, Phase, Place, TooManyStates, Violation
 from tests.model.mutants import MORE, NINE, Wanting
 from tests.model.setups import CAPACITY, EVERY_COMMIT, USUAL, Case
 from tests.model.story import story
@@ -52,5 +52,5 @@ def test_c1_a_claim_that_nobody_can_take_back_is_seen(model: Model, believed: Be
 
 def test_what_has_no_room_proves_nothing(model: Model, believed: Beliefs) -> None:
     """A search that is cut short says so."""
-    with pytest.raises(OutOfRoom, match="more than 1000 states"):
+    with pytest.raises(TooManyStates, match="more than 1000 states"):
         model.explore(PLAIN.setup(believed), 1000)

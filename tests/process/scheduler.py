@@ -43,7 +43,7 @@ class Scheduler:
         self._backend = backend
         self._replicas = replicas
         self._random = Random(seed)
-        self._room = asyncio.Semaphore(BINDS_AT_ONCE)
+        self._slots = asyncio.Semaphore(BINDS_AT_ONCE)
         self._under_way: set[str] = set()
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
@@ -77,7 +77,7 @@ class Scheduler:
                     if uid in self._under_way or clock() < self._not_before.get(uid, 0):
                         continue
                     if node := await self._choose(pod, names(nodes)):
-                        await self._room.acquire()
+                        await self._slots.acquire()
                         self._under_way.add(uid)
                         binds.create_task(self._bind(pod, node))
                     else:
@@ -109,7 +109,7 @@ class Scheduler:
         try:
             error = await replica.bind(pod, node)
         finally:
-            self._room.release()
+            self._slots.release()
             self._under_way.discard(uid)
         self.attempts.append(Attempt(uid, node, replica.name, error, clock.time() - began))
         if error != "":

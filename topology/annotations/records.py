@@ -212,7 +212,7 @@ def encode_placement(record: PlacementRecord) -> str:
     return write(_Placement, payload)
 
 
-def has_room_for(containers: Mapping[str, int]) -> bool:
+def can_be_named(containers: Mapping[str, int]) -> bool:
     """Whether a placement can name so many GPUs (of NVIDIA's UUIDs) of each of these containers; linear in containers."""
     per_gpu, per_container = _NVIDIA_UUID_CHARACTERS + len('"",'), len('"":[],')
     named = sum(len(name) + per_container + per_gpu * gpus for name, gpus in containers.items())

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from topology.placement.forecast import forecast
 from topology.placement.plan import plan
-from topology.placement.sharing import less_room, share
+from topology.placement.sharing import less_fragmentation, share
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import WHOLE_GPU_MILLI, Appetite, PodKind, Room
+from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, FreeCapacity, PodKind
 
 Decision = Placement | Rejection
 
@@ -34,10 +34,10 @@ class Situation:
     """How many of the free GPUs are held by somebody; which ones is not known."""
     observed: bool = False
     """NVIDIA's device plugin chooses the GPUs, and not we. What it does with GPUs that must be among them is not modelled."""
-    room: Room | None = None
+    capacity: FreeCapacity | None = None
     """What is idle on the node, CPU and parts of GPUs included; `None`: not counted. CPU that does not suffice is for
     kube-scheduler to see."""
-    to_come: Appetite | None = None
+    to_come: DemandProfile | None = None
     """What the pods to come take beside links; `None`: not counted."""
 
     def __post_init__(self) -> None:
@@ -49,16 +49,16 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     """Return the best placement of the request, or why there is none; exact.
 
     A repeated question costs a look-up of what the links say and the sum of what is left beside them. Of a pod that shares
-    its GPU only room and pods to come count.
+    its GPU only free capacity and pods to come count.
     """
-    room, to_come = situation.room, situation.to_come
+    capacity, to_come = situation.capacity, situation.to_come
     if request.gpu_milli is not None:
-        whole = Room.of_whole(len(situation.topology_class.node), situation.free, 0)
-        return share(situation.topology_class, room or whole, _kind(request), to_come or Appetite(()))
+        whole = FreeCapacity.of_whole(len(situation.topology_class.node), situation.free, 0)
+        return share(situation.topology_class, capacity or whole, _kind(request), to_come or DemandProfile(()))
     found = _by_links(situation, request.of_links)
-    if room is None or to_come is None or isinstance(found, Rejection):
+    if capacity is None or to_come is None or isinstance(found, Rejection):
         return found
-    return less_room(found, situation.topology_class.weights.foresight, room, _kind(request), to_come)
+    return less_fragmentation(found, situation.topology_class.weights.foresight, capacity, _kind(request), to_come)
 
 
 def _kind(request: GpuRequest) -> PodKind:

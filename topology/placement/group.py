@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from topology.placement.verdict import Reason, Rejection
-from topology.request.domains import Domain, GroupWish, Level, Location
+from topology.request.domains import Domain, GroupRequest, Level, Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class Fit(NamedTuple):
     """What is left free in the last of them."""
 
 
-def fit(rooms: Iterable[int], pods: int) -> Fit | None:
-    """Put pods into the fewest domains with these rooms, `None` where they do not fit; O(n log n).
+def fit(sizes: Iterable[int], pods: int) -> Fit | None:
+    """Put pods into the fewest domains, each of which takes so many; `None` where they do not fit; O(n log n).
 
     The largest are filled one after the other, and the last is the smallest that is enough.
 
     >>> fit([8, 5, 3, 8], 11), fit([2, 1], 4)
     (Fit(domains=2, left=0), None)
     """
-    ranked = sorted(rooms)
+    ranked = sorted(sizes)
     filled = 0
     while ranked and pods > ranked[-1]:
         pods -= ranked.pop()
@@ -52,7 +52,7 @@ def fit(rooms: Iterable[int], pods: int) -> Fit | None:
 
 
 def narrow(
-    wish: GroupWish, progress: Progress, rooms: Mapping[Location, int], reserved: Mapping[Domain, int]
+    request: GroupRequest, progress: Progress, fitting: Mapping[Location, int], reserved: Mapping[Domain, int]
 ) -> frozenset[Location] | Rejection:
     """Return the locations among which the next pod may choose, or why none will do for a group that requires one domain.
 
@@ -62,24 +62,24 @@ def narrow(
     whose domain nobody knows come last. O(n log n) for n locations.
 
     Args:
-        wish: What the group asks for.
+        request: What the group asks for.
         progress: What of it is placed.
-        rooms: How many pods like the next one the nodes of a location could take, together. None at all is the caller's to
+        fitting: How many pods like the next one the nodes of a location could take, together. None at all is the caller's to
             explain.
-        reserved: Pods that other groups have still to place in domains where they have begun. Their room is not for a group
-            that begins: as far as that can be, and without exception where it is required, so that no two groups that
+        reserved: Pods that other groups have still to place in domains where they have begun. What these will take is not for a
+            group that begins: as far as that can be, and without exception where it is required, so that no two groups that
             require a domain each hold what the other waits for.
 
     """
-    left = {location: room for location, room in rooms.items() if room > 0}
+    left = {location: pods for location, pods in fitting.items() if pods > 0}
     used = frozenset(place.domain(level) for place in progress.placed for level in Level)
     choice = _Choice(used, reserved)
-    if wish.required and left:
-        allowed = choice.allowed(left, wish.level, progress.rest)
+    if request.required and left:
+        allowed = choice.allowed(left, request.level, progress.rest)
         if isinstance(allowed, Rejection):
             return allowed
         left = allowed
-    levels = [level for level in wish.levels if any(location.domain(level)[1] is not None for location in left)]
+    levels = [level for level in request.levels if any(location.domain(level)[1] is not None for location in left)]
     rest = progress.rest
     while levels:
         *nearer, level = levels
@@ -96,30 +96,30 @@ class _Choice:
         self._used = used
         self._reserved = reserved
 
-    def allowed(self, rooms: Mapping[Location, int], level: Level, rest: int) -> dict[Location, int] | Rejection:
+    def allowed(self, fitting: Mapping[Location, int], level: Level, rest: int) -> dict[Location, int] | Rejection:
         """Return what is open to a group that has to be in one domain."""
-        by_domain = self._by_domain(rooms, level)
+        by_domain = self._by_domain(fitting, level)
         by_domain.pop((level, None), None)
         if self._used:
             enough = {domain for domain in by_domain if domain in self._used}
             if not enough:
                 return Rejection(Reason.GROUP, f"not in the {level} where the pod's group is", resolvable=True)
         else:
-            enough = {domain for domain, room in by_domain.items() if room >= rest}
+            enough = {domain for domain, pods in by_domain.items() if pods >= rest}
             if not enough:
                 most = max(by_domain.values(), default=0)
                 message = f"no {level} has room for the group's {rest} pods to come, at most for {most}"
                 return Rejection(Reason.GROUP, message, resolvable=True)
-        return {location: room for location, room in rooms.items() if location.domain(level) in enough}
+        return {location: pods for location, pods in fitting.items() if location.domain(level) in enough}
 
     def next_domain(
-        self, rooms: Mapping[Location, int], level: Level, nearer: Sequence[Level], rest: int
+        self, fitting: Mapping[Location, int], level: Level, nearer: Sequence[Level], rest: int
     ) -> dict[Location, int]:
         """Return what is in the domain of this level that the next pod goes to."""
         parts: defaultdict[Domain, dict[Location, int]] = defaultdict(dict)
-        for location, room in rooms.items():
-            parts[location.domain(level)][location] = room
-        by_domain = self._by_domain(rooms, level)
+        for location, pods in fitting.items():
+            parts[location.domain(level)][location] = pods
+        by_domain = self._by_domain(fitting, level)
         pool = [domain for domain in parts if domain in self._used] or list(parts)
         enough = [domain for domain in pool if by_domain[domain] >= rest]
         if not enough:
@@ -142,11 +142,11 @@ class _Choice:
 
         return parts[min(enough, key=cost)]
 
-    def _by_domain(self, rooms: Mapping[Location, int], level: Level) -> Counter[Domain]:
-        """Return the room of each domain: where the group has not begun, less what is reserved for others."""
+    def _by_domain(self, fitting: Mapping[Location, int], level: Level) -> Counter[Domain]:
+        """Return how many pods fit in each domain: where the group has not begun, less what is reserved for others."""
         found: Counter[Domain] = Counter()
-        for location, room in rooms.items():
-            found[location.domain(level)] += room
+        for location, pods in fitting.items():
+            found[location.domain(level)] += pods
         for domain in found.keys() & self._reserved.keys() - self._used:
             found[domain] = max(0, found[domain] - self._reserved[domain])
         return found

@@ -6,34 +6,38 @@ from topology.placement.plan import plan
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import WHOLE_GPU_MILLI, Appetite, PodKind, Room
+from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, FreeCapacity, PodKind
 
-GPU_OF_ROOM = 500.0
-"""What one GPU's worth of room counts in the unit of free sets, where the last free GPU of a machine counts 1 to 4: capacity
+FRAGMENTED_GPU = 500.0
+"""What one fragmented GPU counts in the unit of free sets, where the last free GPU of a machine counts 1 to 4: capacity
 that nobody can use is lost for good, a broken island until its pods end."""
 
 
-def less_room(verdict: Placement, foresight: float, room: Room, kind: PodKind, appetite: Appetite) -> Placement:
-    """Return the placement with what the pods to come lose of the room counted in its score."""
-    lost = appetite.value(room) - appetite.value(room.without(kind, verdict.gpus))
-    score = verdict.score - foresight * GPU_OF_ROOM * lost
+def less_fragmentation(
+    verdict: Placement, foresight: float, capacity: FreeCapacity, kind: PodKind, profile: DemandProfile
+) -> Placement:
+    """Return the placement with what the pods to come lose to fragmentation counted in its score."""
+    lost = profile.value(capacity) - profile.value(capacity.without(kind, verdict.gpus))
+    score = verdict.score - foresight * FRAGMENTED_GPU * lost
     return Placement(verdict.gpus, verdict.affinity, verdict.bandwidth, score)
 
 
-def share(topology_class: TopologyClass, room: Room, kind: PodKind, appetite: Appetite) -> Placement | Rejection:
+def share(
+    topology_class: TopologyClass, capacity: FreeCapacity, kind: PodKind, profile: DemandProfile
+) -> Placement | Rejection:
     """Take the GPU whose share the others miss least: one that is shared already, or the one that links miss least."""
     candidates = {
-        milli: position for position, milli in reversed([*enumerate(room.gpu_milli)]) if milli >= kind.gpu_milli
+        milli: position for position, milli in reversed([*enumerate(capacity.gpu_milli)]) if milli >= kind.gpu_milli
     }
     if not candidates:
         return Rejection(Reason.TOO_FEW_FREE, "no GPU has so large a share free", resolvable=True)
-    before = appetite.value(room)
+    before = profile.value(capacity)
     losses: dict[int, float] = {}
     for milli, lowest in candidates.items():
         position, lost = lowest, 0.0
         if milli == WHOLE_GPU_MILLI:
-            position, lost = _least_missed(topology_class, room.free)
-        losses[position] = lost + GPU_OF_ROOM * (before - appetite.value(room.without(kind, (position,))))
+            position, lost = _least_missed(topology_class, capacity.free)
+        losses[position] = lost + FRAGMENTED_GPU * (before - profile.value(capacity.without(kind, (position,))))
     best = min(losses, key=lambda position: (round(losses[position], 9), position))
     return Placement((best,), None, None, -topology_class.weights.foresight * losses[best])
 

@@ -1,8 +1,8 @@
-"""What a node has room for beside its wires: CPU, and what is left of GPUs that pods share; and what that is worth.
+"""What a node has free beside its wires: CPU, and what is left of GPUs that pods share; and what that is worth.
 
-A node's room is worth less by all idle GPU capacity that the pods to come could not fill, the fragments, and by as many GPUs as
-its CPU does not suffice for, at what these pods ask for with a GPU. The links know nothing of either, and this knows nothing of
-links: together they are the value of a node.
+A node's free capacity is worth less by all idle GPU capacity that the pods to come could not fill, the fragments, and by as many
+GPUs as its CPU does not suffice for, at what these pods ask for with a GPU. The links know nothing of either, and this knows
+nothing of links: together they are the value of a node.
 
 The measure of fragments is FGD's (Weng et al., ATC'23) but for two things: what pods of a kind would leave over of a GPU that
 they share is a fragment to them, and how many whole GPUs are free together is left to the value of free sets. Unlike FGD it
@@ -37,7 +37,7 @@ class PodKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeCapacity:
     """What is free on a node."""
 
     gpu_milli: tuple[int, ...]
@@ -45,8 +45,8 @@ class Room:
     cpu_milli: int
 
     @classmethod
-    def of_whole(cls, gpus: int, free: int, cpu_milli: int) -> Room:
-        """Return the room of a node whose GPUs are free, by mask, or taken as a whole."""
+    def of_whole(cls, gpus: int, free: int, cpu_milli: int) -> FreeCapacity:
+        """Return the free capacity of a node whose GPUs are free, by mask, or taken as a whole."""
         return cls(tuple([WHOLE_GPU_MILLI * (free >> position & 1) for position in range(gpus)]), cpu_milli)
 
     @property
@@ -54,15 +54,15 @@ class Room:
         """The wholly free GPUs, as a mask over positions."""
         return sum(1 << i for i, milli in enumerate(self.gpu_milli) if milli == WHOLE_GPU_MILLI)
 
-    def without(self, kind: PodKind, gpus: Sequence[int]) -> Room:
+    def without(self, kind: PodKind, gpus: Sequence[int]) -> FreeCapacity:
         """Return what is left beside such a pod on these GPUs."""
         left = [*self.gpu_milli]
         for position in gpus:
             left[position] -= kind.gpu_milli
-        return Room(tuple(left), self.cpu_milli - kind.cpu_milli)
+        return FreeCapacity(tuple(left), self.cpu_milli - kind.cpu_milli)
 
 
-class Appetite:
+class DemandProfile:
     """The pods to come, as a node meets them."""
 
     def __init__(self, kinds: Sequence[tuple[PodKind, float]]) -> None:
@@ -72,25 +72,25 @@ class Appetite:
         self._cpu_per_gpu = sum(share * kind.cpu_milli for kind, share in self._kinds) / gpu_milli if gpu_milli else 0.0
         self._filled_by: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
 
-    def value(self, room: Room) -> float:
-        """Return the worth of the room in GPUs, 0 or less; linear in the kinds, then a look-up for the same GPUs."""
-        idle_milli = sum(room.gpu_milli)
+    def value(self, capacity: FreeCapacity) -> float:
+        """Return the worth of free capacity in GPUs, 0 or less; linear in the kinds, then a look-up for the same GPUs."""
+        idle_milli = sum(capacity.gpu_milli)
         if not idle_milli:
             return 0.0
         wanted = self._cpu_per_gpu * idle_milli
-        without_cpu = max(0.0, 1.0 - room.cpu_milli / wanted) * idle_milli if wanted else 0.0
-        return (self._filled_milli(room) - idle_milli - without_cpu) / WHOLE_GPU_MILLI
+        without_cpu = max(0.0, 1.0 - capacity.cpu_milli / wanted) * idle_milli if wanted else 0.0
+        return (self._filled_milli(capacity) - idle_milli - without_cpu) / WHOLE_GPU_MILLI
 
-    def _filled_milli(self, room: Room) -> float:
+    def _filled_milli(self, capacity: FreeCapacity) -> float:
         """Return the idle GPU capacity that pods like one to come can fill, on average."""
-        levels = tuple(sorted(filter(None, room.gpu_milli)))
+        levels = tuple(sorted(filter(None, capacity.gpu_milli)))
         found = self._filled_by.get(levels)
         if found is None:
             each = sorted(_filling(levels, kind, share) for kind, share in self._kinds)
             filled = [0.0, *accumulate(milli for _, milli in each)]
             found = self._filled_by[levels] = [cpu_milli for cpu_milli, _ in each], filled
         cpu_milli, filled = found
-        return filled[bisect_right(cpu_milli, room.cpu_milli)]
+        return filled[bisect_right(cpu_milli, capacity.cpu_milli)]
 
 
 def _filling(levels: Sequence[int], kind: PodKind, share: float) -> tuple[float, float]:

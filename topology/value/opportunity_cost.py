@@ -118,7 +118,7 @@ class _States:
         self._takes: list[list[list[tuple[int, float]]]] = []
         """For each state and offer: (state after, worth of the set)."""
         self._takers: list[list[tuple[int, list[tuple[int, float]]]]] = []
-        """For each offer the states that have room for it, with the same."""
+        """For each offer the states where it fits, with the same."""
         self._ends: list[list[tuple[int, float]]] = []
         """For each state: (state after, rate)."""
 
@@ -148,7 +148,7 @@ class _States:
         self._fastest = sum(self._symmetry.sizes) + sum(self.rates)
 
     def gains(self, values: Sequence[float], place: int) -> list[tuple[int, float]]:
-        """Return the states that have room for a size of pod, each with what the machine's best set for it gains."""
+        """Return the states where a size of pod fits, each with what the machine's best set for it gains."""
         found = []
         for state, takes in self._takers[place]:
             best = -inf

@@ -25,8 +25,8 @@ class GpuPacking(ScorePlugin):
             return np.zeros_like(columns.whole)
         idle_node = np.maximum(33 - columns.whole, columns.whole)
         if pod.shares:
-            room = columns.gpu_milli >= pod.gpu_milli
-            fullest = np.where(room, columns.gpu_milli, WHOLE_GPU_MILLI).min(axis=1)
+            enough = columns.gpu_milli >= pod.gpu_milli
+            fullest = np.where(enough, columns.gpu_milli, WHOLE_GPU_MILLI).min(axis=1)
             shared = np.maximum(100 - fullest * 100 // WHOLE_GPU_MILLI // 10, 50)
             used_node = np.where(fullest < WHOLE_GPU_MILLI, shared, 49)
         else:

@@ -54,9 +54,7 @@ class Hived:
         placed: dict[int, Allotment] = {}
         for number in sorted(range(len(job.pods)), key=lambda number: job.pods[number].gpus):
             pod = job.pods[number]
-            while node is not None and not picked.leaves_room(
-                node, pod.gpus, pod.cpu_milli, pod.memory_mib, pod.models
-            ):
+            while node is not None and not picked.suffices(node, pod.gpus, pod.cpu_milli, pod.memory_mib, pod.models):
                 node, picked = next(nodes, None), _Picked()
             if node is None:
                 return None
@@ -81,7 +79,7 @@ class _Picked:
         self.cpu_milli = cpu_milli
         self.memory_mib = memory_mib
 
-    def leaves_room(self, node: Node, gpus: int, cpu_milli: int, memory_mib: int, models: tuple[str, ...]) -> bool:
+    def suffices(self, node: Node, gpus: int, cpu_milli: int, memory_mib: int, models: tuple[str, ...]) -> bool:
         return (
             (node.free & ~self.gpus).bit_count() >= gpus
             and node.cpu_milli - self.cpu_milli >= cpu_milli

@@ -31,5 +31,5 @@ class RandomNode(ScorePlugin):
         """Return any GPU with room."""
         if not pod.shares:
             return fullest_gpus(node, pod)
-        room = [position for position, left in enumerate(node.gpu_milli) if left >= pod.gpu_milli]
-        return (self._random.choice(room),)
+        fitting = [position for position, left in enumerate(node.gpu_milli) if left >= pod.gpu_milli]
+        return (self._random.choice(fitting),)

@@ -32,27 +32,27 @@ class Outcome:
     """Of the cluster."""
     begin_s: float
     end_s: float
-    room: Room
+    free_gpus: FreeGpus
 
 
 def run_queue(
     jobs: Sequence[Job], cluster: Cluster, policy: Policy, run_time: RunTime, discipline: Discipline = Discipline.SKIP
 ) -> Outcome:
     """Run the jobs to their end."""
-    room = Room(cluster.gpus)
+    free_gpus = FreeGpus(cluster.gpus)
     started: list[Started] = []
     refused = 0
     begin_s = end_s = jobs[0].arrival_s if jobs else 0.0
     for event in simulate(jobs, cluster, policy, discipline, run_time):
         if isinstance(event, Started):
             started.append(event)
-            room.change(event.time_s, -event.job.gpus)
+            free_gpus.change(event.time_s, -event.job.gpus)
         elif isinstance(event, Finished):
-            room.change(event.time_s, event.started.job.gpus)
+            free_gpus.change(event.time_s, event.started.job.gpus)
             end_s = event.time_s
         elif isinstance(event, Refused):
             refused += 1
-    return Outcome(tuple(started), refused, cluster.gpus, begin_s, end_s, room)
+    return Outcome(tuple(started), refused, cluster.gpus, begin_s, end_s, free_gpus)
 
 
 def times(outcome: Outcome, run_time: RunTime) -> dict[str, float]:
@@ -73,7 +73,8 @@ def times(outcome: Outcome, run_time: RunTime) -> dict[str, float]:
         "slow_down": [(r + w) / b for r, w, b in zip(run, wait, best, strict=True)],
     }
     for_shape = (
-        outcome.room.seconds(event.job.gpus, event.job.arrival_s, event.time_s) / HOUR_S for event in outcome.started
+        outcome.free_gpus.seconds(event.job.gpus, event.job.arrival_s, event.time_s) / HOUR_S
+        for event in outcome.started
     )
     waits = [*zip(gpus, found["wait_h"], strict=True)]
     return {
@@ -114,7 +115,7 @@ def _ratio(got: float, best: float) -> float:
     return 1.0 if best == inf else got / best
 
 
-class Room:
+class FreeGpus:
     """For how long there were as many GPUs free as a job asks for, though not in its shape."""
 
     def __init__(self, gpus: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from extender.cluster.caches.tombstones import Grave, Graveyard
+from extender.cluster.caches.tombstones import Tombstone, Tombstones
 from extender.cluster.objects.gpu_pods import GpuPod, has_stopped, read_gpu_pod
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
@@ -34,7 +34,7 @@ class PodCache:
         self._bound: dict[str, set[str]] = {}
         self._followed: set[str] = set()
         """UIDs of pods that we have known since before they were bound."""
-        self._graves = Graveyard()
+        self._tombstones = Tombstones()
 
     def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all pods that exist.
@@ -50,7 +50,7 @@ class PodCache:
             self.unread(metadata, gone=False)
         for missing in [pod for uid, pod in self._pods.items() if uid not in uids]:
             self._remove(missing.uid)
-            self._graves.bury(missing, gone=False)
+            self._tombstones.put(missing, gone=False)
             self._touch(missing)
         self.synced = True
 
@@ -68,7 +68,7 @@ class PodCache:
         namesake = self.find(*pod.key)
         if namesake and namesake.uid != pod.uid:
             self._remove(namesake.uid)
-            self._graves.bury(namesake, gone=True)
+            self._tombstones.put(namesake, gone=True)
             self._touch(namesake)
         is_followed = pod.uid in self._followed or (before is None and self.synced and pod.node is None)
         self._remove(pod.uid)
@@ -87,18 +87,18 @@ class PodCache:
         if last is None:
             return
         self._remove(last.uid)
-        self._graves.bury(last, gone=True, final=True)
+        self._tombstones.put(last, gone=True, final=True)
         self._touch(last, before)
 
     def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
         """Take note of a version that cannot be read: what was known stays, unless it is the pod's last (`gone`)."""
         known = self._pods.get(metadata.uid)
         if known is None:
-            self._graves.mention(metadata, gone=gone)
+            self._tombstones.mention(metadata, gone=gone)
             self._touched(metadata.uid, set())
         elif gone:
             self._remove(known.uid)
-            self._graves.bury(known, gone=True)
+            self._tombstones.put(known, gone=True)
             self._touch(known)
 
     def learn(self, item: Pod) -> None:
@@ -109,7 +109,7 @@ class PodCache:
     def learn_gone(self, uid: str) -> None:
         """Take in that a live read found no pod of this UID; one that is still in the cache is the watch's to tell."""
         if uid not in self._pods:
-            self._graves.confirm(uid)
+            self._tombstones.confirm(uid)
             self._touched(uid, set())
 
     def get(self, uid: str) -> GpuPod | None:
@@ -120,9 +120,9 @@ class PodCache:
         """Return a pod by namespace and name."""
         return self._pods.get(self._uids.get((namespace, name), ""))
 
-    def grave(self, uid: str) -> Grave | None:
+    def tombstone(self, uid: str) -> Tombstone | None:
         """Return what is remembered of a pod that left."""
-        return self._graves.find(uid)
+        return self._tombstones.find(uid)
 
     def bound_to(self, node: str) -> list[GpuPod]:
         """Return the pods that are bound to a node, stopped ones too."""
@@ -132,7 +132,7 @@ class PodCache:
         """Whether an observed holder is known to have stopped on `node`; one that nobody knows may well be running."""
         key = holder.namespace, holder.name
         pod = self.find(*key)
-        return pod.stopped if pod and pod.node == node else self._graves.has_stopped(key, node)
+        return pod.stopped if pod and pod.node == node else self._tombstones.has_stopped(key, node)
 
     def runs_as(self, key: tuple[str, str], node: str) -> str | None:
         """Return the UID of the pod with that namespace and name whose containers have started on `node`, if they have."""
@@ -141,7 +141,7 @@ class PodCache:
 
     def is_alone(self, pod: GpuPod) -> bool:
         """Whether no report can mean another pod of that name: none has left, and this one was heard of before it was bound."""
-        return pod.uid in self._followed and not self._graves.knows(pod.key)
+        return pod.uid in self._followed and not self._tombstones.knows(pod.key)
 
     @property
     def waiting(self) -> int:

@@ -13,7 +13,7 @@ LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Grave:
+class Tombstone:
     """The last that was seen of a pod."""
 
     key: tuple[str, str] = ("", "")
@@ -32,31 +32,31 @@ class Grave:
         return self.final if self.node is None else self.node != node
 
 
-class Graveyard:
-    """The newest graves, by UID."""
+class Tombstones:
+    """The newest tombstones, by UID."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
-        self._graves: OrderedDict[str, Grave] = OrderedDict()
+        self._tombstones: OrderedDict[str, Tombstone] = OrderedDict()
         self._last: dict[tuple[str, str], str] = {}
         """Namespace and name → UID of the last one that left."""
 
-    def bury(self, pod: GpuPod, *, gone: bool, final: bool = False) -> None:
+    def put(self, pod: GpuPod, *, gone: bool, final: bool = False) -> None:
         """Remember the last version of a pod that leaves the cache."""
-        self._put(pod.uid, Grave(pod.key, pod.node, pod.stopped, gone, final))
+        self._remember(pod.uid, Tombstone(pod.key, pod.node, pod.stopped, gone, final))
 
     def confirm(self, uid: str) -> None:
         """Remember that a live read found no pod of this UID."""
-        self._put(uid, replace(self._graves.get(uid, Grave()), gone=True))
+        self._remember(uid, replace(self._tombstones.get(uid, Tombstone()), gone=True))
 
     def mention(self, metadata: ObjectMeta, *, gone: bool) -> None:
         """Remember a pod of which nothing but the name was ever heard; `gone`: and that it is gone."""
-        grave = self._graves.get(metadata.uid, Grave((metadata.namespace, metadata.name)))
-        self._put(metadata.uid, replace(grave, gone=grave.gone or gone))
+        tombstone = self._tombstones.get(metadata.uid, Tombstone((metadata.namespace, metadata.name)))
+        self._remember(metadata.uid, replace(tombstone, gone=tombstone.gone or gone))
 
-    def find(self, uid: str) -> Grave | None:
+    def find(self, uid: str) -> Tombstone | None:
         """Return what is known of a pod that left."""
-        return self._graves.get(uid)
+        return self._tombstones.get(uid)
 
     def knows(self, key: tuple[str, str]) -> bool:
         """Whether a pod of that namespace and name has left."""
@@ -64,14 +64,14 @@ class Graveyard:
 
     def has_stopped(self, key: tuple[str, str], node: str) -> bool:
         """Whether the last pod of that namespace and name that left had stopped, on that node."""
-        last = self._graves.get(self._last.get(key, ""))
+        last = self._tombstones.get(self._last.get(key, ""))
         return last is not None and last.stopped and last.node == node
 
-    def _put(self, uid: str, grave: Grave) -> None:
-        self._graves[uid] = grave
-        self._graves.move_to_end(uid)
-        self._last[grave.key] = uid
-        if len(self._graves) > self._limit:
-            forgotten, old = self._graves.popitem(last=False)
+    def _remember(self, uid: str, tombstone: Tombstone) -> None:
+        self._tombstones[uid] = tombstone
+        self._tombstones.move_to_end(uid)
+        self._last[tombstone.key] = uid
+        if len(self._tombstones) > self._limit:
+            forgotten, old = self._tombstones.popitem(last=False)
             if self._last.get(old.key) == forgotten:
                 del self._last[old.key]

@@ -8,7 +8,7 @@ from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite, Room
+from topology.value.fragmentation import DemandProfile, FreeCapacity
 
 CPU_STEP_MILLI = 4000
 """Finer differences do not make another shape."""
@@ -39,7 +39,7 @@ class Shape:
     cpu_milli: int | None = None
     """CPU that nobody has asked for, `in_steps`; `None` where that is not known."""
 
-    def decide(self, request: GpuRequest, to_come: Appetite | None = None, idle: int | None = None) -> Decision:
+    def decide(self, request: GpuRequest, to_come: DemandProfile | None = None, idle: int | None = None) -> Decision:
         """Return the best placement on the free GPUs, or why there is none; memoised by the class.
 
         Args:
@@ -50,15 +50,22 @@ class Shape:
         """
         if self.closed is not None or self.topology_class is None:
             return Rejection(Reason.CLOSED, self.closed or "no GPU topology is published")
-        room = None
+        capacity = None
         if to_come is not None and self.cpu_milli is not None:
-            room = Room.of_whole(len(self.topology_class.node), self.free if idle is None else idle, self.cpu_milli)
+            capacity = FreeCapacity.of_whole(
+                len(self.topology_class.node), self.free if idle is None else idle, self.cpu_milli
+            )
         situation = Situation(
-            self.topology_class, self.free, unknown=self.hidden, observed=self.observed, room=room, to_come=to_come
+            self.topology_class,
+            self.free,
+            unknown=self.hidden,
+            observed=self.observed,
+            capacity=capacity,
+            to_come=to_come,
         )
         return decide(situation, request)
 
-    def room(self, request: GpuRequest) -> tuple[int, bool]:
+    def how_many_fit(self, request: GpuRequest) -> tuple[int, bool]:
         """Return how many pods with this request fit one after the other, each planned beside those before it.
 
         And whether that is all: the search for the next one may still go on.

@@ -13,7 +13,7 @@ from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Rejection
 from topology.request.domains import Location
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite
+from topology.value.fragmentation import DemandProfile
 
 Key = tuple[float, int, str]
 """Of a node that fits, best first: minus the score; how many GPUs are free, so that emptier nodes stay whole; the name."""
@@ -49,7 +49,7 @@ class ShapeIndex:
         self._bucket_of: dict[str, Bucket] = {}
         self._orders: OrderedDict[GpuRequest, Order] = OrderedDict()
         self._nodes_of: Counter[TopologyClass | None] = Counter()
-        self._to_come: Appetite | None = None
+        self._to_come: DemandProfile | None = None
 
     def put(self, name: str, shape: Shape | None) -> None:
         """File a node under its shape; `None` takes it out."""
@@ -69,7 +69,7 @@ class ShapeIndex:
         if before is not None:
             self._nodes_of[before.shape.topology_class] -= 1
             if not self._nodes_of[before.shape.topology_class]:
-                self._bury(before.shape.topology_class)
+                self._forget_class(before.shape.topology_class)
 
     def order(self, request: GpuRequest) -> Order:
         """Return how the shapes suit a pod that asks for this."""
@@ -82,7 +82,7 @@ class ShapeIndex:
         order.catch_up(self._serials)
         return order
 
-    def forget_verdicts(self, to_come: Appetite | None = None) -> None:
+    def forget_verdicts(self, to_come: DemandProfile | None = None) -> None:
         """Ask for the decisions on the nodes there are anew: they would come out differently, or the pods to come are others."""
         self._to_come = to_come
         self._compact()
@@ -104,7 +104,7 @@ class ShapeIndex:
         self._serials.append(bucket)
         return bucket
 
-    def _bury(self, topology_class: TopologyClass | None) -> None:
+    def _forget_class(self, topology_class: TopologyClass | None) -> None:
         """Let go of a class that no node has any more: one that changes all the time must not fill the memory."""
         del self._nodes_of[topology_class]
         if topology_class is None:
@@ -128,13 +128,13 @@ class ShapeIndex:
 class Order:
     """The verdicts on one request for all shapes, and those that fit from best to worst."""
 
-    def __init__(self, request: GpuRequest, to_come: Appetite | None) -> None:
+    def __init__(self, request: GpuRequest, to_come: DemandProfile | None) -> None:
         self.verdicts: list[Placement | Rejection] = []
         """By the serial of the bucket."""
         self.to_come = to_come
         """The pods to come that its scores count with."""
         self._request = request
-        self._rooms: dict[int, int] = {}
+        self._fitting: dict[int, int] = {}
         """By the serial too, of those that somebody has asked about."""
         self._undecided: list[Bucket] = []
         self._ranked: list[tuple[float, int, int]] = []
@@ -171,18 +171,18 @@ class Order:
         counted = ((bucket, names.intersection(bucket.names)) for bucket in fitting)
         return [(bucket, Counter(map(locations.__getitem__, found))) for bucket, found in counted if found]
 
-    def rooms(self, census: Census) -> Counter[Location]:
+    def fitting(self, census: Census) -> Counter[Location]:
         """Return how many pods with this request the nodes of each location could take."""
         found: Counter[Location] = Counter()
         for bucket, nodes in census:
-            room = self._rooms.get(bucket.serial)
-            if room is None:
-                room, is_all = bucket.shape.room(self._request)
+            pods = self._fitting.get(bucket.serial)
+            if pods is None:
+                pods, is_all = bucket.shape.how_many_fit(self._request)
                 if is_all:
-                    self._rooms[bucket.serial] = room
-            if room:
+                    self._fitting[bucket.serial] = pods
+            if pods:
                 for location, count in nodes.items():
-                    found[location] += count * room
+                    found[location] += count * pods
         return found
 
     def best_first(self, names: frozenset[str]) -> Iterator[Key]:

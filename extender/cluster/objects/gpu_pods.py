@@ -11,7 +11,7 @@ from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerSt
 from extender.cluster.objects.quantities import cpu_milli
 from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES
-from topology.annotations.records import Claim, PlacementRecord, decode_placement, has_room_for
+from topology.annotations.records import Claim, PlacementRecord, can_be_named, decode_placement
 from topology.errors import PayloadError, RequestError
 from topology.request.gpu_request import ContainerGpus, PodRequest, gpu_count, pod_request
 
@@ -68,7 +68,7 @@ def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
     Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold.
     """
     asked = pod_request(pod.metadata.annotations or {}, _containers(pod, resource), cpu_milli(pod))
-    if not has_room_for({container.name: container.gpus for container in asked.containers}):
+    if not can_be_named({container.name: container.gpus for container in asked.containers}):
         count = len(asked.containers)
         raise RequestError(resource, f"{count} containers share the GPUs, no placement can name them all")
     if asked.request.gpus and pod.json_bytes:
@@ -103,7 +103,7 @@ def _annotations_have_place(pod: Pod) -> bool:
 
 
 def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
-    """Return the pod's facts, `None` when it asks for no GPU; wishes that cannot be read do not matter here."""
+    """Return the pod's facts, `None` when it asks for no GPU; requests that cannot be read do not matter here."""
     gpus: int | None
     try:
         gpus = pod_request({}, _containers(pod, resource)).request.gpus

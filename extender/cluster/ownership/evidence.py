@@ -9,7 +9,7 @@ from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.ownership.later_reports import Baselines
 from extender.cluster.ownership.sightings import Sightings
-from extender.cluster.ownership.standing import Standing, standing_of_grave, standing_of_pod
+from extender.cluster.ownership.standing import Standing, standing_of_pod, standing_of_tombstone
 from topology.annotations.records import Claim, Holder
 
 
@@ -28,8 +28,8 @@ class Evidence:
         reported_free = self.baselines.shows_free(known, claim)
         if pod := self.pods.get(claim.uid):
             return standing_of_pod(pod, known.name, reported_free=reported_free)
-        return standing_of_grave(
-            self.pods.grave(claim.uid),
+        return standing_of_tombstone(
+            self.pods.tombstone(claim.uid),
             known.name,
             other_incarnation=ledger is not None and ledger.node_uid not in ("", known.node.metadata.uid),
             reported_free=reported_free,

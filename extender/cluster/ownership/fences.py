@@ -1,9 +1,9 @@
 """Which unbound pods must be fenced before a node without a ledger that can be relied on gets one.
 
 What a lost ledger said is not known for certain, and a node that has none may have had one under the same name before. So any
-unbound pod may have had a claim there, and a Binding under way. A roll is called: a live list of the pods that may be bound yet,
-which counts for every ledger that was lost before it was asked for. Once each of them has been fenced, or has changed by itself,
-none of those Bindings can commit, and nothing is lost by a ledger that holds the bound pods only.
+unbound pod may have had a claim there, and a Binding under way. So the pods that may be bound yet are listed live, in one
+consistent list. It counts for every ledger that was lost before it was asked for. Once each of these pods has been fenced, or has
+changed by itself, none of those Bindings can commit, and nothing is lost by a ledger that holds the bound pods only.
 
 A ledger counts as lost when the node was first found without it, as long as nothing else was there in any version since. Where
 versions of one node may not have been heard of, or it left with its ledger, that counts for its name alone, whoever has it next;
@@ -21,7 +21,7 @@ from extender.cluster.objects.payloads import Payload
 from topology.annotations.records import Ledger
 
 MAX_NAMES = 10_000
-"""Of nodes that left since the last roll; of more, all names count."""
+"""Of nodes that left since the last such list; of more, all names count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Obstacle:
 
 
 class Fences:
-    """Counts moments: of ledgers that were lost, of gaps, and of rolls that were called."""
+    """Counts moments: of ledgers that were lost, of gaps, and of consistent lists."""
 
     def __init__(self) -> None:
         self._moment = 0
@@ -47,11 +47,11 @@ class Fences:
         self._gap = 0
         """When versions of any node may have been missed: any name may have had a ledger before."""
         self._gaps: dict[str, int] = {}
-        """Name → the same of this one alone; those from before the last roll that was cleared are left out."""
-        self._called = 0
+        """Name → the same of this one alone; those from before the last list that was cleared are left out."""
+        self._listed_at = 0
         self._cleared = 0
-        """When the last roll was called on which nobody is left."""
-        self._roll: dict[str, Pod] = {}
+        """When the last list was asked for of which nobody is left to be fenced."""
+        self._to_fence: dict[str, Pod] = {}
         self._obstacles: dict[str, Obstacle] = {}
         """By UID of the pod."""
 
@@ -87,26 +87,26 @@ class Fences:
         return node in self._lost and self._cleared <= max(self._gap, self._gaps.get(node, 0), self._lost[node][1])
 
     @property
-    def roll(self) -> tuple[Pod, ...]:
+    def to_fence(self) -> tuple[Pod, ...]:
         """The pods still to be fenced, each in the version that was listed."""
-        return tuple(self._roll.values())
+        return tuple(self._to_fence.values())
 
-    def called(self, sent: int, pods: Iterable[Pod]) -> None:
+    def listed(self, sent: int, pods: Iterable[Pod]) -> None:
         """Take note of all pods that may be bound, as a live list has shown them that was asked for at that moment."""
-        self._called, self._roll = sent, {pod.metadata.uid: pod for pod in pods}
-        self._strike()
+        self._listed_at, self._to_fence = sent, {pod.metadata.uid: pod for pod in pods}
+        self._clear_if_done()
 
     def left(self, pod: Pod) -> None:
-        """Take note that a pod is not in the listed version any more; if another roll was called since, that says nothing."""
-        if self._roll.get(pod.metadata.uid) is pod:
-            del self._roll[pod.metadata.uid]
-            self._strike()
+        """Take note that a pod is not in the listed version any more; if they were listed again since, that says nothing."""
+        if self._to_fence.get(pod.metadata.uid) is pod:
+            del self._to_fence[pod.metadata.uid]
+            self._clear_if_done()
 
     def stays(self, pod: Pod, reason: str) -> None:
-        """Take note that a pod could not be fenced; if it is on the roll, all others come before it from now on."""
+        """Take note that a pod could not be fenced; if it is still to be fenced, all others come before it from now on."""
         uid = pod.metadata.uid
-        if self._roll.get(uid) is pod:
-            self._roll[uid] = self._roll.pop(uid)
+        if self._to_fence.get(uid) is pod:
+            self._to_fence[uid] = self._to_fence.pop(uid)
         self._obstacles[uid] = Obstacle(pod, reason)
 
     def not_listed(self, reason: str) -> None:
@@ -118,7 +118,7 @@ class Fences:
         obstacles, self._obstacles = self._obstacles, {}
         return tuple(obstacles.values())
 
-    def _strike(self) -> None:
-        if not self._roll:
-            self._cleared = self._called
+    def _clear_if_done(self) -> None:
+        if not self._to_fence:
+            self._cleared = self._listed_at
             self._gaps = {name: moment for name, moment in self._gaps.items() if moment >= self._cleared}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from extender.cluster.caches.tombstones import Grave
+from extender.cluster.caches.tombstones import Tombstone
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended
 
 
@@ -50,15 +50,17 @@ def standing_of_pod(pod: GpuPod, node: str, *, reported_free: bool) -> Standing:
     return Standing.HELD
 
 
-def standing_of_grave(grave: Grave | None, node: str, *, other_incarnation: bool, reported_free: bool) -> Standing:
+def standing_of_tombstone(
+    tombstone: Tombstone | None, node: str, *, other_incarnation: bool, reported_free: bool
+) -> Standing:
     """Return the standing of a claim on `node` whose pod is not in the cache.
 
     `other_incarnation`: the claim is about a former node of that name. `reported_free`: see the module's last rule.
     """
-    if grave is None:
+    if tombstone is None:
         return Standing.UNSEEN
-    if grave.stopped or grave.never_ran_on(node):
+    if tombstone.stopped or tombstone.never_ran_on(node):
         return Standing.FREE
-    if not grave.gone:
+    if not tombstone.gone:
         return Standing.UNSEEN
     return Standing.FREE if other_incarnation or reported_free else Standing.GONE

@@ -11,7 +11,7 @@ from benchmarks.placement.engine import Finished, Started
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.scenarios.one_server import OneServer, mapa_jobs
-from benchmarks.placement.scenarios.queueing import Room, run_queue, times
+from benchmarks.placement.scenarios.queueing import FreeGpus, run_queue, times
 from benchmarks.placement.speed import Sensitivity, SpeedModel, traffic_from
 from tests.benchmarks.placement.builders import cluster_of, job
 
@@ -59,10 +59,10 @@ def test_pods_of_one_job_on_one_node_are_one_ring() -> None:
 
 def test_waiting_for_shape_counts_only_while_enough_gpus_are_free() -> None:
     """Eight GPUs, five taken from 0 to 10, all from 10 to 20: a job of two waits in vain for shape in the first ten seconds."""
-    room = Room(8)
+    free = FreeGpus(8)
     for time_s, gpus in ((0.0, -5), (10.0, -3), (20.0, 8)):
-        room.change(time_s, gpus)
-    assert [room.seconds(2, 0.0, end_s) for end_s in (4.0, 10.0, 20.0)] == [4.0, 10.0, 10.0]
+        free.change(time_s, gpus)
+    assert [free.seconds(2, 0.0, end_s) for end_s in (4.0, 10.0, 20.0)] == [4.0, 10.0, 10.0]
 
 
 def test_completion_by_gpu_counts_a_job_once_for_each_of_its_gpus() -> None:

@@ -99,7 +99,7 @@ def test_a_fence_that_fails_is_as_good_as_one_if_the_pod_has_left_its_version(
     assert told == ([] if is_fenced else [("ml/p", in_words(reply))])
 
 
-def test_a_roll_that_was_called_before_is_fenced_to_its_end() -> None:
+def test_a_list_that_was_asked_for_before_is_fenced_to_its_end() -> None:
     """No second list is asked for."""
     state = lost()
     first = Answers(pod("p"), pod("q"), fence=NoAnswer("lost"), get=NoAnswer("lost"))

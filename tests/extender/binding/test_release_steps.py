@@ -49,8 +49,8 @@ def test_a_pod_that_a_live_look_finds_is_not_taken_for_gone() -> None:
     replica.state.pods.replaced([])
     drive(release(replica.state, Task("n1", unseen=frozenset({(uid, "default", "p")}))), world.execute)
     assert {standing for _, standing in replica.state.views["n1"].claims} == {Standing.UNSEEN}
-    grave = replica.state.pods.grave(uid)
-    assert grave is not None and not grave.gone
+    tombstone = replica.state.pods.tombstone(uid)
+    assert tombstone is not None and not tombstone.gone
 
 
 def test_pods_that_are_not_known_are_looked_up_in_order() -> None:

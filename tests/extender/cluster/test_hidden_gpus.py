@@ -57,7 +57,7 @@ def test_gpus_of_the_pod_that_leaves_are_hidden_no_longer() -> None:
 
 def test_room_counts_only_the_pods_that_fit_beside_hidden_gpus() -> None:
     """Six are free and three of them are not."""
-    assert (view(0).room_for("new", GpuRequest(2)), view(3).room_for("new", GpuRequest(2))) == (3, 1)
+    assert (view(0).how_many_fit("new", GpuRequest(2)), view(3).how_many_fit("new", GpuRequest(2))) == (3, 1)
 
 
 def test_a_pod_with_place_for_it_is_planned_on_all_free_gpus() -> None:

@@ -60,7 +60,7 @@ def test_what_could_not_be_read_is_not_taken_for_gone() -> None:
     feed.replaced([], Listing("110", (named("p"),)))
     state.nodes.replaced([], Listing("110", (named("n1"),)))
     assert [each.uid for each in state.pods.bound_to("n1")] == ["p"]
-    assert state.pods.grave("p") is None
+    assert state.pods.tombstone("p") is None
     assert state.nodes.get("n1") is not None
 
 
@@ -68,9 +68,9 @@ def test_the_last_version_need_not_be_read() -> None:
     """It is enough that the pod, or the node, is gone; what that proves is no more than before."""
     state, feed = state_of(pod("p", 1, on="n1", version=90), at=100)
     feed.unread(named("p", 101), gone=True)
-    grave = state.pods.grave("p")
+    tombstone = state.pods.tombstone("p")
     assert state.pods.get("p") is None
-    assert grave is not None and (grave.gone, grave.final, grave.node) == (True, False, "n1")
+    assert tombstone is not None and (tombstone.gone, tombstone.final, tombstone.node) == (True, False, "n1")
     state.nodes.unread(ObjectMeta(name="n1", uid=node("n1").metadata.uid), gone=True)
     assert state.nodes.get("n1") is None
 
@@ -109,7 +109,7 @@ def test_a_version_of_a_node_that_was_not_read_is_a_gap() -> None:
     """It may have had a ledger: whoever waits without a claim is fenced before there is another."""
     state = cluster(node("n1", claims=None))
     state.refresh()
-    state.fences.called(state.fences.now(), ())
+    state.fences.listed(state.fences.now(), ())
     assert not state.fences.is_needed("n1")
     state.nodes.unread(named("n1", 101), gone=False)
     assert state.fences.is_needed("n1")

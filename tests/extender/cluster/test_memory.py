@@ -34,7 +34,7 @@ def test_nothing_grows_with_what_has_been(
         halves[look // (LOOKS // 2)] |= sizes(turnover.state, turnover.attention, turnover.repairs)
     first, second = halves
     figure(f"{pods:,} pods, {'leader' if is_asked else 'standby'}: {first['bytes']:,} bytes, then {second['bytes']:,}")
-    assert len(first) > 30 and first["Graveyard._graves"] == 10_000
+    assert len(first) > 30 and first["Tombstones._tombstones"] == 10_000
     grown = {
         place: (first[place], size)
         for place, size in second.items()

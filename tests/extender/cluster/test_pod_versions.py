@@ -69,7 +69,7 @@ def test_a_live_look_is_no_news_of_pods_that_are_not_known_and_of_those_that_are
     pods, told = cache("p")
     pods.learn(pod("q"))
     pods.learn_gone("p")
-    assert (pods.get("q"), pods.grave("p"), told) == (None, None, [])
+    assert (pods.get("q"), pods.tombstone("p"), told) == (None, None, [])
     pods.learn(pod("p", on="n1", version=2))
     pods.learn_gone("r")
     assert known(pods).node == "n1"
@@ -96,7 +96,7 @@ def test_a_pod_that_asks_for_no_gpu_is_nobody() -> None:
     pods, told = cache()
     pods.changed(pod("p", 0))
     pods.deleted(pod("p", 0))
-    assert (len(pods), pods.grave("p"), told) == (0, None, [])
+    assert (len(pods), pods.tombstone("p"), told) == (0, None, [])
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ class TestFeed:
         feed.deleted(pod("p", on="n1", cpu="4", version=2))
         assert state.views["n1"].shape.cpu_milli == 8000
         assert state.pods.get("p") is None
-        grave = state.pods.grave("p")
-        assert grave is not None and grave.gone
+        tombstone = state.pods.tombstone("p")
+        assert tombstone is not None and tombstone.gone
 
     def test_a_list_is_for_everybody_too(self) -> None:
         """Pods with GPUs are listed as such, the others count with their CPU."""

@@ -130,20 +130,20 @@ def test_empty_buckets_stay_for_a_while_and_not_for_ever() -> None:
 
 def test_a_shape_that_comes_back_after_it_was_forgotten_is_ranked_again() -> None:
     """Its bucket is a new one."""
-    index, wish = ShapeIndex(), GpuRequest(1)
+    index, request = ShapeIndex(), GpuRequest(1)
     index.put("n1", Shape(CLASS, 0b11))
     index.put("n1", Shape(CLASS, 0b01))
     index.forget_verdicts()
     index.put("n1", Shape(CLASS, 0b11))
-    assert [name for _, _, name in index.order(wish).best_first(frozenset({"n1"}))] == ["n1"]
+    assert [name for _, _, name in index.order(request).best_first(frozenset({"n1"}))] == ["n1"]
     index.put("n1", Shape(CLASS, 0b11))
     assert len(index) == 2
     index.put("n1", None)
-    assert list(index.order(wish).best_first(frozenset({"n1"}))) == []
+    assert list(index.order(request).best_first(frozenset({"n1"}))) == []
     assert index.bucket_of("n1") is None
 
 
-def test_rooms_add_up_over_the_nodes_of_a_place() -> None:
+def test_what_fits_adds_up_over_the_nodes_of_a_place() -> None:
     """Each node takes as many pods as its shape."""
     index, rack, nowhere = ShapeIndex(), Location(rack="r"), Location()
     places = {"a": rack, "b": rack, "c": rack, "d": nowhere, "e": nowhere}
@@ -157,9 +157,9 @@ def test_rooms_add_up_over_the_nodes_of_a_place() -> None:
         0b11: {rack: 2, nowhere: 1},
         0b01: {rack: 1},
     }
-    assert order.rooms(census) == Counter({rack: 5, nowhere: 2})
-    assert order.rooms(order.census(frozenset("c"), places)) == {rack: 1}
-    assert order.rooms(()) == {}
+    assert order.fitting(census) == Counter({rack: 5, nowhere: 2})
+    assert order.fitting(order.census(frozenset("c"), places)) == {rack: 1}
+    assert order.fitting(()) == {}
 
 
 def test_a_pod_with_claims_on_two_nodes_keeps_those_of_the_other_one() -> None:

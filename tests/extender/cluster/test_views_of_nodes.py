@@ -56,8 +56,8 @@ def test_what_a_pod_that_is_gone_has_beside_its_claims_is_left_behind() -> None:
 def test_what_is_held_for_others_is_nothing_unless_said() -> None:
     """All of an empty node can be had, one after the other, and none of what is held."""
     empty = view(node())
-    assert empty.room_for("new", GpuRequest(1)) == 8
-    assert empty.room_for("new", GpuRequest(1), 0b111) == 5
+    assert empty.how_many_fit("new", GpuRequest(1)) == 8
+    assert empty.how_many_fit("new", GpuRequest(1), 0b111) == 5
     assert getattr(empty.decide_for("new", GpuRequest(8)), "gpus", None) is not None
     assert getattr(empty.decide_for("new", GpuRequest(8), 0b1), "gpus", None) is None
 

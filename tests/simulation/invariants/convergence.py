@@ -1,7 +1,7 @@
 """The invariants of the calm after the storm.
 
 - INV3 no claim without a pod 90 s later
-- INV7 every pod for which there has been room for 60 s is bound
+- INV7 every pod for which enough GPUs have been free for 60 s is bound
 - CACHE all caches are what the API server has
 """
 
@@ -35,16 +35,16 @@ def check_waiting(
     server: Server, sites: Sequence[Site], replicas: Sequence[Process], ownership: Ownership, trace: Trace, now: float
 ) -> None:
     """INV7."""
-    rooms = {site.name: room for site in sites if (room := _room(site, server, ownership, now)) > 0}
+    idle = {site.name: free for site in sites if (free := _free_gpus(site, server, ownership, now)) > 0}
     for pod in server.pods():
         if not _waits(pod) or pod["metadata"]["name"] in server.forbidden:
             continue
         name, gpus = pod["metadata"]["name"], gpus_of(pod)
         trace.count("calm: pods waiting")
-        for node, room in rooms.items():
-            if gpus <= room:
+        for node, free in idle.items():
+            if gpus <= free:
                 trace.violation(
-                    "INV7", f"{name} ({pod['metadata']['uid']}) waits for {gpus} GPUs, and {node} has {room}"
+                    "INV7", f"{name} ({pod['metadata']['uid']}) waits for {gpus} GPUs, and {node} has {free}"
                 )
                 for process in replicas:
                     trace.note(process.name, _view(process, node))
@@ -83,7 +83,7 @@ def _waits(pod: Object) -> bool:
     )
 
 
-def _room(site: Site, server: Server, ownership: Ownership, now: float) -> int:
+def _free_gpus(site: Site, server: Server, ownership: Ownership, now: float) -> int:
     """Return how many GPUs of a node nobody has used for long, as far as NodeResourcesFit lets pods go there."""
     gpus = [
         gpu

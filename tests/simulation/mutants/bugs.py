@@ -21,7 +21,7 @@ from extender.clock import Instant
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended, has_stopped
 from extender.cluster.objects.kinds import Pod
-from extender.cluster.ownership.standing import Standing, standing_of_grave, standing_of_pod
+from extender.cluster.ownership.standing import Standing, standing_of_pod, standing_of_tombstone
 from extender.cluster.state import ClusterState
 from extender.kubernetes.reflector import Timing, list_objects
 from extender.service import Extender
@@ -125,7 +125,7 @@ def never(**_: float) -> Attention:
 
 
 def stopped_when_deleted(pod: Pod) -> bool:
-    """Take the wish for the deed."""
+    """Take the request for the deed."""
     return pod.metadata.deletion_timestamp is not None or has_stopped(pod)
 
 
@@ -146,14 +146,16 @@ def free_when_deleting(pod: Any, node: str, **facts: bool) -> Standing:
     return Standing.FREE if pod.pod.metadata.deletion_timestamp is not None else standing_of_pod(pod, node, **facts)
 
 
-def free_when_absent(grave: Any, node: str, **facts: bool) -> Standing:
+def free_when_absent(tombstone: Any, node: str, **facts: bool) -> Standing:
     """Take what is not in the cache for dead."""
-    return Standing.FREE if grave is None else standing_of_grave(grave, node, **facts)
+    return Standing.FREE if tombstone is None else standing_of_tombstone(tombstone, node, **facts)
 
 
-def free_when_gone(grave: Any, node: str, **facts: bool) -> Standing:
+def free_when_gone(tombstone: Any, node: str, **facts: bool) -> Standing:
     """Take what is gone for stopped."""
-    return Standing.FREE if grave is not None and grave.gone else standing_of_grave(grave, node, **facts)
+    return (
+        Standing.FREE if tombstone is not None and tombstone.gone else standing_of_tombstone(tombstone, node, **facts)
+    )
 
 
 def free_by_next_report(self: Any, known: Any, claim: Any) -> bool:

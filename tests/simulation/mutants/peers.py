@@ -87,7 +87,9 @@ PEERS = (
         DOUBLE,
         {seams.SWAP_REQUEST: bugs.swap_without("ledger")},
     ),
-    Mutant("free as soon as deleted by force", "k/k#141471", DOUBLE, {seams.STANDING_OF_GRAVE: bugs.free_when_gone}),
+    Mutant(
+        "free as soon as deleted by force", "k/k#141471", DOUBLE, {seams.STANDING_OF_TOMBSTONE: bugs.free_when_gone}
+    ),
     Mutant(
         "watches from the version of an item",
         "client#819",

@@ -37,7 +37,7 @@ PROTOCOL = (
         {seams.SWAP_REQUEST: bugs.swap_without("ledger"), seams.CREATE_REQUEST: bugs.create_blindly},
     ),
     Mutant("no fence", "C2", DOUBLE, {seams.FENCE_ORPHANS: bugs.expire}),
-    Mutant("absent from the cache is dead", "C2", DOUBLE, {seams.STANDING_OF_GRAVE: bugs.free_when_absent}),
+    Mutant("absent from the cache is dead", "C2", DOUBLE, {seams.STANDING_OF_TOMBSTONE: bugs.free_when_absent}),
     Mutant("Binding with UID only", "C2", DOUBLE, {seams.BIND_REQUEST: bugs.bind_without("resourceVersion")}),
     Mutant("Binding with neither", "C2", DOUBLE, {seams.BIND_REQUEST: bugs.bind_without("resourceVersion", "uid")}),
     Mutant("free on deletionTimestamp", "C2", ("INV1",), {seams.HAS_STOPPED: bugs.stopped_when_deleted}),

@@ -78,7 +78,7 @@ class Scheduler:
         """Find a node; the bind then runs by itself."""
         uid = pod["metadata"]["uid"]
         self._put_off(uid, 1.0, 4.0)
-        names = self._with_room(pod)
+        names = self._that_fit(pod)
         if not names:
             return
         try:
@@ -132,7 +132,7 @@ class Scheduler:
             raise ConnectionResetError("answer lost")
         return answer
 
-    def _with_room(self, pod: Object) -> list[str]:
+    def _that_fit(self, pod: Object) -> list[str]:
         """Return the nodes with enough unrequested GPUs, as NodeResourcesFit counts them."""
         used: Counter[str] = Counter()
         for other in self._server.pods():

@@ -16,7 +16,7 @@ from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite, PodKind, Room
+from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
 CUBE = TopologyClass(machine("dgx-1v"))
 MACHINES = {name: TopologyClass(machine(name)) for name in ("dgx-1v", "a100-pcie-8-pairs", "l40s-8", "ac922-6")}
@@ -92,11 +92,13 @@ def test_gpus_that_nobody_knows_of_are_as_good_as_taken() -> None:
 
 
 def test_cpu_tells_nodes_apart_and_never_the_sets_of_one_node() -> None:
-    """With room counted the score falls where cores run short; the GPUs stay the same."""
-    to_come = Appetite([(PodKind(1, cpu_milli=8_000), 1.0)])
+    """With free capacity counted the score falls where cores run short; the GPUs stay the same."""
+    to_come = DemandProfile([(PodKind(1, cpu_milli=8_000), 1.0)])
     request = replace(GpuRequest.plain(2), cpu_milli=32_000)
-    rooms = [Room.of_whole(8, EVERY, cpu_milli) for cpu_milli in (96_000, 40_000)]
-    plenty, tight = (decide(Situation(CUBE, EVERY, room=room, to_come=to_come), request) for room in rooms)
+    capacities = [FreeCapacity.of_whole(8, EVERY, cpu_milli) for cpu_milli in (96_000, 40_000)]
+    plenty, tight = (
+        decide(Situation(CUBE, EVERY, capacity=capacity, to_come=to_come), request) for capacity in capacities
+    )
     alone = decide(Situation(CUBE, EVERY), request)
     assert isinstance(plenty, Placement)
     assert isinstance(tight, Placement)
@@ -114,6 +116,6 @@ def test_a_share_needs_no_more_than_a_gpu_with_so_much_left() -> None:
     """Where nobody counts what is left, a whole GPU; where somebody does, the one that is begun."""
     half = replace(GpuRequest.plain(1), gpu_milli=500)
     assert mask_of(decide(Situation(CUBE, 0b1000), half)) == 0b1000
-    begun = Room((1000,) * 6 + (500, 1000), 96_000)
-    assert mask_of(decide(Situation(CUBE, begun.free, room=begun), half)) == 1 << 6
+    begun = FreeCapacity((1000,) * 6 + (500, 1000), 96_000)
+    assert mask_of(decide(Situation(CUBE, begun.free, capacity=begun), half)) == 1 << 6
     assert isinstance(decide(Situation(CUBE, 0), half), Rejection)

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from topology.placement.group import Fit, Progress, fit, narrow
 from topology.placement.verdict import Reason, Rejection
-from topology.request.domains import Domain, GroupWish, Level, Location
+from topology.request.domains import Domain, GroupRequest, Level, Location
 
-RACK = GroupWish("g", level=Level.RACK)
-ONE_RACK = GroupWish("g", level=Level.RACK, required=True)
-Rooms = dict[Location, int]
+RACK = GroupRequest("g", level=Level.RACK)
+ONE_RACK = GroupRequest("g", level=Level.RACK, required=True)
+Fitting = dict[Location, int]
 
 
-def racks(*sizes: int, block: str | None = None) -> Rooms:
+def racks(*sizes: int, block: str | None = None) -> Fitting:
     """Build a rack with room for so many pods for each number."""
     return {Location(rack=f"{block or ''}{number}", block=block): size for number, size in enumerate(sizes)}
 
@@ -28,19 +28,19 @@ def racks(*sizes: int, block: str | None = None) -> Rooms:
 class Hall:
     """Nodes that fill up as pods come, one at a time."""
 
-    rooms: Rooms
+    fitting: Fitting
     placed: dict[str, list[Location]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
 
-    def come(self, group: str, size: int, wish: GroupWish, pick: int = 0) -> Location | Rejection:
+    def come(self, group: str, size: int, request: GroupRequest, pick: int = 0) -> Location | Rejection:
         """Place the next pod of a group anywhere that it may choose."""
         places = self.placed.setdefault(group, [])
         self.sizes[group] = size
-        answer = narrow(wish, Progress(size - len(places), tuple(places)), self.rooms, self.reserved(group))
+        answer = narrow(request, Progress(size - len(places), tuple(places)), self.fitting, self.reserved(group))
         if isinstance(answer, Rejection):
             return answer
         chosen = sorted(answer, key=str)[pick % len(answer)]
-        self.rooms[chosen] -= 1
+        self.fitting[chosen] -= 1
         places.append(chosen)
         return chosen
 
@@ -54,11 +54,11 @@ class Hall:
         return found
 
 
-def settle(rooms: Rooms, size: int, wish: GroupWish = RACK, picks: Sequence[int] = ()) -> list[Location]:
+def settle(fitting: Fitting, size: int, request: GroupRequest = RACK, picks: Sequence[int] = ()) -> list[Location]:
     """Place a whole group and say where its pods went."""
-    hall = Hall(dict(rooms))
+    hall = Hall(dict(fitting))
     for number in range(size):
-        assert isinstance(hall.come("g", size, wish, picks[number % len(picks)] if picks else 0), Location)
+        assert isinstance(hall.come("g", size, request, picks[number % len(picks)] if picks else 0), Location)
     return hall.placed["g"]
 
 
@@ -85,32 +85,32 @@ def test_a_group_that_has_begun_stays_where_it_is() -> None:
 
 def test_a_block_with_a_whole_rack_is_better_than_a_tighter_one_without() -> None:
     """Block a has room for nine and no rack for eight of them; block b has racks for eight."""
-    rooms = racks(3, 3, 3, block="a") | racks(8, 8, block="b")
-    places = settle(rooms, 8)
+    fitting = racks(3, 3, 3, block="a") | racks(8, 8, block="b")
+    places = settle(fitting, 8)
     assert (used(places, Level.BLOCK), used(places)) == ({"b"}, {"b0"})
 
 
 def test_a_rack_that_fits_tightest_is_better_than_such_a_block() -> None:
     """Block a has no more room than its whole rack; block b has a small rack besides, which is all that the group needs."""
-    rooms = racks(8, block="a") | racks(8, 3, block="b")
-    assert used(settle(rooms, 3)) == {"b1"}
+    fitting = racks(8, block="a") | racks(8, 3, block="b")
+    assert used(settle(fitting, 3)) == {"b1"}
 
 
 def test_the_farthest_level_comes_first() -> None:
     """Two racks of one block are nearer to each other than two racks of two blocks, though these are fuller."""
-    rooms = racks(8, 8, block="a") | racks(8, block="b") | racks(4, block="c")
-    assert used(settle(rooms, 12), Level.BLOCK) == {"a"}
+    fitting = racks(8, 8, block="a") | racks(8, block="b") | racks(4, block="c")
+    assert used(settle(fitting, 12), Level.BLOCK) == {"a"}
 
 
 def test_levels_nearer_than_asked_for_do_not_matter() -> None:
     """For `block` it is the tightest block that counts, however many racks that takes."""
-    rooms = racks(3, 3, 3, block="a") | racks(8, 8, block="b")
-    assert used(settle(rooms, 8, GroupWish("g", level=Level.BLOCK)), Level.BLOCK) == {"a"}
+    fitting = racks(3, 3, 3, block="a") | racks(8, 8, block="b")
+    assert used(settle(fitting, 8, GroupRequest("g", level=Level.BLOCK)), Level.BLOCK) == {"a"}
 
 
 def test_nodes_that_nobody_has_labelled_are_all_the_same() -> None:
     """Without domains there is nothing to choose."""
-    assert narrow(GroupWish("g"), Progress(2), {Location(): 4}, {}) == frozenset({Location()})
+    assert narrow(GroupRequest("g"), Progress(2), {Location(): 4}, {}) == frozenset({Location()})
 
 
 def test_nodes_of_an_unknown_rack_come_last() -> None:
@@ -142,11 +142,11 @@ def test_a_group_leaves_room_for_one_that_has_begun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rooms", "pods", "expected"), [((8, 8), 16, Fit(2, 0)), ((4, 6), 3, Fit(1, 1)), ((), 1, None)]
+    ("fitting", "pods", "expected"), [((8, 8), 16, Fit(2, 0)), ((4, 6), 3, Fit(1, 1)), ((), 1, None)]
 )
-def test_fit(rooms: Sequence[int], pods: int, expected: Fit | None) -> None:
+def test_fit(fitting: Sequence[int], pods: int, expected: Fit | None) -> None:
     """All but the last are filled; the last is the tightest."""
-    assert fit(rooms, pods) == expected
+    assert fit(fitting, pods) == expected
 
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=6)
@@ -173,12 +173,12 @@ def test_a_group_that_fits_a_block_gets_the_one_that_splits_it_least(
     blocks: list[list[int]], size: int, picks: list[int]
 ) -> None:
     """One block, and in it the fewest racks that any block would have taken."""
-    rooms: Rooms = {}
+    fitting: Fitting = {}
     for number, sizes in enumerate(blocks):
-        rooms |= racks(*sizes, block=str(number))
+        fitting |= racks(*sizes, block=str(number))
     fits = [found.domains for sizes in blocks if sum(sizes) >= size and (found := fit(sizes, size))]
     if fits:
-        places = settle(rooms, size, picks=picks)
+        places = settle(fitting, size, picks=picks)
         assert (len(used(places, Level.BLOCK)), len(used(places))) == (1, min(fits))
 
 
@@ -191,7 +191,7 @@ def test_groups_that_require_a_rack_never_wait_for_each_other(
     for number, group in enumerate([*order, *sorted(list(range(len(groups))) * 6)]):
         size = groups[group % len(groups)]
         name = str(group % len(groups))
-        if any(hall.rooms.values()) and len(hall.placed.get(name, ())) < size:
+        if any(hall.fitting.values()) and len(hall.placed.get(name, ())) < size:
             hall.come(name, size, ONE_RACK, picks[number % len(picks)])
     for name, places in hall.placed.items():
         assert len(places) in (0, hall.sizes[name])

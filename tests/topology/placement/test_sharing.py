@@ -13,12 +13,12 @@ from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite, PodKind, Room
+from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 from topology.value.score import Weights
 
 HALF = PodKind(1, gpu_milli=500, cpu_milli=4_000)
 WHOLE = PodKind(1, cpu_milli=8_000)
-APPETITE = Appetite([(HALF, 0.5), (WHOLE, 0.5)])
+PROFILE = DemandProfile([(HALF, 0.5), (WHOLE, 0.5)])
 PLENTY = 512_000
 
 
@@ -32,13 +32,13 @@ MESH = mesh()
 
 
 def share(kind: PodKind, *gpu_milli: int) -> Decision:
-    return placed(kind, Room(gpu_milli, PLENTY))
+    return placed(kind, FreeCapacity(gpu_milli, PLENTY))
 
 
-def placed(kind: PodKind, room: Room) -> Decision:
+def placed(kind: PodKind, capacity: FreeCapacity) -> Decision:
     part = kind.gpu_milli if kind.shares else None
     request = replace(GpuRequest.plain(kind.gpus), gpu_milli=part, cpu_milli=kind.cpu_milli)
-    return decide(Situation(MESH, room.free, room=room, to_come=APPETITE), request)
+    return decide(Situation(MESH, capacity.free, capacity=capacity, to_come=PROFILE), request)
 
 
 def test_a_share_goes_where_another_one_is() -> None:
@@ -63,10 +63,10 @@ def test_a_share_that_no_gpu_has_left_is_turned_away() -> None:
 
 
 def test_whole_gpus_are_chosen_by_the_plan_alone() -> None:
-    """Room tells nodes apart, not the sets of one node."""
-    room = Room((1000, 1000, 1000, 1000, 1000, 500, 0, 1000), 40_000)
-    found = placed(PodKind(4, cpu_milli=32_000), room)
-    alone = decide(Situation(MESH, room.free), GpuRequest.plain(4))
+    """Free capacity tells nodes apart, not the sets of one node."""
+    capacity = FreeCapacity((1000, 1000, 1000, 1000, 1000, 500, 0, 1000), 40_000)
+    found = placed(PodKind(4, cpu_milli=32_000), capacity)
+    alone = decide(Situation(MESH, capacity.free), GpuRequest.plain(4))
     assert isinstance(found, Placement)
     assert isinstance(alone, Placement)
     assert (found.gpus, found.bandwidth) == (alone.gpus, alone.bandwidth)
@@ -76,10 +76,10 @@ def test_a_pod_goes_where_it_leaves_cpu_for_the_gpus_beside_it() -> None:
     """Two nodes with the same free GPUs; on the second the pod would take the last cores."""
     gpus = (1000, 1000, 1000, 1000, 0, 0, 0, 0)
     taking = PodKind(1, cpu_milli=20_000)
-    roomy, tight = (placed(taking, Room(gpus, cores * 1000)) for cores in (96, 24))
-    assert isinstance(roomy, Placement)
+    plenty, tight = (placed(taking, FreeCapacity(gpus, cores * 1000)) for cores in (96, 24))
+    assert isinstance(plenty, Placement)
     assert isinstance(tight, Placement)
-    assert roomy.score > tight.score
+    assert plenty.score > tight.score
 
 
 @given(st.lists(st.integers(0, 10), min_size=8, max_size=8), st.integers(1, 9))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from extender.cluster.candidates.groups import GRACE_SECONDS, Groups, rooms_for
+from extender.cluster.candidates.groups import GRACE_SECONDS, Groups, fitting_for
 from extender.cluster.objects.gpu_pods import read_gpu_pod
 from extender.cluster.objects.kinds import Pod
 from tests.extender.builders import pod
@@ -108,7 +108,7 @@ FEW, MANY = {RACK: 1}, {RACK: 5}
 
 
 @pytest.mark.parametrize(
-    ("wish", "rest", "expected"),
+    ("request", "rest", "expected"),
     [
         (GpuRequest(2), 3, MANY),
         (GpuRequest(2, preferred=Affinity.NVLINK), 1, FEW),
@@ -117,15 +117,15 @@ FEW, MANY = {RACK: 1}, {RACK: 5}
     ],
 )
 def test_near_sets_count_alone_as_long_as_they_are_enough(
-    wish: GpuRequest, rest: int, expected: Mapping[Location, int]
+    request: GpuRequest, rest: int, expected: Mapping[Location, int]
 ) -> None:
     """A pod that requires something has said what counts."""
-    assert rooms_for(wish, rest, lambda asked: FEW if asked.required is Affinity.NVLINK else MANY) == expected
+    assert fitting_for(request, rest, lambda asked: FEW if asked.required is Affinity.NVLINK else MANY) == expected
 
 
 def test_where_no_domain_is_known_all_sets_count() -> None:
     """Then there is nothing to be near to."""
-    wish = GpuRequest(2, preferred=Affinity.NVLINK)
+    request = GpuRequest(2, preferred=Affinity.NVLINK)
     nowhere_known = {Location(): 5}
-    assert rooms_for(wish, 1, lambda asked: {} if asked.required else nowhere_known) == nowhere_known
-    assert rooms_for(wish, 1, lambda asked: {Location(): 1} if asked.required else nowhere_known) == nowhere_known
+    assert fitting_for(request, 1, lambda asked: {} if asked.required else nowhere_known) == nowhere_known
+    assert fitting_for(request, 1, lambda asked: {Location(): 1} if asked.required else nowhere_known) == nowhere_known

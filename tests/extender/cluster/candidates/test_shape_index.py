@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.caches.tombstones import Graveyard
+from extender.cluster.caches.tombstones import Tombstones
 from extender.cluster.candidates.holds import Hold, Holds
 from extender.cluster.candidates.offers import Offers
 from extender.cluster.candidates.shape import Shape, in_steps
@@ -16,7 +16,7 @@ from topology.formats.catalog import machine
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite, PodKind
+from topology.value.fragmentation import DemandProfile, PodKind
 
 NAMES = tuple(f"n{number}" for number in range(12))
 CLASSES = tuple(TopologyClass(machine(name)) for name in (PAIRS, "dgx-a100"))
@@ -58,7 +58,7 @@ def test_gpus_with_just_the_cpu_that_pods_ask_for_lack_none(free: int, cores: in
     idle = 1000 * cores * free.bit_count()
     enough, plenty = (Shape(CLASSES[0], free, cpu_milli=in_steps(cpu_milli)) for cpu_milli in (idle, 10 * idle))
     request = GpuRequest(size, cpu_milli=1000 * cores * size)
-    scores = [shape.decide(request, Appetite(kinds)) for shape in (enough, plenty)]
+    scores = [shape.decide(request, DemandProfile(kinds)) for shape in (enough, plenty)]
     assert scores[0] == scores[1]
 
 
@@ -83,22 +83,22 @@ def test_orders_of_requests_are_bounded() -> None:
     assert [name for _, _, name in first.best_first(frozenset({"n1"}))] == ["n1"]
 
 
-def test_a_graveyard_is_bounded() -> None:
+def test_tombstones_are_bounded() -> None:
     """A pod that is forgotten is one that was never seen: its claims are looked up live."""
-    graves = Graveyard(limit=2)
+    tombstones = Tombstones(limit=2)
     for number in range(3):
-        graves.bury(GpuPod(pod(f"p{number}", on="n1"), 1, None, stopped=True), gone=True, final=True)
-    assert (graves.find("p0"), graves.has_stopped(("ml", "p0"), "n1")) == (None, False)
-    assert graves.find("p2") is not None
-    assert graves.has_stopped(("ml", "p2"), "n1")
+        tombstones.put(GpuPod(pod(f"p{number}", on="n1"), 1, None, stopped=True), gone=True, final=True)
+    assert (tombstones.find("p0"), tombstones.has_stopped(("ml", "p0"), "n1")) == (None, False)
+    assert tombstones.find("p2") is not None
+    assert tombstones.has_stopped(("ml", "p2"), "n1")
 
 
-def test_the_last_grave_of_a_name_counts() -> None:
+def test_the_last_tombstone_of_a_name_counts() -> None:
     """A namesake that was deleted while it ran may still hold what the agent sees."""
-    graves = Graveyard()
-    graves.bury(GpuPod(pod("p", uid="first", on="n1"), 1, None, stopped=True), gone=True)
-    graves.bury(GpuPod(pod("p", uid="second", on="n1"), 1, None), gone=True)
-    assert not graves.has_stopped(("ml", "p"), "n1")
+    tombstones = Tombstones()
+    tombstones.put(GpuPod(pod("p", uid="first", on="n1"), 1, None, stopped=True), gone=True)
+    tombstones.put(GpuPod(pod("p", uid="second", on="n1"), 1, None), gone=True)
+    assert not tombstones.has_stopped(("ml", "p"), "n1")
 
 
 def test_offers_are_bounded() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from extender.cluster.caches.tombstones import Grave
+from extender.cluster.caches.tombstones import Tombstone
 from extender.cluster.objects.gpu_pods import has_stopped, read_gpu_pod
 from extender.cluster.objects.kinds import Pod
-from extender.cluster.ownership.standing import Standing, standing_of_grave, standing_of_pod
+from extender.cluster.ownership.standing import Standing, standing_of_pod, standing_of_tombstone
 from tests.extender.builders import pod
 
 
@@ -35,21 +35,23 @@ def test_of_a_pod_that_exists(item: Pod, unreported: Standing, reported: Standin
 
 
 @pytest.mark.parametrize(
-    ("grave", "nothing", "other_node", "reported"),
+    ("tombstone", "nothing", "other_node", "reported"),
     [
         (None, Standing.UNSEEN, Standing.UNSEEN, Standing.UNSEEN),
-        (Grave(), Standing.UNSEEN, Standing.UNSEEN, Standing.UNSEEN),
-        (Grave(node="n1"), Standing.UNSEEN, Standing.UNSEEN, Standing.UNSEEN),
-        (Grave(gone=True), Standing.GONE, Standing.FREE, Standing.FREE),
-        (Grave(node="n1", gone=True, final=True), Standing.GONE, Standing.FREE, Standing.FREE),
-        (Grave(gone=True, final=True), Standing.FREE, Standing.FREE, Standing.FREE),
-        (Grave(node="n2"), Standing.FREE, Standing.FREE, Standing.FREE),
-        (Grave(node="n1", stopped=True), Standing.FREE, Standing.FREE, Standing.FREE),
-        (Grave(node="n1", stopped=True, gone=True, final=True), Standing.FREE, Standing.FREE, Standing.FREE),
+        (Tombstone(), Standing.UNSEEN, Standing.UNSEEN, Standing.UNSEEN),
+        (Tombstone(node="n1"), Standing.UNSEEN, Standing.UNSEEN, Standing.UNSEEN),
+        (Tombstone(gone=True), Standing.GONE, Standing.FREE, Standing.FREE),
+        (Tombstone(node="n1", gone=True, final=True), Standing.GONE, Standing.FREE, Standing.FREE),
+        (Tombstone(gone=True, final=True), Standing.FREE, Standing.FREE, Standing.FREE),
+        (Tombstone(node="n2"), Standing.FREE, Standing.FREE, Standing.FREE),
+        (Tombstone(node="n1", stopped=True), Standing.FREE, Standing.FREE, Standing.FREE),
+        (Tombstone(node="n1", stopped=True, gone=True, final=True), Standing.FREE, Standing.FREE, Standing.FREE),
     ],
 )
-def test_of_a_pod_that_left(grave: Grave | None, nothing: Standing, other_node: Standing, reported: Standing) -> None:
+def test_of_a_pod_that_left(
+    tombstone: Tombstone | None, nothing: Standing, other_node: Standing, reported: Standing
+) -> None:
     """With nothing more known, with a claim of a former node, and with a report that shows the GPU free."""
-    assert standing_of_grave(grave, "n1", other_incarnation=False, reported_free=False) is nothing
-    assert standing_of_grave(grave, "n1", other_incarnation=True, reported_free=False) is other_node
-    assert standing_of_grave(grave, "n1", other_incarnation=False, reported_free=True) is reported
+    assert standing_of_tombstone(tombstone, "n1", other_incarnation=False, reported_free=False) is nothing
+    assert standing_of_tombstone(tombstone, "n1", other_incarnation=True, reported_free=False) is other_node
+    assert standing_of_tombstone(tombstone, "n1", other_incarnation=False, reported_free=True) is reported

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from extender.cluster.caches.pod_cache import PodCache
-from extender.cluster.caches.tombstones import Grave, Graveyard
+from extender.cluster.caches.tombstones import Tombstone, Tombstones
 from extender.cluster.objects.gpu_pods import read_gpu_pod
 from extender.cluster.objects.kinds import Pod
 from tests.extender.builders import pod, running
@@ -44,7 +44,7 @@ def test_a_deleted_pod_that_had_stopped_is_remembered_as_that(last: Pod) -> None
     pods = cache()
     pods.changed(STOPPED)
     pods.deleted(last)
-    assert pods.grave("p") == Grave(("ml", "p"), "n1", stopped=True, gone=True, final=True)
+    assert pods.tombstone("p") == Tombstone(("ml", "p"), "n1", stopped=True, gone=True, final=True)
     assert pods.is_stale(HOLDER, "n1")
 
 
@@ -53,7 +53,7 @@ def test_a_stopped_pod_that_a_list_leaves_out_is_remembered_as_that() -> None:
     pods = cache()
     pods.changed(STOPPED)
     pods.replaced([])
-    assert pods.grave("p") == Grave(("ml", "p"), "n1", stopped=True)
+    assert pods.tombstone("p") == Tombstone(("ml", "p"), "n1", stopped=True)
 
 
 def test_a_stopped_pod_whose_name_was_taken_is_remembered_as_that() -> None:
@@ -61,7 +61,7 @@ def test_a_stopped_pod_whose_name_was_taken_is_remembered_as_that() -> None:
     pods = cache()
     pods.changed(STOPPED)
     pods.changed(pod("p", uid="another"))
-    assert pods.grave("p") == Grave(("ml", "p"), "n1", stopped=True, gone=True)
+    assert pods.tombstone("p") == Tombstone(("ml", "p"), "n1", stopped=True, gone=True)
 
 
 def test_a_pod_that_was_deleted_while_it_ran_has_not_stopped() -> None:
@@ -70,7 +70,7 @@ def test_a_pod_that_was_deleted_while_it_ran_has_not_stopped() -> None:
     pods.changed(running("p", "n1", "GPU-0"))
     pods.deleted(running("p", "n1", "GPU-0", version=2))
     pods.learn_gone("p")
-    assert pods.grave("p") == Grave(("ml", "p"), "n1", gone=True, final=True)
+    assert pods.tombstone("p") == Tombstone(("ml", "p"), "n1", gone=True, final=True)
     assert not pods.is_stale(HOLDER, "n1")
 
 
@@ -80,54 +80,54 @@ def test_a_live_look_that_finds_nobody_keeps_what_was_known() -> None:
     pods.changed(STOPPED)
     pods.replaced([])
     pods.learn_gone("p")
-    assert pods.grave("p") == Grave(("ml", "p"), "n1", stopped=True, gone=True)
+    assert pods.tombstone("p") == Tombstone(("ml", "p"), "n1", stopped=True, gone=True)
 
 
-def test_the_oldest_graves_are_forgotten_first() -> None:
+def test_the_oldest_tombstones_are_forgotten_first() -> None:
     """A name is forgotten with the last pod that had it, and not before."""
-    graves = Graveyard(limit=2)
+    tombstones = Tombstones(limit=2)
     for uid, name in (("a1", "a"), ("a2", "a"), ("b1", "b")):
-        buried = read_gpu_pod(pod(name, uid=uid, on="n1"))
-        assert buried
-        graves.bury(buried, gone=True)
-    assert [graves.find(uid) is not None for uid in ("a1", "a2", "b1")] == [False, True, True]
-    assert graves.knows(("ml", "a"))
-    graves.confirm("c1")
-    assert (graves.find("a2"), graves.knows(("ml", "a")), graves.knows(("ml", "b"))) == (None, False, True)
+        left = read_gpu_pod(pod(name, uid=uid, on="n1"))
+        assert left
+        tombstones.put(left, gone=True)
+    assert [tombstones.find(uid) is not None for uid in ("a1", "a2", "b1")] == [False, True, True]
+    assert tombstones.knows(("ml", "a"))
+    tombstones.confirm("c1")
+    assert (tombstones.find("a2"), tombstones.knows(("ml", "a")), tombstones.knows(("ml", "b"))) == (None, False, True)
 
 
-def test_a_grave_that_is_told_of_again_is_as_new() -> None:
+def test_a_tombstone_that_is_told_of_again_is_as_new() -> None:
     """It is the last that was heard of all."""
-    graves = Graveyard(limit=2)
+    tombstones = Tombstones(limit=2)
     for uid in ("a", "b", "a", "c"):
-        graves.confirm(uid)
-    assert [graves.find(uid) is not None for uid in "abc"] == [True, False, True]
+        tombstones.confirm(uid)
+    assert [tombstones.find(uid) is not None for uid in "abc"] == [True, False, True]
 
 
 @pytest.mark.parametrize(
-    ("grave", "on_n1", "on_n2"),
+    ("tombstone", "on_n1", "on_n2"),
     [
-        (Grave(node="n1"), False, True),
-        (Grave(node="n1", final=True), False, True),
-        (Grave(final=True), True, True),
-        (Grave(gone=True), False, False),
+        (Tombstone(node="n1"), False, True),
+        (Tombstone(node="n1", final=True), False, True),
+        (Tombstone(final=True), True, True),
+        (Tombstone(gone=True), False, False),
     ],
 )
-def test_a_pod_never_ran_where_it_was_not_bound(grave: Grave, *, on_n1: bool, on_n2: bool) -> None:
+def test_a_pod_never_ran_where_it_was_not_bound(tombstone: Tombstone, *, on_n1: bool, on_n2: bool) -> None:
     """Bound elsewhere is for ever; unbound only counts in its very last version."""
-    assert (grave.never_ran_on("n1"), grave.never_ran_on("n2")) == (on_n1, on_n2)
+    assert (tombstone.never_ran_on("n1"), tombstone.never_ran_on("n2")) == (on_n1, on_n2)
 
 
 def test_whether_a_name_has_stopped_is_asked_of_a_node() -> None:
     """And of the last pod that had the name."""
-    graves = Graveyard()
-    assert not graves.has_stopped(("ml", "p"), "n1")
+    tombstones = Tombstones()
+    assert not tombstones.has_stopped(("ml", "p"), "n1")
     for uid, version in (("first", STOPPED), ("second", pod("p", on="n1"))):
-        buried = read_gpu_pod(version)
-        assert buried
-        graves.bury(replace(buried, stopped=uid == "first"), gone=True)
-        assert graves.has_stopped(("ml", "p"), "n1") is (uid == "first")
-        assert not graves.has_stopped(("ml", "p"), "n2")
+        left = read_gpu_pod(version)
+        assert left
+        tombstones.put(replace(left, stopped=uid == "first"), gone=True)
+        assert tombstones.has_stopped(("ml", "p"), "n1") is (uid == "first")
+        assert not tombstones.has_stopped(("ml", "p"), "n2")
 
 
 def test_a_pod_that_stopped_elsewhere_says_nothing_of_who_is_seen_here() -> None:

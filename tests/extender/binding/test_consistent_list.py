@@ -28,7 +28,7 @@ FENCE_SECONDS = 0.02
 LIST_SECONDS = 2.0
 
 
-class Rolls:
+class Fencing:
     """One node without a ledger, others that leave, pods that wait, and an extender that makes its rounds."""
 
     def __init__(self, waiting: int, leaving: int = 0, refused: Collection[str] = ()) -> None:
@@ -106,21 +106,21 @@ class Rolls:
 
 
 @in_virtual_time
-async def test_nodes_that_leave_do_not_prolong_a_roll() -> None:
+async def test_nodes_that_leave_do_not_prolong_a_list() -> None:
     """Ten of them leave meanwhile, each with a ledger; each pod is fenced once, for the node that waits."""
-    rolls = Rolls(waiting=200, leaving=10)
+    fencing = Fencing(waiting=200, leaving=10)
     async with asyncio.TaskGroup() as group:
-        group.create_task(rolls.lose_nodes(every_seconds=0.05 + LIST_SECONDS / 10))
-        await rolls.open()
-    assert (rolls.lists, len(rolls.fenced)) == (1, 200)
+        group.create_task(fencing.lose_nodes(every_seconds=0.05 + LIST_SECONDS / 10))
+        await fencing.open()
+    assert (fencing.lists, len(fencing.fenced)) == (1, 200)
 
 
 @in_virtual_time
 async def test_fences_go_side_by_side_within_a_limit() -> None:
     """As many as leave connections for binds."""
-    rolls = Rolls(waiting=10 * FENCES_AT_ONCE)
-    await rolls.open()
-    assert rolls.most_at_once == FENCES_AT_ONCE
+    fencing = Fencing(waiting=10 * FENCES_AT_ONCE)
+    await fencing.open()
+    assert fencing.most_at_once == FENCES_AT_ONCE
 
 
 def test_ten_thousand_pods_are_fenced_in_time_while_a_node_leaves_each_second(
@@ -132,15 +132,16 @@ def test_ten_thousand_pods_are_fenced_in_time_while_a_node_leaves_each_second(
 
     @in_virtual_time
     async def run() -> None:
-        rolls = Rolls(waiting, leaving=60)
-        leaving = asyncio.create_task(rolls.lose_nodes(every_seconds=1.0))
-        seconds = await rolls.open()
+        fencing = Fencing(waiting, leaving=60)
+        leaving = asyncio.create_task(fencing.lose_nodes(every_seconds=1.0))
+        seconds = await fencing.open()
         leaving.cancel()
         figure(
-            f"roll call: {waiting} pods wait, a node leaves each second: {len(rolls.fenced)} fences, {rolls.lists} list, "
-            f"open after {seconds:.1f} s of virtual time at {FENCE_SECONDS * 1000:.0f} ms a write, {FENCES_AT_ONCE} at once"
+            f"consistent list: {waiting} pods wait, a node leaves each second: {len(fencing.fenced)} fences, "
+            f"{fencing.lists} list, open after {seconds:.1f} s of virtual time at {FENCE_SECONDS * 1000:.0f} ms a write, "
+            f"{FENCES_AT_ONCE} at once"
         )
-        assert (rolls.lists, len(rolls.fenced)) == (1, waiting)
+        assert (fencing.lists, len(fencing.fenced)) == (1, waiting)
         assert seconds <= bound_seconds
 
     run()
@@ -148,66 +149,66 @@ def test_ten_thousand_pods_are_fenced_in_time_while_a_node_leaves_each_second(
 
 @in_virtual_time
 async def test_a_pod_that_may_not_be_fenced_keeps_no_other_from_it() -> None:
-    """It comes first on the roll; all others are fenced at once, and only it is tried again."""
-    rolls = Rolls(waiting=100, refused={"p0"})
-    await rolls.upkeep.round()
-    assert len(rolls.fenced) == 99
-    assert [each.metadata.name for each in rolls.state.fences.roll] == ["p0"]
-    assert rolls.is_closed
+    """It comes first of those to be fenced; all others are fenced at once, and only it is tried again."""
+    fencing = Fencing(waiting=100, refused={"p0"})
+    await fencing.upkeep.round()
+    assert len(fencing.fenced) == 99
+    assert [each.metadata.name for each in fencing.state.fences.to_fence] == ["p0"]
+    assert fencing.is_closed
 
 
 @in_virtual_time
-async def test_a_roll_of_refusals_costs_a_few_calls_a_round() -> None:
+async def test_a_list_of_refusals_costs_a_few_calls_a_round() -> None:
     """A webhook refuses everything: each round tries as many as go side by side, and the next round others."""
-    rolls = Rolls(waiting=100, refused={f"p{number}" for number in range(100)})
+    fencing = Fencing(waiting=100, refused={f"p{number}" for number in range(100)})
     for _ in range(2):
-        await rolls.upkeep.round()
-    assert rolls.looks == 2 * FENCES_AT_ONCE
-    assert rolls.state.fences.roll[-1].metadata.name == f"p{2 * FENCES_AT_ONCE - 1}"
+        await fencing.upkeep.round()
+    assert fencing.looks == 2 * FENCES_AT_ONCE
+    assert fencing.state.fences.to_fence[-1].metadata.name == f"p{2 * FENCES_AT_ONCE - 1}"
 
 
 @in_virtual_time
 async def test_what_keeps_nodes_closed_is_told_of_each_pod() -> None:
     """One line a minute, and an event on every pod that could not be fenced, with the reason."""
-    rolls = Rolls(waiting=3, refused={"p0", "p2"})
+    fencing = Fencing(waiting=3, refused={"p0", "p2"})
     with capture_logs() as lines:
         for _ in range(35):
-            await rolls.upkeep.round()
+            await fencing.upkeep.round()
             await asyncio.sleep(2.0)
     said = [(line["pod"], line["pods"], line["reason"]) for line in lines if line["log_level"] == "warning"]
     assert said == [("ml/p0", 2, "no status for you")] * 2
-    assert not rolls.upkeep.events.is_news("p0", "GPUPodNotFenced")
-    assert not rolls.upkeep.events.is_news("p2", "GPUPodNotFenced")
-    assert rolls.upkeep.events.is_news("p1", "GPUPodNotFenced")
+    assert not fencing.upkeep.events.is_news("p0", "GPUPodNotFenced")
+    assert not fencing.upkeep.events.is_news("p2", "GPUPodNotFenced")
+    assert fencing.upkeep.events.is_news("p1", "GPUPodNotFenced")
 
 
 @in_virtual_time
 async def test_a_list_that_is_not_answered_is_told() -> None:
     """Nobody can be fenced before, and nothing opens."""
-    rolls = Rolls(waiting=1)
+    fencing = Fencing(waiting=1)
 
     async def execute(intent: Intent, seconds: float) -> Reply:
         return NoAnswer("a page of more than 64 MiB")
 
-    rolls.upkeep.execute = execute
+    fencing.upkeep.execute = execute
     with capture_logs() as lines:
-        await rolls.upkeep.round()
+        await fencing.upkeep.round()
     assert [line["reason"] for line in lines] == ["a page of more than 64 MiB"]
 
 
 @in_virtual_time
 async def test_a_pod_too_large_to_be_written_to_is_nobody_s_to_wait_for() -> None:
     """Its fence is refused as too large, without end; nobody has sent a Binding for it, and the node opens."""
-    rolls = Rolls(waiting=2, refused={"p0"})
-    rolls.pods = (replace(rolls.pods[0], json_bytes=1_500_000), rolls.pods[1])
-    await rolls.open()
-    assert rolls.fenced == ["p1"]
+    fencing = Fencing(waiting=2, refused={"p0"})
+    fencing.pods = (replace(fencing.pods[0], json_bytes=1_500_000), fencing.pods[1])
+    await fencing.open()
+    assert fencing.fenced == ["p1"]
 
 
 @in_virtual_time
 async def test_a_pod_that_another_server_shows_a_little_larger_is_fenced() -> None:
     """One of the other version may have shown it small enough for a Binding."""
-    rolls = Rolls(waiting=1)
-    rolls.pods = (replace(rolls.pods[0], json_bytes=MAX_POD_BYTES + 1),)
-    await rolls.open()
-    assert rolls.fenced == ["p0"]
+    fencing = Fencing(waiting=1)
+    fencing.pods = (replace(fencing.pods[0], json_bytes=MAX_POD_BYTES + 1),)
+    await fencing.open()
+    assert fencing.fenced == ["p0"]

@@ -20,7 +20,7 @@ from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import Appetite, PodKind, Room
+from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 from topology.value.score import Weights
 
 
@@ -53,20 +53,20 @@ class Space:
     number: int
     topology_class: TopologyClass
     model: str
-    room: Room
+    capacity: FreeCapacity
     nodes: list[int] = field(default_factory=list)
     """In order; none once all have changed."""
 
 
-class GputopoInRoom(Learning):
+class GputopoSharing(Learning):
     """The extender in front of a scheduler that does what it says."""
 
     def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
         self._gpus_of_model = Counter(node.server.model for node in cluster.nodes for _ in node.gpu_milli)
-        self._appetites: dict[str, Appetite] = {}
+        self._profiles: dict[str, DemandProfile] = {}
         self._orders: dict[tuple[GpuRequest, tuple[str, ...]], _Order] = {}
         super().__init__(cluster, weights, required=required)
-        self._spaces: dict[tuple[TopologyClass, str, Room], Space] = {}
+        self._spaces: dict[tuple[TopologyClass, str, FreeCapacity], Space] = {}
         self.space_of = [self._enter(node) for node in cluster.nodes]
         """By the index of the node."""
         self.changes: list[Space] = []
@@ -76,7 +76,7 @@ class GputopoInRoom(Learning):
     def forget_verdicts(self) -> None:
         """Look at what is left of the nodes with the eyes of the pods that are typical now."""
         typical, gpus = self.values.typical, self._gpus_of_model
-        self._appetites = {model: Appetite(coming_to(model, typical, gpus)) for model in gpus}
+        self._profiles = {model: DemandProfile(coming_to(model, typical, gpus)) for model in gpus}
         self._orders.clear()
 
     def kind_of(self, pod: Pod) -> PodKind:
@@ -94,10 +94,10 @@ class GputopoInRoom(Learning):
 
     def decide(self, space: Space, request: GpuRequest, models: tuple[str, ...]) -> Placement | None:
         """Return the placement on any of the space's nodes, `None` where the pod does not fit."""
-        if request.cpu_milli > space.room.cpu_milli or (models and space.model not in models):
+        if request.cpu_milli > space.capacity.cpu_milli or (models and space.model not in models):
             return None
-        room, to_come = space.room, self._appetites[space.model]
-        verdict = decide(Situation(space.topology_class, room.free, room=room, to_come=to_come), request)
+        capacity, to_come = space.capacity, self._profiles[space.model]
+        verdict = decide(Situation(space.topology_class, capacity.free, capacity=capacity, to_come=to_come), request)
         return verdict if isinstance(verdict, Placement) else None
 
     def _catch_up(self) -> None:
@@ -110,7 +110,7 @@ class GputopoInRoom(Learning):
         self._read = len(journal)
 
     def _enter(self, node: Node) -> Space:
-        key = self.classes[node.index], node.server.model, Room(tuple(node.gpu_milli), node.cpu_milli)
+        key = self.classes[node.index], node.server.model, FreeCapacity(tuple(node.gpu_milli), node.cpu_milli)
         if key not in self._spaces:
             self._spaces[key] = Space(len(self._spaces), *key)
         insort(self._spaces[key].nodes, node.index)
@@ -124,7 +124,7 @@ _Ranked = tuple[float, int, int, Space, Placement]
 class _Order:
     """The spaces that fit one kind of pod, best first; equal ones by free GPUs, and their nodes by name, as in the extender."""
 
-    def __init__(self, policy: GputopoInRoom, request: GpuRequest, models: tuple[str, ...]) -> None:
+    def __init__(self, policy: GputopoSharing, request: GpuRequest, models: tuple[str, ...]) -> None:
         self._policy = policy
         self._request = request
         self._models = models
@@ -164,6 +164,6 @@ class _Order:
         if space not in self._known:
             found = self._policy.decide(space, self._request, self._models)
             self._known[space] = (
-                (-found.score, space.room.free.bit_count(), space.number, space, found) if found else None
+                (-found.score, space.capacity.free.bit_count(), space.number, space, found) if found else None
             )
         return self._known[space]
