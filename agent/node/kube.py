@@ -157,8 +157,8 @@ def pointer(key: str) -> str:
 def _document(payload: bytes) -> Any:
     try:
         return json.loads(payload)
-    except ValueError as error:
-        raise ApiError(200, "the answer is no JSON") from error
+    except (ValueError, RecursionError) as error:  # whoever may write to the node may nest its managed fields at will
+        raise ApiError(200, "the answer is no JSON that can be read") from error
 
 
 def _event(line: bytes) -> Mapping[str, Any]:
@@ -188,7 +188,7 @@ def _annotations(node: Any) -> Mapping[str, str]:
 def _reason(payload: bytes) -> str:
     try:
         return str(json.loads(payload)["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "no reason given"
 
 

@@ -149,8 +149,11 @@ read_page: Callable[[Text], Page] = _reader(msgspec.json.Decoder(Page).decode)
 read_metadata: Callable[[Text], Versioned] = _reader(msgspec.json.Decoder(Versioned).decode)
 
 _MANAGED = re.compile(rb',"managedFields":\[\{')
-_MANAGED_END = re.compile(rb'\}\](?=\}?,"[a-z])')
-"""No string can hold this: inside one a quote is escaped, and after one comes no letter."""
+_MANAGED_END = re.compile(rb'\}\](?=\}?,"[a-z]|\}\}\n?\Z)')
+"""No string can hold this: inside one a quote is escaped, after one comes no letter, and no text ends within one.
+
+Metadata that was asked for alone ends the text.
+"""
 
 
 def without_managed_fields(text: Text) -> bytes:

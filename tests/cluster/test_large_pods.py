@@ -1,6 +1,8 @@
 """Pods as large as etcd takes: what may still be written to them, and that no node waits for one."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
@@ -19,6 +21,8 @@ from topology.annotations import keys
 
 ETCD_BYTES = 1 << 20 | 1 << 19
 SECONDS = 10.0
+LEVELS = 2_000
+"""Twice as deep as a decoder goes that calls itself for each."""
 
 
 def filled(pod: Json, size: int, text: str = "x") -> Json:
@@ -117,6 +121,36 @@ async def test_a_fence_of_any_pod_is_answered_in_few_bytes(cluster: ControlPlane
     assert isinstance(seen, Done) and isinstance(seen.value, Pod)
     assert seen.value.metadata == fenced.value.metadata
     assert seen.value.metadata.resource_version != pod.metadata.resource_version
+
+
+@contextmanager
+def patience_with_depth() -> Iterator[None]:
+    """Let this process read what the test writes; the product's client, which runs in it too, is tried without."""
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(4 * LEVELS)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(usual)
+
+
+async def test_a_fence_of_a_deep_pod_is_answered_in_words_that_we_read(cluster: ControlPlane) -> None:
+    """Its managed fields lie 2,000 levels deep, and are the last that is said where metadata is asked for alone."""
+    fields: Json = {}
+    for _ in range(LEVELS):
+        fields = {"f:a": fields}
+    entry = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}
+    pod = sleeper("deep", 10)
+    pod["metadata"]["managedFields"] = [entry]
+    with patience_with_depth():
+        cluster.admin.post(PODS, pod)
+    looked = await execute(cluster, GetPodVersion("default", "deep"))
+    assert isinstance(looked, Done) and isinstance(looked.value, Pod)
+    fenced = await execute(cluster, fence(looked.value))
+    assert isinstance(fenced, Done) and isinstance(fenced.value, Pod)
+    assert fenced.value.metadata.resource_version != looked.value.metadata.resource_version
+    with patience_with_depth():
+        cluster.admin.delete(f"{PODS}/deep", gracePeriodSeconds="0")
 
 
 def test_a_pod_as_large_as_etcd_takes_keeps_no_node_closed(gpu_cluster: GpuCluster) -> None:

@@ -41,7 +41,8 @@ class Server:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 server.requests.append((self.command, self.path, headers, json.loads(sent) if sent else None))
                 watches = "watch=true" in self.path and server.status == 200
-                reply = server.stream if watches else json.dumps(server.body).encode()
+                raw = server.body if isinstance(server.body, bytes) else json.dumps(server.body).encode()
+                reply = server.stream if watches else raw
                 self.send_response(server.status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(reply)))
@@ -91,6 +92,7 @@ def node(server: Server, tmp_path: Path) -> KubernetesNode:
     return KubernetesNode("node-1", kubeconfig(tmp_path, server.url), None, 5.0)
 
 
+DEEP = b'{"f:a":' * 200_000 + b"1" + b"}" * 200_000
 STATUS = "/metadata/annotations/topo.gputopo.dev~1status"
 
 
@@ -152,6 +154,7 @@ def test_following_the_node_tells_each_version_and_what_is_asked(server: Server,
         (b"half a li", 200),
         (b"[]", 200),
         (b'{"type":"ADDED","object":{}}', 200),
+        (b'{"type":"ADDED","object":' + DEEP + b"}", 200),
     ],
 )
 def test_watch_that_makes_no_sense_is_an_error(line: bytes, status: int, server: Server, node: KubernetesNode) -> None:
@@ -167,6 +170,13 @@ def test_watch_that_is_forbidden_says_so(server: Server, node: KubernetesNode) -
     server.status, server.body = 403, {"kind": "Status", "message": "because"}
     with pytest.raises(ApiError, match="because"):
         next(node.follow())
+
+
+def test_a_node_that_is_too_deep_is_no_answer(server: Server, node: KubernetesNode) -> None:
+    """Whoever may write to the node may nest its managed fields at will; that must end neither the watch nor the agent."""
+    server.body = DEEP
+    with pytest.raises(ApiError, match="no JSON"):
+        node.read()
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 422, 429, 500, 503])

@@ -120,6 +120,19 @@ def test_a_fenced_pod_is_the_one_that_was_known_in_a_new_version() -> None:
     assert (reply.value.metadata.resource_version, reply.value.spec) == ("9", KNOWN.spec)
 
 
+@pytest.mark.parametrize("end", [b"", b"\n"])
+@pytest.mark.parametrize("intent", [FENCE, LOOK])
+def test_metadata_alone_is_read_however_deep_it_is(intent: Single, end: bytes) -> None:
+    """Managed fields are the end of it, and may be nested at will: a pod that no fence could be read of kept nodes closed."""
+    fields = b'{"f:a":' * 9000 + b"{}" + b"}" * 9000
+    entry = b'{"manager":"}]}}","fieldsV1":' + fields + b"}"
+    metadata = b'{"name":"p1","uid":"uid-p1","resourceVersion":"9","managedFields":[' + entry + b"]}"
+    reply = to_reply(intent, 200, b'{"kind":"PartialObjectMetadata","metadata":' + metadata + b"}" + end)
+    assert isinstance(reply, Done)
+    assert isinstance(reply.value, Pod)
+    assert reply.value.metadata.resource_version == "9"
+
+
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_a_name_cannot_leave_its_place_in_the_path(namespace: str, name: str) -> None:
     """Slashes, question marks and percent signs are encoded."""

@@ -3,7 +3,7 @@
 - INV5 bind says yes exactly when the pod is bound there with that record
 - A2 no bind takes longer than its deadline
 - A3 no bind tries more than its rounds
-- A4 nobody asks before Retry-After is over
+- A4 nobody asks for the like of what was turned away before Retry-After is over
 - C14 no decision before both lists have arrived
 - W5 no cache goes back
 - W6 a watch goes on from the last version that was listed or heard

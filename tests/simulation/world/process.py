@@ -20,6 +20,7 @@ from extender.binding.outcome import Outcome
 from extender.clock import Instant
 from extender.config import ExtenderConfiguration
 from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.rest import Flow
 from extender.kubernetes.rest import Request as ProductRequest
 from extender.service import Extender
 from extender.verbs.wire import (
@@ -116,12 +117,13 @@ class Process:
         self.wire = Wire(name, server, storm, trace, random)
         self._work: dict[asyncio.Task[Any], None] = {}
         self._frozen_until = 0.0
-        self._busy_until = 0.0
+        self._busy_until: dict[Flow, float] = {}
 
     async def start(self) -> None:
         """Begin from nothing but the API."""
         self.starts += 1
-        self._frozen_until = self._busy_until = 0.0
+        self._frozen_until = 0.0
+        self._busy_until.clear()
         self.trace.note(self.name, f"starts for the {self.starts}. time")
         self.extender = Extender(self.config, _Api(self), clock=self.clock, random=self.random)
         await self.extender.__aenter__()
@@ -186,11 +188,11 @@ class Process:
             self.trace.fault(Fault.CRASH_AFTER, self.name, f"{sent.method} {sent.path}")
             loop.call_later(held + random.uniform(0.001, 5.0), self.server.answer, self.name, sent)
             return await self._die()
-        self.witness.sends(self, sent, early=loop.time() < self._busy_until)
+        self.witness.sends(self, sent, early=loop.time() < self._busy_until.get(request.flow, 0.0))
         answer = await self.wire.call(sent, held_seconds=held)
         await self.awake()
         if answer.status == 429:
-            self._busy_until = loop.time() + float(answer.headers["Retry-After"])
+            self._busy_until[request.flow] = loop.time() + float(answer.headers["Retry-After"])
         self.witness.receives(self, sent, answer)
         return answer
 
