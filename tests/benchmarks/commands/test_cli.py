@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cli import app
 from benchmarks.sources import load_topology
+from tests.invoking import Done, call
 from topology.annotations.codec import decode_topology, encode_topology
 from topology.formats.catalog import MACHINES, machine
 from topology.formats.matrix import print_matrix
@@ -19,10 +21,11 @@ from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
+COMMAND = [sys.executable, "-m", "benchmarks"]
 
-def bench(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+
+def bench(*arguments: str) -> Done:
+    return call(app, *arguments)
 
 
 def answer(*arguments: str) -> Any:
@@ -126,16 +129,25 @@ def test_shows_a_picture() -> None:
 def test_output_that_cannot_be_written_is_no_answer() -> None:
     """A full disk is exit code 2, so that no script takes it for "does not fit"."""
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "benchmarks", "plan", "dgx-1v", "--gpus", "2"]
+        command = [*COMMAND, "plan", "dgx-1v", "--gpus", "2"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
     assert "cannot write the output" in done.stderr
 
 
 def test_reads_a_matrix_from_stdin() -> None:
-    """`nvidia-smi topo -m | gputopo-bench show -` works."""
-    done = bench("show", "-", "-o", "json", text=print_matrix(machine("rtx-3090-2")))
+    """`nvidia-smi topo -m | gputopo-bench show -` works, as a program of its own."""
+    command, matrix = [*COMMAND, "show", "-", "-o", "json"], print_matrix(machine("rtx-3090-2"))
+    done = subprocess.run(command, input=matrix, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["matrix"] == [["X", "NV4"], ["NV4", "X"]]
+
+
+def test_a_program_ends_with_the_exit_code_of_its_command() -> None:
+    """A clear no is 1 for the shell, too, and nothing beside the reason is said."""
+    done = subprocess.run([*COMMAND, "plan", "l40s-8", "--gpus", "9"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert json.loads(done.stdout).keys() == {"fits", "reason"}
 
 
 def test_every_real_matrix_can_be_shown_and_planned_on(shared_dir: Path) -> None:
