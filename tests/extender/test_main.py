@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
 from extender.__main__ import app
 from tests.extender.polling import eventually
-from tests.invoking import call
+from tests.invoking import call, run
 
 COMMAND = (sys.executable, "-m", "extender")
 
@@ -50,8 +49,7 @@ def test_wrong_usage_is_2_with_a_reason(arguments: tuple[str, ...], complaint: s
 
 def test_what_cannot_start_is_1_and_a_line_in_the_log(tmp_path: Path) -> None:
     """No cluster to be in, and no kubeconfig that is there."""
-    command = [*COMMAND, "--set", f"kubernetes.kubeconfig={tmp_path}/absent"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    result = run("extender", "--set", f"kubernetes.kubeconfig={tmp_path}/absent")
     line = json.loads(result.stderr.splitlines()[-1])
     assert result.returncode == 1
     assert (line["level"], line["msg"]) == ("error", "cannot start")

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.cli import app
 from benchmarks.sources import load_topology
-from tests.invoking import Done, call
+from tests.invoking import Done, call, run
 from topology.annotations.codec import decode_topology, encode_topology
 from topology.formats.catalog import MACHINES, machine
 from topology.formats.matrix import print_matrix
@@ -20,8 +20,6 @@ from topology.placement.plan import plan
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
-
-COMMAND = [sys.executable, "-m", "benchmarks"]
 
 
 def bench(*arguments: str) -> Done:
@@ -129,7 +127,7 @@ def test_shows_a_picture() -> None:
 def test_output_that_cannot_be_written_is_no_answer() -> None:
     """A full disk is exit code 2, so that no script takes it for "does not fit"."""
     with Path("/dev/full").open("w") as full:
-        command = [*COMMAND, "plan", "dgx-1v", "--gpus", "2"]
+        command = [sys.executable, "-m", "benchmarks", "plan", "dgx-1v", "--gpus", "2"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
     assert "cannot write the output" in done.stderr
@@ -137,15 +135,14 @@ def test_output_that_cannot_be_written_is_no_answer() -> None:
 
 def test_reads_a_matrix_from_stdin() -> None:
     """`nvidia-smi topo -m | gputopo-bench show -` works, as a program of its own."""
-    command, matrix = [*COMMAND, "show", "-", "-o", "json"], print_matrix(machine("rtx-3090-2"))
-    done = subprocess.run(command, input=matrix, capture_output=True, text=True, check=False)
+    done = run("benchmarks", "show", "-", "-o", "json", text=print_matrix(machine("rtx-3090-2")))
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["matrix"] == [["X", "NV4"], ["NV4", "X"]]
 
 
 def test_a_program_ends_with_the_exit_code_of_its_command() -> None:
     """A clear no is 1 for the shell, too, and nothing beside the reason is said."""
-    done = subprocess.run([*COMMAND, "plan", "l40s-8", "--gpus", "9"], capture_output=True, text=True, check=False)
+    done = run("benchmarks", "plan", "l40s-8", "--gpus", "9")
     assert (done.returncode, done.stderr) == (1, "")
     assert json.loads(done.stdout).keys() == {"fits", "reason"}
 
