@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-cluster kills faults soak fuzz model cluster lint docs verify pictures manifests bench report audit sbom clean
+.PHONY: help venv lock demo test test-all test-rest test-cluster kills faults soak fuzz model cluster lint docs verify pictures manifests bench report audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,11 +28,18 @@ lock: ## Resolve the dependencies anew into the two lock files
 demo: venv ## Place pods on a simulated fleet and compare with stock scheduling (no cluster needed)
 	$(BIN)/gputopo-bench demo
 
-test: venv ## Run everything that this machine can run
-	$(BIN)/python -m pytest
+test: venv ## Run the tests that need neither Kubernetes nor minutes
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
-test-fast: venv ## Run the tests that need no control plane and no long search
-	$(BIN)/python -m pytest -m "not cluster and not slow"
+test-all: test test-rest ## Run everything that this machine can run, a tier after the other, as CI does
+
+# What waits for programs leaves the cores to others; what starts a control plane stays on it, a file at a time.
+WAITING ?= 3
+
+test-rest: venv ## Run what `make test` leaves out
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not waits and not alone"
+	$(BIN)/python -m pytest -n $(WAITING) --dist loadgroup -m "waits and not alone"
+	$(BIN)/python -m pytest -m alone
 
 KUBE ?= $(GPUTOPO_KUBE_VERSION)
 

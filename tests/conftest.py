@@ -24,7 +24,7 @@ _SECONDS_TO_END = 60.0
 _SLACK = 5.0
 """So many times as long may things take on a machine that runs other tests beside."""
 
-_WITH_PROCESSES = ("process", "cluster")
+_WITH_PROGRAMS = ("process", "cluster")
 """Folders of tests that start programs and wait for them."""
 
 _FIGURES = pytest.StashKey[list[str]]()
@@ -44,10 +44,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test its tier, and keep together what one machine has once: real nodes, and one control plane for a file."""
+    """Give each test its tier, and keep together what shares a control plane: the tests of a file, and all on real nodes."""
     for item in items:
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
-        if folder in _WITH_PROCESSES:
+        folder, *below = item.path.relative_to(ROOT / "tests").parts
+        if folder in _WITH_PROGRAMS or item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.waits)
+            item.add_marker(pytest.mark.xdist_group("nodes" if "nodes" in below else f"{folder}/{below[-1]}"))
+        if item.get_closest_marker("waits") or item.get_closest_marker("alone"):
             item.add_marker(pytest.mark.slow)
 
 

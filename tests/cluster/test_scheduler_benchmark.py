@@ -1,13 +1,16 @@
 """`gputopo-bench scheduler` on the real control plane: whom the scheduler asks, and who writes what."""
 
+import json
 from pathlib import Path
 
-from tests.benchmarks.commands.test_cli import answer
+from tests.invoking import run
 
 
 def test_schedules_with_our_extender_with_a_trivial_one_and_with_none(binaries: Path) -> None:
     """Every pod is bound in every way; an extender that binds writes to the node too, and ours once more after a conflict."""
-    found = answer("scheduler", "--nodes", "20", "--pods", "12", "--kube-bin", str(binaries))
+    found = json.loads(
+        run("benchmarks", "scheduler", "--nodes", "20", "--pods", "12", "--kube-bin", str(binaries)).stdout
+    )
     writes = {(row["extender"], row["binder"]): row["writes_per_pod"] for row in found["rows"]}
     assert writes["none", "scheduler"] == 1
     assert writes["trivial", "extender"] == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,20 +14,18 @@ import yaml
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
+from extender.__main__ import app
 from tests.extender.polling import eventually
+from tests.invoking import call, run
 
 COMMAND = (sys.executable, "-m", "extender")
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_prints_the_configuration_in_force(tmp_path: Path) -> None:
     """As a file that can be used; flags are in it."""
     file = tmp_path / "extender.yaml"
     file.write_text("apiVersion: config.gputopo.dev/v1alpha1\nkind: ExtenderConfiguration\nlisten: {port: 1}\n")
-    result = run("--config", str(file), "--set", "scheduling.candidates=3", "--print-config")
+    result = call(app, "--config", str(file), "--set", "scheduling.candidates=3", "--print-config")
     printed = yaml.safe_load(result.stdout)
     assert result.returncode == 0
     assert (printed["listen"]["port"], printed["scheduling"]["candidates"]) == (1, 3)
@@ -45,14 +42,14 @@ def test_prints_the_configuration_in_force(tmp_path: Path) -> None:
 )
 def test_wrong_usage_is_2_with_a_reason(arguments: tuple[str, ...], complaint: str) -> None:
     """On standard error, and nothing has started."""
-    result = run(*arguments)
+    result = call(app, *arguments)
     assert (result.returncode, result.stdout) == (2, "")
     assert complaint in result.stderr
 
 
 def test_what_cannot_start_is_1_and_a_line_in_the_log(tmp_path: Path) -> None:
     """No cluster to be in, and no kubeconfig that is there."""
-    result = run("--set", f"kubernetes.kubeconfig={tmp_path}/absent")
+    result = run("extender", "--set", f"kubernetes.kubeconfig={tmp_path}/absent")
     line = json.loads(result.stderr.splitlines()[-1])
     assert result.returncode == 1
     assert (line["level"], line["msg"]) == ("error", "cannot start")

@@ -104,6 +104,7 @@ async def test_enforcing_agent_says_when_pods_may_be_bound(
         await until(lambda: is_ready(node))
 
 
+@pytest.mark.slow
 async def test_enforcing_agent_computes_values_in_the_background(tmp_path: Path, kubelet: KubeletDouble) -> None:
     """It serves before they are there, by a formula; then ties are broken as the extender breaks them."""
     with capture_logs() as logs, running(settings(tmp_path, kubelet, "enforce"), FakeNode(), FACTS):

@@ -26,6 +26,8 @@ from tests.kubelet.node import AgentOnNode
 from tests.kubelet.pods import gpu_pod
 from tests.nvml.library import FakeNvml, machine
 
+pytestmark = pytest.mark.alone
+
 OTHERS = 50
 MIB = 1024.0
 """In KiB, as /proc counts."""

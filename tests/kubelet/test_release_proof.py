@@ -97,6 +97,7 @@ async def observed_node(folder: Path) -> AsyncIterator[Node]:
             yield Node(world, kubelet)
 
 
+@pytest.mark.slow
 async def test_c17_pod_deleted_while_no_extender_ran_is_released_within_30_s(
     tmp_path: Path, figure: Callable[[str], None]
 ) -> None:

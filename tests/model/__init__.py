@@ -4,5 +4,5 @@
 - `beliefs` asks the product's own caches what a process can come to believe of a claim; the model acts on nothing else.
 - `refinement` lets the product's own generators run against the API double, and asks of every step whether the model allows it.
 
-`make model` explores all of it, `make test` a part; `setups` says what is bounded, and `mutants` what must be caught.
+`make model` explores all of it, `make test-all` a part; `setups` says what is bounded, and `mutants` what must be caught.
 """

@@ -14,7 +14,7 @@ from benchmarks.simulated.fleet import fleet
 from tests.security.crowd import crowd
 from tests.security.target import Target, filter_body, target
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.alone
 
 NODES = fleet({"dgx-a100": 500, "hgx-h100": 500})
 CALLS = 200

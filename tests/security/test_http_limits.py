@@ -14,7 +14,7 @@ import pytest
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from tests.security.target import MIB, Target, filter_body, target
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.alone
 
 NODE = SimulatedNode("n1", "dgx-a100")
 HEADERS = b"POST /v1/extender/filter HTTP/1.1\r\nHost: x\r\n"

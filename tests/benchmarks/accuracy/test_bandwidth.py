@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,8 @@ import pytest
 
 from benchmarks.accuracy.bandwidth import Comparison, compare, rank_correlation, summarise
 from benchmarks.accuracy.measurements import Measurement, Role, Transport, UnreadableMeasurements, read_measurements
+from benchmarks.cli import app
+from tests.invoking import Done, call
 from topology.bandwidth.collectives import Collective
 from topology.bandwidth.predict import Bandwidth
 
@@ -36,9 +36,8 @@ def matrix(links: int) -> str:
     return f"\tGPU0\tGPU1\nGPU0\t X \tNV{links}\nGPU1\tNV{links}\t X \n"
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks", "bandwidth", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def bench(*arguments: str) -> Done:
+    return call(app, "bandwidth", *arguments)
 
 
 def test_prints_rows_and_summary(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cli import app
 from benchmarks.sources import load_topology
+from tests.invoking import Done, call, run
 from topology.annotations.codec import decode_topology, encode_topology
 from topology.formats.catalog import MACHINES, machine
 from topology.formats.matrix import print_matrix
@@ -20,9 +22,8 @@ from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
 
-def bench(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+def bench(*arguments: str) -> Done:
+    return call(app, *arguments)
 
 
 def answer(*arguments: str) -> Any:
@@ -133,9 +134,17 @@ def test_output_that_cannot_be_written_is_no_answer() -> None:
 
 
 def test_reads_a_matrix_from_stdin() -> None:
-    """`nvidia-smi topo -m | gputopo-bench show -` works."""
-    done = bench("show", "-", "-o", "json", text=print_matrix(machine("rtx-3090-2")))
+    """`nvidia-smi topo -m | gputopo-bench show -` works, as a program of its own."""
+    done = run("benchmarks", "show", "-", "-o", "json", text=print_matrix(machine("rtx-3090-2")))
+    assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["matrix"] == [["X", "NV4"], ["NV4", "X"]]
+
+
+def test_a_program_ends_with_the_exit_code_of_its_command() -> None:
+    """A clear no is 1 for the shell, too, and nothing beside the reason is said."""
+    done = run("benchmarks", "plan", "l40s-8", "--gpus", "9")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert json.loads(done.stdout).keys() == {"fits", "reason"}
 
 
 def test_every_real_matrix_can_be_shown_and_planned_on(shared_dir: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.benchmarks.commands.test_cli import answer, bench
+from tests.invoking import run
 
 
 @pytest.mark.slow
 def test_compares_every_verb_that_has_a_floor_with_it() -> None:
     """Filter and prioritize have ratios at p50 and p99 and of CPU, the latter for candidates and all names; bind has no floor."""
-    rows = answer("latency", "--nodes", "40", "--pods", "10")["rows"]
+    rows = json.loads(run("benchmarks", "latency", "--nodes", "40", "--pods", "10").stdout)["rows"]
     compared = {
         (row["server"], row["verb"])
         for row in rows
@@ -22,6 +24,6 @@ def test_compares_every_verb_that_has_a_floor_with_it() -> None:
 
 def test_refuses_more_pods_than_find_a_place() -> None:
     """The figures would be those of refusals."""
-    done = bench("latency", "--nodes", "10", "--pods", "100")
+    done = run("benchmarks", "latency", "--nodes", "10", "--pods", "100")
     assert (done.returncode, done.stdout) == (2, "")
     assert "more than half of the 80 that 10 nodes have" in done.stderr

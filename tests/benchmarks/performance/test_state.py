@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.benchmarks.commands.test_cli import answer
+from tests.invoking import run
 
 
 @pytest.mark.slow
 def test_measures_an_extender_that_knows_who_holds_what() -> None:
     """What its pods hold leaves pods of two a place on every node of eight GPUs, and those of four none."""
-    (row,) = answer("state", "--nodes", "20", "--pods", "200")["rows"]
+    (row,) = json.loads(run("benchmarks", "state", "--nodes", "20", "--pods", "200").stdout)["rows"]
     assert (row["nodes"], row["pods"], row["gpu_pods"]) == (20, 200, 80)
     assert row["candidates_by_gpus"] == {"1": 16, "2": 16, "4": 0, "8": 0}
     assert min(row["ready_seconds"], row["cpu_seconds"], row["list_seconds"], row["resident_mib"]) > 0

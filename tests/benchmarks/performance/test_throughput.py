@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cli import app
 from benchmarks.performance.throughput import (
     GPUTOPO,
     GPUTOPO_LOOKS,
@@ -17,8 +18,8 @@ from benchmarks.performance.throughput import (
     scheduler_configuration,
 )
 from benchmarks.processes.kube_binaries import PROGRAMS, BinariesMissing, find_binaries
-from tests.benchmarks.commands.test_cli import bench
 from tests.cluster.extender_process import scheduler_configuration as of_the_chart
+from tests.invoking import call
 
 
 def programs(folder: Path) -> Path:
@@ -52,7 +53,7 @@ def test_the_scheduler_asks_as_the_chart_has_it() -> None:
 
 def test_says_what_is_missing(tmp_path: Path) -> None:
     """Bad usage, and nothing on stdout: a folder without the programs is named with the first that is absent."""
-    done = bench("scheduler", "--kube-bin", str(tmp_path))
+    done = call(app, "scheduler", "--kube-bin", str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{tmp_path}: etcd is not an executable file there" in done.stderr
 

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.histogram import Histogram
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import bound_pod, is_running, pod, submit, wait_running
 from tests.cluster.polling import eventually
+from tests.manifests.rendered import SCHEDULER_NAME
+
+pytestmark = pytest.mark.alone
 
 IDENTIFICATION = "gputopo_agent_identification_duration_seconds"
 ADMISSION = "kubelet_topology_manager_admission_duration_ms"
