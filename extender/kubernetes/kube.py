@@ -38,6 +38,8 @@ TRUST_SECONDS: Final = 10.0
 """Between looks at the files of the server's CA and of our certificate; one that fails looks at once."""
 MOST_SPREAD: Final = 1.5
 """So many times as long as a busy server asks for does the last one wait, so that not all come back at the same moment."""
+MAX_BUSY_SECONDS: Final = 60.0
+"""That a server is left alone, however long it asks for: a webhook may answer 429 too, for one pod of many."""
 _LIST_SECONDS: Final = 60.0
 _decode_pod = decoder(Pod)
 _FAILURES = (aiohttp.ClientError, ConfigException, OSError, TimeoutError)
@@ -322,7 +324,7 @@ def _check(response: aiohttp.ClientResponse) -> None:
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:
     value = response.headers.get("Retry-After", "")
-    return float(value) if value.isascii() and value.isdigit() else 0.0
+    return min(float(value), MAX_BUSY_SECONDS) if value.isascii() and value.isdigit() else 0.0
 
 
 async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytearray | Overlong:

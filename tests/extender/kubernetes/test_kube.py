@@ -305,6 +305,20 @@ async def test_those_whom_a_busy_server_turns_away_do_not_come_back_together(tmp
     assert max(waits) - min(waits) > 5
 
 
+@pytest.mark.parametrize("asked", ["999999999", "9" * 400])
+async def test_no_answer_stops_a_kind_of_request_for_long(asked: str, tmp_path: Path) -> None:
+    """A webhook that turns one pod away with 429 names the time, and all Bindings are of one kind."""
+
+    async def busy(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=429, headers={"Retry-After": asked})
+
+    async with facing(busy, tmp_path) as api:
+        for _ in range(2):
+            with pytest.raises(Unavailable) as caught:
+                await api.resource("/api/v1/nodes").list_page(None)
+            assert 59 < caught.value.retry_after_seconds <= 90
+
+
 async def test_a_new_token_is_read_when_the_old_one_is_refused(tmp_path: Path) -> None:
     """Rotation costs one extra request and no restart."""
     seen: list[str | None] = []

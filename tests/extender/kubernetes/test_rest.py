@@ -123,7 +123,7 @@ def test_a_fenced_pod_is_the_one_that_was_known_in_a_new_version() -> None:
 @pytest.mark.parametrize("end", [b"", b"\n"])
 @pytest.mark.parametrize("intent", [FENCE, LOOK])
 def test_metadata_alone_is_read_however_deep_it_is(intent: Single, end: bytes) -> None:
-    """Managed fields are the end of it, and may be nested at will: a pod that no fence could be read of kept nodes closed."""
+    """Managed fields are the end of it, and may be nested at will; what cannot be read would count as not fenced."""
     fields = b'{"f:a":' * 9000 + b"{}" + b"}" * 9000
     entry = b'{"manager":"}]}}","fieldsV1":' + fields + b"}"
     metadata = b'{"name":"p1","uid":"uid-p1","resourceVersion":"9","managedFields":[' + entry + b"]}"
