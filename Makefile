@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-all test-rest test-cluster kills faults soak fuzz model cluster lint docs verify pictures manifests bench report audit sbom clean
+.PHONY: help venv lock demo test test-all test-rest test-cluster kills faults soak fuzz model mutants cluster lint docs verify pictures manifests bench report audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,11 @@ cluster: venv ## Start a playground: real control plane, extender and simulated 
 
 model: venv ## Explore the claim protocol exhaustively: every set-up whole, and nine mutants that must be caught
 	$(BIN)/python -m tests.model
+
+PATHS ?= topology/placement extender/binding extender/cluster agent/plugin
+
+mutants: venv ## Break PATHS (files or folders of the product) one line at a time, and list the breaks that no fast test notices (hours)
+	$(BIN)/python -m tests.mutation $(PATHS)
 
 lint: venv ## Check style, types and import rules
 	$(BIN)/ruff format --check .

@@ -150,7 +150,12 @@ class Trial:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status == _FAILED:
             raise RuntimeError(f"cannot try {mutant}")
-        fates = {_SURVIVED: Fate.SURVIVED, _SAME: Fate.SAME, _OUT_OF_TIME: Fate.UNFINISHED}
+        fates = {
+            _SURVIVED: Fate.SURVIVED,
+            _SAME: Fate.SAME,
+            _OUT_OF_TIME: Fate.UNFINISHED,
+            -signal.SIGALRM: Fate.UNFINISHED,  # on a busy machine that says nothing of the mutant
+        }
         fate, last = fates.get(status, Fate.CAUGHT), told[-1] if told else ""
         if fate is Fate.CAUGHT:
             self._kills[mutant.function, last] += 1

@@ -13,6 +13,7 @@ from topology.formats.catalog import machine
 from topology.node.links import Affinity
 from topology.node.model import Gpu, Link, NodeTopology
 from topology.placement.decide import Decision, Situation, decide
+from topology.placement.forecast import forecast
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
@@ -69,6 +70,22 @@ def test_given_gpus_that_are_not_as_asked_for_are_a_no() -> None:
     assert (wrong.reason, many.reason) == (Reason.UNSUITABLE_GPUS, Reason.TOO_FEW_FREE)
 
 
+def test_a_given_gpu_that_is_not_as_asked_for_is_a_no_beside_enough_that_are() -> None:
+    """Nobody takes it back, so the pod would run on it."""
+    cube = machine("dgx-1v")
+    mixed = TopologyClass(replace(cube, gpus=(replace(cube.gpus[0], model="Tesla K80"), *cube.gpus[1:])))
+    found = decide(Situation(mixed, EVERY, must_include=0b1), GpuRequest(2, models=("*v100*",)))
+    assert found == Rejection(Reason.UNSUITABLE_GPUS, "a GPU that has to be among them is not as asked for")
+
+
+@pytest.mark.parametrize(("free", "must", "size"), [(EVERY, 0b10000, 1), (0b10, 0b1, 2), (EVERY, 0b1001, 2)])
+def test_given_gpus_may_be_all_that_there_is_to_choose(free: int, must: int, size: int) -> None:
+    """One that is enough, one that is not free for others, and as many as asked for."""
+    chosen = mask_of(decide(Situation(CUBE, free, must_include=must), GpuRequest(size)))
+    assert chosen & must == must
+    assert chosen.bit_count() == size
+
+
 def test_what_is_said_of_sets_that_are_too_far_counts_with_the_given_gpus() -> None:
     """Others share a bridge; 0 and 7 do not."""
     pairs = TopologyClass(machine("a100-pcie-8-pairs"))
@@ -87,8 +104,29 @@ def test_gpus_that_nobody_knows_of_are_as_good_as_taken() -> None:
     """Two of eight: six are the most, and nothing is promised of them."""
     situation = Situation(CUBE, EVERY, unknown=2)
     assert isinstance(decide(situation, GpuRequest.plain(6)), Placement)
-    assert isinstance(decide(situation, GpuRequest.plain(7)), Rejection)
-    assert isinstance(decide(situation, replace(GpuRequest.plain(2), required=Affinity.NVLINK)), Rejection)
+    too_many = "too few GPUs are free: pods without a placement record hold unknown GPUs"
+    assert decide(situation, GpuRequest.plain(7)) == Rejection(Reason.TOO_FEW_FREE, too_many, resolvable=True)
+
+
+@pytest.mark.parametrize("wish", [GpuRequest(2, required=Affinity.NVLINK), GpuRequest(2, min_bandwidth_gb_per_s=1.0)])
+def test_where_some_gpus_are_unknown_nothing_is_promised_of_a_set(wish: GpuRequest) -> None:
+    """The kubelet may have to give others than the planned ones."""
+    refused = Rejection(Reason.CLOSED, "pods without a placement record hold unknown GPUs")
+    assert decide(Situation(CUBE, EVERY, unknown=2), wish) == refused
+
+
+def test_given_gpus_count_beside_unknown_ones() -> None:
+    """One is given and two are free, of which one is not: there are two."""
+    situation = Situation(CUBE, 0b110, must_include=0b1, unknown=1)
+    assert mask_of(decide(situation, GpuRequest.plain(2))) & 0b1
+    assert isinstance(decide(situation, GpuRequest.plain(3)), Rejection)
+
+
+def test_an_observed_node_is_forecast() -> None:
+    """NVIDIA's plugin takes the single GPU from either island, and we would take the one that is alone."""
+    one, free = GpuRequest.plain(1), 0b11111000
+    assert decide(Situation(CUBE, free, observed=True), one) == forecast(CUBE, free, one)
+    assert decide(Situation(CUBE, free, observed=True), one) != decide(Situation(CUBE, free), one)
 
 
 def test_cpu_tells_nodes_apart_and_never_the_sets_of_one_node() -> None:
@@ -104,6 +142,25 @@ def test_cpu_tells_nodes_apart_and_never_the_sets_of_one_node() -> None:
     assert isinstance(tight, Placement)
     assert mask_of(plenty) == mask_of(tight) == mask_of(alone)
     assert plenty.score > tight.score
+
+
+def test_what_nobody_counts_makes_no_difference() -> None:
+    """Room without pods to come, pods to come without room, and both for a pod that does not fit."""
+    to_come, room = Appetite([(PodKind(1, cpu_milli=8_000), 1.0)]), Room.of_whole(8, EVERY, 40_000)
+    alone = decide(Situation(CUBE, EVERY), GpuRequest.plain(2))
+    assert decide(Situation(CUBE, EVERY, room=room), GpuRequest.plain(2)) == alone
+    assert decide(Situation(CUBE, EVERY, to_come=to_come), GpuRequest.plain(2)) == alone
+    full = decide(Situation(CUBE, 0), GpuRequest.plain(2))
+    assert decide(Situation(CUBE, 0, room=Room.of_whole(8, 0, 40_000), to_come=to_come), GpuRequest.plain(2)) == full
+
+
+def test_a_share_of_a_node_without_counted_room_is_one_of_its_whole_gpus() -> None:
+    """Without CPU, as nobody counts that either: for pods that need none, and for those that need a little."""
+    half = replace(GpuRequest.plain(1), gpu_milli=500)
+    for cpu_milli in (0, 1):
+        to_come = Appetite([(PodKind(1, gpu_milli=700, cpu_milli=cpu_milli), 1.0)])
+        counted = Situation(CUBE, EVERY, room=Room.of_whole(8, EVERY, 0), to_come=to_come)
+        assert decide(Situation(CUBE, EVERY, to_come=to_come), half) == decide(counted, half)
 
 
 def test_pods_that_differ_in_cpu_alone_share_a_plan() -> None:

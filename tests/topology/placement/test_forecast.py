@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from topology.formats.catalog import machine
 from topology.node.links import Affinity
 from topology.placement.forecast import forecast
+from topology.placement.nvidia_best_effort import outcomes
 from topology.placement.plan import plan
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import Communication, GpuRequest
+from topology.value.score import score
 
 CUBE = TopologyClass(machine("dgx-1v"))
 PAIR = GpuRequest(2, preferred=Affinity.NVLINK)
@@ -60,3 +64,39 @@ def test_reason_of_a_full_node_is_the_usual_one() -> None:
     found = forecast(CUBE, 0b1, PAIR)
     assert isinstance(found, Rejection)
     assert found.reason is Reason.TOO_FEW_FREE
+
+
+def test_bandwidth_and_score_are_means_and_the_gpus_the_likeliest() -> None:
+    """Weighed by how often the plugin hands out each set."""
+    free, request = 0b11101100, GpuRequest(4, preferred=Affinity.NVLINK)
+    likely = forecast(CUBE, free, request)
+    chances = outcomes(CUBE.node, free, 4)
+    each = [plan(CUBE, chance.gpus, request) for chance in chances]
+    placed = [found for found in each if isinstance(found, Placement) and found.bandwidth]
+    lost = [CUBE.value_lost(free, chance.gpus) for chance in chances]
+    assert isinstance(likely, Placement) and likely.bandwidth
+    assert len(placed) == len(chances) > 1
+    assert sum(1 << position for position in likely.gpus) == chances[0].gpus
+    mean = sum(
+        chance.share * found.bandwidth.point for chance, found in zip(chances, placed, strict=True) if found.bandwidth
+    )
+    worth = sum(
+        chance.share * score(request, found.bandwidth, found.affinity, loss, CUBE.weights)
+        for chance, found, loss in zip(chances, placed, lost, strict=True)
+    )
+    assert likely.bandwidth.point == pytest.approx(mean)
+    assert likely.score == pytest.approx(worth)
+
+
+def test_a_single_gpu_has_no_bandwidth_to_forecast() -> None:
+    """It talks to nobody."""
+    likely = forecast(CUBE, 0b11111000, GpuRequest.plain(1))
+    assert isinstance(likely, Placement)
+    assert likely.bandwidth is None
+
+
+def test_what_may_be_handed_out_is_planned_without_any_gpu_given() -> None:
+    """GPU 0 is taken by others."""
+    likely = forecast(CUBE, 0b10000, GpuRequest.plain(1))
+    assert isinstance(likely, Placement)
+    assert likely.gpus == (4,)
