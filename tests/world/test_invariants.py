@@ -6,9 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object
-from tests.cluster.api import Json
-from tests.cluster.history import violations_over_time
-from tests.cluster.invariants import broken_promises, violations
+from tests.world.invariants import Json, broken_promises, violations, violations_over_time
 from topology.annotations import keys
 from topology.annotations.records import (
     Claim,

@@ -2,6 +2,7 @@
 
 - INV3 no claim without a pod 90 s later
 - INV7 every pod for which there has been room for 60 s is bound
+- REST what `tests.world.invariants` finds wrong with the objects of the API, where no stranger has had a hand in it
 - CACHE all caches are what the API server has
 """
 
@@ -18,6 +19,7 @@ from tests.simulation.world.scheduler import NAME as SCHEDULER
 from tests.simulation.world.scheduler import gpus_of
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
+from tests.world.invariants import violations
 from topology.annotations import keys
 
 PATIENCE_SECONDS = 60.0
@@ -48,6 +50,17 @@ def check_waiting(
                 )
                 for process in replicas:
                     trace.note(process.name, _view(process, node))
+
+
+def check_objects(server: Server, ownership: Ownership, trace: Trace) -> None:
+    """REST."""
+    nodes = [node for node in server.nodes() if node["metadata"]["name"] not in ownership.spoiled]
+    names = {node["metadata"]["name"] for node in nodes}
+    pods = [pod for pod in server.pods() if pod["spec"].get("nodeName") in names]
+    for _ in nodes:
+        trace.count("rest: nodes without strangers")
+    for wrong in violations(nodes, pods):
+        trace.violation("REST", wrong)
 
 
 def check_caches(server: Server, replicas: Sequence[Process], trace: Trace) -> None:
