@@ -11,7 +11,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.go_build import BinariesUnavailable
 from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import USERS, Installation
-from tests.cluster.invariants import assert_invariants
+from tests.cluster.judgement import assert_invariants
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE

@@ -13,8 +13,9 @@ from tests.cluster.api import Api, Json
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import ExtenderProcess
-from tests.cluster.installation import SCHEDULER_NAME, Installation
+from tests.cluster.installation import Installation
 from tests.cluster.objects import NODES, PODS
+from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.records import (
     Holder,

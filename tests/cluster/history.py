@@ -5,14 +5,13 @@ after each single write can be told afterwards, exactly.
 """
 
 import threading
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from tests.cluster.api import Api, Json
-from tests.cluster.invariants import ALL_PODS, Owned, claims, double_bookings, is_live, placements
-from tests.cluster.objects import NODES
+from tests.cluster.objects import ALL_PODS, NODES
+from tests.world.invariants import violations_over_time
 
 _STREAM_SECONDS = 1
 """After this long the server ends a watch, and the recording notices that it is over."""
@@ -41,55 +40,6 @@ class History:
     def violations(self) -> list[str]:
         """Return what was ever wrong."""
         return violations_over_time(self._events)
-
-
-def violations_over_time(events: Iterable[Json], spoiled: Collection[str] = ()) -> list[str]:
-    """Return what began to be wrong with some write: INV1, and a live pod's GPU without its claim; linear in the changes.
-
-    Nodes that are `spoiled` are left out: there, somebody else has written what only we may.
-    """
-    placed: dict[str, frozenset[Owned]] = {}
-    by_gpu: defaultdict[str, set[Owned]] = defaultdict(set)
-    by_node: defaultdict[str, set[Owned]] = defaultdict(set)
-    claimed: dict[str, set[Owned]] = {}
-    wrong: list[str] = []
-    for event in sorted(events, key=lambda event: int(event["object"]["metadata"]["resourceVersion"])):
-        found, is_there = event["object"], event["type"] != "DELETED"
-        if found["kind"] == "Node":
-            node = found["metadata"]["name"]
-            claimed[node] = set(claims([found])) if is_there else set()
-            touched = by_node[node]
-        else:
-            touched = _place(found, is_live(found) and is_there, placed, by_gpu, by_node)
-        ours = [owned for owned in touched if owned.node not in spoiled]
-        unclaimed = [owned for owned in ours if owned not in claimed.get(owned.node, ())]
-        shared = {other for owned in ours for other in by_gpu[owned.gpu]} if found["kind"] != "Node" else set()
-        now = [*double_bookings(shared), *(f"INV2: placed but not claimed: {owned}" for owned in unclaimed)]
-        wrong += [f"at {found['metadata']['resourceVersion']}: {what}" for what in now]
-    return wrong
-
-
-def _place(
-    pod: Json,
-    lives: bool,
-    placed: dict[str, frozenset[Owned]],
-    by_gpu: Mapping[str, set[Owned]],
-    by_node: Mapping[str, set[Owned]],
-) -> set[Owned]:
-    """Take in what a pod has now, and return what it did not have before."""
-    uid = pod["metadata"]["uid"]
-    before, after = placed.get(uid, frozenset()), frozenset(placements(pod) if lives else ())
-    if after:
-        placed[uid] = after
-    else:
-        placed.pop(uid, None)
-    for owned in before - after:
-        by_gpu[owned.gpu].discard(owned)
-        by_node[owned.node].discard(owned)
-    for owned in after - before:
-        by_gpu[owned.gpu].add(owned)
-        by_node[owned.node].add(owned)
-    return set(after - before)
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from tests.manifests.helm import CHART, HelmUnavailable, helm
 from tests.manifests.objects import all_objects
 from tests.manifests.rendered import NAMESPACE
 
-SCHEDULER_NAME = "gputopo"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{SCHEDULER_POD}"
 """Of extender and kube-scheduler, which share a pod."""
 _WORKLOADS = ("DaemonSet", "Deployment", "PodDisruptionBudget")

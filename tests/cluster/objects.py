@@ -8,6 +8,7 @@ Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/default/pods"
+ALL_PODS = "/api/v1/pods"
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 

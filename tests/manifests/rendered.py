@@ -10,6 +10,7 @@ FOLDER = MANIFESTS / "rendered"
 MONITORING = MANIFESTS / "overlays" / "monitoring"
 """What is off by default: it needs kinds of objects that not every cluster has."""
 NAMESPACE = "gputopo-system"
+SCHEDULER_NAME = "gputopo"
 
 _HEADER = "# Made from manifests/chart by `make manifests`; change the chart instead.\n"
 _DOCUMENT = re.compile(r"^---\n# Source: gputopo/templates/(\w+)/.*\n", re.MULTILINE)

@@ -1,6 +1,6 @@
 """What must hold at the end of every test, and what must have held after every write of it.
 
-INV1, INV2, INV4 and INV5 are those of `tests.cluster.invariants`; INV1 and INV2 are looked for after each write, too. INV6 is
+INV1, INV2, INV4 and INV5 are those of `tests.world.invariants`; INV1 and INV2 are looked for after each write, too. INV6 is
 judged by what the replicas asked of the API server. That INV3 and INV7 come true in time is `World.settle`'s to wait for.
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from benchmarks.processes.client import Json
-from tests.cluster.history import violations_over_time
-from tests.cluster.installation import SCHEDULER_NAME
-from tests.cluster.invariants import broken_promises, claims, is_live, violations
+from tests.manifests.rendered import SCHEDULER_NAME
 from tests.process.calls import foreign_writes
 from tests.process.replica import Replica
+from tests.world.invariants import broken_promises, claims, is_live, violations, violations_over_time
 
 
 def unsettled(nodes: Sequence[Json], pods: Sequence[Json]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.processes.client import Json
-from tests.cluster.installation import SCHEDULER_NAME
+from tests.manifests.rendered import SCHEDULER_NAME
 from tests.process.backends import UNAVAILABLE, Backend, names
 from tests.process.replica import Replica
 

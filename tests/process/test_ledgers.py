@@ -10,9 +10,9 @@ from benchmarks.processes.client import Json
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from extender.kubernetes import events
 from tests.cluster.gpu_cluster import wants
-from tests.cluster.invariants import Owned, claims
 from tests.extender.polling import eventually
 from tests.process.world import World, pods
+from tests.world.invariants import Owned, claims
 from topology.annotations import keys
 from topology.annotations.records import Ledger, PlacementRecord, decode_ledger, encode_ledger, encode_placement
 

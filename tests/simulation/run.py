@@ -101,6 +101,7 @@ class _Run:
                 self._trace.violation("LIFE", f"somebody ended before the run did: {died_of!r}")
             task.cancel()
         await asyncio.sleep(_STILL_SECONDS)
+        convergence.check_objects(self._server, self._ownership, self._trace)
         convergence.check_caches(self._server, self._replicas, self._trace)
         for process in self._replicas:
             process.notice_deaths()

@@ -4,11 +4,9 @@ import re
 from collections.abc import Mapping
 
 import pytest
-from tests.cluster.invariants import broken_promises, violations
 
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object
-from tests.cluster.api import Json
-from tests.cluster.history import violations_over_time
+from tests.world.invariants import Json, broken_promises, violations, violations_over_time
 from topology.annotations import keys
 from topology.annotations.records import (
     Claim,

@@ -19,10 +19,10 @@ from typing import Any
 from tests.cluster.api import ApiError, Json
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import History
-from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.pods import pod
 from tests.cluster.objects import PODS
+from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.records import PlacementRecord, decode_placement, encode_placement
 

@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import pod, submit, wait_running
 from tests.cluster.polling import eventually
+from tests.manifests.rendered import SCHEDULER_NAME
 
 
 def test_container_gets_the_planned_gpus(node_cluster: GpuCluster, nodes: Nodes) -> None:

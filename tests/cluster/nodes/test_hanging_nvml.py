@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable
 
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import bound_pod, is_running, pod, submit, wait_running
 from tests.cluster.polling import eventually
+from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.codec import decode_status
 

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import is_running, pod, submit, wait_running
 from tests.cluster.polling import eventually
+from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 
 SETTINGS = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}

@@ -10,7 +10,6 @@ import pytest
 
 from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes import programs
 from tests.cluster.nodes.agents import observing
 from tests.cluster.nodes.node import GpuNode
@@ -19,6 +18,7 @@ from tests.cluster.nodes.plugins import nvidia, wilful
 from tests.cluster.nodes.pods import pod, wait_running
 from tests.cluster.objects import PODS
 from tests.cluster.polling import eventually
+from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.records import decode_observed
 

@@ -8,7 +8,6 @@ import pytest
 
 from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes import programs
 from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.containerd import containerd
@@ -19,6 +18,7 @@ from tests.cluster.nodes.plugins import wilful
 from tests.cluster.nodes.pods import bound_pod, is_running, pod, submit, wait_running
 from tests.cluster.nodes.runtime import Runtime
 from tests.cluster.polling import eventually
+from tests.manifests.rendered import SCHEDULER_NAME
 
 
 @pytest.fixture(scope="session")

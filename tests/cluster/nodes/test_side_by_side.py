@@ -7,7 +7,6 @@ import pytest
 
 from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.installation import SCHEDULER_NAME
 from tests.cluster.nodes import programs
 from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.nodes import Nodes
@@ -21,6 +20,7 @@ from tests.cluster.nodes.side_by_side import (
     seconds_for_three_of_sixteen,
     with_asymmetric_links,
 )
+from tests.manifests.rendered import SCHEDULER_NAME
 
 Sides = Callable[[str], tuple[Side, Side]]
 

@@ -1,7 +1,8 @@
 """The invariants of the calm after the storm.
 
 - INV3 no claim without a pod 90 s later
-- INV7 every pod for which enough GPUs have been free for 60 s is bound
+- INV7 every pod for which there has been room for 60 s is bound
+- REST what `tests.world.invariants` finds wrong with the objects of the API, where no stranger has had a hand in it
 - CACHE all caches are what the API server has
 """
 
@@ -18,6 +19,7 @@ from tests.simulation.world.scheduler import NAME as SCHEDULER
 from tests.simulation.world.scheduler import gpus_of
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
+from tests.world.invariants import violations
 from topology.annotations import keys
 
 PATIENCE_SECONDS = 60.0
@@ -35,19 +37,30 @@ def check_waiting(
     server: Server, sites: Sequence[Site], replicas: Sequence[Process], ownership: Ownership, trace: Trace, now: float
 ) -> None:
     """INV7."""
-    idle = {site.name: free for site in sites if (free := _free_gpus(site, server, ownership, now)) > 0}
+    rooms = {site.name: room for site in sites if (room := _room(site, server, ownership, now)) > 0}
     for pod in server.pods():
         if not _waits(pod) or pod["metadata"]["name"] in server.forbidden:
             continue
         name, gpus = pod["metadata"]["name"], gpus_of(pod)
         trace.count("calm: pods waiting")
-        for node, free in idle.items():
-            if gpus <= free:
+        for node, room in rooms.items():
+            if gpus <= room:
                 trace.violation(
-                    "INV7", f"{name} ({pod['metadata']['uid']}) waits for {gpus} GPUs, and {node} has {free}"
+                    "INV7", f"{name} ({pod['metadata']['uid']}) waits for {gpus} GPUs, and {node} has {room}"
                 )
                 for process in replicas:
                     trace.note(process.name, _view(process, node))
+
+
+def check_objects(server: Server, ownership: Ownership, trace: Trace) -> None:
+    """REST."""
+    nodes = [node for node in server.nodes() if node["metadata"]["name"] not in ownership.spoiled]
+    names = {node["metadata"]["name"] for node in nodes}
+    pods = [pod for pod in server.pods() if pod["spec"].get("nodeName") in names]
+    for _ in nodes:
+        trace.count("rest: nodes without strangers")
+    for wrong in violations(nodes, pods):
+        trace.violation("REST", wrong)
 
 
 def check_caches(server: Server, replicas: Sequence[Process], trace: Trace) -> None:
@@ -83,7 +96,7 @@ def _waits(pod: Object) -> bool:
     )
 
 
-def _free_gpus(site: Site, server: Server, ownership: Ownership, now: float) -> int:
+def _room(site: Site, server: Server, ownership: Ownership, now: float) -> int:
     """Return how many GPUs of a node nobody has used for long, as far as NodeResourcesFit lets pods go there."""
     gpus = [
         gpu

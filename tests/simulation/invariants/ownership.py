@@ -78,6 +78,8 @@ class Ownership:
         """Every pod that ever was bound, by UID."""
         self.free_since: dict[str, float] = {}
         """GPU → when its last owner ended."""
+        self.spoiled: set[str] = set()
+        """Nodes where strangers have ever bound a pod, changed a ledger, or taken the node away."""
         self._server = server
         self._trace = trace
         self._clock = clock
@@ -164,6 +166,8 @@ class Ownership:
             self._trace.count("a Binding arrived after its claim was taken away by a stranger")
             ours = False
         placed = self.placed[uid] = Placed(node, containers, ours)
+        if not ours:
+            self.spoiled.add(node)
         if node in self._touched:
             self._bereft.add(uid)
         for gpu in sorted(placed.gpus):
@@ -191,11 +195,14 @@ class Ownership:
     def _hear_node(self, change: Change, *, ours: bool) -> None:
         before, after, node = change.before, change.after, change.key[1]
         if before is None or after is None:
+            if after is None:
+                self.spoiled.add(node)
             self._touch(node, after)
             return
         if annotations_of(before).get(keys.LEDGER) == annotations_of(after).get(keys.LEDGER):
             return
         if not ours:
+            self.spoiled.add(node)
             self._touch(node, after)
             return
         if keys.TOPOLOGY in annotations_of(after):

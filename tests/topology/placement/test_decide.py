@@ -145,21 +145,24 @@ def test_cpu_tells_nodes_apart_and_never_the_sets_of_one_node() -> None:
 
 
 def test_what_nobody_counts_makes_no_difference() -> None:
-    """Room without pods to come, pods to come without room, and both for a pod that does not fit."""
-    to_come, room = Appetite([(PodKind(1, cpu_milli=8_000), 1.0)]), Room.of_whole(8, EVERY, 40_000)
+    """Free capacity without pods to come, pods to come without capacity, and both for a pod that does not fit."""
+    to_come, capacity = DemandProfile([(PodKind(1, cpu_milli=8_000), 1.0)]), FreeCapacity.of_whole(8, EVERY, 40_000)
     alone = decide(Situation(CUBE, EVERY), GpuRequest.plain(2))
-    assert decide(Situation(CUBE, EVERY, room=room), GpuRequest.plain(2)) == alone
+    assert decide(Situation(CUBE, EVERY, capacity=capacity), GpuRequest.plain(2)) == alone
     assert decide(Situation(CUBE, EVERY, to_come=to_come), GpuRequest.plain(2)) == alone
     full = decide(Situation(CUBE, 0), GpuRequest.plain(2))
-    assert decide(Situation(CUBE, 0, room=Room.of_whole(8, 0, 40_000), to_come=to_come), GpuRequest.plain(2)) == full
+    assert (
+        decide(Situation(CUBE, 0, capacity=FreeCapacity.of_whole(8, 0, 40_000), to_come=to_come), GpuRequest.plain(2))
+        == full
+    )
 
 
-def test_a_share_of_a_node_without_counted_room_is_one_of_its_whole_gpus() -> None:
+def test_a_share_of_a_node_without_counted_free_capacity_is_one_of_its_whole_gpus() -> None:
     """Without CPU, as nobody counts that either: for pods that need none, and for those that need a little."""
     half = replace(GpuRequest.plain(1), gpu_milli=500)
     for cpu_milli in (0, 1):
-        to_come = Appetite([(PodKind(1, gpu_milli=700, cpu_milli=cpu_milli), 1.0)])
-        counted = Situation(CUBE, EVERY, room=Room.of_whole(8, EVERY, 0), to_come=to_come)
+        to_come = DemandProfile([(PodKind(1, gpu_milli=700, cpu_milli=cpu_milli), 1.0)])
+        counted = Situation(CUBE, EVERY, capacity=FreeCapacity.of_whole(8, EVERY, 0), to_come=to_come)
         assert decide(Situation(CUBE, EVERY, to_come=to_come), half) == decide(counted, half)
 
 

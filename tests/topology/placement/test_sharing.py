@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from topology.effort import finish
 from topology.formats.catalog import machine
 from topology.placement.decide import Decision, Situation, decide
-from topology.placement.sharing import GPU_OF_ROOM
+from topology.placement.sharing import FRAGMENTED_GPU
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
@@ -58,10 +58,10 @@ def test_a_share_that_has_to_open_a_gpu_breaks_no_island() -> None:
 
 
 def test_of_two_begun_gpus_the_one_is_taken_that_the_others_miss_less() -> None:
-    """GPU 0 has just the room for what is to come; it would be taken if nothing were."""
-    room, half = Room((700, 500, 0, 0, 0, 0, 0, 0), PLENTY), replace(GpuRequest.plain(1), gpu_milli=500)
-    for to_come, taken in ((None, 0), (Appetite([(PodKind(1, gpu_milli=700), 1.0)]), 1)):
-        found = decide(Situation(MESH, room.free, room=room, to_come=to_come), half)
+    """GPU 0 has just the capacity for what is to come; it would be taken if nothing were."""
+    capacity, half = FreeCapacity((700, 500, 0, 0, 0, 0, 0, 0), PLENTY), replace(GpuRequest.plain(1), gpu_milli=500)
+    for to_come, taken in ((None, 0), (DemandProfile([(PodKind(1, gpu_milli=700), 1.0)]), 1)):
+        found = decide(Situation(MESH, capacity.free, capacity=capacity, to_come=to_come), half)
         assert isinstance(found, Placement)
         assert found.gpus == (taken,)
 
@@ -70,27 +70,27 @@ def test_of_two_begun_gpus_the_one_is_taken_that_the_others_miss_less() -> None:
     ("gpu_milli", "taken", "links"), [((700, 0, 0, 0, 0, 0, 0, 0), 0, False), ((0, 0, 0, 0, 0, 1000, 1000, 0), 5, True)]
 )
 def test_the_score_of_a_share_is_what_the_others_lose(gpu_milli: tuple[int, ...], taken: int, links: bool) -> None:
-    """Of room, and of links only where a GPU is begun."""
-    room = Room(gpu_milli, PLENTY)
-    found = placed(HALF, room)
-    lost = GPU_OF_ROOM * (APPETITE.value(room) - APPETITE.value(room.without(HALF, (taken,))))
+    """Of capacity, and of links only where a GPU is begun."""
+    capacity = FreeCapacity(gpu_milli, PLENTY)
+    found = placed(HALF, capacity)
+    lost = FRAGMENTED_GPU * (PROFILE.value(capacity) - PROFILE.value(capacity.without(HALF, (taken,))))
     if links:
-        lost += MESH.value_lost(room.free, 1 << taken)
+        lost += MESH.value_lost(capacity.free, 1 << taken)
     assert isinstance(found, Placement)
     assert (found.gpus, found.affinity, found.bandwidth) == ((taken,), None, None)
     assert found.score == pytest.approx(-MESH.weights.foresight * lost)
 
 
-def test_the_room_that_others_lose_is_taken_off_the_score_of_whole_gpus() -> None:
+def test_the_free_capacity_that_others_lose_is_taken_off_the_score_of_whole_gpus() -> None:
     """At the same rate as for shares."""
-    room, taking = Room((1000,) * 8, 40_000), PodKind(2, cpu_milli=32_000)
-    found, alone = placed(taking, room), decide(Situation(MESH, room.free), GpuRequest.plain(2))
+    capacity, taking = FreeCapacity((1000,) * 8, 40_000), PodKind(2, cpu_milli=32_000)
+    found, alone = placed(taking, capacity), decide(Situation(MESH, capacity.free), GpuRequest.plain(2))
     assert isinstance(found, Placement)
     assert isinstance(alone, Placement)
-    lost = APPETITE.value(room) - APPETITE.value(room.without(taking, alone.gpus))
+    lost = PROFILE.value(capacity) - PROFILE.value(capacity.without(taking, alone.gpus))
     assert lost > 0
     assert replace(found, score=alone.score) == alone
-    assert found.score == pytest.approx(alone.score - MESH.weights.foresight * GPU_OF_ROOM * lost)
+    assert found.score == pytest.approx(alone.score - MESH.weights.foresight * FRAGMENTED_GPU * lost)
 
 
 def test_a_share_that_no_gpu_has_left_is_turned_away() -> None:
