@@ -74,7 +74,7 @@ def choose(
     """Return `size` GPUs out of the available ones that nobody holds, `must_include` among them, or a refusal."""
     ask = replace(ask, available=ask.available - (held - ask.must_include))
     if isinstance(who, Planned):
-        for wanted in _wishes(ask, who):
+        for wanted in _wanted_sets(ask, who):
             chosen = _out_of(wanted & ask.available, ask, scorer)
             if chosen is not None:
                 return Grant(chosen, Basis.PLANNED)
@@ -116,10 +116,10 @@ def _out_of(pool: frozenset[str], ask: Ask, scorer: Scorer) -> tuple[str, ...] |
     return tuple(sorted(whole)) if len(whole) == ask.size else scorer.best(pool, ask.must_include, ask.size)
 
 
-def _wishes(ask: Ask, who: Planned) -> list[frozenset[str]]:
+def _wanted_sets(ask: Ask, who: Planned) -> list[frozenset[str]]:
     """List what the plan allows, the container's own GPUs first; all of it has to include what the pod holds already."""
     own = who.plan.containers[who.container] if who.container else frozenset[str]()
-    return [wish for wish in (own, who.plan.gpus) if ask.must_include <= wish]
+    return [wanted for wanted in (own, who.plan.gpus) if ask.must_include <= wanted]
 
 
 def _key(who: Identity) -> Key | None:

@@ -24,7 +24,7 @@ from topology.placement.group import Progress, narrow
 from topology.placement.nvidia_best_effort import best_effort
 from topology.placement.topology_class import TopologyClass, TopologyClasses
 from topology.placement.verdict import Placement, Rejection
-from topology.request.domains import GroupWish, Location
+from topology.request.domains import GroupRequest, Location
 from topology.request.gpu_request import Communication, GpuRequest
 from topology.value.fragmentation import DemandProfile, PodKind
 from topology.value.score import Weights
@@ -146,7 +146,7 @@ class Gputopo(Learning):
         progress = Progress(size - len(self._siblings), tuple(self._siblings))
         census = order(request).census(names, self._locations)
         fitting = fitting_for(request, progress.rest, lambda asked: order(asked).fitting(census))
-        found = narrow(GroupWish("job", size), progress, fitting, {})
+        found = narrow(GroupRequest("job", size), progress, fitting, {})
         assert not isinstance(found, Rejection), "nothing is required"
         return frozenset(name for name in names if self._locations[name] in found)
 

@@ -253,11 +253,11 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
 def _group(state: ClusterState, asked: Asked) -> GroupInfo | None:
     if asked.group is None:
         return None
-    wish, progress = asked.group, asked.progress(state)
-    domains = {place.domain(wish.level)[1] for place in progress.placed}
+    group, progress = asked.group, asked.progress(state)
+    domains = {place.domain(group.level)[1] for place in progress.placed}
     return GroupInfo(
-        name=wish.name,
-        affinity=f"required-{wish.level}" if wish.required else wish.level,
+        name=group.name,
+        affinity=f"required-{group.level}" if group.required else group.level,
         to_come=progress.rest,
         nodes=tuple(asked.siblings_on(state)),
         domains=tuple(sorted(name for name in domains if name is not None)),

@@ -1,4 +1,4 @@
-"""Kubernetes Events on pods and nodes: what came of a wish, and what is wrong, once, for people to read.
+"""Kubernetes Events on pods and nodes: what came of a request, and what is wrong, once, for people to read.
 
 Posting is nobody's condition: a full queue, a slow server or a refusal drops the event and counts it, and no verb waits.
 """

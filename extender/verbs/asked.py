@@ -16,7 +16,7 @@ from extender.cluster.state import ClusterState
 from extender.verbs.ranking import Ranking
 from topology.placement.group import Progress, narrow
 from topology.placement.verdict import Reason, Rejection
-from topology.request.domains import GroupWish
+from topology.request.domains import GroupRequest
 from topology.request.gpu_request import GpuRequest
 
 ELSEWHERE = Rejection(Reason.GROUP, "not in the domain that the pod's group fills now")
@@ -28,7 +28,7 @@ class Asked:
 
     pod: Pod
     request: GpuRequest
-    group: GroupWish | None
+    group: GroupRequest | None
     now: Instant
 
     @classmethod

@@ -164,12 +164,12 @@ def pod_page(explanation: Explanation) -> str:
                 ),
             ),
         ]
-    wish = "an unreadable number of GPUs" if pod.gpus is None else f"{pod.gpus} GPUs"
+    asked = "an unreadable number of GPUs" if pod.gpus is None else f"{pod.gpus} GPUs"
     return _page(
         pod.name,
         el("div", el("a", "← all nodes", href="/")),
         el("h1", f"{pod.namespace}/{pod.name}"),
-        el("div", " · ".join([wish, pod.phase or "no phase", pod.uid]), class_="dim"),
+        el("div", " · ".join([asked, pod.phase or "no phase", pod.uid]), class_="dim"),
         *parts,
     )
 

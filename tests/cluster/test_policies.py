@@ -49,7 +49,7 @@ USERS = {
 
 PLACEMENT, FENCE = {keys.PLACEMENT: '{"v":1}'}, {keys.FENCE: "7"}
 LEDGER, TOPOLOGY = {keys.LEDGER: '{"v":1}'}, {keys.TOPOLOGY: '{"v":1}'}
-WISH, FOREIGN = {keys.REQUIRED_AFFINITY: "nvlink"}, {"example.com/note": "hello"}
+REQUEST, FOREIGN = {keys.REQUIRED_AFFINITY: "nvlink"}, {"example.com/note": "hello"}
 TAINT = {"spec": {"taints": [{"key": "example.com/mine", "effect": "NoSchedule"}]}}
 OWNER = {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "x"}]}}
 HEARTBEAT = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}}
@@ -66,7 +66,7 @@ D, E, F = "agent-own-node", "extender-ledger", "node-annotations"
 TABLE = [
     Row(USER, "creates a pod with a placement", create_pod(PLACEMENT), A),
     Row(USER, "creates a pod with a fence", create_pod(FENCE), A),
-    Row(USER, "creates a pod with a wish", create_pod(WISH)),
+    Row(USER, "creates a pod with a request", create_pod(REQUEST)),
     Row(REPLICA_SETS, "creates a pod from a template with a placement", create_pod(PLACEMENT), A),
     Row(USER, "adds a placement", annotate_pod("waiting", PLACEMENT), A),
     Row(USER, "alters a placement", annotate_pod("placed", PLACEMENT), A),

@@ -9,14 +9,14 @@ import yaml
 
 from tests.manifests.helm import MANIFESTS
 from topology.node.links import Affinity
-from topology.request.domains import GroupWish, Level
+from topology.request.domains import GroupRequest, Level
 from topology.request.gpu_request import Communication, GpuRequest, NicAffinity, PodRequest, parse_pod
 
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 
 MANY = GpuRequest(gpus=4, preferred=Affinity.NVLINK)
 ONE = GpuRequest(gpus=1, communication=Communication.NONE)
-WISHES = {
+REQUESTS = {
     "no-annotation": MANY,
     "required-nvlink": replace(MANY, required=Affinity.NVLINK),
     "required-pcie-switch": replace(MANY, gpus=2, required=Affinity.PCIE_SWITCH),
@@ -46,22 +46,22 @@ def request(name: str) -> PodRequest:
 
 def test_every_example_is_in_the_table() -> None:
     """A new example needs a line that says what it means."""
-    assert {example.stem for example in EXAMPLES} == set(WISHES)
+    assert {example.stem for example in EXAMPLES} == set(REQUESTS)
 
 
-@pytest.mark.parametrize("name", WISHES)
+@pytest.mark.parametrize("name", REQUESTS)
 def test_example_asks_for_what_it_says(name: str) -> None:
-    """The request parser reads exactly that wish out of the file."""
-    assert request(name).request == WISHES[name]
+    """The request parser reads exactly that request out of the file."""
+    assert request(name).request == REQUESTS[name]
 
 
 def test_grouped_example_is_one_of_four_that_want_one_rack() -> None:
-    """The level is a wish."""
-    assert request("group").group == GroupWish("llama", 4, Level.RACK)
+    """The level is a preference."""
+    assert request("group").group == GroupRequest("llama", 4, Level.RACK)
 
 
 def test_relaxing_example_takes_any_eight_after_ten_minutes() -> None:
-    """Until then NVLink is a condition, from then on a wish."""
+    """Until then NVLink is a condition, from then on a preference."""
     patient = request("relax-after")
     assert patient.at_age(599).required is Affinity.NVLINK
     assert patient.at_age(600) == replace(MANY, gpus=8)

@@ -58,7 +58,7 @@ def an_object(**properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-WISHES = {
+REQUESTS = {
     keys.REQUIRED_AFFINITY: one_of("nvlink", "numa-node"),
     keys.MIN_BANDWIDTH: one_of("1", "200"),
     keys.GPU_MODEL: one_of("*A100*"),
@@ -94,7 +94,7 @@ def hinted(document: Json) -> Json:
     schemas["ObjectMeta"]["required"] = ["name", "uid"]
     schemas["ObjectMeta"]["properties"] |= {
         "uid": {"type": "string", "minLength": 1},
-        "annotations": {"type": "object", "properties": WISHES, "additionalProperties": {"type": "string"}},
+        "annotations": {"type": "object", "properties": REQUESTS, "additionalProperties": {"type": "string"}},
     }
     schemas["PodSpec"]["properties"]["containers"] |= {"minItems": 1}
     schemas["PodSpec"]["required"] = ["containers"]

@@ -29,10 +29,10 @@ PAGES = ("/", "/nodes/n1", "/pods/default/train", "/v1/inspect/nodes", "/v1/insp
          "/v1/inspect/pods/default/train", "/v1/inspect/pods/default/greedy", "/metrics", "/readyz?verbose")  # fmt: skip
 
 
-def secretive_pod(name: str, wishes: dict[str, str]) -> Json:
+def secretive_pod(name: str, requests: dict[str, str]) -> Json:
     """Return a pod with secrets where people leave them: in variables, arguments and what kubectl has noted."""
     applied = {"kubectl.kubernetes.io/last-applied-configuration": f'{{"env":"{PLANTED}"}}'}
-    pod = gpu_pod(name, 2, applied | wishes, schedulerName="gputopo", imagePullSecrets=[{"name": PLANTED}])
+    pod = gpu_pod(name, 2, applied | requests, schedulerName="gputopo", imagePullSecrets=[{"name": PLANTED}])
     secrets = {"env": [{"name": "TOKEN", "value": PLANTED}], "args": ["--password", PLANTED]}
     pod["spec"]["containers"][0] |= secrets
     return pod
@@ -40,8 +40,8 @@ def secretive_pod(name: str, wishes: dict[str, str]) -> Json:
 
 async def use(extender: Target, session: aiohttp.ClientSession) -> None:
     """Do with an extender what can be done: place a pod, fail to, and be misunderstood."""
-    for name, wishes in (("train", {}), ("greedy", {keys.MIN_BANDWIDTH: "99999"})):
-        pod = (await extender.api.call("POST", "/api/v1/namespaces/default/pods", secretive_pod(name, wishes))).ok()
+    for name, requests in (("train", {}), ("greedy", {keys.MIN_BANDWIDTH: "99999"})):
+        pod = (await extender.api.call("POST", "/api/v1/namespaces/default/pods", secretive_pod(name, requests))).ok()
         outcome = await SchedulerLoop(extender.api, session, extender.url).schedule(pod)
         assert isinstance(outcome, Bound) == (name == "train")
     for verb in ("filter", "prioritize", "bind"):

@@ -28,7 +28,7 @@ from topology.node.model import Gpu, Link, Nic, NodeTopology
 from topology.placement.topology_class import TopologyClass
 
 SIZES = (1, 2, 3, 4, 6, 7, 8, 9, 16)
-WISHES: tuple[dict[str, str], ...] = (
+REQUESTS: tuple[dict[str, str], ...] = (
     {},
     {keys.REQUIRED_AFFINITY: "nvlink"},
     {keys.REQUIRED_AFFINITY: "pcie-switch"},
@@ -112,7 +112,7 @@ def costs_of(topology: NodeTopology, random: Random, questions: int = 6) -> list
     compiled = view.shape.topology_class
     assert compiled is not None, view.shape.closed
     for number in range(questions):
-        size, wants = random.choice(SIZES), random.choice(WISHES)
+        size, wants = random.choice(SIZES), random.choice(REQUESTS)
         costs += _call(state, compiled, f"p{number}", size, wants)
     costs += _eviction(state, compiled, [guest.metadata.uid for guest in guests], min(count, 8))
     costs += _pieces(state.effort.work(), "a slice", compiled)

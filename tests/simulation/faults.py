@@ -41,7 +41,7 @@ class Fault(StrEnum):
     POD_FAILED_UNBOUND = "unbound pod failed by somebody"
     POD_PATCHED = "pod patched by somebody"
     POD_NAMESAKE = "pod replaced by a namesake"
-    POD_UNREADABLE = "wish made unreadable"
+    POD_UNREADABLE = "request made unreadable"
     POD_CRASHING = "container crashed and will restart"
     FOREIGN_BINDING = "pod bound around us"
     FORGED_PLACEMENT = "pod bound with the GPU of another"

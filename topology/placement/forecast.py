@@ -27,9 +27,9 @@ def forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> P
 
 
 def _forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> Search[Placement | Rejection]:
-    wished = yield from planned(topology_class, free, request)
-    if isinstance(wished, Rejection) or request.gpus == 0:
-        return wished
+    best = yield from planned(topology_class, free, request)
+    if isinstance(best, Rejection) or request.gpus == 0:
+        return best
     found: list[tuple[Outcome, Placement]] = []
     for outcome in (yield from topology_class.outcomes(free, request.gpus)):
         got = yield from planned(topology_class, outcome.gpus, request)

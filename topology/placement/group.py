@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from topology.placement.verdict import Reason, Rejection
-from topology.request.domains import Domain, GroupWish, Level, Location
+from topology.request.domains import Domain, GroupRequest, Level, Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def fit(sizes: Iterable[int], pods: int) -> Fit | None:
 
 
 def narrow(
-    wish: GroupWish, progress: Progress, fitting: Mapping[Location, int], reserved: Mapping[Domain, int]
+    request: GroupRequest, progress: Progress, fitting: Mapping[Location, int], reserved: Mapping[Domain, int]
 ) -> frozenset[Location] | Rejection:
     """Return the locations among which the next pod may choose, or why none will do for a group that requires one domain.
 
@@ -62,7 +62,7 @@ def narrow(
     whose domain nobody knows come last. O(n log n) for n locations.
 
     Args:
-        wish: What the group asks for.
+        request: What the group asks for.
         progress: What of it is placed.
         fitting: How many pods like the next one the nodes of a location could take, together. None at all is the caller's to
             explain.
@@ -74,12 +74,12 @@ def narrow(
     left = {location: pods for location, pods in fitting.items() if pods > 0}
     used = frozenset(place.domain(level) for place in progress.placed for level in Level)
     choice = _Choice(used, reserved)
-    if wish.required and left:
-        allowed = choice.allowed(left, wish.level, progress.rest)
+    if request.required and left:
+        allowed = choice.allowed(left, request.level, progress.rest)
         if isinstance(allowed, Rejection):
             return allowed
         left = allowed
-    levels = [level for level in wish.levels if any(location.domain(level)[1] is not None for location in left)]
+    levels = [level for level in request.levels if any(location.domain(level)[1] is not None for location in left)]
     rest = progress.rest
     while levels:
         *nearer, level = levels

@@ -1,8 +1,8 @@
 """The best set of a node's free GPUs for a request, or the reason why there is none.
 
 It is exact: of all sets of the free GPUs that satisfy the request those as near as the pod prefers come first, then the highest
-predicted bandwidth, then, for pods that wish it, most GPUs near a NIC. Ties, and all sets for pods that do not communicate, go to
-the set that leaves more value, then to fewer NUMA nodes, then to the lowest positions. Plans are memoised per topology class.
+predicted bandwidth, then, for pods that ask for it, most GPUs near a NIC. Ties, and all sets for pods that do not communicate, go
+to the set that leaves more value, then to fewer NUMA nodes, then to the lowest positions. Plans are memoised per topology class.
 """
 
 from __future__ import annotations

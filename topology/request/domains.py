@@ -38,7 +38,7 @@ _DEPTH = {level: depth for depth, level in enumerate(Level)}
 
 
 @dataclass(frozen=True, slots=True)
-class GroupWish:
+class GroupRequest:
     """What a pod says of its group."""
 
     name: str
@@ -57,6 +57,6 @@ class GroupWish:
         """
         return list(Level) if self.required else list(Level)[_DEPTH[self.level] :]
 
-    def relaxed(self) -> GroupWish:
-        """Return the wish with what it requires as a preference."""
+    def relaxed(self) -> GroupRequest:
+        """Return the request with what it requires as a preference."""
         return replace(self, required=False)

@@ -13,7 +13,7 @@ from typing import Any
 from topology.annotations import keys
 from topology.errors import RequestError
 from topology.node.links import Affinity
-from topology.request.domains import GroupWish, Level
+from topology.request.domains import GroupRequest, Level
 
 MAX_GPUS_PER_POD = 64
 
@@ -97,13 +97,13 @@ class PodRequest:
     containers: tuple[ContainerGpus, ...] = ()
     """Only those that ask for GPUs, in the order in which they start."""
     relax_after_seconds: float | None = None
-    group: GroupWish | None = None
+    group: GroupRequest | None = None
 
     def at_age(self, age_seconds: float) -> GpuRequest:
         """Return the request as it stands `age_seconds` after the pod was created."""
         return self.request.relaxed() if self._relaxes(age_seconds) else self.request
 
-    def group_at_age(self, age_seconds: float) -> GroupWish | None:
+    def group_at_age(self, age_seconds: float) -> GroupRequest | None:
         """Return what is asked of the group's place by then, `None` for a pod on its own."""
         return self.group.relaxed() if self.group and self._relaxes(age_seconds) else self.group
 
@@ -147,7 +147,7 @@ def parse_pod(pod: Mapping[str, Any], resource: str = keys.GPU_RESOURCE) -> PodR
 def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGpus], cpu_milli: int = 0) -> PodRequest:
     """Put annotations, container counts and the pod's CPU together; `containers` in the order in which they start.
 
-    Raises `RequestError` for an unknown key under our prefix, a word or number that cannot be read, or wishes that
+    Raises `RequestError` for an unknown key under our prefix, a word or number that cannot be read, or requests that
     contradict each other.
     """
     asking = tuple(container for container in containers if container.gpus)
@@ -177,14 +177,14 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
     return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read))
 
 
-def _group(read: Mapping[str, Any]) -> GroupWish | None:
+def _group(read: Mapping[str, Any]) -> GroupRequest | None:
     if keys.GROUP not in read:
         lonely = next((key for key in (keys.GROUP_SIZE, keys.GROUP_AFFINITY) if key in read), None)
         if lonely is not None:
             raise RequestError(lonely, f"says nothing without {keys.GROUP}")
         return None
     level, required = read.get(keys.GROUP_AFFINITY, (Level.NVLINK_DOMAIN, False))
-    return GroupWish(read[keys.GROUP], read.get(keys.GROUP_SIZE), level, required)
+    return GroupRequest(read[keys.GROUP], read.get(keys.GROUP_SIZE), level, required)
 
 
 def gpu_count(
@@ -296,10 +296,10 @@ def _globs(key: str, value: str) -> tuple[str, ...]:
 
 
 def _group_affinity(key: str, value: str) -> tuple[Level, bool]:
-    """Read `rack` or `preferred-rack` as a wish, `required-rack` as a demand."""
-    demand, wish = (f"{word}-" for word in ("required", "preferred"))
+    """Read `rack` or `preferred-rack` as a preference, `required-rack` as a condition."""
+    demand, preference = (f"{word}-" for word in ("required", "preferred"))
     required = value.startswith(demand)
-    return Level(_one_of(*Level)(key, value.removeprefix(demand if required else wish))), required
+    return Level(_one_of(*Level)(key, value.removeprefix(demand if required else preference))), required
 
 
 def _switch(key: str, value: str) -> bool:

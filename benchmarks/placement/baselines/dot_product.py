@@ -1,4 +1,4 @@
-"""DotProduct (Tetris): the node whose free CPU and GPU point least in the direction of the pod's wish.
+"""DotProduct (Tetris): the node whose free CPU and GPU point least in the direction of the pod's request.
 
 Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `dot_product_score.go` as its experiments set it up: GPUs of a
 node merged, amounts over 128 cores and 8 GPUs, 100 × (1 − mean of the products), cut to a whole number; shares to the fullest

@@ -16,7 +16,7 @@ from extender.cluster.objects.kinds import Pod
 from topology.annotations import keys
 from topology.errors import RequestError
 from topology.placement.group import Progress
-from topology.request.domains import Domain, GroupWish, Level, Location
+from topology.request.domains import Domain, GroupRequest, Level, Location
 from topology.request.gpu_request import GpuRequest, pod_request
 
 GRACE_SECONDS = 60.0
@@ -33,7 +33,7 @@ class Member:
     """One pod of a group."""
 
     pod: GpuPod
-    wish: GroupWish
+    request: GroupRequest
 
 
 class Groups:
@@ -52,11 +52,11 @@ class Groups:
         before = self._key_of.pop(uid, None)
         if before is not None:
             self._leave(before, uid)
-        wish = read_group(pod.pod) if pod else None
-        if pod is None or wish is None:
+        request = read_group(pod.pod) if pod else None
+        if pod is None or request is None:
             return
-        key = self._key_of[uid] = (pod.pod.metadata.namespace, wish.name)
-        self._members.setdefault(key, {})[uid] = Member(pod, wish)
+        key = self._key_of[uid] = (pod.pod.metadata.namespace, request.name)
+        self._members.setdefault(key, {})[uid] = Member(pod, request)
         self._touched.add(key)
 
     def _leave(self, key: Key, uid: str) -> None:
@@ -127,7 +127,7 @@ class Groups:
         return self._begun
 
 
-def read_group(pod: Pod) -> GroupWish | None:
+def read_group(pod: Pod) -> GroupRequest | None:
     """Return what a pod says of its group, `None` when it has none or cannot be read."""
     annotations = pod.metadata.annotations or {}
     if keys.GROUP not in annotations:
@@ -154,4 +154,4 @@ def fitting_for(
 
 
 def _size(members: Iterable[Member]) -> int:
-    return max((member.wish.size or 0 for member in members), default=0)
+    return max((member.request.size or 0 for member in members), default=0)

@@ -103,7 +103,7 @@ def _annotations_have_place(pod: Pod) -> bool:
 
 
 def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
-    """Return the pod's facts, `None` when it asks for no GPU; wishes that cannot be read do not matter here."""
+    """Return the pod's facts, `None` when it asks for no GPU; requests that cannot be read do not matter here."""
     gpus: int | None
     try:
         gpus = pod_request({}, _containers(pod, resource)).request.gpus

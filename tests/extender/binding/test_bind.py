@@ -168,7 +168,7 @@ class TestCleanErrors:
         _, replica = ready("p")
         assert failure_of(replica.bind("p", "n9")) is Failure.NODE_GONE
 
-    def test_a_wish_that_cannot_be_read(self) -> None:
+    def test_a_request_that_cannot_be_read(self) -> None:
         """The key and the reason are the answer."""
         world = World()
         world.add_pod("p", 2, **{keys.MIN_BANDWIDTH: "fast"})

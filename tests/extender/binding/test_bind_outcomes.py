@@ -37,7 +37,7 @@ def test_only_a_pod_without_gpus_is_well_bound_without_a_record(gpus: int, outco
     assert found == outcome or failure_of(found) is Failure.NO_RECORD
 
 
-def test_a_pod_whose_wish_cannot_be_read_is_not_well_bound_without_a_record() -> None:
+def test_a_pod_whose_request_cannot_be_read_is_not_well_bound_without_a_record() -> None:
     """It may want GPUs."""
     assert failure_of(bound_around(1, **{keys.MIN_BANDWIDTH: "fast"}).bind("p")) is Failure.NO_RECORD
 

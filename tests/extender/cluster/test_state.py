@@ -99,7 +99,7 @@ def test_a_count_that_cannot_be_read_is_still_a_pod_with_gpus() -> None:
     assert cluster(node(), pod("p1", "1.5", on="n1")).views["n1"].shape.closed == UNKNOWN_GPUS
 
 
-def test_bad_wishes_of_a_stranger_do_not_close_a_node() -> None:
+def test_bad_requests_of_a_stranger_do_not_close_a_node() -> None:
     """Only what it holds matters."""
     state = cluster(node(), pod("p1", 1, on="n1", placed=(G[0],), wants={"gputopo.dev/no-such-key": "x"}))
     assert free(state) == (1, 2, 3, 4, 5, 6, 7)

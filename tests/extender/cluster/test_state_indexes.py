@@ -130,16 +130,16 @@ def test_empty_buckets_stay_for_a_while_and_not_for_ever() -> None:
 
 def test_a_shape_that_comes_back_after_it_was_forgotten_is_ranked_again() -> None:
     """Its bucket is a new one."""
-    index, wish = ShapeIndex(), GpuRequest(1)
+    index, request = ShapeIndex(), GpuRequest(1)
     index.put("n1", Shape(CLASS, 0b11))
     index.put("n1", Shape(CLASS, 0b01))
     index.forget_verdicts()
     index.put("n1", Shape(CLASS, 0b11))
-    assert [name for _, _, name in index.order(wish).best_first(frozenset({"n1"}))] == ["n1"]
+    assert [name for _, _, name in index.order(request).best_first(frozenset({"n1"}))] == ["n1"]
     index.put("n1", Shape(CLASS, 0b11))
     assert len(index) == 2
     index.put("n1", None)
-    assert list(index.order(wish).best_first(frozenset({"n1"}))) == []
+    assert list(index.order(request).best_first(frozenset({"n1"}))) == []
     assert index.bucket_of("n1") is None
 
 

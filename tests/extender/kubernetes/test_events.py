@@ -1,4 +1,4 @@
-"""Events tell people what came of a wish, and never stand in anybody's way."""
+"""Events tell people what came of a request, and never stand in anybody's way."""
 
 from __future__ import annotations
 

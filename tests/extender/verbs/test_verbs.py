@@ -96,7 +96,7 @@ def test_a_pod_without_gpus_passes_everywhere() -> None:
     assert scores(state, pod("p", 0), "n1", "elsewhere") == {}
 
 
-def test_a_wish_that_cannot_be_read_fails_everywhere_with_its_reason() -> None:
+def test_a_request_that_cannot_be_read_fails_everywhere_with_its_reason() -> None:
     """A guess would place the pod where its user did not want it."""
     asked = pod("p", 2, wants={keys.REQUIRED_AFFINITY: "nvlnk"})
     answer = filter_nodes(cluster(node("n1")), args(asked, "n1", "n2"), at())

@@ -125,7 +125,7 @@ def never(**_: float) -> Attention:
 
 
 def stopped_when_deleted(pod: Pod) -> bool:
-    """Take the wish for the deed."""
+    """Take the request for the deed."""
     return pod.metadata.deletion_timestamp is not None or has_stopped(pod)
 
 

@@ -130,7 +130,7 @@ def test_observation_says_for_which_write_it_looked_and_who_else_computes() -> N
 
 
 def test_claim_says_when_no_other_gpu_will_do() -> None:
-    """The node cannot read the pod, so its wish stands in the ledger."""
+    """The node cannot read the pod, so its request stands in the ledger."""
     ledger = Ledger(1, (OTHER, replace(CLAIM, exact=True)))
     assert encode_ledger(ledger).count('"exact":true') == 1
     assert decode_ledger(encode_ledger(ledger)) == ledger

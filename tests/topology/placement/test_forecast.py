@@ -20,22 +20,22 @@ def test_certain_choice_is_the_plan() -> None:
     assert forecast(CUBE, 0b1111, request) == plan(CUBE, 0b1111, request)
 
 
-def test_expected_is_never_better_than_wished() -> None:
+def test_expected_is_never_better_than_planned() -> None:
     """The plugin breaks islands where we would not."""
     for free in (0xFF, 0b11111100, 0b10111011, 0b11111000):
-        likely, wished = forecast(CUBE, free, PAIR), plan(CUBE, free, PAIR)
+        likely, planned = forecast(CUBE, free, PAIR), plan(CUBE, free, PAIR)
         assert isinstance(likely, Placement)
-        assert isinstance(wished, Placement)
-        assert likely.score <= wished.score + 1e-9
+        assert isinstance(planned, Placement)
+        assert likely.score <= planned.score + 1e-9
 
 
 def test_single_gpu_may_come_from_the_untouched_island() -> None:
     """We would take it from the broken one."""
     one = GpuRequest(1, communication=Communication.NONE)
-    likely, wished = forecast(CUBE, 0b11111000, one), plan(CUBE, 0b11111000, one)
+    likely, planned = forecast(CUBE, 0b11111000, one), plan(CUBE, 0b11111000, one)
     assert isinstance(likely, Placement)
-    assert isinstance(wished, Placement)
-    assert likely.score < wished.score
+    assert isinstance(planned, Placement)
+    assert likely.score < planned.score
 
 
 def test_bandwidth_reaches_from_the_worst_to_the_best() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from topology.placement.group import Fit, Progress, fit, narrow
 from topology.placement.verdict import Reason, Rejection
-from topology.request.domains import Domain, GroupWish, Level, Location
+from topology.request.domains import Domain, GroupRequest, Level, Location
 
-RACK = GroupWish("g", level=Level.RACK)
-ONE_RACK = GroupWish("g", level=Level.RACK, required=True)
+RACK = GroupRequest("g", level=Level.RACK)
+ONE_RACK = GroupRequest("g", level=Level.RACK, required=True)
 Fitting = dict[Location, int]
 
 
@@ -32,11 +32,11 @@ class Hall:
     placed: dict[str, list[Location]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
 
-    def come(self, group: str, size: int, wish: GroupWish, pick: int = 0) -> Location | Rejection:
+    def come(self, group: str, size: int, request: GroupRequest, pick: int = 0) -> Location | Rejection:
         """Place the next pod of a group anywhere that it may choose."""
         places = self.placed.setdefault(group, [])
         self.sizes[group] = size
-        answer = narrow(wish, Progress(size - len(places), tuple(places)), self.fitting, self.reserved(group))
+        answer = narrow(request, Progress(size - len(places), tuple(places)), self.fitting, self.reserved(group))
         if isinstance(answer, Rejection):
             return answer
         chosen = sorted(answer, key=str)[pick % len(answer)]
@@ -54,11 +54,11 @@ class Hall:
         return found
 
 
-def settle(fitting: Fitting, size: int, wish: GroupWish = RACK, picks: Sequence[int] = ()) -> list[Location]:
+def settle(fitting: Fitting, size: int, request: GroupRequest = RACK, picks: Sequence[int] = ()) -> list[Location]:
     """Place a whole group and say where its pods went."""
     hall = Hall(dict(fitting))
     for number in range(size):
-        assert isinstance(hall.come("g", size, wish, picks[number % len(picks)] if picks else 0), Location)
+        assert isinstance(hall.come("g", size, request, picks[number % len(picks)] if picks else 0), Location)
     return hall.placed["g"]
 
 
@@ -105,12 +105,12 @@ def test_the_farthest_level_comes_first() -> None:
 def test_levels_nearer_than_asked_for_do_not_matter() -> None:
     """For `block` it is the tightest block that counts, however many racks that takes."""
     fitting = racks(3, 3, 3, block="a") | racks(8, 8, block="b")
-    assert used(settle(fitting, 8, GroupWish("g", level=Level.BLOCK)), Level.BLOCK) == {"a"}
+    assert used(settle(fitting, 8, GroupRequest("g", level=Level.BLOCK)), Level.BLOCK) == {"a"}
 
 
 def test_nodes_that_nobody_has_labelled_are_all_the_same() -> None:
     """Without domains there is nothing to choose."""
-    assert narrow(GroupWish("g"), Progress(2), {Location(): 4}, {}) == frozenset({Location()})
+    assert narrow(GroupRequest("g"), Progress(2), {Location(): 4}, {}) == frozenset({Location()})
 
 
 def test_nodes_of_an_unknown_rack_come_last() -> None:

@@ -188,7 +188,7 @@ def test_a_preferred_nic_breaks_ties() -> None:
 
 
 def test_a_nic_tells_gpus_apart_that_are_alike_otherwise() -> None:
-    """On an NVSwitch any GPU stands for all, but not for the one with the NIC that is wished for."""
+    """On an NVSwitch any GPU stands for all, but not for the one with the NIC that is asked for."""
     nic = Nic("mlx5_0", paths=((7, PciePath.PIX),))
     found = plan(
         TopologyClass(replace(machine("hgx-h100"), nics=(nic,))), 0xFF, GpuRequest(1, nic=NicAffinity.PREFERRED)
@@ -237,7 +237,7 @@ def test_links_outrank_foresight_for_a_talking_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "gpus", "wish"),
+    ("name", "gpus", "preferred"),
     [
         ("dgx-1v", 2, Affinity.NVLINK),
         ("dgx-1v", 4, Affinity.NVLINK),
@@ -246,15 +246,15 @@ def test_links_outrank_foresight_for_a_talking_pod() -> None:
         ("l40s-8", 4, Affinity.NUMA_NODE),
     ],
 )
-def test_a_wish_is_met_wherever_some_node_can(name: str, gpus: int, wish: Affinity) -> None:
+def test_a_preference_is_met_wherever_some_node_can(name: str, gpus: int, preferred: Affinity) -> None:
     """Even if it takes a whole node, and a broken one has GPUs that nobody would miss; for the mix believed in at first."""
     compiled = TopologyClass(machine(name))
     finish(compiled.appraise(Weights()))
     met: dict[bool, list[float]] = {True: [], False: []}
     for free in range(1 << len(machine(name))):
-        found = plan(compiled, free, heavy(gpus, preferred=wish))
+        found = plan(compiled, free, heavy(gpus, preferred=preferred))
         if isinstance(found, Placement) and found.affinity:
-            met[found.affinity.meets(wish)].append(found.score)
+            met[found.affinity.meets(preferred)].append(found.score)
     assert min(met[True]) > max(met[False])
 
 
@@ -287,12 +287,12 @@ def test_many_gpus_without_any_two_alike_cost_a_bounded_search() -> None:
 
 
 def test_remembered_plans_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Users can write as many different wishes as they like."""
+    """Users can write as many different requests as they like."""
     monkeypatch.setattr("topology.placement.topology_class.MAX_ANSWERS", 10)
     compiled = TopologyClass(machine("t4-4"))
     first = plan(compiled, 0b1111, heavy(2, min_bandwidth_gb_per_s=0.5))
-    for wish in range(20):
-        plan(compiled, 0b1111, heavy(2, min_bandwidth_gb_per_s=1.0 + wish / 100))
+    for number in range(20):
+        plan(compiled, 0b1111, heavy(2, min_bandwidth_gb_per_s=1.0 + number / 100))
     again = plan(compiled, 0b1111, heavy(2, min_bandwidth_gb_per_s=0.5))
     assert again == first
     assert again is not first

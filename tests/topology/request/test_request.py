@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from topology.annotations import keys
 from topology.errors import RequestError
 from topology.node.links import Affinity
-from topology.request.domains import GroupWish, Level
+from topology.request.domains import GroupRequest, Level
 from topology.request.gpu_request import Communication, ContainerGpus, GpuRequest, NicAffinity, parse_pod, pod_request
 
 
@@ -99,14 +99,14 @@ def test_an_unreadable_annotation_is_refused_by_name(annotation: str, text: str)
     ],
 )
 def test_a_group_says_its_size_and_what_it_wants_to_share(affinity: str, level: Level, required: bool) -> None:
-    """A level alone is a wish."""
+    """A level alone is a preference."""
     said = {"group": "llama", "group-size": "4", "group-affinity": affinity}
-    assert parse_pod(pod("2", annotations=said)).group == GroupWish("llama", 4, level, required)
+    assert parse_pod(pod("2", annotations=said)).group == GroupRequest("llama", 4, level, required)
 
 
-def test_a_group_that_says_nothing_else_wishes_to_be_near() -> None:
+def test_a_group_that_says_nothing_else_asks_to_be_near() -> None:
     """As large as it is, in as few NVLink domains, racks and blocks as can be."""
-    assert parse_pod(pod("2", annotations={"group": "llama"})).group == GroupWish("llama", None, Level.NVLINK_DOMAIN)
+    assert parse_pod(pod("2", annotations={"group": "llama"})).group == GroupRequest("llama", None, Level.NVLINK_DOMAIN)
 
 
 def test_a_required_domain_relaxes_like_every_other_demand() -> None:
@@ -114,7 +114,7 @@ def test_a_required_domain_relaxes_like_every_other_demand() -> None:
     said = {"group": "llama", "group-affinity": "required-rack", "relax-after": "10m"}
     request = parse_pod(pod("2", annotations=said))
     assert request.group_at_age(599.0) == request.group
-    assert request.group_at_age(600.0) == GroupWish("llama", level=Level.RACK)
+    assert request.group_at_age(600.0) == GroupRequest("llama", level=Level.RACK)
 
 
 @pytest.mark.parametrize("count", ["-1", "1.5", "1k", "1e2", "٣", "1_000", " 1", "", "1000000000000", True, 1.5])
@@ -173,7 +173,7 @@ def test_containers_share_the_ring_as_neighbours() -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("0s", 0)])
-def test_floors_turn_into_wishes_with_age(text: str, seconds: float) -> None:
+def test_floors_turn_into_preferences_with_age(text: str, seconds: float) -> None:
     """Up to the moment named the demand stands; from then on it is a preference."""
     request = parse_pod(
         pod("4", annotations={"required-affinity": "nvlink", "min-bandwidth": "100", "relax-after": text})

@@ -108,7 +108,7 @@ FEW, MANY = {RACK: 1}, {RACK: 5}
 
 
 @pytest.mark.parametrize(
-    ("wish", "rest", "expected"),
+    ("asks", "rest", "expected"),
     [
         (GpuRequest(2), 3, MANY),
         (GpuRequest(2, preferred=Affinity.NVLINK), 1, FEW),
@@ -117,15 +117,15 @@ FEW, MANY = {RACK: 1}, {RACK: 5}
     ],
 )
 def test_near_sets_count_alone_as_long_as_they_are_enough(
-    wish: GpuRequest, rest: int, expected: Mapping[Location, int]
+    asks: GpuRequest, rest: int, expected: Mapping[Location, int]
 ) -> None:
     """A pod that requires something has said what counts."""
-    assert fitting_for(wish, rest, lambda asked: FEW if asked.required is Affinity.NVLINK else MANY) == expected
+    assert fitting_for(asks, rest, lambda asked: FEW if asked.required is Affinity.NVLINK else MANY) == expected
 
 
 def test_where_no_domain_is_known_all_sets_count() -> None:
     """Then there is nothing to be near to."""
-    wish = GpuRequest(2, preferred=Affinity.NVLINK)
+    request = GpuRequest(2, preferred=Affinity.NVLINK)
     nowhere_known = {Location(): 5}
-    assert fitting_for(wish, 1, lambda asked: {} if asked.required else nowhere_known) == nowhere_known
-    assert fitting_for(wish, 1, lambda asked: {Location(): 1} if asked.required else nowhere_known) == nowhere_known
+    assert fitting_for(request, 1, lambda asked: {} if asked.required else nowhere_known) == nowhere_known
+    assert fitting_for(request, 1, lambda asked: {Location(): 1} if asked.required else nowhere_known) == nowhere_known

@@ -154,7 +154,7 @@ async def test_the_scheduling_loop_comes_past_a_node_that_refuses_every_binding(
     assert webhook.refused == 2
 
 
-async def test_a_node_that_is_passed_over_is_no_unsatisfied_wish(tmp_path: Path) -> None:
+async def test_a_node_that_is_passed_over_is_no_unsatisfied_request(tmp_path: Path) -> None:
     """kube-scheduler asks about the other nodes next: nobody has to be told anything."""
     nodes = [SimulatedNode(name, "l40s-8") for name in SIX]
     async with serving(tmp_path, *nodes, faults=NoBindingsTo("n1")) as extender:
