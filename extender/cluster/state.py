@@ -23,7 +23,7 @@ from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, owner
 from extender.cluster.objects.locations import LABELS, Labels
 from extender.cluster.objects.quantities import cpu_milli
 from extender.cluster.ownership.fences import Fences
-from extender.cluster.ownership.later_reports import Baselines
+from extender.cluster.ownership.later_reports import LaterReports
 from extender.cluster.ownership.sightings import Sightings
 from extender.cluster.views import Sources, Views
 from topology.annotations import keys
@@ -63,7 +63,7 @@ class ClusterState:
         self.setbacks = Setbacks()
         self._hearing = Hearing(silence_seconds)
         self._sightings = Sightings()
-        self._baselines = Baselines(self.pods.runs_as)
+        self._later_reports = LaterReports(self.pods.runs_as)
         sources = Sources(
             nodes=self.nodes,
             pods=self.pods,
@@ -71,7 +71,7 @@ class ClusterState:
             cpu=self.cpu,
             hearing=self._hearing,
             sightings=self._sightings,
-            baselines=self._baselines,
+            later_reports=self._later_reports,
         )
         self._views = Views(sources, self._shapes, self.fences)
 
@@ -142,18 +142,18 @@ class ClusterState:
         """
         known = self.nodes.get(node)
         if known and node in self.claimed_on(claim.uid):  # what no claim is left of, nobody would ever forget
-            self._baselines.put(known, claim)
+            self._later_reports.put(known, claim)
             self._views.outdated((node,))
 
     def has_baseline(self, node: str, claim: Claim) -> bool:
         """Whether later reports of the node's agent decide about a claim whose pod is gone."""
         known = self.nodes.get(node)
-        return known is not None and self._baselines.serves(known, claim)
+        return known is not None and self._later_reports.serves(known, claim)
 
     def is_asked(self, node: str, claim: Claim) -> bool:
         """Whether the node's agent is asked for a look that decides about a claim whose pod is gone."""
         known = self.nodes.get(node)
-        return known is not None and self._baselines.is_asked(known, claim)
+        return known is not None and self._later_reports.is_asked(known, claim)
 
     def _revalued(self) -> None:
         self._shapes.forget_verdicts(DemandProfile(self.values.typical) if self.values.typical else None)

@@ -20,7 +20,7 @@ from extender.cluster.node_view import NodeView, derive
 from extender.cluster.objects.kinds import Node
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.fences import Fences
-from extender.cluster.ownership.later_reports import Baselines
+from extender.cluster.ownership.later_reports import LaterReports
 from extender.cluster.ownership.sightings import Sightings
 
 
@@ -34,7 +34,7 @@ class Sources:
     cpu: CpuInUse
     hearing: Hearing
     sightings: Sightings
-    baselines: Baselines
+    later_reports: LaterReports
 
 
 class Views:
@@ -85,7 +85,7 @@ class Views:
             self._index_claims(name, before, None)
             self._fences.mended(name)
             return
-        evidence = Evidence(known, sources.pods, sources.sightings, sources.baselines)
+        evidence = Evidence(known, sources.pods, sources.sightings, sources.later_reports)
         bound, surroundings = sources.pods.bound_to(name), self._surroundings(known.node)
         view = derive(known.node, known.payloads, bound, evidence, surroundings)
         self.by_name[name] = view
@@ -122,7 +122,7 @@ class Views:
         for uid in new - old:
             self._claimed_on.setdefault(uid, set()).add(name)
         for uid in old - new:
-            self._sources.baselines.drop(name, uid)
+            self._sources.later_reports.drop(name, uid)
             self._claimed_on[uid].discard(name)
             if not self._claimed_on[uid]:
                 del self._claimed_on[uid]
