@@ -1,7 +1,6 @@
-"""The cluster as this process knows it: caches that take events in, and views of nodes that are derived from them.
+"""The cluster as this process knows it: caches that take events in, and views of nodes that are derived from them (`views`).
 
-No I/O and no clock. A view is derived anew, whole, when somebody asks for it after its node, a claim on it or a pod bound to it
-has changed, so nothing here can drift. There are no views before nodes and pods have both been listed: until then, a GPU
+This only wires them. No I/O and no clock. There are no views before nodes and pods have both been listed: until then, a GPU
 without a known owner proves nothing.
 """
 
@@ -13,23 +12,20 @@ from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
 from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
-from extender.cluster.caches.publishers import Publishers
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
 from extender.cluster.candidates.offers import Offers
-from extender.cluster.candidates.openness import Surroundings
 from extender.cluster.candidates.setbacks import Setbacks
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
-from extender.cluster.node_view import NodeView, derive
+from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, owner_of
-from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.locations import LABELS, Labels
 from extender.cluster.objects.quantities import cpu_milli
-from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.fences import Fences
-from extender.cluster.ownership.later_reports import Baselines
+from extender.cluster.ownership.later_reports import LaterReports
 from extender.cluster.ownership.sightings import Sightings
+from extender.cluster.views import Sources, Views
 from topology.annotations import keys
 from topology.annotations.records import Claim
 from topology.effort import Effort
@@ -66,15 +62,18 @@ class ClusterState:
         self.offers = Offers()
         self.setbacks = Setbacks()
         self._hearing = Hearing(silence_seconds)
-        self._publishers = Publishers()
         self._sightings = Sightings()
-        self._views: dict[str, NodeView] = {}
-        self._unsettled: set[str] = set()
-        self._amiss: set[str] = set()
-        self._quarantined: set[str] = set()
-        self._claimed_on: dict[str, set[str]] = {}
-        self._baselines = Baselines(self.pods.runs_as)
-        self._dirty: set[str] = set()
+        self._later_reports = LaterReports(self.pods.runs_as)
+        sources = Sources(
+            nodes=self.nodes,
+            pods=self.pods,
+            agents=self.agents,
+            cpu=self.cpu,
+            hearing=self._hearing,
+            sightings=self._sightings,
+            later_reports=self._later_reports,
+        )
+        self._views = Views(sources, self._shapes, self.fences)
 
     @property
     def synced(self) -> bool:
@@ -85,7 +84,7 @@ class ClusterState:
     def views(self) -> Mapping[str, NodeView]:
         """All nodes as they are now, by name; empty before the first sync."""
         self.refresh()
-        return self._views
+        return self._views.by_name
 
     @property
     def shapes(self) -> ShapeIndex:
@@ -97,19 +96,19 @@ class ClusterState:
     def unsettled(self) -> Collection[str]:
         """The nodes with claims of which not all are held by pods that run there."""
         self.refresh()
-        return self._unsettled
+        return self._views.unsettled
 
     @property
     def amiss(self) -> Collection[str]:
         """The nodes of which the ledger, or a pod's record, does not say what is."""
         self.refresh()
-        return self._amiss
+        return self._views.amiss
 
     @property
     def quarantined(self) -> Collection[str]:
         """The nodes with GPUs that two live pods hold."""
         self.refresh()
-        return self._quarantined
+        return self._views.quarantined
 
     @property
     def silent(self) -> int:
@@ -119,17 +118,12 @@ class ClusterState:
     def claimed_on(self, uid: str) -> Collection[str]:
         """Return the nodes on which a pod has claims."""
         self.refresh()
-        return self._claimed_on.get(uid, ())
+        return self._views.claimed_on(uid)
 
     def refresh(self) -> None:
         """Derive anew the views of all nodes that changed; every reader does that first."""
-        if not self.synced:
-            return
-        while self._dirty:
-            batch = sorted(self._dirty, key=self._seniority)
-            self._dirty.clear()
-            for name in batch:
-                self._derive(name)
+        if self.synced:
+            self._views.refresh()
 
     def listen(self, now: float) -> list[str]:
         """Take note of whose agent has written since the last call, at `now` (monotonic seconds); returns who fell silent.
@@ -138,7 +132,7 @@ class ClusterState:
         """
         self.nodes.tell(now)
         changed = self._hearing.listen(self.nodes.statuses(), now)
-        self._dirty |= changed
+        self._views.outdated(changed)
         return sorted(filter(self._hearing.is_silent, changed))
 
     def set_baseline(self, node: str, claim: Claim) -> None:
@@ -148,28 +142,28 @@ class ClusterState:
         """
         known = self.nodes.get(node)
         if known and node in self.claimed_on(claim.uid):  # what no claim is left of, nobody would ever forget
-            self._baselines.put(known, claim)
-            self._dirty.add(node)
+            self._later_reports.put(known, claim)
+            self._views.outdated((node,))
 
     def has_baseline(self, node: str, claim: Claim) -> bool:
         """Whether later reports of the node's agent decide about a claim whose pod is gone."""
         known = self.nodes.get(node)
-        return known is not None and self._baselines.serves(known, claim)
+        return known is not None and self._later_reports.serves(known, claim)
 
     def is_asked(self, node: str, claim: Claim) -> bool:
         """Whether the node's agent is asked for a look that decides about a claim whose pod is gone."""
         known = self.nodes.get(node)
-        return known is not None and self._baselines.is_asked(known, claim)
+        return known is not None and self._later_reports.is_asked(known, claim)
 
     def _revalued(self) -> None:
         self._shapes.forget_verdicts(DemandProfile(self.values.typical) if self.values.typical else None)
 
     def _node_touched(self, name: str) -> None:
-        self._dirty.add(name)
+        self._views.outdated((name,))
 
     def _pod_touched(self, uid: str, nodes: set[str]) -> None:
-        self._dirty |= nodes
-        self._dirty |= self._claimed_on.get(uid, set())
+        self._views.outdated(nodes)
+        self._views.outdated(self._views.claimed_on(uid))
         pod = self.pods.get(uid)
         self.groups.take(uid, pod)
         if pod is not None:
@@ -188,57 +182,3 @@ class ClusterState:
         self.setbacks.forget(pod.uid)
         if has_ended_unstarted(pod.pod):  # in the first list it may be long ago
             self.setbacks.end_unstarted(pod.uid, owner_of(pod.pod), node, is_news=self.pods.synced)
-
-    def _derive(self, name: str) -> None:
-        known, before = self.nodes.get(name), self._views.pop(name, None)
-        self._unsettled.discard(name)
-        self._amiss.discard(name)
-        self._quarantined.discard(name)
-        gpus = known.payloads.topology.value if known else None
-        self._dirty |= self._publishers.publish(name, gpus.uuids if gpus else ())
-        if known is None:
-            self._shapes.put(name, None)
-            self._index_claims(name, before, None)
-            self.fences.mended(name)
-            return
-        evidence = Evidence(known, self.pods, self._sightings, self._baselines)
-        bound, surroundings = self.pods.bound_to(name), self._surroundings(known.node)
-        view = derive(known.node, known.payloads, bound, evidence, surroundings)
-        self._views[name] = view
-        self._shapes.put(name, view.shape)
-        self._index_claims(name, before, view)
-        if view.is_broken:
-            self.fences.lost(name, known.payloads.ledger if known.payloads.had_ledger else None)
-        else:
-            self.fences.mended(name)
-        if not view.settled:
-            self._unsettled.add(name)
-        if view.is_amiss:
-            self._amiss.add(name)
-        if view.conflicts:
-            self._quarantined.add(name)
-
-    def _seniority(self, name: str) -> tuple[str, str]:
-        """Order nodes by age: the elder one speaks for a GPU that two of them list."""
-        known = self.nodes.get(name)
-        return (known.node.metadata.creation_timestamp or "" if known else "", name)
-
-    def _surroundings(self, node: Node) -> Surroundings:
-        name = node.metadata.name
-        return Surroundings(
-            is_twin=self._publishers.is_twin(name),
-            agent_is_silent=self._hearing.is_silent(name),
-            agent_is_ready=self.agents.is_ready(name),
-            free_cpu_milli=self.cpu.free_milli(node),
-        )
-
-    def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:
-        old = {claim.uid for claim, _ in before.claims} if before else set()
-        new = {claim.uid for claim, _ in view.claims} if view else set()
-        for uid in new - old:
-            self._claimed_on.setdefault(uid, set()).add(name)
-        for uid in old - new:
-            self._baselines.drop(name, uid)
-            self._claimed_on[uid].discard(name)
-            if not self._claimed_on[uid]:
-                del self._claimed_on[uid]

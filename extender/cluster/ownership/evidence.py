@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from extender.cluster.caches.node_cache import KnownNode
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.objects.gpu_pods import GpuPod
-from extender.cluster.ownership.later_reports import Baselines
+from extender.cluster.ownership.later_reports import LaterReports
 from extender.cluster.ownership.sightings import Sightings
 from extender.cluster.ownership.standing import Standing, standing_of_pod, standing_of_tombstone
 from topology.annotations.records import Claim, Holder
@@ -20,12 +20,12 @@ class Evidence:
     known: KnownNode
     pods: PodCache
     sightings: Sightings
-    baselines: Baselines
+    later_reports: LaterReports
 
     def standing(self, claim: Claim) -> Standing:
         """Judge a claim of the node's ledger."""
         known, ledger = self.known, self.known.payloads.ledger.value
-        reported_free = self.baselines.shows_free(known, claim)
+        reported_free = self.later_reports.shows_free(known, claim)
         if pod := self.pods.get(claim.uid):
             return standing_of_pod(pod, known.name, reported_free=reported_free)
         return standing_of_tombstone(
@@ -45,4 +45,4 @@ class Evidence:
 
     def has_replaced(self, pod: GpuPod, claim: Claim) -> bool:
         """Whether the pod ran by the time of the agent's look, and the claim's, of the same name, was gone."""
-        return self.baselines.has_replaced(self.known, pod, claim)
+        return self.later_reports.has_replaced(self.known, pod, claim)

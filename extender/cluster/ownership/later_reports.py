@@ -38,7 +38,7 @@ class Baseline:
         return is_later(version, self.report.node_version) or report.writes > self.report.writes + 1
 
 
-class Baselines:
+class LaterReports:
     """By node and pod that is gone."""
 
     def __init__(self, runs_as: RunsAs) -> None:

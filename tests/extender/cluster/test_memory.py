@@ -47,11 +47,11 @@ def test_a_look_at_a_claim_that_is_no_more_leaves_nothing_behind() -> None:
     """Another replica released it while we asked; no change of the node would ever tell us to forget."""
     gpu = gpus("n1", 0)[0]
     state = cluster(node("n1", claims=(claim(gpu, "gone"),)))
-    before = sizes(state)["Baselines._all"]
+    before = sizes(state)["LaterReports._all"]
     state.nodes.changed(node("n1", generation=2, version=2))
     state.set_baseline("n1", claim(gpu, "gone"))
     assert not state.has_baseline("n1", claim(gpu, "gone"))
-    assert sizes(state)["Baselines._all"] == before
+    assert sizes(state)["LaterReports._all"] == before
 
 
 def test_sizes_that_nobody_runs_with_are_forgotten() -> None:

@@ -29,7 +29,7 @@ def test_what_was_claimed_on_a_node_that_is_gone_is_claimed_nowhere() -> None:
     state.nodes.changed(node(claims=(claim(G[1], "p"),), generation=2, version=2))
     assert (state.claimed_on("p"), state.claimed_on("q")) == ({"n1"}, ())
     state.nodes.replaced([])
-    assert (state.claimed_on("p"), dict(state.views), state._claimed_on) == ((), {}, {})
+    assert (state.claimed_on("p"), dict(state.views), state._views._claimed_on) == ((), {}, {})
 
 
 def test_a_node_that_is_gone_waits_for_no_fence() -> None:

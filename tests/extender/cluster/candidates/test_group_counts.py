@@ -108,7 +108,7 @@ FEW, MANY = {RACK: 1}, {RACK: 5}
 
 
 @pytest.mark.parametrize(
-    ("request", "rest", "expected"),
+    ("asks", "rest", "expected"),
     [
         (GpuRequest(2), 3, MANY),
         (GpuRequest(2, preferred=Affinity.NVLINK), 1, FEW),
@@ -117,10 +117,10 @@ FEW, MANY = {RACK: 1}, {RACK: 5}
     ],
 )
 def test_near_sets_count_alone_as_long_as_they_are_enough(
-    request: GpuRequest, rest: int, expected: Mapping[Location, int]
+    asks: GpuRequest, rest: int, expected: Mapping[Location, int]
 ) -> None:
     """A pod that requires something has said what counts."""
-    assert fitting_for(request, rest, lambda asked: FEW if asked.required is Affinity.NVLINK else MANY) == expected
+    assert fitting_for(asks, rest, lambda asked: FEW if asked.required is Affinity.NVLINK else MANY) == expected
 
 
 def test_where_no_domain_is_known_all_sets_count() -> None:

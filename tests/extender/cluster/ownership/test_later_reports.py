@@ -9,7 +9,7 @@ import pytest
 
 from extender.cluster.caches.node_cache import KnownNode
 from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
-from extender.cluster.ownership.later_reports import Baselines
+from extender.cluster.ownership.later_reports import LaterReports
 from tests.extender.builders import claim, cluster, gpus, node, pod
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, encode_observed
@@ -79,12 +79,12 @@ def test_a_report_shows_a_gpu_free_if_it_is_certainly_of_a_later_look(
     before: KnownNode, after: KnownNode, is_free: bool
 ) -> None:
     """It shows the end of what the baseline shows, or names a later version, or is the second after it."""
-    baselines = Baselines(Running())
-    assert not baselines.shows_free(after, CLAIM)
-    baselines.put(before, CLAIM)
-    assert baselines.shows_free(after, CLAIM) is is_free
-    baselines.drop("n1", "gone")
-    assert not baselines.shows_free(after, CLAIM)
+    later_reports = LaterReports(Running())
+    assert not later_reports.shows_free(after, CLAIM)
+    later_reports.put(before, CLAIM)
+    assert later_reports.shows_free(after, CLAIM) is is_free
+    later_reports.drop("n1", "gone")
+    assert not later_reports.shows_free(after, CLAIM)
 
 
 @pytest.mark.parametrize(
@@ -104,28 +104,28 @@ def test_a_baseline_serves_until_its_agent_counts_anew_or_a_namesake_begins_to_r
 ) -> None:
     """One that has ended since does not matter."""
     running = Running(then)
-    baselines = Baselines(running)
-    assert not baselines.serves(known(5), CLAIM)
-    baselines.put(known(5), CLAIM)
+    later_reports = LaterReports(running)
+    assert not later_reports.serves(known(5), CLAIM)
+    later_reports.put(known(5), CLAIM)
     running.uid = now
-    assert baselines.serves(known(writes), CLAIM) is serves
+    assert later_reports.serves(known(writes), CLAIM) is serves
     assert set(running.asked) == {(("ml", "gone"), "n1")}
 
 
 @pytest.mark.parametrize(("asked", "is_asked"), [(None, False), ("9", False), ("10", True), ("11", True), ("x", False)])
 def test_an_agent_is_asked_if_the_question_is_not_older_than_the_baseline(asked: str | None, is_asked: bool) -> None:
     """Whoever has put it there."""
-    baselines = Baselines(Running())
+    later_reports = LaterReports(Running())
     found = known(5)
     annotations = dict(found.node.metadata.annotations or {}) | ({keys.LOOK: asked} if asked else {})
     assert found.node.metadata.annotations is not None
     found.node.metadata.annotations.clear()
     found.node.metadata.annotations.update(annotations)
-    assert not baselines.is_asked(found, CLAIM)
-    baselines.put(found, CLAIM)
-    assert baselines.is_asked(found, CLAIM) is is_asked
-    baselines.put(known(6), CLAIM)
-    assert not baselines.is_asked(found, CLAIM)
+    assert not later_reports.is_asked(found, CLAIM)
+    later_reports.put(found, CLAIM)
+    assert later_reports.is_asked(found, CLAIM) is is_asked
+    later_reports.put(known(6), CLAIM)
+    assert not later_reports.is_asked(found, CLAIM)
 
 
 @pytest.mark.parametrize(
@@ -146,11 +146,11 @@ def test_a_namesake_has_replaced_a_pod_if_it_ran_before_the_look_and_still_does(
 ) -> None:
     """Else what is seen under the name may be the other one's."""
     running = Running(then)
-    baselines = Baselines(running)
-    assert not baselines.has_replaced(after, namesake("new"), CLAIM)
-    baselines.put(known(5), CLAIM)
+    later_reports = LaterReports(running)
+    assert not later_reports.has_replaced(after, namesake("new"), CLAIM)
+    later_reports.put(known(5), CLAIM)
     running.uid = now
-    assert baselines.has_replaced(after, namesake("new"), CLAIM) is has_replaced
+    assert later_reports.has_replaced(after, namesake("new"), CLAIM) is has_replaced
 
 
 def test_what_an_agent_saw_is_about_the_claims_pod_by_name() -> None:

@@ -1,0 +1,128 @@
+"""The views of all nodes, kept in step with the caches that they are derived from, and what is looked up by them.
+
+A view is derived anew, whole, when it is asked for after its node, a claim on it or a pod bound to it has changed, so nothing
+here can drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from extender.cluster.caches.agents import AgentPods, Hearing
+from extender.cluster.caches.cpu import CpuInUse
+from extender.cluster.caches.node_cache import NodeCache
+from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.caches.publishers import Publishers
+from extender.cluster.candidates.openness import Surroundings
+from extender.cluster.candidates.shape_index import ShapeIndex
+from extender.cluster.node_view import NodeView, derive
+from extender.cluster.objects.kinds import Node
+from extender.cluster.ownership.evidence import Evidence
+from extender.cluster.ownership.fences import Fences
+from extender.cluster.ownership.later_reports import LaterReports
+from extender.cluster.ownership.sightings import Sightings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What views are derived from."""
+
+    nodes: NodeCache
+    pods: PodCache
+    agents: AgentPods
+    cpu: CpuInUse
+    hearing: Hearing
+    sightings: Sightings
+    later_reports: LaterReports
+
+
+class Views:
+    """One view per node, those to be derived anew, and the nodes by what their views say."""
+
+    def __init__(self, sources: Sources, shapes: ShapeIndex, fences: Fences) -> None:
+        """Begin without a node; `shapes` and `fences` are told of every view."""
+        self.by_name: dict[str, NodeView] = {}
+        self.unsettled: set[str] = set()
+        """Nodes with claims of which not all are held by pods that run there."""
+        self.amiss: set[str] = set()
+        """Nodes of which the ledger, or a pod's record, does not say what is."""
+        self.quarantined: set[str] = set()
+        """Nodes with GPUs that two live pods hold."""
+        self._sources = sources
+        self._shapes = shapes
+        self._fences = fences
+        self._publishers = Publishers()
+        self._claimed_on: dict[str, set[str]] = {}
+        self._dirty: set[str] = set()
+
+    def outdated(self, names: Iterable[str]) -> None:
+        """Take note of nodes whose views are to be derived anew."""
+        self._dirty.update(names)
+
+    def claimed_on(self, uid: str) -> Collection[str]:
+        """Return the nodes on which a pod has claims, as of the views derived last."""
+        return self._claimed_on.get(uid, ())
+
+    def refresh(self) -> None:
+        """Derive anew what is outdated, and whatever that brings about."""
+        while self._dirty:
+            batch = sorted(self._dirty, key=self._seniority)
+            self._dirty.clear()
+            for name in batch:
+                self._derive(name)
+
+    def _derive(self, name: str) -> None:
+        sources = self._sources
+        known, before = sources.nodes.get(name), self.by_name.pop(name, None)
+        self.unsettled.discard(name)
+        self.amiss.discard(name)
+        self.quarantined.discard(name)
+        gpus = known.payloads.topology.value if known else None
+        self._dirty |= self._publishers.publish(name, gpus.uuids if gpus else ())
+        if known is None:
+            self._shapes.put(name, None)
+            self._index_claims(name, before, None)
+            self._fences.mended(name)
+            return
+        evidence = Evidence(known, sources.pods, sources.sightings, sources.later_reports)
+        bound, surroundings = sources.pods.bound_to(name), self._surroundings(known.node)
+        view = derive(known.node, known.payloads, bound, evidence, surroundings)
+        self.by_name[name] = view
+        self._shapes.put(name, view.shape)
+        self._index_claims(name, before, view)
+        if view.is_broken:
+            self._fences.lost(name, known.payloads.ledger if known.payloads.had_ledger else None)
+        else:
+            self._fences.mended(name)
+        if not view.settled:
+            self.unsettled.add(name)
+        if view.is_amiss:
+            self.amiss.add(name)
+        if view.conflicts:
+            self.quarantined.add(name)
+
+    def _seniority(self, name: str) -> tuple[str, str]:
+        """Order nodes by age: the elder one speaks for a GPU that two of them list."""
+        known = self._sources.nodes.get(name)
+        return (known.node.metadata.creation_timestamp or "" if known else "", name)
+
+    def _surroundings(self, node: Node) -> Surroundings:
+        name = node.metadata.name
+        return Surroundings(
+            is_twin=self._publishers.is_twin(name),
+            agent_is_silent=self._sources.hearing.is_silent(name),
+            agent_is_ready=self._sources.agents.is_ready(name),
+            free_cpu_milli=self._sources.cpu.free_milli(node),
+        )
+
+    def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:
+        old = {claim.uid for claim, _ in before.claims} if before else set()
+        new = {claim.uid for claim, _ in view.claims} if view else set()
+        for uid in new - old:
+            self._claimed_on.setdefault(uid, set()).add(name)
+        for uid in old - new:
+            self._sources.later_reports.drop(name, uid)
+            self._claimed_on[uid].discard(name)
+            if not self._claimed_on[uid]:
+                del self._claimed_on[uid]
