@@ -1,14 +1,16 @@
 """`python -m tests.process.caller KUBECONFIG URL PREFIX COUNT PERIOD`: asks an extender for one pod after the other.
 
 It asks as kube-scheduler does: filter, prioritize, bind, one call after the other. A pod arrives every PERIOD seconds. What it
-prints is a list with one number for each pod: the seconds from its first filter call until it is bound. It is a program of its
-own, so that what else a test does is not taken for the extender's time.
+prints are seconds: of each pod from its first filter call until it is bound, and of each call by its verb; `create` is what the
+API server took to take in the pod, and tells how busy it was. It is a program of its own, so that what else a test does is not
+taken for the extender's time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
@@ -33,6 +35,8 @@ class Caller:
         self._session = session
         self._url = url
         self._names = names
+        self.seconds: defaultdict[str, list[float]] = defaultdict(list)
+        """Of all calls, by verb."""
 
     async def place(self, pod: Json) -> float:
         """Have a pod bound, and return how many seconds that took; raises `TimeoutError`."""
@@ -64,9 +68,12 @@ class Caller:
 
     async def ask(self, verb: str, body: Json) -> Any:
         """Call a verb; raises `aiohttp.ClientResponseError` for any status but 200."""
-        address = f"{self._url}/v1/extender/{verb}"
+        clock = asyncio.get_running_loop().time
+        address, began = f"{self._url}/v1/extender/{verb}", clock()
         async with self._session.post(address, data=msgspec.json.encode(body), raise_for_status=True) as answer:
-            return msgspec.json.decode(await answer.read())
+            found = msgspec.json.decode(await answer.read())
+        self.seconds[verb].append(clock() - began)
+        return found
 
 
 async def schedulable(api: ApiClient) -> list[str]:
@@ -82,9 +89,11 @@ async def main(kubeconfig: Path, url: str, prefix: str, count: int, period_secon
         caller, began = Caller(session, url, await schedulable(api)), clock()
         for number, gpus in zip(range(count), cycle(POD_SIZES), strict=False):
             await asyncio.sleep(began + number * period_seconds - clock())
+            arrived = clock()
             pod = (await api.call("POST", PODS, wants(f"{prefix}-{number}", gpus))).ok()
+            caller.seconds["create"].append(clock() - arrived)
             seconds.append(await caller.place(pod))
-    print(msgspec.json.encode(seconds).decode())
+    print(msgspec.json.encode({"pods": seconds, "calls": caller.seconds}).decode())
 
 
 if __name__ == "__main__":

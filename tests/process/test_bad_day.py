@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -24,6 +24,8 @@ from tests.process.tiers import everywhere
 from tests.process.world import World
 from tests.security.crowd import crowd
 
+CALLS = ("filter", "prioritize", "bind", "create")
+"""The last one is of the API server alone."""
 PERIOD_SECONDS = 0.1
 CROWDS = {"/metrics": 700, "/readyz?verbose": 100}
 CROWD_PAUSE_SECONDS = 1.0
@@ -42,30 +44,38 @@ class Victim(ExtenderProcess):
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What became of the pods of one day, or of a part of it."""
+    """What became of the pods of one day, or of a part of it; all in seconds."""
 
-    seconds: tuple[float, ...]
+    pods: tuple[float, ...]
     """Of each pod, from its first filter call until it was bound."""
-    cpu_seconds: float
+    calls: Mapping[str, tuple[float, ...]]
+    """By verb."""
+    cpu: float = 0.0
     """What the extender has computed meanwhile."""
 
     @classmethod
     def of(cls, *parts: Day) -> Day:
         """Put parts of a day together."""
-        seconds = tuple(chain.from_iterable(part.seconds for part in parts))
-        return cls(seconds, sum(part.cpu_seconds for part in parts))
-
-    @property
-    def p99_seconds(self) -> float:
-        """What ninety-nine of a hundred pods took at most."""
-        return sorted(self.seconds)[int(0.99 * len(self.seconds))]
+        calls = {verb: tuple(chain.from_iterable(part.calls[verb] for part in parts)) for verb in CALLS}
+        return cls(tuple(chain.from_iterable(part.pods for part in parts)), calls, sum(part.cpu for part in parts))
 
     def __str__(self) -> str:
         """Say it in milliseconds."""
+        verbs = ", ".join(f"{verb} {milliseconds(p99(self.calls[verb]))}" for verb in CALLS)
         return (
-            f"p50 {1000 * median(self.seconds):.0f} ms, p99 {1000 * self.p99_seconds:.0f} ms, "
-            f"longest {1000 * max(self.seconds):.0f} ms, extender's CPU {self.cpu_seconds:.1f} s"
+            f"p50 {milliseconds(median(self.pods))}, p99 {milliseconds(p99(self.pods))} ({verbs}), "
+            f"longest {milliseconds(max(self.pods))} ms, extender's CPU {self.cpu:.1f} s"
         )
+
+
+def p99(seconds: Sequence[float]) -> float:
+    """Return what ninety-nine of a hundred took at most."""
+    return sorted(seconds)[int(0.99 * len(seconds))]
+
+
+def milliseconds(seconds: float) -> str:
+    """Write it without a fraction."""
+    return f"{1000 * seconds:.0f}"
 
 
 @everywhere
@@ -98,7 +108,7 @@ async def test_good_pods_are_bound_on_a_bad_day_as_on_a_quiet_one(
         await world.judge()
         _, pods = await world.backend.objects()
         assert not list(broken_promises([one for one in extender.said("bind") if "gpus" in one], pods))
-    ratio = Day.of(*bad).p99_seconds / Day.of(*quiet).p99_seconds
+    ratio = p99(Day.of(*bad).pods) / p99(Day.of(*quiet).pods)
     figure(
         f"bad day: {nodes} nodes, {count} pods on {world.backend.__class__.__name__}: quiet: {Day.of(*quiet)}; "
         f"bad: {Day.of(*bad)}: p99 {ratio:.1f} times (goal 2); a fresh extender was ready after {ready_seconds:.1f} s"
@@ -166,6 +176,6 @@ async def pods_of(world: World, extender: ExtenderProcess, prefix: str, count: i
     )
     output, _ = await caller.communicate()
     assert caller.returncode == 0
-    seconds = msgspec.json.decode(output, type=tuple[float, ...])
-    assert len(seconds) == count
-    return Day(seconds, extender.cpu_seconds() - before)
+    day = replace(msgspec.json.decode(output, type=Day), cpu=extender.cpu_seconds() - before)
+    assert len(day.pods) == count
+    return day
