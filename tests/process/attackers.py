@@ -176,7 +176,7 @@ async def main(kubeconfig: Path, url: str, chosen: Sequence[str]) -> None:
 @asynccontextmanager
 async def attacked(kubeconfig: Path, url: str, chosen: Sequence[str]) -> AsyncIterator[None]:
     """Run the program while the context is open, which is entered when all is prepared; it must not have ended before."""
-    command = (sys.executable, "-m", "tests.process.attackers", kubeconfig, url, *chosen)
+    command = (sys.executable, "-m", "tests.process.attackers", str(kubeconfig), url, *chosen)
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
