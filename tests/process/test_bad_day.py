@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.processes.process import free_port
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from tests.cluster.extender_process import ExtenderProcess
-from tests.cluster.invariants import broken_promises
+from tests.world.invariants import broken_promises
 from tests.process import attackers
 from tests.process.attackers import ATTACKS, attacked
 from tests.process.backends import names

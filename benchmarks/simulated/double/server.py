@@ -137,6 +137,7 @@ def _encode(document: Any) -> bytes:
     return text.replace(b"<", rb"\u003c").replace(b">", rb"\u003e").replace(b"&", rb"\u0026")
 
 
-def _request(*arguments: Any) -> web.BaseRequest:
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
     """Make what the HTTP library has read a request, with a body as large as it may be."""
-    return web.BaseRequest(*arguments, asyncio.get_running_loop(), client_max_size=_MAX_BODY_BYTES)
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY_BYTES)
