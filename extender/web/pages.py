@@ -119,7 +119,7 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo]) -> str:
         el("h2", "Topology"),
         picture,
         el("h2", "What the free GPUs are worth"),
-        _table(("#GPUs", "GPUs, in ring order", "Nearness", "#Predicted, GB/s"), map(_best_row, node.best_sets)),
+        _table(("#GPUs", "GPUs, in ring order", "Affinity", "#Predicted, GB/s"), map(_best_row, node.best_sets)),
         el("h2", "GPUs"),
         _table(("GPU", "State", "Pod", "Container", "NUMA node", "UUID"), map(_gpu_row, node.gpus)),
         _legend(),
@@ -143,7 +143,7 @@ def pod_page(explanation: Explanation) -> str:
             *([el("p", explanation.group.line)] if explanation.group else []),
             el("h2", "Where it could go now"),
             _table(
-                ("Node", "#GPUs", "GPUs, in ring order", "Nearness", "#Predicted, GB/s", "#Score"),
+                ("Node", "#GPUs", "GPUs, in ring order", "Affinity", "#Predicted, GB/s", "#Score"),
                 (
                     el("tr", el("td", _node_link(fit.node)), _best_cells(fit), _number(f"{fit.score:.3f}"))
                     for fit in explanation.fits
@@ -256,7 +256,7 @@ def _best_cells(best: BestSet) -> list[Html]:
 
 def _placements(placed: Sequence[PodInfo]) -> Html:
     return _table(
-        ("Pod", "Node", "GPUs, in ring order", "Nearness", "#Predicted, GB/s"),
+        ("Pod", "Node", "GPUs, in ring order", "Affinity", "#Predicted, GB/s"),
         (
             el(
                 "tr",

@@ -33,7 +33,7 @@ from extender.verbs.wire import (
     decode_preemption_args,
     encode,
 )
-from extender.web.admission import Bodies, Crowded, Line
+from extender.web.concurrency import Bodies, Crowded, Line
 
 PREFIX: Final = "/v1/extender"
 

@@ -68,7 +68,7 @@ class Wiring:
         self.hops = Widths(self.hop_gb_per_s, self.meter)
         self._intervals = widest_by_point(hops.values())
         self._uplinks = shared_uplinks(node, routes, self.linked, peer_level)
-        self.nearness = Widths([[-affinity.distance for affinity in row] for row in self.affinity], self.meter)
+        self.affinities = Widths([[-affinity.distance for affinity in row] for row in self.affinity], self.meter)
         self._on_ring: dict[tuple[Bandwidth, Wire, int, int, int, Collective], Bandwidth] = {}
 
     def _affinity(self, node: NodeTopology, i: int, j: int) -> Affinity:
@@ -163,7 +163,7 @@ def predict(
     affinity = (
         Affinity.NVLINK
         if on_links
-        else _AFFINITIES[-int(wiring.nearness.bottleneck(members, wiring.max_steps(members)))]
+        else _AFFINITIES[-int(wiring.affinities.bottleneck(members, wiring.max_steps(members)))]
     )
     return best, affinity
 

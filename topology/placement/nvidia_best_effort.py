@@ -50,7 +50,7 @@ class Outcome:
 
 
 def pair_score(node: NodeTopology, i: int, j: int) -> int:
-    """Return the plugin's score of two positions: PCIe nearness plus 100 for each straight NVLink."""
+    """Return the plugin's score of two positions: PCIe affinity plus 100 for each straight NVLink."""
     return _PATH_SCORE[node.path(i, j)] + _LINK_SCORE * node.pairs[min(i, j), max(i, j)].nvlinks
 
 

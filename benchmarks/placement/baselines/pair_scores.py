@@ -13,7 +13,7 @@ from topology.placement.nvidia_best_effort import pair_score
 
 @lru_cache(maxsize=4096)
 def pair_scores(node: NodeTopology) -> tuple[tuple[int, ...], ...]:
-    """Return go-gpuallocator's score of each pair: PCIe nearness plus 100 for each straight NVLink; 0 with itself."""
+    """Return go-gpuallocator's score of each pair: PCIe affinity plus 100 for each straight NVLink; 0 with itself."""
     span = range(len(node))
     return tuple(tuple(pair_score(node, i, j) if i != j else 0 for j in span) for i in span)
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from extender.web.admission import Bodies, Crowded, Line
+from extender.web.concurrency import Bodies, Crowded, Line
 
 MIB = 1 << 20
 
