@@ -16,13 +16,13 @@ import msgspec
 from benchmarks.processes.process import free_port
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from tests.cluster.extender_process import ExtenderProcess
-from tests.world.invariants import broken_promises
 from tests.process import attackers
 from tests.process.attackers import ATTACKS, attacked
 from tests.process.backends import names
 from tests.process.tiers import everywhere
 from tests.process.world import World
 from tests.security.crowd import crowd
+from tests.world.invariants import broken_promises
 
 CALLS = ("filter", "prioritize", "bind", "create")
 """The last one is of the API server alone."""
