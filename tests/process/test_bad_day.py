@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
+import pytest
 
 from benchmarks.processes.process import free_port
 from benchmarks.simulated.fleet import SimulatedNode, fleet
@@ -78,12 +79,12 @@ def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.0f}"
 
 
+@pytest.mark.alone
 @everywhere
 async def test_good_pods_are_bound_on_a_bad_day_as_on_a_quiet_one(
     world: World,
     tmp_path: Path,
     rounds: Callable[[int, int], int],
-    goal: Callable[[float], float],
     figure: Callable[[str], None],
 ) -> None:
     """A crowd, heavy pods, forged topologies, nodes that leave, and more, all at once: p99 at most twice a quiet day's.
@@ -91,8 +92,8 @@ async def test_good_pods_are_bound_on_a_bad_day_as_on_a_quiet_one(
     A quiet half day comes before the bad day and one after it. All share the machine's cores with the extender: the programs
     that attack, and with them the API server, which does for each attack much more than the extender. So the ratio has their
     share of the cores in it. They give way (`nice`), their rates are bounded, and the CPU time of the extender is printed, too.
-    The short form asks for five times the goal (`goal`): the p99 of 40 pods is the slowest of them, and one slice of time that
-    another process has on two shared cores is as long as a whole bind.
+    The short form asks for ten times the goal: the p99 of 40 pods is the slowest of them, and one slice of time that another
+    process has on two shared cores is as long as a whole bind. Without the budget of searches filter takes 34 times as long.
     """
     nodes, count = rounds(200, 1000), rounds(40, 200)
     await world.join(*cluster(nodes))
@@ -110,13 +111,14 @@ async def test_good_pods_are_bound_on_a_bad_day_as_on_a_quiet_one(
         assert not list(broken_promises([one for one in extender.said("bind") if "gpus" in one], pods))
     calm, wild = Day.of(*quiet), Day.of(*bad)
     ratio = p99(wild.pods) / p99(calm.pods)
+    of_filter = p99(wild.calls["filter"]) / p99(calm.calls["filter"])
     figure(
         f"bad day: {nodes} nodes, {count} pods, {type(world.backend).__name__}: p99 {ratio:.1f} times (goal 2), filter's "
-        f"{p99(wild.calls['filter']) / p99(calm.calls['filter']):.1f}, the API server's own "
+        f"{of_filter:.1f}, the API server's own "
         f"{p99(wild.calls['create']) / p99(calm.calls['create']):.1f}; in ms: quiet: {calm}; bad: {wild}; "
         f"a fresh extender was ready after {ready_seconds:.1f} s"
     )
-    assert ratio <= goal(2)
+    assert max(ratio, of_filter) <= rounds(20, 2)
 
 
 def cluster(nodes: int) -> list[SimulatedNode]:
