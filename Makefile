@@ -38,7 +38,7 @@ WAITING ?= 3
 
 test-rest: venv ## Run what `make test` leaves out
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not waits and not alone"
-	$(BIN)/python -m pytest -n $(WAITING) --dist loadgroup -m "waits and not alone"
+	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile -m "waits and not alone"
 	$(BIN)/python -m pytest -m alone
 
 KUBE ?= $(GPUTOPO_KUBE_VERSION)

@@ -10,6 +10,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 # How long an example takes says something about the machine, and nothing about the claim.
 hypothesis.settings.register_profile("gputopo", deadline=None, print_blob=True)
@@ -43,15 +44,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test its tier, and keep together what shares a control plane: the tests of a file, and all on real nodes."""
-    for item in items:
-        folder, *below = item.path.relative_to(ROOT / "tests").parts
-        if folder in _WITH_PROGRAMS or item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.waits)
-            item.add_marker(pytest.mark.xdist_group("nodes" if "nodes" in below else f"{folder}/{below[-1]}"))
-        if item.get_closest_marker("waits") or item.get_closest_marker("alone"):
-            item.add_marker(pytest.mark.slow)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give a test its tier."""
+    folder, *_ = item.path.relative_to(ROOT / "tests").parts
+    if folder in _WITH_PROGRAMS or item.get_closest_marker("cluster"):
+        item.add_marker(pytest.mark.waits)
+    if item.get_closest_marker("waits") or item.get_closest_marker("alone"):
+        item.add_marker(pytest.mark.slow)
+
+
+class _ByControlPlane(LoadFileScheduling):
+    """`--dist loadfile`, but all tests on real nodes go to one worker: they share a control plane, and fill a machine."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "tests/cluster/nodes" if file.startswith("tests/cluster/nodes/") else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """Share tests out so; other ways of `--dist` stay what they are."""
+    return _ByControlPlane(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
