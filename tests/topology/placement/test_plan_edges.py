@@ -75,10 +75,11 @@ def test_no_smaller_and_no_larger_set_is_named(size: int, free: int, most: str) 
     assert refused == Rejection(Reason.AFFINITY, f"{most}, pod needs {size}", resolvable=True)
 
 
-def test_the_given_gpus_alone_may_be_the_largest_set_that_is_near_enough() -> None:
-    """0 and 1 are bridged, and to nobody else."""
-    refused = decide(Situation(PAIRS, 0xFF, must_include=0b11), GpuRequest(4, required=Affinity.NVLINK))
-    message = "at most 2 of the free GPUs share an NVLink ring with those given, pod needs 4"
+@pytest.mark.parametrize(("must", "most"), [(0b11, "at most 2 of the"), (0b111, "no two")])
+def test_no_fewer_gpus_than_the_given_ones_are_named(must: int, most: str) -> None:
+    """0 and 1 are bridged, and to nobody else: with 2 given as well nothing smaller is of use."""
+    refused = decide(Situation(PAIRS, 0xFF, must_include=must), GpuRequest(4, required=Affinity.NVLINK))
+    message = f"{most} free GPUs share an NVLink ring with those given, pod needs 4"
     assert refused == Rejection(Reason.AFFINITY, message, resolvable=True)
 
 
