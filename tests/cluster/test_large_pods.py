@@ -154,10 +154,11 @@ async def test_a_fence_of_a_deep_pod_is_answered_in_words_that_we_read(cluster: 
 
 
 def test_a_pod_as_large_as_etcd_takes_keeps_no_node_closed(gpu_cluster: GpuCluster) -> None:
-    """A node that joins gets its ledger although nobody can fence it; its owner is told why it gets no GPUs."""
+    """A node that has lost its ledger gets one although nobody can fence it; its owner is told why it gets no GPUs."""
     size = largest(gpu_cluster.plane) - 500
     gpu_cluster.submit(filled(wants("large", 1), size))
     gpu_cluster.join(SimulatedNode("t4", "t4-4"))
+    gpu_cluster.plane.admin.patch(f"{NODES}/t4", {"metadata": {"annotations": {keys.LEDGER: None}}})
     gpu_cluster.submit(wants("small", 1))
     assert eventually(lambda: gpu_cluster.node_of("small")) == "t4"
     assert eventually(lambda: "no place for the placement" in gpu_cluster.why_pending("large"))
