@@ -11,10 +11,13 @@ PIN = re.compile(r"^(?P<name>[\w.-]+)==[^\n]+(?:\n    --hash=\S+(?: \\)?)+", re.
 
 
 def pins(lock: str) -> dict[str, set[str]]:
-    """Return distribution → its pins: version, marker and hashes as they are written."""
+    """Return distribution → its pins: version and hashes as they are written.
+
+    Where they are wanted (`; sys_platform == 'win32'`) is left out: a tool may want everywhere what the image wants somewhere.
+    """
     found: dict[str, set[str]] = {}
     for match in PIN.finditer((ROOT / lock).read_text()):
-        found.setdefault(match["name"], set()).add(match[0])
+        found.setdefault(match["name"], set()).add(re.sub(r" ;[^\n\\]*(?= \\)", "", match[0], count=1))
     return found
 
 

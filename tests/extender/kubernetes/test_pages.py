@@ -21,7 +21,8 @@ KIB = 1 << 10
 
 
 def a_pod(store: Store, name: str, size_bytes: int = 0) -> None:
-    spec = {"containers": [{"name": "main", "image": "i", "env": [{"name": "E", "value": "<" * size_bytes}]}]}
+    """Create one that takes so many bytes on the wire, where each `<` takes six."""
+    spec = {"containers": [{"name": "main", "image": "i", "env": [{"name": "E", "value": "<" * (size_bytes // 6)}]}]}
     store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
 
 
