@@ -14,6 +14,9 @@ from tests.simulation.soak import Tally, soak
 
 pytestmark = pytest.mark.slow
 SEEDS = range(200)
+SELDOM = frozenset({BindPath.FENCES})
+"""A node steps back from a pod that it failed, so the pod seldom comes back there to take other GPUs;
+`tests/extender/binding/test_odd_replies.py` goes that way, with every reply that there is."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,7 @@ def test_every_fault_happens(found: Tally, fault: str) -> None:
     assert found.counters[f"fault: {fault}"] > 0
 
 
-@pytest.mark.parametrize("path", BindPath)
+@pytest.mark.parametrize("path", [path for path in BindPath if path not in SELDOM])
 def test_every_way_through_a_bind_is_gone(found: Tally, path: str) -> None:
     """B1 to B5, with all that can come of each step."""
     assert found.counters[f"path: {path}"] > 0
