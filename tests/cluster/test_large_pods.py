@@ -65,9 +65,16 @@ def largest(cluster: ControlPlane) -> int:
 
 
 def make_room(cluster: ControlPlane, name: str) -> None:
-    """Let a pod shrink, and delete it: to be deleted it has to be written to, and has no place for that."""
-    cluster.admin.patch(f"{PODS}/{name}", {"metadata": {"annotations": None}})
-    cluster.admin.delete(f"{PODS}/{name}", gracePeriodSeconds="0")
+    """Let a pod shrink, and delete it: to be deleted it has to be written to, and has no place for that.
+
+    Whoever writes to it in between takes the place again.
+    """
+
+    def gone() -> bool:
+        shrinks = partial(cluster.admin.patch, f"{PODS}/{name}", {"metadata": {"annotations": None}})
+        return takes(shrinks) and takes(partial(cluster.admin.delete, f"{PODS}/{name}", gracePeriodSeconds="0"))
+
+    eventually(gone)
 
 
 async def execute(cluster: ControlPlane, intent: Single) -> Reply:
