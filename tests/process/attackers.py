@@ -97,6 +97,9 @@ async def forged_topology(field: Field) -> Attack:
         except PayloadError:  # larger than a payload may be
             continue
     node = node_object(SimulatedNode(FORGED, "dgx-2"))
+    node.setdefault("spec", {})["unschedulable"] = (
+        True  # a pod that was placed by a forgery has no GPU when the next one comes
+    )
     node["metadata"]["annotations"] |= forged[0]
     (await field.api.call("POST", NODES, node)).ok()
     for written in cycle(forged):

@@ -92,10 +92,12 @@ async def test_good_pods_are_bound_on_a_bad_day_as_on_a_quiet_one(
     A quiet half day comes before the bad day and one after it. All share the machine's cores with the extender: the programs
     that attack, and with them the API server, which does for each attack much more than the extender. So the ratio has their
     share of the cores in it. They give way (`nice`), their rates are bounded, and the CPU time of the extender is printed, too.
-    The short form asks for ten times the goal: the p99 of 40 pods is the slowest of them, and one slice of time that another
-    process has on two shared cores is as long as a whole bind. Without the budget of searches filter takes 34 times as long.
+    With 200 nodes and 40 pods p99 was 2.3 to 6.3 times a quiet day's on two busy cores; without the budget of searches filter
+    took 34 times as long.
     """
-    nodes, count = rounds(200, 1000), rounds(40, 200)
+    nodes, count = rounds(0, 1000), rounds(0, 200)
+    if not nodes:
+        pytest.skip("a thousand nodes, a crowd and heavy pods take minutes: only with --long")
     await world.join(*cluster(nodes))
     extender = Victim("extender", tmp_path, world)
     async with running(extender):
@@ -118,7 +120,7 @@ async def test_good_pods_are_bound_on_a_bad_day_as_on_a_quiet_one(
         f"{p99(wild.calls['create']) / p99(calm.calls['create']):.1f}; in ms: quiet: {calm}; bad: {wild}; "
         f"a fresh extender was ready after {ready_seconds:.1f} s"
     )
-    assert max(ratio, of_filter) <= rounds(20, 2)
+    assert max(ratio, of_filter) <= 2
 
 
 def cluster(nodes: int) -> list[SimulatedNode]:
