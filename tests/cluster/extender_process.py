@@ -61,10 +61,6 @@ class ExtenderProcess(Component):
         found = re.search(rf"^gputopo_{re.escape(series)} (\S+)$", self.read("/metrics")[1], re.MULTILINE)
         return float(found[1]) if found else None
 
-    def answered(self, verb: str) -> float | None:
-        """Return how many calls of a verb the running process has answered."""
-        return self.metric(f'extender_request_duration_seconds_count{{verb="{verb}"}}')
-
     def said(self, verb: str) -> list[dict[str, Any]]:
         """Return what the log tells of all calls of a verb, over all starts."""
         return [facts for facts in self.logged() if facts.get("verb") == verb]
