@@ -1,4 +1,4 @@
-"""How long calls may wait for searches that go on beside them: now and then, and never so that a topology slows others down."""
+"""How long calls may wait for news, and for searches that go on beside them: now and then, and never so that others are slow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 MOST_SECONDS = 0.5
 """Far more than the search for any known machine takes."""
 SHARE = 0.05
-"""Of all time that may be spent waiting: whoever makes searches that do not end costs others no more."""
+"""Of all time that may be spent waiting: whoever makes pods that fit nowhere, or searches that do not end, costs no more."""
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from extender.kubernetes.reflector import Reflector, Timing
 from extender.metrics import Figures, Metrics, Recent
 from extender.patience import Patience
 from extender.upkeep import Upkeep
-from extender.verbs.filter_prioritize import filter_nodes, is_passed_over, is_undecided, prioritize_nodes
+from extender.verbs.filter_prioritize import filter_nodes, is_refusal, is_undecided, prioritize_nodes
 from extender.verbs.preempt import Preemption, preempt
 from extender.verbs.wire import (
     ExtenderArgs,
@@ -53,6 +53,8 @@ EXPOSITION_SECONDS = 1.0
 PREEMPT_RATIO = 1 / 2
 """Of a bind's time that the search for victims may take: kube-scheduler has one time-out for all verbs, and that of a bind fits
 into it. It schedules nobody else meanwhile."""
+NEWS_SECONDS = 0.05
+"""How much later than kube-scheduler we may hear of a change, usually far less."""
 SEARCH_SECONDS = 0.05
 """After which a call that waits for searches looks again; most take less."""
 SLICE_PAUSE_SECONDS = 0.004
@@ -105,6 +107,7 @@ class Extender:
             work_timeout_seconds=config.scheduling.bind_deadline,
         )
         self._patience = Patience(filled_at=clock().monotonic)
+        self._patience_for_news = Patience(filled_at=clock().monotonic)
         self._reflectors = self._watches()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -136,19 +139,35 @@ class Extender:
         await asyncio.gather(*self._tasks.values())
 
     async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
-        """Answer which of the nodes may take the pod; where that hangs on searches alone, after these, if they end soon.
+        """Answer which of the nodes may take the pod; where none may, after what is known a moment later, and what is searched.
 
-        kube-scheduler would come back only when something else happens in the cluster. Others are served meanwhile.
+        kube-scheduler asks again only when something happens in the cluster. What made it ask, even our own write of a ledger, it
+        may have heard of before us; and a search that ends is nothing that happens. Others are served meanwhile.
         """
-        result, began = self._filter(args), self._clock().monotonic
+        result = self._filter(args)
+        if is_refusal(result):
+            result = await self._filter_after_news(args, result)
+        if is_undecided(result):
+            result = await self._filter_after_searches(args, result)
+        if is_refusal(result) and self._events.is_news(args.pod.metadata.uid, events.UNSATISFIED):
+            self._events.record(events.unsatisfied(_named(args.pod), _most_common(result)))
+        return result
+
+    async def _filter_after_news(self, args: ExtenderArgs, refused: ExtenderFilterResult) -> ExtenderFilterResult:
+        began = self._clock().monotonic
+        if self._patience_for_news.left(began) < NEWS_SECONDS:
+            return refused
+        self._patience_for_news.spend(NEWS_SECONDS)
+        await asyncio.sleep(NEWS_SECONDS)
+        return self._filter(args)
+
+    async def _filter_after_searches(self, args: ExtenderArgs, result: ExtenderFilterResult) -> ExtenderFilterResult:
+        began = self._clock().monotonic
         until = began + self._patience.left(began)
         while is_undecided(result) and (now := self._clock().monotonic) < until:
             await asyncio.sleep(min(SEARCH_SECONDS, until - now))
             result = self._filter(args)
         self._patience.spend(self._clock().monotonic - began)
-        is_unsatisfied = not (result.node_names or result.error or is_passed_over(result))
-        if is_unsatisfied and self._events.is_news(args.pod.metadata.uid, events.UNSATISFIED):
-            self._events.record(events.unsatisfied(_named(args.pod), _most_common(result)))
         return result
 
     def _filter(self, args: ExtenderArgs) -> ExtenderFilterResult:

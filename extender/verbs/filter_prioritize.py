@@ -71,9 +71,9 @@ def _filter(
     return args.passing(chosen)
 
 
-def is_passed_over(result: ExtenderFilterResult) -> bool:
-    """Whether the answer only sends kube-scheduler from the nominated node to the others."""
-    return STEPS_BACK in (result.failed_nodes or {}).values()
+def is_refusal(result: ExtenderFilterResult) -> bool:
+    """Whether no node will do; one that only steps back sends kube-scheduler from the nominated node to the others."""
+    return not (result.node_names or result.error or STEPS_BACK in (result.failed_nodes or {}).values())
 
 
 def is_undecided(result: ExtenderFilterResult) -> bool:
