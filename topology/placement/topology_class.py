@@ -160,6 +160,10 @@ class TopologyClass:
             del self._begun[key]
         return bool(self._begun)
 
+    def stop_searching(self) -> None:
+        """Drop the searches that were begun: nobody waits for them now; who asks again begins anew."""
+        self._begun.clear()
+
     def forget(self) -> None:
         """Drop what was found and what is searched for: the class is of no use to anybody now."""
         self._forget_decisions()

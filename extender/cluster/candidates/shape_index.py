@@ -49,6 +49,7 @@ class ShapeIndex:
         self._bucket_of: dict[str, Bucket] = {}
         self._orders: OrderedDict[GpuRequest, Order] = OrderedDict()
         self._nodes_of: Counter[TopologyClass | None] = Counter()
+        self._open_nodes_of: Counter[TopologyClass] = Counter()
         self._to_come: DemandProfile | None = None
 
     def put(self, name: str, shape: Shape | None) -> None:
@@ -61,6 +62,8 @@ class ShapeIndex:
             del before.names[bisect_left(before.names, name)]
         if shape is not None:
             self._nodes_of[shape.topology_class] += 1
+            if shape.topology_class is not None and shape.closed is None:
+                self._open_nodes_of[shape.topology_class] += 1
             if len(self._serials) > 2 * len(self._bucket_of) + 1000:
                 self._compact()
             bucket = self._buckets.get(shape) or self._add(shape)
@@ -68,6 +71,7 @@ class ShapeIndex:
             insort(bucket.names, name)
         if before is not None:
             self._nodes_of[before.shape.topology_class] -= 1
+            self._closed_or_gone(before.shape)
             if not self._nodes_of[before.shape.topology_class]:
                 self._forget_class(before.shape.topology_class)
 
@@ -103,6 +107,16 @@ class ShapeIndex:
         bucket = self._buckets[shape] = Bucket(len(self._serials), shape)
         self._serials.append(bucket)
         return bucket
+
+    def _closed_or_gone(self, shape: Shape) -> None:
+        """Stop the searches of a class when its last node that takes pods is of this shape no more."""
+        topology_class = shape.topology_class
+        if topology_class is None or shape.closed is not None:
+            return
+        self._open_nodes_of[topology_class] -= 1
+        if not self._open_nodes_of[topology_class]:
+            del self._open_nodes_of[topology_class]
+            topology_class.stop_searching()
 
     def _forget_class(self, topology_class: TopologyClass | None) -> None:
         """Let go of a class that no node has any more: one that changes all the time must not fill the memory."""

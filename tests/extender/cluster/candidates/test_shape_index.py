@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +14,8 @@ from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.objects.gpu_pods import GpuPod
 from tests.extender.builders import PAIRS, pod
+from tests.security.worst_topology import random_topology
+from topology.effort import Effort
 from topology.formats.catalog import machine
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
@@ -70,6 +74,20 @@ def test_shapes_that_nobody_has_any_more_are_forgotten() -> None:
         index.put("restless", Shape(CLASSES[1], 0b1111, f"reason {number}"))
     assert len(index) < 1100
     assert [name for _, _, name in index.order(REQUEST).best_first(frozenset({"still", "restless"}))] == ["still"]
+
+
+def test_nobody_searches_for_a_node_that_is_closed() -> None:
+    """Its topology may stay known, as pods hold GPUs there; a search for the next pod would be in vain, and may take minutes."""
+    effort, index = Effort(), ShapeIndex()
+    unlike = TopologyClass(random_topology(Random(1), 16), effort=effort)
+    index.put("restless", Shape(unlike, 0xFFFF))
+    with effort.bounded():
+        index.order(GpuRequest(8))
+    assert len(effort) == 1
+    index.put("restless", Shape(unlike, 0xFFFF, "changes too often"))
+    before = unlike.meter.steps
+    assert len([*effort.work()]) == 1
+    assert unlike.meter.steps == before
 
 
 def test_orders_of_requests_are_bounded() -> None:
