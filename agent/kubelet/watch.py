@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
@@ -19,7 +19,7 @@ from agent.node.ledger import NodeLedger
 from agent.node.sight import Sight
 from agent.plugin.choose import Scorer
 from agent.plugin.pods import ListedPod
-from agent.plugin.readiness import Progress, Setting, enforcing, observing
+from agent.plugin.readiness import Progress, Setting, enforcing, gpu_of, observing, withheld
 from topology.annotations.records import Holder
 from topology.node.status import DevicePluginStatus
 
@@ -90,8 +90,14 @@ class KubeletWatch:
             await self._look_around()
         known = self._known
         held = None if pods is None else {gpu: holder for gpu, holder in _holders(pods) if gpu in known}
-        self.sight = Sight(self._status(looks=pods is not None), held)
+        self.sight = Sight(self._status(looks=pods is not None), held, self._withheld(looks=pods is not None))
         return self.sight
+
+    def _withheld(self, *, looks: bool) -> Mapping[str, str]:
+        if self._enforcement is not None:
+            return {}
+        found = withheld(self._progress(looks=looks))
+        return self.sight.withheld if found is None else found
 
     async def _poll(self) -> None:
         while True:
@@ -129,7 +135,7 @@ class KubeletWatch:
         self._setting = await look_around(kubelet, enforce, resource, self._known)
 
     def _status(self, *, looks: bool) -> DevicePluginStatus:
-        progress = Progress(looks, self._allocatable, self._devices.healthy, self._known)
+        progress = self._progress(looks=looks)
         resource, enforce = self._settings.resource, self._settings.enforce
         if self._enforcement is None:
             return observing(resource, self._setting, progress)
@@ -142,6 +148,9 @@ class KubeletWatch:
             env=enforce.env,
             cdi=enforce.cdi,
         )
+
+    def _progress(self, *, looks: bool) -> Progress:
+        return Progress(looks, self._allocatable, self._devices.healthy, self._known)
 
     @property
     def _known(self) -> frozenset[str]:
@@ -156,5 +165,5 @@ class KubeletWatch:
 def _holders(pods: Iterable[ListedPod]) -> Iterable[tuple[str, Holder]]:
     for pod in pods:
         for container in pod.containers:
-            for gpu in sorted(container.gpus):
+            for gpu in sorted(map(gpu_of, container.gpus)):
                 yield gpu, Holder(pod.namespace, pod.name, container.name)

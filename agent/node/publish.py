@@ -112,7 +112,7 @@ class Publication:
         if self._published is None or not self.is_known or not self.may_ask(now):
             return None
         changed: dict[str, str] = {}
-        status, refused = replace(report.status, device_plugin=sight.plugin if sight else None), None
+        status, refused = _status(report.status, sight), None
         observed = _observed(report, sight)
         try:
             topology = encode_topology(report.topology)
@@ -151,6 +151,19 @@ def _observed(report: Report, sight: Sight | None) -> Observed | None:
         return None
     strangers = {uuid: count for uuid, count in report.computing.items() if uuid not in sight.held}
     return Observed(sight.held, strangers=strangers)
+
+
+def _status(status: NodeStatus, sight: Sight | None) -> NodeStatus:
+    """Return the status with what is seen of the device plugin: a GPU that it does not offer whole can be given to nobody."""
+    if sight is None:
+        return status
+    gpus = (
+        replace(gpu, healthy=False, reasons=(*gpu.reasons, sight.withheld[gpu.uuid]))
+        if gpu.uuid in sight.withheld
+        else gpu
+        for gpu in status.gpus
+    )
+    return replace(status, gpus=tuple(gpus), device_plugin=sight.plugin)
 
 
 def _says(shown: Observed | None, observed: Observed | None) -> bool:
