@@ -1,9 +1,9 @@
 """What the driver's critical errors (XIDs) say about a GPU: whether it is fit for new pods, and when it is again.
 
-Three kinds, as NVIDIA's catalogue of XIDs and the health agents of EKS and GKE have them: errors that leave the GPU usable; errors
-after which only a reset helps; and all others, which count until the GPU has had none for a while. What is really broken shows in
-NVML's other answers, too, and keeps the GPU from coming back. Nothing is kept over a restart of the agent, and a GPU cannot be
-reset while an agent has it open: so a reset, or a reboot, is always followed by a new start.
+There are three kinds, as in NVIDIA's catalogue and the health agents of EKS and GKE: errors that leave the GPU usable; errors
+that only a reset cures; and all others, which count until the GPU has had none for a while. What is really broken shows in NVML's
+other answers, too, and keeps the GPU from coming back. Nothing is kept over a restart of the agent, and a GPU cannot be reset
+while an agent has it open: so a reset, or a reboot, is always followed by a new start.
 """
 
 from __future__ import annotations
