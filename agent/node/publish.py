@@ -149,8 +149,8 @@ def _observed(report: Report, sight: Sight | None) -> Observed | None:
     """Return what containers hold and who else computes, or `None` when the kubelet was not looked at or did not say."""
     if sight is None or sight.held is None:
         return None
-    strangers = {uuid: count for uuid, count in report.computing.items() if uuid not in sight.held}
-    return Observed(sight.held, strangers=strangers)
+    foreign = {uuid: count for uuid, count in report.computing.items() if uuid not in sight.held}
+    return Observed(sight.held, foreign_processes=foreign)
 
 
 def _says(shown: Observed | None, observed: Observed | None) -> bool:

@@ -195,8 +195,8 @@ def derive(
     holdings = holdings_of(_in_question(pods, payloads, standing_claims), standing_claims, holders, evidence)
     is_lost = is_ledger_lost(payloads, holdings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
-    strangers = observed.strangers if observed else ()
-    fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, strangers) | _unfit(payloads))
+    foreign = observed.foreign_processes if observed else ()
+    fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, foreign) | _unfit(payloads))
     usable = fit & ~mask_of(uuids, placed.union(holders))
     claimed = mask_of(uuids, (claim.gpu for claim in standing_claims))
     return NodeView(

@@ -110,7 +110,7 @@ class Views:
     def _surroundings(self, node: Node) -> Surroundings:
         name = node.metadata.name
         return Surroundings(
-            is_twin=self._publishers.is_twin(name),
+            is_duplicate_publisher=self._publishers.is_duplicate(name),
             agent_is_silent=self._sources.hearing.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
             free_cpu_milli=self._sources.cpu.free_milli(node),

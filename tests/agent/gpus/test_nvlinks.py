@@ -134,7 +134,7 @@ def test_bridges_to_the_cpu_are_not_counted(found: Discover) -> None:
 
 
 def test_dead_links_are_faults_and_bare_bridges_are_none(found: Discover) -> None:
-    """A link is a fault where a twin has it up; a card without its bridge has nothing wrong."""
+    """A link is a fault where another GPU of the model has it up; a card without its bridge has nothing wrong."""
     faults = found("dead_bridge_links").status.link_faults
     assert [(fault.gpu[:12], fault.link) for fault in faults] == [
         ("GPU-00000002", 10),

@@ -260,6 +260,6 @@ def test_who_computes_without_a_container_is_named() -> None:
     """On a GPU that a container holds it is that container's business."""
     node = SeeingNode()
     node.sees(0.0, {"GPU-0": HOLDER}, computing=2)
-    assert node.observed.strangers == {"GPU-1": 2}
+    assert node.observed.foreign_processes == {"GPU-1": 2}
     assert node.sees(1.0, {"GPU-1": HOLDER}, computing=2) == {keys.STATUS, keys.OBSERVED}
-    assert node.observed.strangers == {}
+    assert node.observed.foreign_processes == {}
