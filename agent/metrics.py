@@ -20,7 +20,7 @@ class Metrics:
         self._writes = self._counter("writes", "Writes to the Node object.", "result")
         self._allocations = self._counter("allocations", "GPU requests of containers, by what decided them.", "basis")
         self._registrations = self._counter("registrations", "Attempts to register with the kubelet.", "result")
-        self._holds = self._counter("holds", "Container starts put off because of their GPUs.", "cause")
+        self._held_back = self._counter("holds", "Container starts put off because of their GPUs.", "cause")
         self._identified = Histogram(
             "gputopo_agent_identification_duration_seconds",
             "How long it took to look up the pod under admission, and its claims.",
@@ -57,9 +57,9 @@ class Metrics:
         """Count one look for the pod under admission."""
         self._identified.observe(seconds)
 
-    def held(self, cause: str) -> None:
+    def held_back(self, cause: str) -> None:
         """Count a container that had to wait: `plan`, `process`."""
-        self._holds.labels(cause).inc()
+        self._held_back.labels(cause).inc()
 
     def registered(self, result: str) -> None:
         """Count an attempt to register with the kubelet: `ok`, `failed`."""

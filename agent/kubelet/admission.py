@@ -16,7 +16,7 @@ from agent.errors import KubeletUnavailable
 from agent.kubelet.looks import Looks
 from agent.node.ledger import LedgerReader
 from agent.plugin.choose import Ask, Grant, Refusal, Scorer, accept, choose
-from agent.plugin.hold import Served, is_as_served, is_by_plan, may_start
+from agent.plugin.hold_back import Served, is_as_served, is_by_plan, may_start
 from agent.plugin.identify import Identity, Planned, Unknown, identify
 from agent.plugin.pods import Key, ListedPod, PodPlan, listed_gpus, plans_of
 
@@ -49,7 +49,7 @@ class AllocationMetrics(Protocol):
         """Count one Allocate: its basis, or `refused`."""
         ...
 
-    def held(self, cause: str) -> None:
+    def held_back(self, cause: str) -> None:
         """Count a container that had to wait, for its `plan` or for a `process`."""
         ...
 
@@ -140,7 +140,7 @@ class Admission:
         if reason is None:
             cause, reason = "process", await self._vacated(gpus)
         if reason is not None:
-            self._metrics.held(cause)
+            self._metrics.held_back(cause)
             log.warning("a container has to wait", gpus=",".join(sorted(gpus)), reason=reason)
         return reason
 
