@@ -62,7 +62,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         running.callback(probes.close)
         structlog.get_logger().info("started", node=node_name, mode=settings.mode, probes=probes.port)
         watch = NodeWatch(node.follow, agent.heard, news.changed, random.random)
-        errors = XidWatch(follow_xids, xids, news.look)
+        errors = XidWatch(follow_xids, xids, news.discover)
         for service in (kubelet, watch, errors) if discovery.xids else (kubelet, watch):
             running.callback(service.close)
             service.start()

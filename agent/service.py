@@ -1,4 +1,4 @@
-"""The loop: look at the node, compare, write. Everything that it decides with is somewhere else, and injected."""
+"""The loop: discover, compare, write. Everything that it decides with is somewhere else, and injected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import structlog
 
 from agent.errors import ApiError, NvmlUnavailable
-from agent.gpus.discovery import NOTHING, Report, discover
+from agent.gpus.discovery import NOTHING, Discovery, discover
 from agent.gpus.facts import NvmlPort
 from agent.gpus.faults import blackout_status
 from agent.gpus.host import Host
@@ -16,8 +16,8 @@ from agent.gpus.patience import TIMED_OUT
 from agent.gpus.xids import Xids
 from agent.metrics import Metrics
 from agent.node.kube import NodePort
+from agent.node.look import KubeletPort
 from agent.node.publish import Patch, Publication
-from agent.node.sight import KubeletPort
 from agent.node.watch import NodeVersion
 
 log = structlog.get_logger()
@@ -55,7 +55,7 @@ class Agent:
         self._xids = xids
         self._ignored = ignored
         self._before = NOTHING
-        self._report: Report | None = None
+        self._discovery: Discovery | None = None
         self._heard: NodeVersion | None = None
         self._turned_at = clock()
         self._hangs = False
@@ -71,17 +71,17 @@ class Agent:
         return self._clock() - self._turned_at < 3 * interval_seconds + _SLOW_TURN_SECONDS
 
     def turn(self) -> None:
-        """Look at the node once and write what has to be written; raises `NvmlUnavailable` only for a stale library."""
+        """Discover the node once and write what has to be written; raises `NvmlUnavailable` only for a stale library."""
         self._learn()
         started = self._clock()
-        report = self._look()
-        if report is not None:
+        discovery = self._discover()
+        if discovery is not None:
             if self._xids:
-                report = replace(report, status=self._xids.marked(report.status))
-            self._before = self._report = report
-            self._metrics.saw(report, self._clock() - started)
+                discovery = replace(discovery, status=self._xids.marked(discovery.status))
+            self._before = self._discovery = discovery
+            self._metrics.saw(discovery, self._clock() - started)
             if self._kubelet:
-                self._kubelet.offer(report)
+                self._kubelet.offer(discovery)
             self.publish()
         if not self._hangs:
             self._turned_at = self._clock()
@@ -95,16 +95,16 @@ class Agent:
         self._refresh_wanted = True
 
     def publish(self) -> None:
-        """Write what has to be written, with what the last look at the node gave and a new one at the kubelet."""
+        """Write what has to be written, with what the last discovery gave and a new look at the kubelet."""
         if self._refresh_wanted:
             self._refresh_wanted = False
             self._publication.refresh()
-        report, sight = self._report, self._kubelet.sight if self._kubelet else None
+        discovery, look = self._discovery, self._kubelet.last_look if self._kubelet else None
         heard = self._heard  # what is heard of during the look is not what the look answers
-        if report is None or not self._publication.patch(report, self._clock(), sight, heard):
+        if discovery is None or not self._publication.patch(discovery, self._clock(), look, heard):
             return
-        sight = self._kubelet.look() if self._kubelet else None
-        if patch := self._publication.patch(report, self._clock(), sight, heard):
+        look = self._kubelet.look() if self._kubelet else None
+        if patch := self._publication.patch(discovery, self._clock(), look, heard):
             self._write(patch)
 
     def heard(self, version: NodeVersion) -> None:
@@ -116,7 +116,7 @@ class Agent:
     def pause_seconds(self, longest: float) -> float:
         """Return how long there is nothing to do unless something happens, at most `longest`."""
         pause = self._publication.pause_seconds(self._clock())
-        return min(pause, longest) if pause and self._report else longest
+        return min(pause, longest) if pause and self._discovery else longest
 
     def _learn(self) -> None:
         if self._publication.is_known or not self._publication.may_ask(self._clock()):
@@ -128,9 +128,9 @@ class Agent:
             log.warning("cannot read the node", reason=str(error))
             return
         if self._before is NOTHING:
-            self._before = self._publication.last_report()
+            self._before = self._publication.last_discovery()
 
-    def _look(self) -> Report | None:
+    def _discover(self) -> Discovery | None:
         """Return what the node is now, or `None` when it has no NVML and never had GPUs."""
         self._hangs = False
         try:
@@ -144,7 +144,7 @@ class Agent:
                 raise
         if not self._before.topology.gpus:
             return None
-        return Report(self._before.topology, blackout_status(self._before.status, code))
+        return Discovery(self._before.topology, blackout_status(self._before.status, code))
 
     def _write(self, patch: Patch) -> None:
         if patch.refused:

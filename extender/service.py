@@ -91,9 +91,9 @@ class Extender:
         self._api = api
         self._events = events.EventRecorder(api.send)
         self.guard = Guard(api.send, self.state.nodes)
-        """Looks at the admission policies when somebody lets it."""
+        """Checks the admission policies when somebody lets it."""
         self.device_classes = DeviceClasses(api.send, config.scheduling.resource)
-        """Looks for one that hands out our resource when somebody lets it."""
+        """Checks whether one hands out our resource when somebody lets it."""
         self._preconditions = Preconditions(api.send, self.state.pods)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._upkeep = Upkeep(
@@ -228,7 +228,7 @@ class Extender:
         tried = self._preconditions.tried
         checks["binding-preconditions"] = self._unfenced() if tried else "have not been tried yet"
         checks["device-classes"] = self._rival()
-        checks["ledgers"] = None if self._upkeep.has_looked else "have not been looked at yet"
+        checks["ledgers"] = None if self._upkeep.had_a_round else "have not been looked at yet"
         return checks | ({"policies": self._unguarded()} if self.config.policies.required else {})
 
     def exposition(self) -> bytes:

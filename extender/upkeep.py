@@ -50,7 +50,7 @@ class Upkeep:
     clock: Clock
     work_timeout_seconds: float
     """What one release or repair may take."""
-    has_looked: bool = False
+    had_a_round: bool = False
     """A round has ended: a node that was without a ledger at the start is so for a reason."""
     _repairs: Repairs = field(default_factory=Repairs)
     _conflicts: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Upkeep:
         repairs = self._repairs.due(self.state, now)
         await self._fence_unbound(repairs)
         await asyncio.gather(*(self._repair(name, slots) for name in repairs if not self.state.fences.is_needed(name)))
-        self.has_looked = True
+        self.had_a_round = True
 
     async def _release(self, task: Task, slots: asyncio.Semaphore) -> None:
         async with slots, self.turn(task.node):

@@ -13,7 +13,7 @@ from typing import Protocol
 import structlog
 
 from agent.errors import KubeletUnavailable
-from agent.kubelet.looks import Looks
+from agent.kubelet.pod_lists import PodLists
 from agent.node.ledger import LedgerReader
 from agent.plugin.choose import Ask, Grant, Refusal, Scorer, accept, choose
 from agent.plugin.hold_back import Served, is_as_served, is_by_plan, may_start
@@ -42,7 +42,7 @@ class AllocationMetrics(Protocol):
     """What is counted."""
 
     def identified(self, seconds: float) -> None:
-        """Count one look for the pod under admission."""
+        """Count how long it took to find the pod under admission."""
         ...
 
     def allocated(self, outcome: str) -> None:
@@ -58,7 +58,7 @@ class Admission:
     """One node's.
 
     Args:
-        looks: At what the kubelet lists.
+        lists: What the kubelet lists.
         ledger: Of the node.
         journal: Of what was handed out.
         scorer: Gives one from when the first device is listed on.
@@ -71,7 +71,7 @@ class Admission:
 
     def __init__(
         self,
-        looks: Looks,
+        lists: PodLists,
         ledger: LedgerReader,
         journal: Journal,
         scorer: Callable[[], Scorer | None],
@@ -80,7 +80,7 @@ class Admission:
         deadline_seconds: float,
         vacated: Callable[[frozenset[str]], Awaitable[str | None]],
     ) -> None:
-        self._looks = looks
+        self._lists = lists
         self._ledger = ledger
         self._journal = journal
         self._current_scorer = scorer
@@ -166,17 +166,17 @@ class Admission:
 
     async def _list(self) -> tuple[ListedPod, ...] | None:
         try:
-            return await self._looks.look(self._deadline_seconds * _LIST_SHARE)
+            return await self._lists.read(self._deadline_seconds * _LIST_SHARE)
         except KubeletUnavailable as error:
             log.warning("the kubelet could not be asked", reason=str(error))
             return None
 
     def _identify(self, pods: tuple[ListedPod, ...] | None, plans: Mapping[Key, PodPlan], size: int) -> Identity:
         if pods is None:
-            holders = {pod.key for pod in self._looks.pods if pod.gpus}
+            holders = {pod.key for pod in self._lists.pods if pod.gpus}
             waiting = tuple(plan for key, plan in plans.items() if key not in holders)
             return Unknown("the kubelet does not say which pods there are", waiting)
-        return identify(pods, self._looks.arrivals.newest, plans, size)
+        return identify(pods, self._lists.arrivals.newest, plans, size)
 
     @property
     def _scorer(self) -> Scorer:

@@ -13,7 +13,7 @@ from agent.kubelet.device_plugin import DevicePluginService, Injection
 from agent.kubelet.devices import DeviceList
 from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.lock import NodeLock
-from agent.kubelet.looks import Looks
+from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.registration import Registration
 from agent.kubelet.vacancy import Vacancy
 from agent.node.ledger import LedgerReader, NodeLedger
@@ -36,7 +36,7 @@ class Enforcement:
     def __init__(
         self,
         settings: AgentConfiguration,
-        looks: Looks,
+        lists: PodLists,
         devices: DeviceList,
         ledger: NodeLedger,
         metrics: PluginMetrics,
@@ -46,7 +46,7 @@ class Enforcement:
     ) -> None:
         self._settings = settings
         self._devices = devices
-        self._looks = looks
+        self._lists = lists
         self._metrics = metrics
         self._clock = clock
         self._cdi = cdi
@@ -88,7 +88,7 @@ class Enforcement:
     async def _serve(self, ledger: LedgerReader, journal: JournalFile, vacancy: Vacancy) -> None:
         enforce = self._settings.enforce
         self._admission = admission = Admission(
-            self._looks,
+            self._lists,
             ledger,
             journal,
             lambda: self.scorer,
@@ -116,6 +116,6 @@ class Enforcement:
     def _session_changed(self, session: str) -> None:
         self.session = session
         if not session:
-            self._looks.kubelet_restarted()
+            self._lists.kubelet_restarted()
             if self._admission:
                 self._admission.kubelet_restarted()

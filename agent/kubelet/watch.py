@@ -12,11 +12,11 @@ from agent.errors import KubeletUnavailable
 from agent.gpus.facts import ProcessPort
 from agent.kubelet.devices import Device, DeviceList
 from agent.kubelet.enforcement import Enforcement, PluginMetrics
-from agent.kubelet.looks import Looks
+from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.pod_resources import PodResourcesClient
 from agent.kubelet.surroundings import look_around
 from agent.node.ledger import NodeLedger
-from agent.node.sight import Sight
+from agent.node.look import Look
 from agent.plugin.choose import Scorer
 from agent.plugin.pods import ListedPod
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 LOOK_SECONDS = 2.0
 """How long a look that nobody waits for may take."""
 _ROUTINE = 10
-"""Every so many looks the surroundings are looked at too, though all seems well."""
+"""With every so many looks the surroundings are looked at too, though all seems well."""
 _PATIENCE = 2
 """Looks at which the kubelet may offer other devices than we told; it takes a moment."""
 
@@ -49,19 +49,19 @@ class KubeletWatch:
         self._changed = changed
         self._resources = PodResourcesClient(settings.kubelet.pod_resources, settings.resource)
         self._devices = DeviceList()
-        self._looks = Looks(self._resources, self._devices.repeat)
+        self._lists = PodLists(self._resources, self._devices.repeat)
         self._setting = Setting(kubelet_socket=False)
         self._allocatable: frozenset[str] | None = None
         self._enforcement = (
             Enforcement(
-                settings, self._looks, self._devices, ledger, metrics, clock, lambda: self._setting.cdi, processes
+                settings, self._lists, self._devices, ledger, metrics, clock, lambda: self._setting.cdi, processes
             )
             if settings.mode == "enforce"
             else None
         )
         self._rounds = 0
         self._estranged = 0
-        self.sight = Sight(self._status(looks=False), None)
+        self.last_look = Look(self._status(answers=False), None)
         """What was seen last."""
 
     def take(self, devices: Iterable[Device], scorer: Scorer | None) -> None:
@@ -80,9 +80,9 @@ class KubeletWatch:
         finally:
             await self._resources.close()
 
-    async def look(self) -> Sight:
+    async def look(self) -> Look:
         """Look now."""
-        before, session = self.sight, self.sight.plugin.session
+        before, session = self.last_look, self.last_look.plugin.session
         pods, self._allocatable = await self._pods(), await self._offered()
         routine = self._rounds % _ROUTINE == 0 or not before.plugin.ready
         self._rounds += 1
@@ -90,12 +90,12 @@ class KubeletWatch:
             await self._look_around()
         known = self._known
         held = None if pods is None else {gpu: holder for gpu, holder in _holders(pods) if gpu in known}
-        self.sight = Sight(self._status(looks=pods is not None), held)
-        return self.sight
+        self.last_look = Look(self._status(answers=pods is not None), held)
+        return self.last_look
 
     async def _poll(self) -> None:
         while True:
-            before = self.sight
+            before = self.last_look
             after = await self.look()
             if after != before:
                 self._tell(before.plugin, after.plugin)
@@ -114,7 +114,7 @@ class KubeletWatch:
 
     async def _pods(self) -> tuple[ListedPod, ...] | None:
         try:
-            return await self._looks.look(LOOK_SECONDS)
+            return await self._lists.read(LOOK_SECONDS)
         except KubeletUnavailable:
             return None
 
@@ -128,8 +128,8 @@ class KubeletWatch:
         kubelet, enforce, resource = self._settings.kubelet, self._settings.enforce, self._settings.resource
         self._setting = await look_around(kubelet, enforce, resource, self._known)
 
-    def _status(self, *, looks: bool) -> DevicePluginStatus:
-        progress = Progress(looks, self._allocatable, self._devices.healthy, self._known)
+    def _status(self, *, answers: bool) -> DevicePluginStatus:
+        progress = Progress(answers, self._allocatable, self._devices.healthy, self._known)
         resource, enforce = self._settings.resource, self._settings.enforce
         if self._enforcement is None:
             return observing(resource, self._setting, progress)

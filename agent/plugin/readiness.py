@@ -27,8 +27,8 @@ class Setting:
 class Progress:
     """How far the agent has come with its kubelet."""
 
-    looks: bool
-    """PodResources answered the last look."""
+    answers: bool
+    """PodResources answered at the last look."""
     allocatable: frozenset[str] | None = None
     """Devices of our resource that the kubelet would give away; `None` before it was asked."""
     healthy: frozenset[str] = frozenset()
@@ -40,7 +40,7 @@ class Progress:
 def observing(resource: str, setting: Setting, progress: Progress) -> DevicePluginStatus:
     """Return the status of a node whose GPUs another device plugin hands out."""
     against: list[str] = []
-    if not progress.looks:
+    if not progress.answers:
         against.append("PodResources does not answer")
     elif progress.allocatable is not None and not progress.allocatable:
         against.append(f"no device plugin serves {resource}")
@@ -77,7 +77,7 @@ def enforcing(
         against.append(f"another device plugin serves {resource}: {setting.rival}")
     if not locked:
         against.append("another agent serves this node")
-    if not progress.looks:
+    if not progress.answers:
         against.append("PodResources does not answer")
     if not against and not session:
         against.append("not registered with the kubelet")

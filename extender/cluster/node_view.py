@@ -227,7 +227,7 @@ def _shape(
         topology_class,
         free,
         hidden=sum(held.hidden or 0 for held in holdings),
-        observed=_is_observed(payloads),
+        plugin_chooses=_plugin_chooses(payloads),
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
     )
 
@@ -251,7 +251,7 @@ def _conflicts(holdings: Sequence[Holding]) -> dict[str, tuple[GpuPod, ...]]:
     return {gpu: tuple(pods) for gpu, pods in sorted(owners.items()) if len(pods) > 1}
 
 
-def _is_observed(payloads: NodePayloads) -> bool:
+def _plugin_chooses(payloads: NodePayloads) -> bool:
     plugin = payloads.status.value.device_plugin if payloads.status.value else None
     return plugin is not None and plugin.mode is Mode.OBSERVE
 

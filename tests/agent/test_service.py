@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiError, NvmlUnavailable
-from agent.gpus.discovery import Report
+from agent.gpus.discovery import Discovery
 from agent.gpus.facts import Known, NvmlFacts
 from agent.gpus.host import Host
 from agent.gpus.patience import TIMED_OUT
 from agent.metrics import Metrics
+from agent.node.look import Look
 from agent.node.publish import Publication
-from agent.node.sight import Sight
 from agent.node.watch import NodeVersion
 from agent.service import Agent
 from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts, machine_of
@@ -201,16 +201,16 @@ class Kubelet:
     """A kubelet side on which a pod has come since it was seen last."""
 
     def __init__(self) -> None:
-        self.sight = Sight(DevicePluginStatus(Mode.OBSERVE, ready=True), {})
+        self.last_look = Look(DevicePluginStatus(Mode.OBSERVE, ready=True), {})
         self.looks = 0
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def look(self) -> Sight:
+    def look(self) -> Look:
         self.looks += 1
         self.meanwhile()
-        return Sight(self.sight.plugin, {"GPU-1": Holder("ml", f"pod-{self.looks}", "main")})
+        return Look(self.last_look.plugin, {"GPU-1": Holder("ml", f"pod-{self.looks}", "main")})
 
-    def offer(self, report: Report) -> None:
+    def offer(self, discovery: Discovery) -> None:
         """Take what is found."""
 
     def heard(self, version: NodeVersion) -> None:

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from agent.kubelet.admission import Admission
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
 from agent.kubelet.journal_file import JournalFile
-from agent.kubelet.looks import Looks
+from agent.kubelet.pod_lists import PodLists
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Ask, Refusal
@@ -80,7 +80,7 @@ class Node(RuleBasedStateMachine):
         journal, ledger = JournalFile(Path(self.folder.name)), LedgerReader(NodeLedger(self._annotations))
         clock = self.loop.time
         admission = Admission(
-            Looks(_Lister(self), lambda: None), ledger, journal, FirstCome, Metrics("test"), clock, 5.0, _nobody
+            PodLists(_Lister(self), lambda: None), ledger, journal, FirstCome, Metrics("test"), clock, 5.0, _nobody
         )
         self.manager.endpoint = Direct(admission)
         self.manager.listed(dict.fromkeys(GPUS, True))
@@ -188,7 +188,7 @@ async def _nobody(gpus: frozenset[str]) -> None:
 
 
 class _Lister:
-    """Gives `Looks` the pods of the machine above; its own `pods` is a list."""
+    """Gives `PodLists` the pods of the machine above; its own `pods` is a list."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

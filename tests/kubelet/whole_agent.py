@@ -91,7 +91,7 @@ def _running(
     publication = Publication(lambda: 0.5, 300.0)
     agent = Agent(nvml, Host(nowhere, nowhere), node, publication, metrics, time.monotonic, kubelet=side, xids=xids)
     watch = NodeWatch(follow, agent.heard, news.changed, lambda: 0.5) if follow else None
-    errors = XidWatch(follow_xids, xids, news.look) if xids else None
+    errors = XidWatch(follow_xids, xids, news.discover) if xids else None
     side.start()
     for listener in (watch, errors):
         if listener:

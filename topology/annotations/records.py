@@ -1,4 +1,4 @@
-"""What is written down about who holds which GPU: the node's ledger, the pod's placement, the agent's observation.
+"""What is written down about who holds which GPU: the node's ledger, the pod's placement, what the agent observed.
 
 Canonical order is by GPU UUID (containers by name), so that equal records are equal texts.
 """
@@ -252,7 +252,7 @@ def encode_observed(observed: Observed) -> str:
 
 
 def decode_observed(text: str | bytes) -> Observed:
-    """Return the observation; raises `PayloadError`."""
+    """Return what was observed; raises `PayloadError`."""
     payload = read(_Observed, text)
     gpus = {uuid: Holder(**holder.model_dump()) for uuid, holder in sorted(payload.gpus.items())}
     return Observed(gpus, payload.generation, dict(sorted(payload.strangers.items())), payload.node_version)
