@@ -58,7 +58,7 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     found = _by_links(situation, request.of_links)
     if capacity is None or to_come is None or isinstance(found, Rejection):
         return found
-    return less_fragmentation(found, situation.topology_class.weights.foresight, capacity, _kind(request), to_come)
+    return less_fragmentation(found, situation.topology_class.weights.pods_to_come, capacity, _kind(request), to_come)
 
 
 def _kind(request: GpuRequest) -> PodKind:
