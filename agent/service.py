@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable
 
 import structlog
 
 from agent.errors import ApiError, NvmlUnavailable
-from agent.gpus.discovery import NOTHING, Discovery, discover
-from agent.gpus.facts import NvmlPort
-from agent.gpus.faults import blackout_status
-from agent.gpus.host import Host
+from agent.gpus.discovery import NOTHING, Discovery
+from agent.gpus.machine import Machine
 from agent.gpus.patience import TIMED_OUT
-from agent.gpus.xids import Xids
 from agent.metrics import Metrics
 from agent.node.kube import NodePort
 from agent.node.look import KubeletPort
@@ -30,30 +26,24 @@ _SLOW_TURN_SECONDS = 120.0
 
 
 class Agent:
-    """One node's agent; `clock` is monotonic, in seconds; `ignored` are programs that may compute anywhere."""
+    """One node's agent; `clock` is monotonic, in seconds."""
 
     def __init__(
         self,
-        read_nvml: NvmlPort,
-        host: Host,
+        machine: Machine,
         node: NodePort,
         publication: Publication,
         metrics: Metrics,
         clock: Callable[[], float],
         *,
         kubelet: KubeletPort | None = None,
-        xids: Xids | None = None,
-        ignored: Collection[str] = (),
     ) -> None:
-        self._read_nvml = read_nvml
-        self._host = host
+        self._machine = machine
         self._node = node
         self._publication = publication
         self._metrics = metrics
         self._clock = clock
         self._kubelet = kubelet
-        self._xids = xids
-        self._ignored = ignored
         self._before = NOTHING
         self._discovery: Discovery | None = None
         self._heard: NodeVersion | None = None
@@ -76,8 +66,6 @@ class Agent:
         started = self._clock()
         discovery = self._discover()
         if discovery is not None:
-            if self._xids:
-                discovery = replace(discovery, status=self._xids.marked(discovery.status))
             self._before = self._discovery = discovery
             self._metrics.saw(discovery, self._clock() - started)
             if self._kubelet:
@@ -134,7 +122,7 @@ class Agent:
         """Return what the node is now, or `None` when it has no NVML and never had GPUs."""
         self._hangs = False
         try:
-            return discover(self._read_nvml(), self._host, self._before, self._ignored)
+            return self._machine.discover(self._before)
         except NvmlUnavailable as error:
             code = error.code
             self._hangs = code == TIMED_OUT
@@ -144,7 +132,7 @@ class Agent:
                 raise
         if not self._before.topology.gpus:
             return None
-        return Discovery(self._before.topology, blackout_status(self._before.status, code))
+        return self._machine.blackout(self._before, code)
 
     def _write(self, patch: Patch) -> None:
         if patch.refused:

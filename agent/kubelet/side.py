@@ -20,7 +20,7 @@ from agent.config import AgentConfiguration
 from agent.gpus.discovery import Discovery
 from agent.gpus.facts import ProcessPort
 from agent.kubelet.devices import Device
-from agent.kubelet.enforcement import PluginMetrics
+from agent.kubelet.enforcement import PluginMetrics, Ports
 from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
 from agent.node.ledger import NodeLedger
 from agent.node.look import Look
@@ -51,7 +51,8 @@ class KubeletSide:
         processes: ProcessPort,
     ) -> None:
         self._ledger = NodeLedger(read_node)
-        self._make = partial(KubeletWatch, settings, self._ledger, metrics, time.monotonic, changed, processes)
+        ports = Ports(self._ledger, processes, metrics, time.monotonic)
+        self._make = partial(KubeletWatch, settings, ports, changed)
         self._thread = Thread(target=self._run, name="kubelet", daemon=True)
         self._started, self._closing = Event(), Event()
         self._loop: asyncio.AbstractEventLoop

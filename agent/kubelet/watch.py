@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import structlog
 
 from agent.config import AgentConfiguration
 from agent.errors import KubeletUnavailable
-from agent.gpus.facts import ProcessPort
 from agent.kubelet.devices import Device, DeviceList
-from agent.kubelet.enforcement import Enforcement, PluginMetrics
+from agent.kubelet.enforcement import Enforcement, Ports
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.pod_resources import PodResourcesClient
 from agent.kubelet.surroundings import look_around
-from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
 from agent.plugin.pods import ListedPod
@@ -39,11 +38,8 @@ class KubeletWatch:
     def __init__(
         self,
         settings: AgentConfiguration,
-        ledger: NodeLedger,
-        metrics: PluginMetrics,
-        clock: Callable[[], float],
+        ports: Ports,
         changed: Callable[[], None],
-        processes: ProcessPort,
     ) -> None:
         self._settings = settings
         self._changed = changed
@@ -53,9 +49,7 @@ class KubeletWatch:
         self._setting = Setting(kubelet_socket=False)
         self._allocatable: frozenset[str] | None = None
         self._enforcement = (
-            Enforcement(
-                settings, self._lists, self._devices, ledger, metrics, clock, lambda: self._setting.cdi, processes
-            )
+            Enforcement(settings, ports, self._lists, self._devices, lambda: self._setting.cdi)
             if settings.mode == "enforce"
             else None
         )
@@ -133,15 +127,8 @@ class KubeletWatch:
         resource, enforce = self._settings.resource, self._settings.enforce
         if self._enforcement is None:
             return observing(resource, self._setting, progress)
-        return enforcing(
-            resource,
-            self._setting,
-            progress,
-            session=self._enforcement.session,
-            locked=self._enforcement.locked,
-            env=enforce.env,
-            cdi=enforce.cdi,
-        )
+        progress = replace(progress, locked=self._enforcement.locked, session=self._enforcement.session)
+        return enforcing(resource, self._setting, progress, env=enforce.env, cdi=enforce.cdi)
 
     @property
     def _known(self) -> frozenset[str]:

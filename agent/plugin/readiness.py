@@ -35,6 +35,10 @@ class Progress:
     """GPUs that are fit for new pods."""
     known: frozenset[str] = frozenset()
     """All GPUs of the node."""
+    locked: bool = False
+    """Whether we are the node's only agent."""
+    session: str = ""
+    """Of our registration; empty without one."""
 
 
 def observing(resource: str, setting: Setting, progress: Progress) -> DevicePluginStatus:
@@ -53,17 +57,13 @@ def observing(resource: str, setting: Setting, progress: Progress) -> DevicePlug
     return DevicePluginStatus(Mode.OBSERVE, ready, reasons=(*against, *notes))
 
 
-def enforcing(
-    resource: str, setting: Setting, progress: Progress, *, session: str, locked: bool, env: bool, cdi: str
-) -> DevicePluginStatus:
+def enforcing(resource: str, setting: Setting, progress: Progress, *, env: bool, cdi: str) -> DevicePluginStatus:
     """Return the status of a node whose device plugin we are.
 
     Args:
         resource: Ours.
         setting: What was found around the kubelet.
         progress: How far we have come with it.
-        session: Of our registration; empty without one.
-        locked: Whether we are the node's only agent.
         env: As configured.
         cdi: As configured.
 
@@ -75,11 +75,11 @@ def enforcing(
         against.append("no kubelet answers in the device plugin folder")
     if setting.rival:
         against.append(f"another device plugin serves {resource}: {setting.rival}")
-    if not locked:
+    if not progress.locked:
         against.append("another agent serves this node")
     if not progress.answers:
         against.append("PodResources does not answer")
-    if not against and not session:
+    if not against and not progress.session:
         against.append("not registered with the kubelet")
     elif not against and progress.allocatable != progress.healthy:
         against.append("the kubelet does not offer the GPUs yet that we told")
@@ -90,4 +90,4 @@ def enforcing(
         notes.append("no CDI specs name the GPUs: only NVIDIA_VISIBLE_DEVICES tells the runtime")
     if not env and cdi == "never":
         against.append("containers are told of their GPUs neither by environment nor by CDI")
-    return DevicePluginStatus(Mode.ENFORCE, not against, session, (*against, *notes))
+    return DevicePluginStatus(Mode.ENFORCE, not against, progress.session, (*against, *notes))

@@ -11,6 +11,7 @@ from agent.errors import ApiError, NvmlUnavailable
 from agent.gpus.discovery import Discovery
 from agent.gpus.facts import Known, NvmlFacts
 from agent.gpus.host import Host
+from agent.gpus.machine import Machine
 from agent.gpus.patience import TIMED_OUT
 from agent.metrics import Metrics
 from agent.node.look import Look
@@ -36,7 +37,8 @@ class Life:
         self._turns = 0
         nowhere = Path("/nonexistent")
         publication = Publication(lambda: 0.5, 300.0)
-        self.agent = Agent(self._read, Host(nowhere, nowhere), node, publication, self.metrics, lambda: self.now)
+        machine = Machine(self._read, Host(nowhere, nowhere))
+        self.agent = Agent(machine, node, publication, self.metrics, lambda: self.now)
 
     def _read(self) -> NvmlFacts:
         outcome = self._outcomes[min(self._turns, len(self._outcomes) - 1)]
@@ -223,7 +225,7 @@ def test_every_write_has_a_look_of_its_own() -> None:
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
     machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), Metrics("x")
-    agent = Agent(lambda: machine, host, node, publication, metrics, lambda: 0.0, kubelet=kubelet)
+    agent = Agent(Machine(lambda: machine, host), node, publication, metrics, lambda: 0.0, kubelet=kubelet)
     agent.turn()
     agent.turn()
     assert [decode_observed(write[keys.OBSERVED]).gpus["GPU-1"].name for write in node.writes] == ["pod-1", "pod-2"]
@@ -235,7 +237,7 @@ def test_what_is_heard_of_during_a_look_is_not_what_the_look_answers() -> None:
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
     machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), Metrics("x")
-    agent = Agent(lambda: machine, host, node, publication, metrics, lambda: 0.0, kubelet=kubelet)
+    agent = Agent(Machine(lambda: machine, host), node, publication, metrics, lambda: 0.0, kubelet=kubelet)
     agent.heard(NodeVersion("7"))
     kubelet.meanwhile = lambda: agent.heard(NodeVersion("9", look="8"))
     agent.turn()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ WELL = Progress(answers=True, allocatable=GPUS, healthy=GPUS, known=GPUS)
 def enforce(setting: Setting = Setting(), progress: Progress = WELL, **changes: Any) -> DevicePluginStatus:  # noqa: B008
     """Return the status of a node that is as it should be but for this."""
     well: dict[str, Any] = {"session": "1", "locked": True, "env": True, "cdi": "auto"}
-    return enforcing(R, setting, progress, **well | changes)
+    told = well | changes
+    progress = replace(progress, session=told["session"], locked=told["locked"])
+    return enforcing(R, setting, progress, env=told["env"], cdi=told["cdi"])
 
 
 def test_node_that_is_as_it_should_be_says_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ NOWHERE = "containers are told of their GPUs neither by environment nor by CDI"
 def enforce(setting: Setting, progress: Progress = WELL, **changes: Any) -> DevicePluginStatus:
     """Return the status of a node whose plugin we are, and which is as it should be but for this."""
     well: dict[str, Any] = {"session": "1", "locked": True, "env": True, "cdi": "auto"}
-    return enforcing(R, setting, progress, **well | changes)
+    told = well | changes
+    progress = replace(progress, session=told["session"], locked=told["locked"])
+    return enforcing(R, setting, progress, env=told["env"], cdi=told["cdi"])
 
 
 def test_a_node_of_which_nothing_is_known_has_nothing_against_it() -> None:
