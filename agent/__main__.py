@@ -16,7 +16,7 @@ import typer
 from agent import logs
 from agent.config import AgentConfiguration, load
 from agent.errors import ApiError, ConfigurationError, NvmlUnavailable
-from agent.gpus.discovery import Report, discover
+from agent.gpus.discovery import Discovery, discover
 from agent.gpus.host import Host
 from agent.gpus.nvml import read_nvml
 from topology.annotations.codec import encode_topology
@@ -44,7 +44,9 @@ def run(
         bool, typer.Option("--print-config", help="Print the whole configuration and end.")
     ] = False,
     node_name: Annotated[str | None, typer.Option("--node-name", help="This node's name; else NODE_NAME.")] = None,
-    interval: Annotated[str | None, typer.Option("--interval", help="Between two looks at the node, as 30s.")] = None,
+    interval: Annotated[
+        str | None, typer.Option("--interval", help="Between two discoveries of the node, as 30s.")
+    ] = None,
     kubeconfig: Annotated[str | None, typer.Option("--kubeconfig", help="Else the pod's service account.")] = None,
 ) -> None:
     """Watch this node's GPUs, their NVLinks and their health, and publish them as annotations of its Node."""
@@ -70,24 +72,24 @@ def main() -> None:
 
 def _print_once(settings: AgentConfiguration, output: Output) -> None:
     try:
-        report = discover(read_nvml(), _host(settings))
-        text = f"{encode_topology(report.topology)}\n" if output is Output.JSON else print_matrix(report.topology)
+        discovery = discover(read_nvml(), _host(settings))
+        text = f"{encode_topology(discovery.topology)}\n" if output is Output.JSON else print_matrix(discovery.topology)
     except (NvmlUnavailable, PayloadError) as error:
         _end(1, str(error))
-    for line in _warnings(report):
+    for line in _warnings(discovery):
         print(line, file=sys.stderr)
-    if not report.topology.gpus:
-        counted = len(report.status.gpus)
+    if not discovery.topology.gpus:
+        counted = len(discovery.status.gpus)
         _end(1, f"none of {counted} GPUs can be identified" if counted else "the NVIDIA driver works, and finds no GPU")
     print(text, end="")
 
 
-def _warnings(report: Report) -> list[str]:
-    indexes = {gpu.uuid: f"GPU{gpu.index}" for gpu in report.topology.gpus}
+def _warnings(discovery: Discovery) -> list[str]:
+    indexes = {gpu.uuid: f"GPU{gpu.index}" for gpu in discovery.topology.gpus}
     lines = [
-        f"{indexes.get(gpu.uuid, gpu.uuid)}: {', '.join(gpu.reasons)}" for gpu in report.status.gpus if gpu.reasons
+        f"{indexes.get(gpu.uuid, gpu.uuid)}: {', '.join(gpu.reasons)}" for gpu in discovery.status.gpus if gpu.reasons
     ]
-    faults = report.status.link_faults
+    faults = discovery.status.link_faults
     return lines + [f"{indexes.get(fault.gpu, fault.gpu)}: nvlink {fault.link} {fault.reason}" for fault in faults]
 
 

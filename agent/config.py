@@ -61,7 +61,7 @@ class _Section(BaseModel):
 
 
 class Discovery(_Section):
-    """How the node is looked at."""
+    """How the node is discovered."""
 
     interval: Duration = 30.0
     sys_root: Path = Path("/sys")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from agent.gpus.discovery import Report
+from agent.gpus.discovery import Discovery
 
 
 class Metrics:
@@ -15,12 +15,12 @@ class Metrics:
         self._gpus = self._gauge("gpus", "GPUs by health.", "state")
         self._nvlinks_down = self._gauge("nvlinks_down", "NVLinks that are down, and up on other GPUs of the model.")
         self._downgraded_pairs = self._gauge("downgraded_pairs", "GPU pairs worth less than their wires.", "reason")
-        self._discovery_seconds = self._gauge("discovery_duration_seconds", "How long the last look at the node took.")
-        self._failures = self._counter("discovery_failures", "Looks at the node without NVML.", "code")
+        self._discovery_seconds = self._gauge("discovery_duration_seconds", "How long the last discovery took.")
+        self._failures = self._counter("discovery_failures", "Discoveries without NVML.", "code")
         self._writes = self._counter("writes", "Writes to the Node object.", "result")
         self._allocations = self._counter("allocations", "GPU requests of containers, by what decided them.", "basis")
         self._registrations = self._counter("registrations", "Attempts to register with the kubelet.", "result")
-        self._holds = self._counter("holds", "Container starts put off because of their GPUs.", "cause")
+        self._held_back = self._counter("holds", "Container starts put off because of their GPUs.", "cause")
         self._identified = Histogram(
             "gputopo_agent_identification_duration_seconds",
             "How long it took to look up the pod under admission, and its claims.",
@@ -29,20 +29,20 @@ class Metrics:
         )
         self._gauge("build_info", "1, with the version.", "version").labels(version).set(1)
 
-    def saw(self, report: Report, duration_seconds: float) -> None:
-        """Count what a look at the node gave."""
+    def saw(self, discovery: Discovery, duration_seconds: float) -> None:
+        """Count what a discovery gave."""
         self._discovery_seconds.set(duration_seconds)
-        healthy = sum(gpu.healthy for gpu in report.status.gpus)
+        healthy = sum(gpu.healthy for gpu in discovery.status.gpus)
         self._gpus.labels("healthy").set(healthy)
-        self._gpus.labels("unhealthy").set(len(report.status.gpus) - healthy)
-        self._nvlinks_down.set(len(report.status.link_faults))
+        self._gpus.labels("unhealthy").set(len(discovery.status.gpus) - healthy)
+        self._nvlinks_down.set(len(discovery.status.link_faults))
         self._downgraded_pairs.clear()
-        for link in report.topology.links:
+        for link in discovery.topology.links:
             if link.reason:
                 self._downgraded_pairs.labels(link.reason).inc()
 
     def failed(self, code: str) -> None:
-        """Count a look at the node at which NVML did not work."""
+        """Count a discovery at which NVML did not work."""
         self._failures.labels(code).inc()
 
     def wrote(self, result: str) -> None:
@@ -54,12 +54,12 @@ class Metrics:
         self._allocations.labels(basis).inc()
 
     def identified(self, seconds: float) -> None:
-        """Count one look for the pod under admission."""
+        """Count how long it took to find the pod under admission."""
         self._identified.observe(seconds)
 
-    def held(self, cause: str) -> None:
+    def held_back(self, cause: str) -> None:
         """Count a container that had to wait: `plan`, `process`."""
-        self._holds.labels(cause).inc()
+        self._held_back.labels(cause).inc()
 
     def registered(self, result: str) -> None:
         """Count an attempt to register with the kubelet: `ok`, `failed`."""

@@ -1,4 +1,4 @@
-"""What wakes the agent's loop between two looks: something has changed, or it is to end."""
+"""What wakes the agent's loop between two discoveries: something has changed, or it is to end."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ class News:
     def __init__(self) -> None:
         self._wake = Event()
         self.stopped = False
-        self.look_wanted = False
-        """The next look at the node is to come soon; who looks puts it back."""
+        self.discovery_wanted = False
+        """The next discovery is to come soon; who makes it puts this back."""
 
     def changed(self) -> None:
         """Have the loop publish."""
         self._wake.set()
 
-    def look(self) -> None:
-        """Have the loop look at the node."""
-        self.look_wanted = True
+    def discover(self) -> None:
+        """Have the loop make a discovery."""
+        self.discovery_wanted = True
         self._wake.set()
 
     def stop(self) -> None:

@@ -15,6 +15,7 @@ import structlog
 
 from agent.config import AgentConfiguration
 from agent.gpus.host import Host
+from agent.gpus.machine import Machine
 from agent.gpus.nvml import read_nvml, read_processes
 from agent.gpus.nvml_events import follow_xids
 from agent.gpus.patience import PatientNvml
@@ -47,22 +48,19 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     kubelet = KubeletSide(settings, node.read, metrics, news.changed, read_processes)
     xids = Xids(time.monotonic, discovery.xid_recovery)
     agent = Agent(
-        PatientNvml(read_nvml),
-        host,
+        Machine(PatientNvml(read_nvml), host, xids, discovery.ignored_processes),
         node,
         Publication(random.random, settings.publish.refresh_interval),
         metrics,
         time.monotonic,
         kubelet=kubelet,
-        xids=xids,
-        ignored=discovery.ignored_processes,
     )
     with ExitStack() as running:
         probes = _probes(settings, agent, news, metrics)
         running.callback(probes.close)
         structlog.get_logger().info("started", node=node_name, mode=settings.mode, probes=probes.port)
         watch = NodeWatch(node.follow, agent.heard, news.changed, random.random)
-        errors = XidWatch(follow_xids, xids, news.look)
+        errors = XidWatch(follow_xids, xids, news.discover)
         for service in (kubelet, watch, errors) if discovery.xids else (kubelet, watch):
             running.callback(service.close)
             service.start()

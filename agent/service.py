@@ -1,23 +1,19 @@
-"""The loop: look at the node, compare, write. Everything that it decides with is somewhere else, and injected."""
+"""The loop: discover, compare, write. Everything that it decides with is somewhere else, and injected."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable
 
 import structlog
 
 from agent.errors import ApiError, NvmlUnavailable
-from agent.gpus.discovery import NOTHING, Report, discover
-from agent.gpus.facts import NvmlPort
-from agent.gpus.faults import blackout_status
-from agent.gpus.host import Host
+from agent.gpus.discovery import NOTHING, Discovery
+from agent.gpus.machine import Machine
 from agent.gpus.patience import TIMED_OUT
-from agent.gpus.xids import Xids
 from agent.metrics import Metrics
 from agent.node.kube import NodePort
+from agent.node.look import KubeletPort
 from agent.node.publish import Patch, Publication
-from agent.node.sight import KubeletPort
 from agent.node.watch import NodeVersion
 
 log = structlog.get_logger()
@@ -30,32 +26,26 @@ _SLOW_TURN_SECONDS = 120.0
 
 
 class Agent:
-    """One node's agent; `clock` is monotonic, in seconds; `ignored` are programs that may compute anywhere."""
+    """One node's agent; `clock` is monotonic, in seconds."""
 
     def __init__(
         self,
-        read_nvml: NvmlPort,
-        host: Host,
+        machine: Machine,
         node: NodePort,
         publication: Publication,
         metrics: Metrics,
         clock: Callable[[], float],
         *,
         kubelet: KubeletPort | None = None,
-        xids: Xids | None = None,
-        ignored: Collection[str] = (),
     ) -> None:
-        self._read_nvml = read_nvml
-        self._host = host
+        self._machine = machine
         self._node = node
         self._publication = publication
         self._metrics = metrics
         self._clock = clock
         self._kubelet = kubelet
-        self._xids = xids
-        self._ignored = ignored
         self._before = NOTHING
-        self._report: Report | None = None
+        self._discovery: Discovery | None = None
         self._heard: NodeVersion | None = None
         self._turned_at = clock()
         self._hangs = False
@@ -71,17 +61,15 @@ class Agent:
         return self._clock() - self._turned_at < 3 * interval_seconds + _SLOW_TURN_SECONDS
 
     def turn(self) -> None:
-        """Look at the node once and write what has to be written; raises `NvmlUnavailable` only for a stale library."""
+        """Discover the node once and write what has to be written; raises `NvmlUnavailable` only for a stale library."""
         self._learn()
         started = self._clock()
-        report = self._look()
-        if report is not None:
-            if self._xids:
-                report = replace(report, status=self._xids.marked(report.status))
-            self._before = self._report = report
-            self._metrics.saw(report, self._clock() - started)
+        discovery = self._discover()
+        if discovery is not None:
+            self._before = self._discovery = discovery
+            self._metrics.saw(discovery, self._clock() - started)
             if self._kubelet:
-                self._kubelet.offer(report)
+                self._kubelet.offer(discovery)
             self.publish()
         if not self._hangs:
             self._turned_at = self._clock()
@@ -95,16 +83,16 @@ class Agent:
         self._refresh_wanted = True
 
     def publish(self) -> None:
-        """Write what has to be written, with what the last look at the node gave and a new one at the kubelet."""
+        """Write what has to be written, with what the last discovery gave and a new look at the kubelet."""
         if self._refresh_wanted:
             self._refresh_wanted = False
             self._publication.refresh()
-        report, sight = self._report, self._kubelet.sight if self._kubelet else None
+        discovery, look = self._discovery, self._kubelet.last_look if self._kubelet else None
         heard = self._heard  # what is heard of during the look is not what the look answers
-        if report is None or not self._publication.patch(report, self._clock(), sight, heard):
+        if discovery is None or not self._publication.patch(discovery, self._clock(), look, heard):
             return
-        sight = self._kubelet.look() if self._kubelet else None
-        if patch := self._publication.patch(report, self._clock(), sight, heard):
+        look = self._kubelet.look() if self._kubelet else None
+        if patch := self._publication.patch(discovery, self._clock(), look, heard):
             self._write(patch)
 
     def heard(self, version: NodeVersion) -> None:
@@ -116,7 +104,7 @@ class Agent:
     def pause_seconds(self, longest: float) -> float:
         """Return how long there is nothing to do unless something happens, at most `longest`."""
         pause = self._publication.pause_seconds(self._clock())
-        return min(pause, longest) if pause and self._report else longest
+        return min(pause, longest) if pause and self._discovery else longest
 
     def _learn(self) -> None:
         if self._publication.is_known or not self._publication.may_ask(self._clock()):
@@ -128,13 +116,13 @@ class Agent:
             log.warning("cannot read the node", reason=str(error))
             return
         if self._before is NOTHING:
-            self._before = self._publication.last_report()
+            self._before = self._publication.last_discovery()
 
-    def _look(self) -> Report | None:
+    def _discover(self) -> Discovery | None:
         """Return what the node is now, or `None` when it has no NVML and never had GPUs."""
         self._hangs = False
         try:
-            return discover(self._read_nvml(), self._host, self._before, self._ignored)
+            return self._machine.discover(self._before)
         except NvmlUnavailable as error:
             code = error.code
             self._hangs = code == TIMED_OUT
@@ -144,7 +132,7 @@ class Agent:
                 raise
         if not self._before.topology.gpus:
             return None
-        return Report(self._before.topology, blackout_status(self._before.status, code))
+        return self._machine.blackout(self._before, code)
 
     def _write(self, patch: Patch) -> None:
         if patch.refused:

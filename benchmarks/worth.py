@@ -18,7 +18,7 @@ def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, 
     """Return the value of the free GPUs (mask over positions), and what each size of pod would take of them and cost.
 
     `gain`, what the pod itself has of its GPUs, and `loss`, what the pods to come lose by it, are in the unit of the values;
-    `score`, which ranks nodes, is the gain less `foresight` times the loss. `sets_left` is how many sets of that size the rest
+    `score`, which ranks nodes, is the gain less λ (`foresight`) times the loss. `sets_left` is how many of that size the rest
     still has, one after the other.
     """
     topology_class = TopologyClass(node)
@@ -28,7 +28,7 @@ def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, 
         "value": round(topology_class.value(free), 3),
         "value_of_all": round(topology_class.value((1 << len(node)) - 1), 3),
         "computed": topology_class.table is not None,
-        "foresight": weights.foresight,
+        "foresight": weights.pods_to_come,
         "pods": [*_pods(topology_class, free, weights)],
     }
 
@@ -47,7 +47,7 @@ def _pods(topology_class: TopologyClass, free: int, weights: Weights) -> Iterato
             "share": share,
             "takes": [node.gpus[position].index for position in verdict.gpus],
             "bandwidth_gb_per_s": verdict.bandwidth and verdict.bandwidth.point,
-            "gain": round(verdict.score + weights.foresight * loss, 3) + 0.0,  # never a minus zero
+            "gain": round(verdict.score + weights.pods_to_come * loss, 3) + 0.0,  # never a minus zero
             "loss": round(loss, 3),
             "score": round(verdict.score, 3),
             "sets_left": _sets_left(topology_class, free & ~taken, size),

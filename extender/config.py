@@ -131,7 +131,7 @@ class Scheduling(_Section):
     resource: str = keys.GPU_RESOURCE
     candidates: int = Field(default=16, ge=0)
     """Nodes that filter passes on; 0: all that fit, 1: pin."""
-    foresight: float = Field(default=Weights().foresight, ge=0)
+    foresight: float = Field(default=Weights().pods_to_come, ge=0)
     """λ: how much the value that a placement destroys weighs against what the pod gains; 0 looks at this pod alone."""
     demand: dict[int, float] = Field(default=dict(Weights().demand), min_length=1)
     """The pods still to come: share by GPUs asked for. Believed while few pods have been seen."""
@@ -165,7 +165,7 @@ class Scheduling(_Section):
     def weights(self) -> Weights:
         """λ, admission and demand, as the plan takes them."""
         demand = tuple(sorted(self.demand.items()))
-        return Weights(foresight=self.foresight, admission=self.admission, demand=demand)
+        return Weights(pods_to_come=self.foresight, admission=self.admission, demand=demand)
 
 
 class Watch(_Section):

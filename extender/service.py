@@ -17,7 +17,7 @@ from typing import Any, Self
 from weakref import WeakValueDictionary
 
 from extender.binding.bind import bind
-from extender.binding.driver import drive
+from extender.binding.driver import Driver
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
 from extender.binding.release import Attention
@@ -91,20 +91,19 @@ class Extender:
         self._api = api
         self._events = events.EventRecorder(api.send)
         self.guard = Guard(api.send, self.state.nodes)
-        """Looks at the admission policies when somebody lets it."""
+        """Checks the admission policies when somebody lets it."""
         self.device_classes = DeviceClasses(api.send, config.scheduling.resource)
-        """Looks for one that hands out our resource when somebody lets it."""
+        """Checks whether one hands out our resource when somebody lets it."""
         self._preconditions = Preconditions(api.send, self.state.pods)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._driver = Driver(self._execute, clock, config.scheduling.bind_deadline)
         self._upkeep = Upkeep(
             state=self.state,
             attention=Attention(orphan_seconds=config.reconcile.orphan_after),
-            execute=self._execute,
+            driver=self._driver,
             turn=self._turn,
             events=self._events,
             metrics=self.metrics,
-            clock=clock,
-            work_timeout_seconds=config.scheduling.bind_deadline,
         )
         self._patience = Patience(filled_at=clock().monotonic)
         self._patience_for_news = Patience(filled_at=clock().monotonic)
@@ -194,16 +193,15 @@ class Extender:
     async def bind(self, args: ExtenderBindingArgs) -> Outcome:
         """Bind a pod to a node, with exact GPUs, by the deadline or not at all."""
         target = BindTarget(args.pod_namespace, args.pod_name, args.pod_uid, args.node)
-        seconds = self.config.scheduling.bind_deadline
-        deadline = self._clock().monotonic + seconds
+        deadline = self._driver.deadline()
         turn = self._turn(target.node)
         try:
-            await asyncio.wait_for(turn.acquire(), seconds * WAIT_RATIO)
+            await asyncio.wait_for(turn.acquire(), self._driver.work_timeout_seconds * WAIT_RATIO)
         except TimeoutError:
             return NotBound(Failure.NO_ANSWER, "other binds to the node took all the time")
         try:
             steps = bind(self.state, target, self._clock, deadline=deadline)
-            outcome = await drive(steps, self._execute, self._clock, deadline)
+            outcome = await self._driver.drive(steps, deadline)
         finally:
             turn.release()
         if isinstance(outcome, Bound):
@@ -228,7 +226,7 @@ class Extender:
         tried = self._preconditions.tried
         checks["binding-preconditions"] = self._unfenced() if tried else "have not been tried yet"
         checks["device-classes"] = self._rival()
-        checks["ledgers"] = None if self._upkeep.has_looked else "have not been looked at yet"
+        checks["ledgers"] = None if self._upkeep.had_a_round else "have not been looked at yet"
         return checks | ({"policies": self._unguarded()} if self.config.policies.required else {})
 
     def exposition(self) -> bytes:

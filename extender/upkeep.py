@@ -12,11 +12,10 @@ from typing import NoReturn
 
 import structlog
 
-from extender.binding.driver import Execute, drive
+from extender.binding.driver import Driver
 from extender.binding.release import Attention, Task, release
 from extender.binding.repair import Repaired, Repairs, repair
 from extender.binding.unbound_pods import fence_listed, list_unbound
-from extender.clock import Clock
 from extender.cluster.node_view import NodeView
 from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
@@ -42,15 +41,12 @@ class Upkeep:
 
     state: ClusterState
     attention: Attention
-    execute: Execute
+    driver: Driver
     turn: Callable[[str], asyncio.Lock]
     """Gives the lock of a node; binds to the node take it, too."""
     events: events.EventRecorder
     metrics: Metrics
-    clock: Clock
-    work_timeout_seconds: float
-    """What one release or repair may take."""
-    has_looked: bool = False
+    had_a_round: bool = False
     """A round has ended: a node that was without a ledger at the start is so for a reason."""
     _repairs: Repairs = field(default_factory=Repairs)
     _conflicts: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -64,7 +60,7 @@ class Upkeep:
 
     async def round(self) -> None:
         """Do what is due."""
-        now, slots = self.clock().monotonic, asyncio.Semaphore(AT_ONCE)
+        now, slots = self.driver.now(), asyncio.Semaphore(AT_ONCE)
         for name in self.state.listen(now):
             self._tell_of_silence(name)
         self._tell_of_conflicts(now)
@@ -72,13 +68,13 @@ class Upkeep:
         repairs = self._repairs.due(self.state, now)
         await self._fence_unbound(repairs)
         await asyncio.gather(*(self._repair(name, slots) for name in repairs if not self.state.fences.is_needed(name)))
-        self.has_looked = True
+        self.had_a_round = True
 
     async def _release(self, task: Task, slots: asyncio.Semaphore) -> None:
         async with slots, self.turn(task.node):
-            deadline = self.clock().monotonic + self.work_timeout_seconds
+            deadline = self.driver.deadline()
             try:
-                dropped = await drive(release(self.state, task), self.execute, self.clock, deadline)
+                dropped = await self.driver.drive(release(self.state, task), deadline)
             except Exception:  # one node's trouble must not keep the GPUs of all others
                 log.exception("release failed", node=task.node)
                 return
@@ -87,10 +83,10 @@ class Upkeep:
 
     async def _fence_unbound(self, names: list[str]) -> None:
         """Fence whoever has to be fenced before these nodes get their ledgers: once for all of them."""
-        deadline = self.clock().monotonic + FENCING_SECONDS
+        deadline = self.driver.now() + FENCING_SECONDS
         try:
             while needy := [name for name in names if self.state.fences.is_needed(name)]:
-                if not await drive(list_unbound(self.state), self.execute, self.clock, deadline):
+                if not await self.driver.drive(list_unbound(self.state), deadline):
                     break
                 await self._fence_all_listed(deadline)
                 if self.state.fences.to_fence:
@@ -106,11 +102,9 @@ class Upkeep:
 
         async def row() -> None:
             for pod in waiting:
-                begun = self.clock().monotonic
-                pod_deadline = begun + self.work_timeout_seconds
-                if begun >= deadline or not await drive(
-                    fence_listed(self.state, pod), self.execute, self.clock, pod_deadline
-                ):
+                begun = self.driver.now()
+                steps = fence_listed(self.state, pod)
+                if begun >= deadline or not await self.driver.drive(steps, self.driver.deadline()):
                     return
 
         await asyncio.gather(*(row() for _ in range(FENCES_AT_ONCE)))
@@ -120,13 +114,13 @@ class Upkeep:
             view = self.state.views.get(name)
             if view is not None and view.is_broken and not view.is_new:
                 self._tell_of_broken(view)
-            deadline = self.clock().monotonic + self.work_timeout_seconds
+            deadline = self.driver.deadline()
             try:
-                done = await drive(repair(self.state, name), self.execute, self.clock, deadline)
+                done = await self.driver.drive(repair(self.state, name), deadline)
             except Exception:
                 log.exception("repair failed", node=name)
                 return
-        self._repairs.take_note(name, done, self.clock().monotonic)
+        self._repairs.take_note(name, done, self.driver.now())
         self._tell_of_repair(name, done)
 
     def _tell_of_silence(self, name: str) -> None:
@@ -137,7 +131,7 @@ class Upkeep:
 
     def _tell_of_obstacles(self, closed_nodes: int) -> None:
         """Tell each pod that could not be fenced, and now and then the log of one of them."""
-        obstacles, now = sorted(self.state.fences.take_obstacles(), key=lambda each: each.name), self.clock().monotonic
+        obstacles, now = sorted(self.state.fences.take_obstacles(), key=lambda each: each.name), self.driver.now()
         for each in obstacles:
             if each.pod is not None:
                 metadata = each.pod.metadata

@@ -21,8 +21,8 @@ from topology.node.status import LinkFault, NodeStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What one look at the node gave."""
+class Discovery:
+    """What NVML and the host said of the node at one moment."""
 
     topology: NodeTopology
     status: NodeStatus
@@ -31,20 +31,20 @@ class Report:
     """UUID → processes that compute on the GPU, where there are any and NVML tells."""
 
 
-NOTHING = Report(NodeTopology(()), NodeStatus(0))
-"""What is known before the first look."""
+NOTHING = Discovery(NodeTopology(()), NodeStatus(0))
+"""What is known before the first one."""
 
 
-def discover(facts: NvmlFacts, host: Host, before: Report = NOTHING, ignored: Collection[str] = ()) -> Report:
-    """Return what the node is now; `before` is the report that this one will replace, `ignored` are programs that may compute."""
-    look = _Look(facts, host, before)
-    return Report(look.topology(), look.status(), look.computing(ignored))
+def discover(facts: NvmlFacts, host: Host, before: Discovery = NOTHING, ignored: Collection[str] = ()) -> Discovery:
+    """Return what the node is now; `before` is what this one will replace, `ignored` are programs that may compute."""
+    found = _Findings(facts, host, before)
+    return Discovery(found.topology(), found.status(), found.computing(ignored))
 
 
-class _Look:
-    """One look at the node; GPUs are named by NVML's index throughout."""
+class _Findings:
+    """What comes of the facts; GPUs are named by NVML's index throughout."""
 
-    def __init__(self, facts: NvmlFacts, host: Host, before: Report) -> None:
+    def __init__(self, facts: NvmlFacts, host: Host, before: Discovery) -> None:
         self._facts = facts
         self._host = host
         self._gpus, self._nameless = _identified(facts)

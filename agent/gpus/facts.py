@@ -1,6 +1,6 @@
 """What NVML says of one machine at one moment, and the ways in which it may not say.
 
-Any call can fail at any time. An answer is a value, so a failure is one too: it never ends a report, and "not supported",
+Any call can fail at any time. An answer is a value, so a failure is one too: it never ends a discovery, and "not supported",
 "lost" and "not known just now" stay apart, because they mean different things to whoever reads on.
 """
 

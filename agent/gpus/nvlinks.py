@@ -201,7 +201,7 @@ class _Wires:
         return bool((behind_switch and off_switch & {a, b}) or (direct and off_peers >= {a, b}))
 
     def _dead_links(self) -> tuple[DeadLink, ...]:
-        """Find links that are down here and up on a twin; a card whose links are all down may simply lack its bridge."""
+        """Find links that are down here and up on others of the model; a card with all links down may simply lack its bridge."""
         up: defaultdict[tuple[str | None, int], list[int]] = defaultdict(list)
         down: list[tuple[int, int]] = []
         for index, gpu in self._gpus.items():
@@ -212,9 +212,9 @@ class _Wires:
                     down.append((index, link.number))
         dead = []
         for index, number in down:
-            twins = up.get((value_of(self._gpus[index].model), number), [])
-            to_switch = any(self._ends[twin].switch for twin in twins)
-            if twins and (to_switch or self._ends[index].direct):
+            others = up.get((value_of(self._gpus[index].model), number), [])
+            to_switch = any(self._ends[other].switch for other in others)
+            if others and (to_switch or self._ends[index].direct):
                 dead.append(DeadLink(index, number, to_switch))
         return tuple(dead)
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 TIMED_OUT: Final = "TIMEOUT"
 PATIENCE_SECONDS: Final = 25.0
-"""A look takes seconds at most where NVML is held open; where it is not, the driver may take two for each GPU first."""
+"""A discovery takes seconds at most where NVML is held open; where it is not, the driver may take two for each GPU first."""
 
 
 class PatientNvml:

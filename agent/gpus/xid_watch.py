@@ -26,7 +26,7 @@ class XidWatch:
     Args:
         follow: Yields as `nvml_events.follow_xids` does.
         xids: Is told.
-        look: Is called when a GPU has become unhealthy, or perhaps has.
+        discover: Is called when a GPU has become unhealthy, or perhaps has.
 
     """
 
@@ -34,11 +34,11 @@ class XidWatch:
         self,
         follow: Callable[[], Generator[Coverage | Xid | None, None, None]],
         xids: Xids,
-        look: Callable[[], None],
+        discover: Callable[[], None],
     ) -> None:
         self._follow = follow
         self._xids = xids
-        self._look = look
+        self._discover = discover
         self._closing = Event()
 
     def start(self) -> None:
@@ -68,7 +68,7 @@ class XidWatch:
                     case Xid(uuid, number):
                         if self._xids.happened(news) or not uuid:
                             log.warning("critical error", gpu=uuid, xid=number)
-                            self._look()
+                            self._discover()
                 if self._closing.is_set() or time.monotonic() > end:
                     return
 
@@ -78,4 +78,4 @@ class XidWatch:
             self._xids.coverage = coverage
             say = log.warning if coverage.untold else log.info
             say("listening for critical errors", untold=", ".join(coverage.untold))
-            self._look()
+            self._discover()

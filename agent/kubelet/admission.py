@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
 from agent.errors import KubeletUnavailable
-from agent.kubelet.looks import Looks
+from agent.kubelet.pod_lists import PodLists
 from agent.node.ledger import LedgerReader
 from agent.plugin.choose import Ask, Grant, Refusal, Scorer, accept, choose
-from agent.plugin.hold import Served, is_as_served, is_by_plan, may_start
+from agent.plugin.hold_back import Served, is_as_served, is_by_plan, may_start
 from agent.plugin.identify import Identity, Planned, Unknown, identify
 from agent.plugin.pods import Key, ListedPod, PodPlan, listed_gpus, plans_of
 
@@ -42,25 +43,35 @@ class AllocationMetrics(Protocol):
     """What is counted."""
 
     def identified(self, seconds: float) -> None:
-        """Count one look for the pod under admission."""
+        """Count how long it took to find the pod under admission."""
         ...
 
     def allocated(self, outcome: str) -> None:
         """Count one Allocate: its basis, or `refused`."""
         ...
 
-    def held(self, cause: str) -> None:
+    def held_back(self, cause: str) -> None:
         """Count a container that had to wait, for its `plan` or for a `process`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What says who has which GPUs, and who shall."""
+
+    lists: PodLists
+    """Who holds them now, by the kubelet."""
+    ledger: LedgerReader
+    """Whose they shall be, by the extender."""
+    journal: Journal
+    """Whom we handed them out to."""
 
 
 class Admission:
     """One node's.
 
     Args:
-        looks: At what the kubelet lists.
-        ledger: Of the node.
-        journal: Of what was handed out.
+        records: Of the node's GPUs.
         scorer: Gives one from when the first device is listed on.
         metrics: Are told.
         clock: Monotonic seconds.
@@ -71,24 +82,20 @@ class Admission:
 
     def __init__(
         self,
-        looks: Looks,
-        ledger: LedgerReader,
-        journal: Journal,
+        records: Records,
         scorer: Callable[[], Scorer | None],
         metrics: AllocationMetrics,
         clock: Callable[[], float],
         deadline_seconds: float,
         vacated: Callable[[frozenset[str]], Awaitable[str | None]],
     ) -> None:
-        self._looks = looks
-        self._ledger = ledger
-        self._journal = journal
+        self._records = records
         self._current_scorer = scorer
         self._metrics = metrics
         self._clock = clock
         self._deadline_seconds = deadline_seconds
         self._vacated = vacated
-        self._served = journal.load()
+        self._served = records.journal.load()
         self._turn = asyncio.Lock()
         self._preferred: tuple[frozenset[str], Identity, Mapping[Key, PodPlan]] | None = None
 
@@ -140,7 +147,7 @@ class Admission:
         if reason is None:
             cause, reason = "process", await self._vacated(gpus)
         if reason is not None:
-            self._metrics.held(cause)
+            self._metrics.held_back(cause)
             log.warning("a container has to wait", gpus=",".join(sorted(gpus)), reason=reason)
         return reason
 
@@ -151,7 +158,7 @@ class Admission:
             return None if known else "the kubelet does not say whose GPUs these are"
         if is_as_served(gpus, pods, self._served):
             return None
-        reading = await self._ledger.read(self._deadline_seconds * _LEDGER_SHARE)
+        reading = await self._records.ledger.read(self._deadline_seconds * _LEDGER_SHARE)
         plans = plans_of(reading.ledger)
         reason = may_start(gpus, pods, self._served, plans)
         if reason is None and not reading.fresh and not is_by_plan(gpus, self._served, plans):
@@ -160,23 +167,23 @@ class Admission:
         return reason
 
     async def _facts(self) -> tuple[tuple[ListedPod, ...] | None, Mapping[Key, PodPlan]]:
-        reading = self._ledger.read(self._deadline_seconds * _LEDGER_SHARE)
+        reading = self._records.ledger.read(self._deadline_seconds * _LEDGER_SHARE)
         pods, read = await asyncio.gather(self._list(), reading)
         return pods, plans_of(read.ledger)
 
     async def _list(self) -> tuple[ListedPod, ...] | None:
         try:
-            return await self._looks.look(self._deadline_seconds * _LIST_SHARE)
+            return await self._records.lists.read(self._deadline_seconds * _LIST_SHARE)
         except KubeletUnavailable as error:
             log.warning("the kubelet could not be asked", reason=str(error))
             return None
 
     def _identify(self, pods: tuple[ListedPod, ...] | None, plans: Mapping[Key, PodPlan], size: int) -> Identity:
         if pods is None:
-            holders = {pod.key for pod in self._looks.pods if pod.gpus}
+            holders = {pod.key for pod in self._records.lists.pods if pod.gpus}
             waiting = tuple(plan for key, plan in plans.items() if key not in holders)
             return Unknown("the kubelet does not say which pods there are", waiting)
-        return identify(pods, self._looks.arrivals.newest, plans, size)
+        return identify(pods, self._records.lists.arrivals.newest, plans, size)
 
     @property
     def _scorer(self) -> Scorer:
@@ -188,7 +195,7 @@ class Admission:
         listed = {pod.key for pod in pods} if pods is not None else None
         kept = (item for item in self._served if listed is None or item.key in listed)
         self._served = (*(item for item in kept if not item.gpus & served.gpus or item.key == served.key), served)
-        await self._journal.keep(self._served, self._deadline_seconds * _JOURNAL_SHARE)
+        await self._records.journal.keep(self._served, self._deadline_seconds * _JOURNAL_SHARE)
 
 
 def _served(who: Identity, gpus: frozenset[str]) -> Served:

@@ -98,7 +98,7 @@ class DevicePluginService(DevicePluginServicer):
     async def PreStartContainer(
         self, request: api.PreStartContainerRequest, context: Context
     ) -> api.PreStartContainerResponse:
-        """Let the container start, or hold it: the kubelet asks again."""
+        """Let the container start, or hold it back: the kubelet asks again."""
         reason = await self._admission.may_start(frozenset(request.devices_ids))
         if reason is not None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"on hold: {reason}")

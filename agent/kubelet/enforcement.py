@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from agent.config import AgentConfiguration
 from agent.gpus.facts import ProcessPort
-from agent.kubelet.admission import Admission, AllocationMetrics
+from agent.kubelet.admission import Admission, AllocationMetrics, Records
 from agent.kubelet.device_plugin import DevicePluginService, Injection
 from agent.kubelet.devices import DeviceList
 from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.lock import NodeLock
-from agent.kubelet.looks import Looks
+from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.registration import Registration
 from agent.kubelet.vacancy import Vacancy
 from agent.node.ledger import LedgerReader, NodeLedger
@@ -30,29 +31,34 @@ class PluginMetrics(AllocationMetrics, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the side towards the kubelet has of the rest of the agent."""
+
+    ledger: NodeLedger
+    processes: ProcessPort
+    metrics: PluginMetrics
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+
+
 class Enforcement:
     """Our own device plugin; `cdi` says at any moment whether specs name the GPUs."""
 
     def __init__(
         self,
         settings: AgentConfiguration,
-        looks: Looks,
+        ports: Ports,
+        lists: PodLists,
         devices: DeviceList,
-        ledger: NodeLedger,
-        metrics: PluginMetrics,
-        clock: Callable[[], float],
         cdi: Callable[[], bool],
-        processes: ProcessPort,
     ) -> None:
         self._settings = settings
+        self._ports = ports
         self._devices = devices
-        self._looks = looks
-        self._metrics = metrics
-        self._clock = clock
+        self._lists = lists
         self._cdi = cdi
         self._lock = NodeLock(settings.enforce.state)
-        self._ledger = ledger
-        self._processes = processes
         self._admission: Admission | None = None
         self._registration: Registration | None = None
         self.session = ""
@@ -74,9 +80,9 @@ class Enforcement:
         """Serve until cancelled."""
         while not self._lock.acquire():  # noqa: ASYNC110 - no event tells that another process has ended
             await asyncio.sleep(_RETRY_SECONDS)
-        ledger, journal = LedgerReader(self._ledger), JournalFile(self._settings.enforce.state)
+        ledger, journal = LedgerReader(self._ports.ledger), JournalFile(self._settings.enforce.state)
         vacancy = Vacancy(
-            self._processes, self._settings.enforce.process_wait, self._settings.discovery.ignored_processes
+            self._ports.processes, self._settings.enforce.process_wait, self._settings.discovery.ignored_processes
         )
         try:
             await self._serve(ledger, journal, vacancy)
@@ -88,12 +94,10 @@ class Enforcement:
     async def _serve(self, ledger: LedgerReader, journal: JournalFile, vacancy: Vacancy) -> None:
         enforce = self._settings.enforce
         self._admission = admission = Admission(
-            self._looks,
-            ledger,
-            journal,
+            Records(self._lists, ledger, journal),
             lambda: self.scorer,
-            self._metrics,
-            self._clock,
+            self._ports.metrics,
+            self._ports.clock,
             enforce.deadline,
             vacancy.wait,
         )
@@ -104,7 +108,7 @@ class Enforcement:
             self._settings.resource,
             lambda: DevicePluginService(self._devices, admission, self._injection),
             self._session_changed,
-            self._metrics.registered,
+            self._ports.metrics.registered,
         )
         await self._registration.run()
 
@@ -116,6 +120,6 @@ class Enforcement:
     def _session_changed(self, session: str) -> None:
         self.session = session
         if not session:
-            self._looks.kubelet_restarted()
+            self._lists.kubelet_restarted()
             if self._admission:
                 self._admission.kubelet_restarted()

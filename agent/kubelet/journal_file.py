@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from agent.plugin.hold import Served
+from agent.plugin.hold_back import Served
 from agent.plugin.journal import decode, encode
 
 log = structlog.get_logger()

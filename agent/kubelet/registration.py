@@ -31,9 +31,9 @@ OUR_SOCKETS: Final = "gputopo-*.sock"
 MAX_SOCKET_PATH: Final = 107
 """Bytes of a unix socket's path, a limit of the kernel."""
 _POLL_SECONDS = 0.05
-"""Between two looks for a kubelet; a new one admits its first pods a second after its socket is there."""
+"""Between two tries to find a kubelet; a new one admits its first pods a second after its socket is there."""
 _WATCH_SECONDS = 0.5
-"""Between two looks at the sockets while all is well: a kubelet that ends, ends our stream at once."""
+"""Between two checks of the sockets while all is well: a kubelet that ends, ends our stream at once."""
 _REGISTER_SECONDS = 11.0
 """The kubelet itself waits up to 10 s for our socket."""
 _LIST_SECONDS = 5.0

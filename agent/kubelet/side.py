@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from agent.config import AgentConfiguration
-from agent.gpus.discovery import Report
+from agent.gpus.discovery import Discovery
 from agent.gpus.facts import ProcessPort
 from agent.kubelet.devices import Device
-from agent.kubelet.enforcement import PluginMetrics
+from agent.kubelet.enforcement import PluginMetrics, Ports
 from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
 from agent.node.ledger import NodeLedger
-from agent.node.sight import Sight
+from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
 from topology.node.model import NodeTopology
@@ -52,7 +52,8 @@ class KubeletSide:
         processes: ProcessPort,
     ) -> None:
         self._ledger = NodeLedger(read_node)
-        self._make = partial(KubeletWatch, settings, self._ledger, metrics, time.monotonic, changed, processes)
+        ports = Ports(self._ledger, processes, metrics, time.monotonic)
+        self._make = partial(KubeletWatch, settings, ports, changed)
         self._thread = Thread(target=self._run, name="kubelet", daemon=True)
         self._started, self._closing = Event(), Event()
         self._loop: asyncio.AbstractEventLoop
@@ -75,16 +76,16 @@ class KubeletSide:
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()
 
-    def offer(self, report: Report) -> None:
+    def offer(self, discovery: Discovery) -> None:
         """Take these GPUs for the node's; compiling a new topology takes its time here, where nobody waits."""
-        if self._enforces and report.topology != self._topology:
+        if self._enforces and discovery.topology != self._topology:
             from agent.plugin import best  # a sixth of the agent's memory, and nothing to an observer
 
-            scorer = best.Scorer(report.topology)
-            self._scorer, self._topology = scorer, report.topology
+            scorer = best.Scorer(discovery.topology)
+            self._scorer, self._topology = scorer, discovery.topology
             Thread(target=self._appraise, args=(scorer,), name="values", daemon=True).start()
-        unfit = report.status.unhealthy
-        whole = (gpu for gpu in report.topology.gpus if not gpu.mig_enabled)
+        unfit = discovery.status.unhealthy
+        whole = (gpu for gpu in discovery.topology.gpus if not gpu.mig_enabled)
         self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer
         self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
 
@@ -94,18 +95,18 @@ class KubeletSide:
             self._ledger.heard(version.ledger)
 
     @property
-    def sight(self) -> Sight:
+    def last_look(self) -> Look:
         """What was seen last."""
-        return self._watch.sight
+        return self._watch.last_look
 
-    def look(self) -> Sight:
+    def look(self) -> Look:
         """Look now, and wait for it."""
         looking = asyncio.run_coroutine_threadsafe(self._watch.look(), self._loop)
         try:
             return looking.result(2 * LOOK_SECONDS)
         except LookTimeout:
             looking.cancel()
-            return replace(self._watch.sight, held=None)
+            return replace(self._watch.last_look, held=None)
 
     def _appraise(self, scorer: best.Scorer) -> None:
         """Compute values for as long as this scorer is the one in use, and leave most of the time to others."""

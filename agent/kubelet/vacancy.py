@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 _POLL_SECONDS = 0.25
 _ANSWER_SECONDS = 2.0
-"""For one look, and the looks before it; NVML takes its time where nobody has it open."""
+"""For one reading of NVML, and those before it; NVML takes its time where nobody has it open."""
 
 Told: TypeAlias = Mapping[str, Answer[tuple[Process, ...]]]
 

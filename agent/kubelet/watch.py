@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import structlog
 
 from agent.config import AgentConfiguration
 from agent.errors import KubeletUnavailable
-from agent.gpus.facts import ProcessPort
 from agent.kubelet.devices import Device, DeviceList
-from agent.kubelet.enforcement import Enforcement, PluginMetrics
-from agent.kubelet.looks import Looks
+from agent.kubelet.enforcement import Enforcement, Ports
+from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.pod_resources import PodResourcesClient
 from agent.kubelet.surroundings import look_around
-from agent.node.ledger import NodeLedger
-from agent.node.sight import Sight
+from agent.node.look import Look
 from agent.plugin.choose import Scorer
 from agent.plugin.pods import ListedPod
 from agent.plugin.readiness import Progress, Setting, enforcing, gpu_of, observing, withheld
@@ -28,7 +27,7 @@ log = structlog.get_logger()
 LOOK_SECONDS = 2.0
 """How long a look that nobody waits for may take."""
 _ROUTINE = 10
-"""Every so many looks the surroundings are looked at too, though all seems well."""
+"""With every so many looks the surroundings are looked at too, though all seems well."""
 _PATIENCE = 2
 """Looks at which the kubelet may offer other devices than we told; it takes a moment."""
 
@@ -39,29 +38,24 @@ class KubeletWatch:
     def __init__(
         self,
         settings: AgentConfiguration,
-        ledger: NodeLedger,
-        metrics: PluginMetrics,
-        clock: Callable[[], float],
+        ports: Ports,
         changed: Callable[[], None],
-        processes: ProcessPort,
     ) -> None:
         self._settings = settings
         self._changed = changed
         self._resources = PodResourcesClient(settings.kubelet.pod_resources, settings.resource)
         self._devices = DeviceList()
-        self._looks = Looks(self._resources, self._devices.repeat)
+        self._lists = PodLists(self._resources, self._devices.repeat)
         self._setting = Setting(kubelet_socket=False)
         self._allocatable: frozenset[str] | None = None
         self._enforcement = (
-            Enforcement(
-                settings, self._looks, self._devices, ledger, metrics, clock, lambda: self._setting.cdi, processes
-            )
+            Enforcement(settings, ports, self._lists, self._devices, lambda: self._setting.cdi)
             if settings.mode == "enforce"
             else None
         )
         self._rounds = 0
         self._estranged = 0
-        self.sight = Sight(self._status(looks=False), None)
+        self.last_look = Look(self._status(answers=False), None)
         """What was seen last."""
 
     def take(self, devices: Iterable[Device], scorer: Scorer | None) -> None:
@@ -80,9 +74,9 @@ class KubeletWatch:
         finally:
             await self._resources.close()
 
-    async def look(self) -> Sight:
+    async def look(self) -> Look:
         """Look now."""
-        before, session = self.sight, self.sight.plugin.session
+        before, session = self.last_look, self.last_look.plugin.session
         pods, self._allocatable = await self._pods(), await self._offered()
         routine = self._rounds % _ROUTINE == 0 or not before.plugin.ready
         self._rounds += 1
@@ -90,18 +84,19 @@ class KubeletWatch:
             await self._look_around()
         known = self._known
         held = None if pods is None else {gpu: holder for gpu, holder in _holders(pods) if gpu in known}
-        self.sight = Sight(self._status(looks=pods is not None), held, self._withheld(looks=pods is not None))
-        return self.sight
+        answers = pods is not None
+        self.last_look = Look(self._status(answers=answers), held, self._withheld(answers=answers))
+        return self.last_look
 
-    def _withheld(self, *, looks: bool) -> Mapping[str, str]:
+    def _withheld(self, *, answers: bool) -> Mapping[str, str]:
         if self._enforcement is not None:
             return {}
-        found = withheld(self._progress(looks=looks))
-        return self.sight.withheld if found is None else found
+        found = withheld(self._progress(answers=answers))
+        return self.last_look.withheld if found is None else found
 
     async def _poll(self) -> None:
         while True:
-            before = self.sight
+            before = self.last_look
             after = await self.look()
             if after != before:
                 self._tell(before.plugin, after.plugin)
@@ -120,7 +115,7 @@ class KubeletWatch:
 
     async def _pods(self) -> tuple[ListedPod, ...] | None:
         try:
-            return await self._looks.look(LOOK_SECONDS)
+            return await self._lists.read(LOOK_SECONDS)
         except KubeletUnavailable:
             return None
 
@@ -134,23 +129,16 @@ class KubeletWatch:
         kubelet, enforce, resource = self._settings.kubelet, self._settings.enforce, self._settings.resource
         self._setting = await look_around(kubelet, enforce, resource, self._known)
 
-    def _status(self, *, looks: bool) -> DevicePluginStatus:
-        progress = self._progress(looks=looks)
+    def _status(self, *, answers: bool) -> DevicePluginStatus:
+        progress = self._progress(answers=answers)
         resource, enforce = self._settings.resource, self._settings.enforce
         if self._enforcement is None:
             return observing(resource, self._setting, progress)
-        return enforcing(
-            resource,
-            self._setting,
-            progress,
-            session=self._enforcement.session,
-            locked=self._enforcement.locked,
-            env=enforce.env,
-            cdi=enforce.cdi,
-        )
+        progress = replace(progress, locked=self._enforcement.locked, session=self._enforcement.session)
+        return enforcing(resource, self._setting, progress, env=enforce.env, cdi=enforce.cdi)
 
-    def _progress(self, *, looks: bool) -> Progress:
-        return Progress(looks, self._allocatable, self._devices.healthy, self._known)
+    def _progress(self, *, answers: bool) -> Progress:
+        return Progress(answers, self._allocatable, self._devices.healthy, self._known)
 
     @property
     def _known(self) -> frozenset[str]:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agent.gpus.discovery import NOTHING, Report
-from agent.node.sight import Sight
+from agent.gpus.discovery import NOTHING, Discovery
+from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from topology.annotations import keys
 from topology.annotations.codec import decode_status, decode_topology, digest, encode_status, encode_topology
@@ -86,7 +86,7 @@ class Publication:
         """Return how long the API must not be called yet after a failure; 0 when it may."""
         return max(0.0, self._not_before - now)
 
-    def last_report(self) -> Report:
+    def last_discovery(self) -> Discovery:
         """Return what the node said of itself before this process began, as far as it can be read."""
         published = self._published or {}
         topology, status = NOTHING.topology, NOTHING.status
@@ -94,28 +94,28 @@ class Publication:
             topology = decode_topology(published.get(keys.TOPOLOGY, ""))
             status = decode_status(published.get(keys.STATUS, ""))
         except PayloadError:
-            return Report(topology, NOTHING.status)
-        return Report(topology, status)
+            return Discovery(topology, NOTHING.status)
+        return Discovery(topology, status)
 
     def patch(
-        self, report: Report, now: float, sight: Sight | None = None, heard: NodeVersion | None = None
+        self, discovery: Discovery, now: float, look: Look | None = None, heard: NodeVersion | None = None
     ) -> Patch | None:
         """Return what has to be written now, or `None`.
 
         Args:
-            report: What the node is.
+            discovery: What the node is.
             now: Monotonic seconds.
-            sight: What is seen of the kubelet, if anybody looks.
+            look: The newest look at the kubelet, if anybody looks.
             heard: The newest version of the node that was heard of before the look began, if any was.
 
         """
         if self._published is None or not self.is_known or not self.may_ask(now):
             return None
         changed: dict[str, str] = {}
-        status, refused = _status(report.status, sight), None
-        observed = _observed(report, sight)
+        status, refused = _status(discovery.status, look), None
+        observed = _observed(discovery, look)
         try:
-            topology = encode_topology(report.topology)
+            topology = encode_topology(discovery.topology)
             changed = {keys.TOPOLOGY: topology, keys.TOPOLOGY_DIGEST: digest(topology)}
         except PayloadError as error:
             status, refused = replace(status, reasons=(*status.reasons, TOO_LARGE)), error
@@ -145,25 +145,25 @@ class Publication:
             return None
 
 
-def _observed(report: Report, sight: Sight | None) -> Observed | None:
+def _observed(discovery: Discovery, look: Look | None) -> Observed | None:
     """Return what containers hold and who else computes, or `None` when the kubelet was not looked at or did not say."""
-    if sight is None or sight.held is None:
+    if look is None or look.held is None:
         return None
-    strangers = {uuid: count for uuid, count in report.computing.items() if uuid not in sight.held}
-    return Observed(sight.held, strangers=strangers)
+    foreign = {uuid: count for uuid, count in discovery.computing.items() if uuid not in look.held}
+    return Observed(look.held, foreign_processes=foreign)
 
 
-def _status(status: NodeStatus, sight: Sight | None) -> NodeStatus:
+def _status(status: NodeStatus, look: Look | None) -> NodeStatus:
     """Return the status with what is seen of the device plugin: a GPU that it does not offer whole can be given to nobody."""
-    if sight is None:
+    if look is None:
         return status
     gpus = (
-        replace(gpu, healthy=False, reasons=(*gpu.reasons, sight.withheld[gpu.uuid]))
-        if gpu.uuid in sight.withheld
+        replace(gpu, healthy=False, reasons=(*gpu.reasons, look.withheld[gpu.uuid]))
+        if gpu.uuid in look.withheld
         else gpu
         for gpu in status.gpus
     )
-    return replace(status, gpus=tuple(gpus), device_plugin=sight.plugin)
+    return replace(status, gpus=tuple(gpus), device_plugin=look.plugin)
 
 
 def _says(shown: Observed | None, observed: Observed | None) -> bool:

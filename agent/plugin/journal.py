@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from agent.plugin.hold import Served
+from agent.plugin.hold_back import Served
 
 MAX_ENTRIES = 256
 """A node has at most 64 GPUs; init containers can have theirs twice."""

@@ -31,20 +31,24 @@ class Setting:
 class Progress:
     """How far the agent has come with its kubelet."""
 
-    looks: bool
-    """PodResources answered the last look."""
+    answers: bool
+    """PodResources answered at the last look."""
     allocatable: frozenset[str] | None = None
     """Devices of our resource that the kubelet would give away; `None` before it was asked."""
     healthy: frozenset[str] = frozenset()
     """GPUs that are fit for new pods."""
     known: frozenset[str] = frozenset()
     """All GPUs of the node."""
+    locked: bool = False
+    """Whether we are the node's only agent."""
+    session: str = ""
+    """Of our registration; empty without one."""
 
 
 def observing(resource: str, setting: Setting, progress: Progress) -> DevicePluginStatus:
     """Return the status of a node whose GPUs another device plugin hands out."""
     against: list[str] = []
-    if not progress.looks:
+    if not progress.answers:
         against.append("PodResources does not answer")
     elif progress.allocatable is not None and not progress.allocatable:
         against.append(f"no device plugin serves {resource}")
@@ -63,7 +67,7 @@ def withheld(progress: Progress) -> Mapping[str, str] | None:
     A kubelet lists the devices that are healthy, in use or not. One that lists none proves nothing: its plugin may be starting.
     """
     offered = progress.allocatable
-    if not progress.looks or not offered:
+    if not progress.answers or not offered:
         return None
     shared = {gpu_of(device) for device in offered if REPLICA in device}
     why = "offered as MIG devices only" if any(device.startswith("MIG-") for device in offered) else "not offered"
@@ -80,17 +84,13 @@ def gpu_of(device: str) -> str:
     return device.partition(REPLICA)[0]
 
 
-def enforcing(
-    resource: str, setting: Setting, progress: Progress, *, session: str, locked: bool, env: bool, cdi: str
-) -> DevicePluginStatus:
+def enforcing(resource: str, setting: Setting, progress: Progress, *, env: bool, cdi: str) -> DevicePluginStatus:
     """Return the status of a node whose device plugin we are.
 
     Args:
         resource: Ours.
         setting: What was found around the kubelet.
         progress: How far we have come with it.
-        session: Of our registration; empty without one.
-        locked: Whether we are the node's only agent.
         env: As configured.
         cdi: As configured.
 
@@ -102,11 +102,11 @@ def enforcing(
         against.append("no kubelet answers in the device plugin folder")
     if setting.rival:
         against.append(f"another device plugin serves {resource}: {setting.rival}")
-    if not locked:
+    if not progress.locked:
         against.append("another agent serves this node")
-    if not progress.looks:
+    if not progress.answers:
         against.append("PodResources does not answer")
-    if not against and not session:
+    if not against and not progress.session:
         against.append("not registered with the kubelet")
     elif not against and progress.allocatable != progress.healthy:
         against.append("the kubelet does not offer the GPUs yet that we told")
@@ -117,4 +117,4 @@ def enforcing(
         notes.append("no CDI specs name the GPUs: only NVIDIA_VISIBLE_DEVICES tells the runtime")
     if not env and cdi == "never":
         against.append("containers are told of their GPUs neither by environment nor by CDI")
-    return DevicePluginStatus(Mode.ENFORCE, not against, session, (*against, *notes))
+    return DevicePluginStatus(Mode.ENFORCE, not against, progress.session, (*against, *notes))

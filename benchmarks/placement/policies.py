@@ -31,10 +31,10 @@ from benchmarks.placement.scoring import Ties
 from topology.value.score import Weights
 
 PRODUCT: Final = "gputopo"
-"""`gputopo@0.3` is the same with a foresight (λ) of 0.3, `gputopo@0.3:8` with an admission of 8 too; `gputopo-told` starts
-from how often each size of pod comes, as FGD does, and not from a prior; all learn as they go. `gputopo-required`: jobs that say
-`heavy` also require NVLink, where an empty machine has it, and wait for it. `gputopo-observe`: NVIDIA's device plugin chooses the
-GPUs on the node, and the node is chosen by what it is likely to choose."""
+"""`gputopo@0.3` is the same with a λ of 0.3, the weight of the pods to come, `gputopo@0.3:8` with an admission of 8 too.
+`gputopo-told` starts from how often each size of pod comes, as FGD does, and not from a prior; all learn as they go.
+`gputopo-required`: jobs that say `heavy` also require NVLink, where an empty machine has it, and wait for it. `gputopo-observe`:
+NVIDIA's device plugin chooses the GPUs on the node, and the node is chosen by what it is likely to choose."""
 
 BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
     {
@@ -115,7 +115,7 @@ def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
 
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
 _PRODUCT_NAME = re.compile(
-    rf"{PRODUCT}(?P<observe>-observe)?(?P<told>-told)?(?P<required>-required)?(?:@(?P<foresight>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
+    rf"{PRODUCT}(?P<observe>-observe)?(?P<told>-told)?(?P<required>-required)?(?:@(?P<pods_to_come>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
 )
 
 
@@ -139,7 +139,7 @@ def _weights(form: re.Match[str], pods: Sequence[Pod]) -> Weights:
     """Return the weights of that form of the product."""
     weights = Weights()
     return Weights(
-        foresight=float(form["foresight"] or weights.foresight),
+        pods_to_come=float(form["pods_to_come"] or weights.pods_to_come),
         admission=float(form["admission"] or weights.admission),
         demand=(_demand(pods) if form["told"] else ()) or weights.demand,
     )

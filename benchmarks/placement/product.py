@@ -92,7 +92,7 @@ class Learning(PodByPod):
 class Gputopo(Learning):
     """The extender in front of a scheduler that does what it says."""
 
-    observed = False
+    plugin_chooses = False
     """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
 
     def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
@@ -164,7 +164,7 @@ class Gputopo(Learning):
     def _put(self, index: int) -> None:
         node = self.cluster.nodes[index]
         idle = in_steps(node.cpu_milli) if node.server.cpu_milli else None
-        shape = Shape(self.classes[index], node.free, observed=self.observed, cpu_milli=idle)
+        shape = Shape(self.classes[index], node.free, plugin_chooses=self.plugin_chooses, cpu_milli=idle)
         self._shapes.put(self._names[index], shape)
 
 
@@ -174,7 +174,7 @@ class GputopoObserve(Gputopo):
     The kubelet passes the free GPUs to the plugin in random order, so the GPUs may be others than the likeliest ones.
     """
 
-    observed = True
+    plugin_chooses = True
 
     def __init__(self, cluster: Cluster, weights: Weights, random: Random, *, required: bool = False) -> None:
         super().__init__(cluster, weights, required=required)

@@ -3,11 +3,11 @@
 The protocol, sans I/O: a generator that yields intents, takes one reply for each, and returns what happened. It may die at any
 point and start again anywhere, because all state is in the Kubernetes API. In short:
 
-- B1 look at the pod (at first the cache will do, later only a live look); R is its resourceVersion;
+- B1 read the pod (at first the cache will do, later only a live read); R is its resourceVersion;
 - B2 choose GPUs. A pod with claims on the node keeps exactly those, or is fenced before it gets others;
 - B3 claim them for (pod, R) by compare-and-swap of the node's ledger;
 - B4 post the Binding, with the pod's UID and R as preconditions and the GPUs as annotation;
-- B5 after anything but success look at the pod live, and believe nothing else.
+- B5 after anything but success read the pod live, and believe nothing else.
 
 Why no GPU is given twice: the Binding commits only while the pod is at R, and as long as it can, the claim (pod, R) is in the
 ledger. It leaves when R has moved and the pod was seen unbound, or when the pod's containers are proven to have stopped. A
@@ -72,7 +72,7 @@ def bind(state: ClusterState, target: BindTarget, clock: Clock, *, deadline: flo
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """Another round, with the pod as it was just read, or else with a fresh look at it."""
+    """Another round, with the pod as it was just read, or else with a fresh read of it."""
 
     pod: Pod | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from extender.binding.intents import Intent, Reply, Step
@@ -14,13 +15,30 @@ Execute = Callable[[Intent, float], Awaitable[Reply]]
 """Does what an intent says, within so many seconds; never raises."""
 
 
-async def drive(steps: Step[T], execute: Execute, clock: Clock, deadline: float) -> T:
-    """Return what `steps` comes to; `deadline` is in monotonic seconds."""
-    try:
-        intent = next(steps)
-        while True:
-            reply = await execute(intent, max(0.0, deadline - clock().monotonic))
-            intent = steps.send(reply)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """Does what steps ask for."""
+
+    execute: Execute
+    clock: Clock
+    work_timeout_seconds: float
+    """What one bind, release or repair may take."""
+
+    def now(self) -> float:
+        """Return monotonic seconds."""
+        return self.clock().monotonic
+
+    def deadline(self) -> float:
+        """Return when work has to end that begins now, in monotonic seconds."""
+        return self.now() + self.work_timeout_seconds
+
+    async def drive(self, steps: Step[T], deadline: float) -> T:
+        """Return what `steps` comes to; `deadline` is in monotonic seconds."""
+        try:
+            intent = next(steps)
+            while True:
+                reply = await self.execute(intent, max(0.0, deadline - self.now()))
+                intent = steps.send(reply)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result

@@ -26,7 +26,7 @@ from topology.annotations.records import Claim
 
 ORPHAN_SECONDS = 60.0
 UNSEEN_SECONDS = 5.0
-"""A claim may be heard of before its pod is: a live look at once would be for nothing."""
+"""A claim may be heard of before its pod is: a live read at once would be for nothing."""
 RETRY_SECONDS = 5.0
 """Between two attempts at the same claim."""
 
@@ -43,7 +43,7 @@ class Task:
     unseen: frozenset[tuple[str, str, str]] = frozenset()
     """UID, namespace and name of claims' pods that are not in the cache."""
     gone: tuple[Claim, ...] = ()
-    """One claim of each pod that is gone; the node's agent is asked, after a live look at the node."""
+    """One claim of each pod that is gone; the node's agent is asked, after a live read of the node."""
 
 
 class Attention:
@@ -103,7 +103,7 @@ def release(state: ClusterState, task: Task) -> Step[tuple[Claim, ...]]:
 
 
 def _find(state: ClusterState, task: Task) -> Step[None]:
-    """Look live for pods that are not in the cache."""
+    """Read live what has become of pods that are not in the cache."""
     for uid, namespace, name in sorted(task.unseen):
         reply = yield GetPodVersion(namespace, name)
         match reply:
@@ -114,7 +114,7 @@ def _find(state: ClusterState, task: Task) -> Step[None]:
 
 
 def _ask(state: ClusterState, task: Task) -> Step[None]:
-    """Look live at the node of pods that are gone, and have its agent look later than that."""
+    """Read live the node of pods that are gone, and have its agent look later than that."""
     reply = yield GetNode(task.node)
     if not (isinstance(reply, Done) and isinstance(reply.value, Node)):
         return

@@ -3,7 +3,7 @@
 - A ledger that is lost, cannot be read, was changed by somebody else or was never there is rebuilt: first every unbound pod is
   fenced, because nobody knows for which of them it held a claim whose Binding may be under way (`unbound_pods`); then what the
   bound pods hold is added to what it said when it could last be relied on. Only `release` takes a claim away.
-- A claim follows the fact (`correction`), after a live look at the pod: a report and a cache may both be of the past. An unbound
+- A claim follows the fact (`correction`), after a live read of the pod: a report and a cache may both be of the past. An unbound
   pod in its way is fenced first, and the ledger is replaced only as it was before the fence.
 - A pod's record follows the ledger, once both the agent and the ledger say the same. Where somebody refuses that for good, it is
   tried again every minute; the ledger counts, and the record only tells people.
@@ -96,7 +96,7 @@ def repair(state: ClusterState, name: str) -> Step[Repaired]:
 
 
 def _is_as_known(state: ClusterState, pod: GpuPod) -> Step[bool]:
-    """Look live whether the pod is in the version that we know; if not, the next round knows better."""
+    """Read live whether the pod is in the version that we know; if not, the next round knows better."""
     reply = yield GetPod(*pod.key)
     if not (isinstance(reply, Done) and isinstance(reply.value, Pod)):
         return False

@@ -84,7 +84,7 @@ def _is_known(state: ClusterState, pod: Pod) -> bool:
 
 
 def _has_left_version(pod: Pod) -> Step[bool]:
-    """Look live whether the pod has changed or is gone; what else there is of it, and how much, does not matter."""
+    """Read live whether the pod has changed or is gone; what else there is of it, and how much, does not matter."""
     reply: Reply = yield GetPodVersion(pod.metadata.namespace, pod.metadata.name)
     match reply:
         case Done(Pod() as found):

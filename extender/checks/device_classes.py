@@ -38,7 +38,7 @@ class _DeviceClasses(msgspec.Struct):
 
 
 class DeviceClasses:
-    """What is known of them, from looking now and then."""
+    """What is known of them, from checks now and then."""
 
     def __init__(self, send: Send, resource: str) -> None:
         self.mapping: str | None = None
@@ -47,13 +47,13 @@ class DeviceClasses:
         self._resource = resource
 
     async def follow(self, every_seconds: float) -> NoReturn:
-        """Look now and then, until cancelled."""
+        """Check now and then, until cancelled."""
         while True:
-            await self.look()
+            await self.check()
             await asyncio.sleep(every_seconds)
 
-    async def look(self) -> None:
-        """Look once; an answer that says nothing leaves what is known."""
+    async def check(self) -> None:
+        """Check once; an answer that says nothing leaves what is known."""
         try:
             status, body = await self._send(Request("GET", PATH))
             found = msgspec.json.decode(body, type=_DeviceClasses).items if status == 200 else []

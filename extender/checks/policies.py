@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Guard:
-    """What is known about the policies, from looking at them now and then."""
+    """What is known about the policies, from checks now and then."""
 
     def __init__(self, send: Send, nodes: Iterable[str]) -> None:
         self.in_force: bool | None = None
@@ -35,12 +35,12 @@ class Guard:
         self._nodes = nodes
 
     async def follow(self, every_seconds: float) -> NoReturn:
-        """Look now and then, until cancelled, and say when it has changed."""
+        """Check now and then, until cancelled, and say when it has changed."""
         while True:
-            await self.look()
+            await self.check()
             await asyncio.sleep(UNTIL_KNOWN_SECONDS if self.in_force is None else every_seconds)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Try once; an answer that says nothing leaves what is known."""
         node = next(iter(self._nodes), None)
         if node is None:

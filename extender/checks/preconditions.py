@@ -48,14 +48,14 @@ class Preconditions:
     async def follow(self) -> NoReturn:
         """Try until it is known, then rest until cancelled."""
         while self.honoured is None:
-            await self.look()
+            await self.check()
             self.tried = True
             if self.honoured is None:
                 await asyncio.sleep(UNTIL_KNOWN_SECONDS)
         await asyncio.Event().wait()
         raise AssertionError("nobody ends the rest")
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Try once; an answer that says nothing leaves what is known."""
         try:
             pod = await self._somebody()

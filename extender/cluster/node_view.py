@@ -195,8 +195,8 @@ def derive(
     holdings = holdings_of(_in_question(pods, payloads, standing_claims), standing_claims, holders, evidence)
     is_lost = is_ledger_lost(payloads, holdings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
-    strangers = observed.strangers if observed else ()
-    fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, strangers) | _unfit(payloads))
+    foreign = observed.foreign_processes if observed else ()
+    fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, foreign) | _unfit(payloads))
     usable = fit & ~mask_of(uuids, placed.union(holders))
     claimed = mask_of(uuids, (claim.gpu for claim in standing_claims))
     return NodeView(
@@ -227,7 +227,7 @@ def _shape(
         topology_class,
         free,
         hidden=sum(held.hidden or 0 for held in holdings),
-        observed=_is_observed(payloads),
+        plugin_chooses=_plugin_chooses(payloads),
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
     )
 
@@ -251,7 +251,7 @@ def _conflicts(holdings: Sequence[Holding]) -> dict[str, tuple[GpuPod, ...]]:
     return {gpu: tuple(pods) for gpu, pods in sorted(owners.items()) if len(pods) > 1}
 
 
-def _is_observed(payloads: NodePayloads) -> bool:
+def _plugin_chooses(payloads: NodePayloads) -> bool:
     plugin = payloads.status.value.device_plugin if payloads.status.value else None
     return plugin is not None and plugin.mode is Mode.OBSERVE
 

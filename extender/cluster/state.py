@@ -23,8 +23,8 @@ from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, owner
 from extender.cluster.objects.locations import LABELS, Labels
 from extender.cluster.objects.quantities import cpu_milli
 from extender.cluster.ownership.fences import Fences
+from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
-from extender.cluster.ownership.sightings import Sightings
 from extender.cluster.views import Sources, Views
 from topology.annotations import keys
 from topology.annotations.records import Claim
@@ -62,7 +62,7 @@ class ClusterState:
         self.offers = Offers()
         self.setbacks = Setbacks()
         self._hearing = Hearing(silence_seconds)
-        self._sightings = Sightings()
+        self._first_reports = FirstReports()
         self._later_reports = LaterReports(self.pods.runs_as)
         sources = Sources(
             nodes=self.nodes,
@@ -70,7 +70,7 @@ class ClusterState:
             agents=self.agents,
             cpu=self.cpu,
             hearing=self._hearing,
-            sightings=self._sightings,
+            first_reports=self._first_reports,
             later_reports=self._later_reports,
         )
         self._views = Views(sources, self._shapes, self.fences)
@@ -176,7 +176,7 @@ class ClusterState:
             self.holds.release(uid)
             self.offers.forget(uid)
             self.setbacks.forget(uid, is_gone=True)
-            self._sightings.forget(uid)
+            self._first_reports.forget(uid)
 
     def _tell_of_bound(self, pod: GpuPod, node: str) -> None:
         self.setbacks.forget(pod.uid)

@@ -20,8 +20,8 @@ from extender.cluster.node_view import NodeView, derive
 from extender.cluster.objects.kinds import Node
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.fences import Fences
+from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
-from extender.cluster.ownership.sightings import Sightings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Sources:
     agents: AgentPods
     cpu: CpuInUse
     hearing: Hearing
-    sightings: Sightings
+    first_reports: FirstReports
     later_reports: LaterReports
 
 
@@ -85,7 +85,7 @@ class Views:
             self._index_claims(name, before, None)
             self._fences.mended(name)
             return
-        evidence = Evidence(known, sources.pods, sources.sightings, sources.later_reports)
+        evidence = Evidence(known, sources.pods, sources.first_reports, sources.later_reports)
         bound, surroundings = sources.pods.bound_to(name), self._surroundings(known.node)
         view = derive(known.node, known.payloads, bound, evidence, surroundings)
         self.by_name[name] = view
@@ -110,7 +110,7 @@ class Views:
     def _surroundings(self, node: Node) -> Surroundings:
         name = node.metadata.name
         return Surroundings(
-            is_twin=self._publishers.is_twin(name),
+            is_duplicate_publisher=self._publishers.is_duplicate(name),
             agent_is_silent=self._sources.hearing.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
             free_cpu_milli=self._sources.cpu.free_milli(node),

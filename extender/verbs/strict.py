@@ -15,7 +15,7 @@ _NAMES = b',"NodeNames":'
 
 
 def check(body: bytes) -> None:
-    """Raise `ValueError` for twin keys, and for numbers that are none or too long to read; `body` is an object of JSON."""
+    """Raise `ValueError` for duplicate keys, and for numbers that are none or too long to read; `body` is an object of JSON."""
     at = body.find(_NAMES)
     if at < 0 or body.count(b":", at) > 1:  # where it is not the last key, as kube-scheduler writes it
         _keys(body)

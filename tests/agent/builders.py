@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from agent.errors import ApiError
-from agent.gpus.discovery import Report
+from agent.gpus.discovery import Discovery
 from agent.gpus.facts import Gap, GpuFacts, Known, Missing, NvmlFacts
 from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, NodeTopology
@@ -26,7 +26,7 @@ def machine_of(*uuids: str) -> NvmlFacts:
     return NvmlFacts(UNSUPPORTED, UNSUPPORTED, tuple(Known(gpu_facts(uuid=Known(uuid))) for uuid in uuids), {})
 
 
-def report(*, gpus: int = 2, healthy: bool = True, memory_used_gib: int = 0, reason: str | None = None) -> Report:
+def discovery(*, gpus: int = 2, healthy: bool = True, memory_used_gib: int = 0, reason: str | None = None) -> Discovery:
     """Return a small node; `reason` makes its pairs differ, so that a large one has a large payload."""
     topology = NodeTopology(
         gpus=tuple(Gpu(index, f"GPU-{index}", "NVIDIA L4") for index in range(gpus)),
@@ -36,7 +36,7 @@ def report(*, gpus: int = 2, healthy: bool = True, memory_used_gib: int = 0, rea
             for b in range(a + 1, gpus)
         ),
     )
-    return Report(
+    return Discovery(
         topology,
         NodeStatus(0, tuple(GpuStatus(gpu.uuid, healthy, (), memory_used_gib) for gpu in topology.gpus)),
     )

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiError, NvmlUnavailable
-from agent.gpus.discovery import Report
+from agent.gpus.discovery import Discovery
 from agent.gpus.facts import Known, NvmlFacts
 from agent.gpus.host import Host
+from agent.gpus.machine import Machine
 from agent.gpus.patience import TIMED_OUT
 from agent.metrics import Metrics
+from agent.node.look import Look
 from agent.node.publish import Publication
-from agent.node.sight import Sight
 from agent.node.watch import NodeVersion
 from agent.service import Agent
 from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts, machine_of
@@ -36,7 +37,8 @@ class Life:
         self._turns = 0
         nowhere = Path("/nonexistent")
         publication = Publication(lambda: 0.5, 300.0)
-        self.agent = Agent(self._read, Host(nowhere, nowhere), node, publication, self.metrics, lambda: self.now)
+        machine = Machine(self._read, Host(nowhere, nowhere))
+        self.agent = Agent(machine, node, publication, self.metrics, lambda: self.now)
 
     def _read(self) -> NvmlFacts:
         outcome = self._outcomes[min(self._turns, len(self._outcomes) - 1)]
@@ -201,16 +203,16 @@ class Kubelet:
     """A kubelet side on which a pod has come since it was seen last."""
 
     def __init__(self) -> None:
-        self.sight = Sight(DevicePluginStatus(Mode.OBSERVE, ready=True), {})
+        self.last_look = Look(DevicePluginStatus(Mode.OBSERVE, ready=True), {})
         self.looks = 0
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def look(self) -> Sight:
+    def look(self) -> Look:
         self.looks += 1
         self.meanwhile()
-        return Sight(self.sight.plugin, {"GPU-1": Holder("ml", f"pod-{self.looks}", "main")})
+        return Look(self.last_look.plugin, {"GPU-1": Holder("ml", f"pod-{self.looks}", "main")})
 
-    def offer(self, report: Report) -> None:
+    def offer(self, discovery: Discovery) -> None:
         """Take what is found."""
 
     def heard(self, version: NodeVersion) -> None:
@@ -223,7 +225,7 @@ def test_every_write_has_a_look_of_its_own() -> None:
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
     machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), Metrics("x")
-    agent = Agent(lambda: machine, host, node, publication, metrics, lambda: 0.0, kubelet=kubelet)
+    agent = Agent(Machine(lambda: machine, host), node, publication, metrics, lambda: 0.0, kubelet=kubelet)
     agent.turn()
     agent.turn()
     assert [decode_observed(write[keys.OBSERVED]).gpus["GPU-1"].name for write in node.writes] == ["pod-1", "pod-2"]
@@ -235,7 +237,7 @@ def test_what_is_heard_of_during_a_look_is_not_what_the_look_answers() -> None:
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
     machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), Metrics("x")
-    agent = Agent(lambda: machine, host, node, publication, metrics, lambda: 0.0, kubelet=kubelet)
+    agent = Agent(Machine(lambda: machine, host), node, publication, metrics, lambda: 0.0, kubelet=kubelet)
     agent.heard(NodeVersion("7"))
     kubelet.meanwhile = lambda: agent.heard(NodeVersion("9", look="8"))
     agent.turn()

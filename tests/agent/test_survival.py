@@ -1,4 +1,4 @@
-"""One bad GPU, or one bad call, never empties the report: whatever fails, the other GPUs are told as if nothing had."""
+"""One bad GPU, or one bad call, never empties the discovery: whatever fails, the other GPUs are told as if nothing had."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def test_every_failing_call_leaves_the_other_gpus_untouched(
     """Each function, with each code that NVML documents, on one GPU."""
     whole = others(found(machine).topology)
     for code in CODES:
-        report = found(described(machine, f"fail {function} {BAD} {code}"))
-        assert others(report.topology) == whole, code
-        assert len(report.status.gpus) == len(whole[0]) + 1, code
+        discovery = found(described(machine, f"fail {function} {BAD} {code}"))
+        assert others(discovery.topology) == whole, code
+        assert len(discovery.status.gpus) == len(whole[0]) + 1, code
 
 
 @pytest.mark.parametrize("function", SYSTEM_CALLS)
@@ -82,14 +82,14 @@ def test_nvml_that_cannot_count_is_no_machine_without_gpus(found: Discover, desc
         st.tuples(st.sampled_from(DEVICE_CALLS), st.integers(0, 3), st.sampled_from(CODES)), min_size=2, max_size=12
     )
 )
-def test_many_failures_at_once_still_make_a_report(
+def test_many_failures_at_once_still_make_a_discovery(
     failures: list[tuple[str, int, str]], found: Discover, described: Described
 ) -> None:
     """A driver that is going down answers this and that; what comes out can always be published."""
     lines = [f"fail {function} {gpu} {code}" for function, gpu, code in failures]
-    report = found(described("gb200_tray", *lines))
-    assert decode_topology(encode_topology(report.topology)).gpus == report.topology.gpus
-    assert len(decode_status(encode_status(report.status)).gpus) == 4
+    discovery = found(described("gb200_tray", *lines))
+    assert decode_topology(encode_topology(discovery.topology)).gpus == discovery.topology.gpus
+    assert len(decode_status(encode_status(discovery.status)).gpus) == 4
 
 
 def test_the_list_of_functions_is_not_empty() -> None:

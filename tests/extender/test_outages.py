@@ -102,7 +102,7 @@ async def test_a_silent_api_costs_the_deadline_and_no_more(tmp_path: Path) -> No
 
 
 async def test_a_binding_whose_reply_was_lost_is_found_to_have_happened(tmp_path: Path) -> None:
-    """A live look tells, and the answer is the truth."""
+    """A live read tells, and the answer is the truth."""
     trouble = Trouble()
     async with serving(tmp_path, NODE, faults=trouble) as extender:
         pod = await extender.create("train", 2)

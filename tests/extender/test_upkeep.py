@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from benchmarks.processes.client import MERGE_PATCH, Json
 from benchmarks.simulated.double.resources import EVENTS, NODES
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
+from extender.binding.driver import Driver
 from extender.binding.intents import FencePod, Intent, Refused, Reply
 from extender.kubernetes.events import EventRecorder
 from extender.metrics import Metrics
@@ -143,12 +144,10 @@ async def test_a_fence_that_is_refused_for_good_is_told_once_a_minute() -> None:
     upkeep = Upkeep(
         state=replica.state,
         attention=replica.attention,
-        execute=execute,
+        driver=Driver(execute, replica.clock, 3.0),
         turn=turns.__getitem__,
         events=events,
         metrics=metrics,
-        clock=replica.clock,
-        work_timeout_seconds=3.0,
     )
     with capture_logs() as lines:
         for _ in range(35):

@@ -14,6 +14,7 @@ from threading import Event
 from agent.config import load
 from agent.gpus.facts import Answer, Known, Process
 from agent.kubelet.devices import Device
+from agent.kubelet.enforcement import Ports
 from agent.kubelet.watch import KubeletWatch
 from agent.metrics import Metrics
 from agent.node.ledger import NodeLedger
@@ -84,9 +85,8 @@ class AgentOnNode:
 
     async def start_agent(self) -> None:
         """Start the agent's side towards the kubelet."""
-        self.watch = KubeletWatch(
-            self.settings, self.ledger, self.metrics, time.monotonic, self._changed, self._processes
-        )
+        ports = Ports(self.ledger, self._processes, self.metrics, time.monotonic)
+        self.watch = KubeletWatch(self.settings, ports, self._changed)
         self.offer()
         self._agent = asyncio.create_task(self.watch.run())
 

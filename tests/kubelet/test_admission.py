@@ -157,8 +157,8 @@ async def test_kubelet_that_takes_others_than_we_prefer_is_stopped(tmp_path: Pat
         assert (exact.phase, exact.reason[:16]) == (Phase.FAILED, "the kubelet took")
         (gpu,) = node.got(easy)[0]
         assert (await node.watch.look()).held is not None
-        assert node.watch.sight.held is not None
-        assert node.watch.sight.held[gpu].name == "easy"
+        assert node.watch.last_look.held is not None
+        assert node.watch.last_look.held[gpu].name == "easy"
 
 
 async def test_sick_gpu_is_not_given_away_and_takes_nobody_along(tmp_path: Path) -> None:

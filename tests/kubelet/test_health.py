@@ -15,7 +15,7 @@ GOAL_SECONDS = 10.0
 async def test_n3_gpu_with_a_critical_error_is_not_offered_and_comes_back(
     tmp_path: Path, fake_nvml: FakeNvml, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
-    """Between two looks at the node, which are half a minute apart; once it has been well for long enough it is offered again."""
+    """Between two discoveries, which are half a minute apart; once it has been well for long enough it is offered again."""
     async with playing(tmp_path, fake_nvml, discovery_interval="30s", discovery_xidRecovery="3s") as node:
         node.error(3, 79)
         seconds = await node.offers(7)
@@ -36,7 +36,7 @@ async def test_gpu_comes_back_after_a_transient_error(tmp_path: Path, fake_nvml:
 async def test_n3_gpu_that_is_lost_stays_away_however_long_it_says_nothing(
     tmp_path: Path, fake_nvml: FakeNvml, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
-    """The error has the agent look, and the look finds the reason."""
+    """The error has the agent make a discovery, which finds the reason."""
     async with playing(tmp_path, fake_nvml, discovery_interval="30s", discovery_xidRecovery="100ms") as node:
         node.say("fail nvmlDeviceGetHandleByIndex_v2 3 GPU_IS_LOST")
         node.error(3, 79)

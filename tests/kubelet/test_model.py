@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent.kubelet.admission import Admission
+from agent.kubelet.admission import Admission, Records
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
 from agent.kubelet.journal_file import JournalFile
-from agent.kubelet.looks import Looks
+from agent.kubelet.pod_lists import PodLists
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Ask, Refusal
@@ -79,9 +79,8 @@ class Node(RuleBasedStateMachine):
     def crash_agent(self) -> None:
         journal, ledger = JournalFile(Path(self.folder.name)), LedgerReader(NodeLedger(self._annotations))
         clock = self.loop.time
-        admission = Admission(
-            Looks(_Lister(self), lambda: None), ledger, journal, FirstCome, Metrics("test"), clock, 5.0, _nobody
-        )
+        records = Records(PodLists(_Lister(self), lambda: None), ledger, journal)
+        admission = Admission(records, FirstCome, Metrics("test"), clock, 5.0, _nobody)
         self.manager.endpoint = Direct(admission)
         self.manager.listed(dict.fromkeys(GPUS, True))
 
@@ -188,7 +187,7 @@ async def _nobody(gpus: frozenset[str]) -> None:
 
 
 class _Lister:
-    """Gives `Looks` the pods of the machine above; its own `pods` is a list."""
+    """Gives `PodLists` the pods of the machine above; its own `pods` is a list."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -92,7 +92,7 @@ async def test_kubelet_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
         await node.kubelet.start()
         await node.kubelet.kill()
         await node.start_agent()
-        await until(lambda: "no kubelet answers in the device plugin folder" in node.watch.sight.plugin.reasons)
+        await until(lambda: "no kubelet answers in the device plugin folder" in node.watch.last_look.plugin.reasons)
         await node.kubelet.start()
         await node.ready()
 
@@ -102,8 +102,8 @@ async def test_second_agent_waits_for_the_first_to_go(tmp_path: Path) -> None:
     async with AgentOnNode(tmp_path) as node:
         first, first_task = node.watch, node._agent
         await node.start_agent()
-        await until(lambda: "another agent serves this node" in node.watch.sight.plugin.reasons)
-        assert first.sight.plugin.ready
+        await until(lambda: "another agent serves this node" in node.watch.last_look.plugin.reasons)
+        assert first.last_look.plugin.ready
         second, second_task = node.watch, node._agent
         node.watch, node._agent = first, first_task
         await node.stop_agent()

@@ -20,8 +20,8 @@ async def test_nvidias_plugin_beside_ours_closes_the_node_until_it_is_gone(tmp_p
         rival.bind(str(node.kubelet.plugins / "nvidia-gpu.sock"))
         rival.listen()
         reason = "another device plugin serves nvidia.com/gpu: nvidia-gpu.sock"
-        await until(lambda: reason in node.watch.sight.plugin.reasons)
-        assert not node.watch.sight.plugin.ready
+        await until(lambda: reason in node.watch.last_look.plugin.reasons)
+        assert not node.watch.last_look.plugin.ready
         rival.close()
         await node.ready()
 
@@ -33,8 +33,8 @@ async def test_observer_says_what_it_cannot_see(tmp_path: Path) -> None:
         stack.push_async_exit(node)
         await node.kubelet.start()
         await node.start_agent()
-        await until(lambda: node.watch.sight.plugin.reasons == ("no device plugin serves nvidia.com/gpu",))
-        assert (node.kubelet.registrations, node.watch.sight.held) == (0, {})
+        await until(lambda: node.watch.last_look.plugin.reasons == ("no device plugin serves nvidia.com/gpu",))
+        assert (node.kubelet.registrations, node.watch.last_look.held) == (0, {})
         node.kubelet.devices.listed(dict.fromkeys(node.gpus, True))
         await node.ready()
 
@@ -48,12 +48,12 @@ async def test_a_gpu_stays_withheld_while_its_plugin_starts_anew(tmp_path: Path)
         await node.kubelet.start()
         await node.start_agent()
         node.kubelet.devices.listed(dict.fromkeys(others, True))
-        await until(lambda: lost in node.watch.sight.withheld)
+        await until(lambda: lost in node.watch.last_look.withheld)
         node.kubelet.devices.listed({})
-        await until(lambda: node.watch.sight.plugin.reasons == ("no device plugin serves nvidia.com/gpu",))
-        assert node.watch.sight.withheld.keys() == {lost}
+        await until(lambda: node.watch.last_look.plugin.reasons == ("no device plugin serves nvidia.com/gpu",))
+        assert node.watch.last_look.withheld.keys() == {lost}
         node.kubelet.devices.listed(dict.fromkeys(node.gpus, True))
-        await until(lambda: not node.watch.sight.withheld)
+        await until(lambda: not node.watch.last_look.withheld)
 
 
 def test_cdi_specs_are_read_in_either_form(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from agent.config import AgentConfiguration, load
 from agent.gpus.facts import NvmlFacts, NvmlPort
 from agent.gpus.host import Host
+from agent.gpus.machine import Machine
 from agent.gpus.nvml import read_nvml, read_processes
 from agent.gpus.nvml_events import follow_xids
 from agent.gpus.xid_watch import XidWatch
@@ -89,9 +90,10 @@ def _running(
     side = KubeletSide(configuration, node.read, metrics, news.changed, read_processes)
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
-    agent = Agent(nvml, Host(nowhere, nowhere), node, publication, metrics, time.monotonic, kubelet=side, xids=xids)
+    machine = Machine(nvml, Host(nowhere, nowhere), xids)
+    agent = Agent(machine, node, publication, metrics, time.monotonic, kubelet=side)
     watch = NodeWatch(follow, agent.heard, news.changed, lambda: 0.5) if follow else None
-    errors = XidWatch(follow_xids, xids, news.look) if xids else None
+    errors = XidWatch(follow_xids, xids, news.discover) if xids else None
     side.start()
     for listener in (watch, errors):
         if listener:

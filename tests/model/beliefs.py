@@ -2,7 +2,7 @@
 
 The model stores no caches. Instead it knows, for everything that can be true of a pod, each standing that some process may give
 a claim of that pod at that time; whoever acts may act on any of them. Those sets are not written down anywhere: they are what
-`ClusterState` and `release` come to in every order in which a watch, a new list and a live look can tell a pod's life.
+`ClusterState` and `release` come to in every order in which a watch, a new list and a live read can tell a pod's life.
 """
 
 from __future__ import annotations

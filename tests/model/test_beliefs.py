@@ -17,7 +17,7 @@ RUNS = (Phase.RUNNING, Phase.STOPPING, Phase.DOUBTED, Phase.GHOST)
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", RUNS)
 def test_c1_nobody_takes_a_gpu_for_free_whose_containers_run(believed: Beliefs, phase: Phase) -> None:
-    """Nothing else does the model have to know of watches, lists, live looks and the agent's reports."""
+    """Nothing else does the model have to know of watches, lists, live reads and the agent's reports."""
     assert Standing.FREE not in believed[phase, Place.HERE]
 
 

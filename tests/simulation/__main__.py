@@ -51,9 +51,9 @@ def _mutants(seeds: range) -> int:
     mutants = (*PROTOCOL, *PEERS, *OTHERS)
     seen = 0
     for mutant in mutants:
-        sighting = hunt(mutant, seeds)
-        seen += sighting is not None
-        told = f"seed {sighting.seed}: {sighting.violation}" if sighting else "NOT SEEN"
+        catch = hunt(mutant, seeds)
+        seen += catch is not None
+        told = f"seed {catch.seed}: {catch.violation}" if catch else "NOT SEEN"
         print(f"{mutant.origin:<22} {mutant.name:<42} {told}", flush=True)
     print(f"{seen}/{len(mutants)} mutants seen within {len(seeds)} seeds")
     return seen < len(mutants)

@@ -1,4 +1,4 @@
-"""What is written down about who holds which GPU: the node's ledger, the pod's placement, the agent's observation.
+"""What is written down about who holds which GPU: the node's ledger, the pod's placement, what the agent observed.
 
 Canonical order is by GPU UUID (containers by name), so that equal records are equal texts.
 """
@@ -99,8 +99,8 @@ class Observed:
 
     While it stays behind the status, the agent writes without having been able to look.
     """
-    strangers: Mapping[str, int] = field(default_factory=dict)
-    """GPU UUID → compute processes on a GPU that no container holds."""
+    foreign_processes: Mapping[str, int] = field(default_factory=dict)
+    """GPU UUID → how many processes compute on a GPU that no container holds; on the wire `strangers`."""
     node_version: str = ""
     """resourceVersion of the node that the agent had heard of before the look began; empty when that is not told."""
 
@@ -158,6 +158,7 @@ class _Observed(Schema):
     strangers: Annotated[dict[Uuid, Annotated[int, Field(ge=1, le=2**20)]], Field(max_length=MAX_GPUS)] = Field(
         default_factory=dict
     )
+    """Foreign processes; agents that are out there write them under this key."""
     node_version: Annotated[str, StringConstraints(pattern=r"^[0-9]{0,20}$")] = ""
 
 
@@ -243,15 +244,15 @@ def encode_observed(observed: Observed) -> str:
     payload: dict[str, Any] = {"gpus": gpus}
     if observed.generation:
         payload["generation"] = observed.generation
-    if observed.strangers:
-        payload["strangers"] = dict(sorted(observed.strangers.items()))
+    if observed.foreign_processes:
+        payload["strangers"] = dict(sorted(observed.foreign_processes.items()))
     if observed.node_version:
         payload["node_version"] = observed.node_version
     return write(_Observed, payload)
 
 
 def decode_observed(text: str | bytes) -> Observed:
-    """Return the observation; raises `PayloadError`."""
+    """Return what was observed; raises `PayloadError`."""
     payload = read(_Observed, text)
     gpus = {uuid: Holder(**holder.model_dump()) for uuid, holder in sorted(payload.gpus.items())}
     return Observed(gpus, payload.generation, dict(sorted(payload.strangers.items())), payload.node_version)

@@ -130,7 +130,7 @@ class Wiring:
         below_one = any(uplink.members >> i & uplink.members >> j & 1 for uplink in self._uplinks)
         return self.direct[i][j], self.linked[i][j], self.affinity[i][j], self.hop_gb_per_s[i][j], pair, below_one
 
-    def twins(self, i: int, j: int) -> bool:
+    def interchangeable(self, i: int, j: int) -> bool:
         """Whether swapping positions `i` and `j` changes no prediction."""
         return (
             (self.rate[i], self.capability[i], self.switch[i]) == (self.rate[j], self.capability[j], self.switch[j])

@@ -32,7 +32,7 @@ class Situation:
     """GPUs that have to be among the chosen; they count as free."""
     unknown: int = 0
     """How many of the free GPUs are held by somebody; which ones is not known."""
-    observed: bool = False
+    plugin_chooses: bool = False
     """NVIDIA's device plugin chooses the GPUs, and not we. What it does with GPUs that must be among them is not modelled."""
     capacity: FreeCapacity | None = None
     """What is idle on the node, CPU and parts of GPUs included; `None`: not counted. CPU that does not suffice is for
@@ -41,7 +41,7 @@ class Situation:
     """What the pods to come take beside links; `None`: not counted."""
 
     def __post_init__(self) -> None:
-        if self.observed and self.must_include:
+        if self.plugin_chooses and self.must_include:
             raise ValueError("no forecast is made with GPUs that must be among the chosen")
 
 
@@ -58,7 +58,7 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     found = _by_links(situation, request.of_links)
     if capacity is None or to_come is None or isinstance(found, Rejection):
         return found
-    return less_fragmentation(found, situation.topology_class.weights.foresight, capacity, _kind(request), to_come)
+    return less_fragmentation(found, situation.topology_class.weights.pods_to_come, capacity, _kind(request), to_come)
 
 
 def _kind(request: GpuRequest) -> PodKind:
@@ -69,7 +69,7 @@ def _by_links(situation: Situation, request: GpuRequest) -> Decision:
     topology_class, free, must = situation.topology_class, situation.free, situation.must_include
     if situation.unknown:
         return _around_unknown(situation, request)
-    if situation.observed:
+    if situation.plugin_chooses:
         return forecast(topology_class, free, request)
     return plan(topology_class, free | must, request, must)
 

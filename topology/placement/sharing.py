@@ -14,11 +14,11 @@ that nobody can use is lost for good, a broken island until its pods end."""
 
 
 def less_fragmentation(
-    verdict: Placement, foresight: float, capacity: FreeCapacity, kind: PodKind, profile: DemandProfile
+    verdict: Placement, pods_to_come: float, capacity: FreeCapacity, kind: PodKind, profile: DemandProfile
 ) -> Placement:
-    """Return the placement with what the pods to come lose to fragmentation counted in its score."""
+    """Return the placement with what the pods to come lose to fragmentation counted in its score; `pods_to_come` is λ."""
     lost = profile.value(capacity) - profile.value(capacity.without(kind, verdict.gpus))
-    score = verdict.score - foresight * FRAGMENTED_GPU * lost
+    score = verdict.score - pods_to_come * FRAGMENTED_GPU * lost
     return Placement(verdict.gpus, verdict.affinity, verdict.bandwidth, score)
 
 
@@ -39,7 +39,7 @@ def share(
             position, lost = _least_missed(topology_class, capacity.free)
         losses[position] = lost + FRAGMENTED_GPU * (before - profile.value(capacity.without(kind, (position,))))
     best = min(losses, key=lambda position: (round(losses[position], 9), position))
-    return Placement((best,), None, None, -topology_class.weights.foresight * losses[best])
+    return Placement((best,), None, None, -topology_class.weights.pods_to_come * losses[best])
 
 
 def _least_missed(topology_class: TopologyClass, free: int) -> tuple[int, float]:

@@ -89,7 +89,7 @@ class TopologyClass:
         self._alike = [group & near for group in self._symmetry.groups for near in self._numa_nodes if group & near]
         """Masks of GPUs that neither wires, requests nor NUMA nodes tell apart."""
         self.table: Table | None = None
-        """The value of free sets, by how many GPUs of each group of twins are free."""
+        """The value of free sets, by how many GPUs of each group of interchangeable GPUs are free."""
         self.appraised: Weights | None = None
         """What `appraise` has been through with."""
 

@@ -24,7 +24,7 @@ REMEMBERED_PODS = 20_000
 TYPICAL_SHARE = 0.95
 """Kinds beyond that many of all pods are left out, the rarest first."""
 RENEWAL = 1.5
-"""The mix is worth a new look when so many times as many pods have been seen as at the last one."""
+"""The mix is worth working out anew when so many times as many pods have been seen as at the last time."""
 DRIFT = 0.02
 """Values are computed anew when pods of another size ask for so much of the GPUs."""
 
@@ -38,7 +38,7 @@ class Demand:
         self._prior = {size: share / total for size, share in prior}
         self._kinds: Counter[PodKind] = Counter()
         self._seen = 0
-        self._seen_at_look = 0
+        self._seen_at_mix = 0
         self._running: Counter[int] = Counter()
         """Pods that hold GPUs now, by how many."""
         self._met_running: Counter[int] = Counter()
@@ -55,7 +55,7 @@ class Demand:
             self._met_running = _halved(self._met_running)
             self._ended = _halved(self._ended)
             self._seen = self._kinds.total()
-            self._seen_at_look = min(self._seen_at_look, self._seen)
+            self._seen_at_mix = min(self._seen_at_mix, self._seen)
 
     def started(self, kind: PodKind) -> None:
         """Take note of a pod that has its GPUs from now on."""
@@ -69,12 +69,12 @@ class Demand:
         self._ended[kind.gpus] += 1
 
     def is_news(self) -> bool:
-        """Whether much has been seen since the last `look`."""
-        return self._seen > RENEWAL * max(self._seen_at_look, PRIOR_PODS)
+        """Whether much has been seen since the last `mix`."""
+        return self._seen > RENEWAL * max(self._seen_at_mix, PRIOR_PODS)
 
-    def look(self) -> tuple[tuple[tuple[int, float], ...], list[tuple[PodKind, float]]]:
+    def mix(self) -> tuple[tuple[tuple[int, float], ...], list[tuple[PodKind, float]]]:
         """Return the shares of pods by GPUs asked for, and the typical kinds with theirs; both add up to 1."""
-        self._seen_at_look = self._seen
+        self._seen_at_mix = self._seen
         return self._sizes(), self._typical()
 
     def _sizes(self) -> tuple[tuple[int, float], ...]:

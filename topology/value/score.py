@@ -31,8 +31,8 @@ _SHARE = {Communication.HEAVY: 1.0, Communication.LIGHT: 0.3, Communication.NONE
 class Weights:
     """How this pod is weighed against those to come."""
 
-    foresight: float = 0.3
-    """λ of the score: what the pods to come lose, against what this one gains. 0 looks at this pod alone.
+    pods_to_come: float = 0.3
+    """λ, in the configuration `foresight`: what the pods to come lose, against what this one gains. 0 looks at this pod alone.
 
     Between nodes only: on its node a pod always gets the best set. At 0.3 a pair that prefers NVLink takes it on a whole DGX-1V
     rather than PCIe on a broken one, even where one pod in five asks for eight, though not where half do; but one link on a
@@ -89,4 +89,4 @@ def score(
     own = 0.0
     if request.gpus > 1:
         own = utility(bandwidth) + weights.admission * request.is_content_with(affinity)
-    return float(_SHARE[request.communication] * request.gpus**SIZE_POWER * own - weights.foresight * value_lost)
+    return float(_SHARE[request.communication] * request.gpus**SIZE_POWER * own - weights.pods_to_come * value_lost)

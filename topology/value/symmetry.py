@@ -1,7 +1,7 @@
 """Which GPUs of a machine can stand in for which: what is worked out for one set then holds for all sets like it.
 
-Two levels. Twins are GPUs that can be swapped with every other GPU kept in place; they form groups, and a set is told by how
-many it takes of each. Groups may in turn be swapped as a whole, such as the halves of a machine with two sockets.
+Two levels. GPUs are interchangeable if they can be swapped with every other GPU kept in place; they form groups, and a set is
+told by how many it takes of each. Groups may in turn be swapped as a whole, such as the halves of a machine with two sockets.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAX_TRIES = 4_000
 
 
 class Symmetry:
-    """The groups of twins of one machine, and the ways to swap the groups."""
+    """The groups of interchangeable GPUs of one machine, and the ways to swap the groups."""
 
     def __init__(self, wiring: Wiring, kinds: Sequence[Hashable]) -> None:
         """Find them; `kinds` tells GPUs apart that are wired alike."""
-        self.groups = _twin_groups(wiring, kinds)
+        self.groups = _interchangeable_groups(wiring, kinds)
         """Masks over positions, by lowest member."""
         self.sizes: Counts = tuple(group.bit_count() for group in self.groups)
         self._swaps = _swaps(wiring, kinds, self.groups)
@@ -107,12 +107,12 @@ def _lowest(group: int, count: int) -> int:
     return kept
 
 
-def _twin_groups(wiring: Wiring, kinds: Sequence[Hashable]) -> tuple[int, ...]:
+def _interchangeable_groups(wiring: Wiring, kinds: Sequence[Hashable]) -> tuple[int, ...]:
     groups: list[int] = []
     for position, kind in enumerate(kinds):
         for index, group in enumerate(groups):
             member = group.bit_length() - 1
-            if kinds[member] == kind and wiring.twins(member, position):
+            if kinds[member] == kind and wiring.interchangeable(member, position):
                 groups[index] |= 1 << position
                 break
         else:

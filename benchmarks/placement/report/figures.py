@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.intervals import interval
-from benchmarks.placement.report.sections import FORESIGHTS, Column, Section
+from benchmarks.placement.report.sections import LAMBDAS, Column, Section
 from benchmarks.placement.report.values import Values
 from benchmarks.placement.rows import mean
 from topology.value.score import Weights
@@ -62,12 +62,10 @@ def _front(ax: Axes, values: Values, workload: str, section: Section) -> None:
         ax.plot([x], [y], "o", color=_THEIRS, markersize=4)
         ax.annotate(policy, (x, y), fontsize=6, xytext=(3, -8 if below else 2), textcoords="offset points")
     ours = (name for name in values.policies(workload) if name == PRODUCT or name.startswith(f"{PRODUCT}@"))
-    curve = sorted((name for name in ours if ":" not in name), key=_foresight)
+    curve = sorted((name for name in ours if ":" not in name), key=_lambda)
     xs = [_mean(values, workload, name, along) for name in curve]
     ys = [_mean(values, workload, name, up) for name in curve]
-    ax.plot(
-        xs, ys, "-", color=_OURS, linewidth=1, marker=".", label=f"gputopo, λ {FORESIGHTS[0]:g} to {FORESIGHTS[-1]:g}"
-    )
+    ax.plot(xs, ys, "-", color=_OURS, linewidth=1, marker=".", label=f"gputopo, λ {LAMBDAS[0]:g} to {LAMBDAS[-1]:g}")
     if PRODUCT in values.policies(workload):
         x, y = _mean(values, workload, PRODUCT, along), _mean(values, workload, PRODUCT, up)
         ax.plot([x], [y], "*", color=_OURS, markersize=11, label="gputopo, as it comes")
@@ -78,10 +76,10 @@ def _front(ax: Axes, values: Values, workload: str, section: Section) -> None:
     ax.legend(fontsize=7, loc="center")
 
 
-def _foresight(name: str) -> float:
+def _lambda(name: str) -> float:
     """Return the λ of the product under one of its names."""
-    _, _, foresight = name.partition("@")
-    return float(foresight or Weights().foresight)
+    _, _, given = name.partition("@")
+    return float(given or Weights().pods_to_come)
 
 
 def _curve(ax: Axes, values: Values, workload: str, section: Section) -> None:

@@ -34,7 +34,7 @@ class Section:
     """Those on which the extra policies run; empty: all."""
 
 
-FORESIGHTS = (0.0, 0.05, 0.5, 1.0)
+LAMBDAS = (0.0, 0.05, 0.5, 1.0)
 """λ beside the default: how much the pods to come count against the one at hand."""
 ADMISSIONS = (0.3, 1.0)
 """What it is worth to serve a pod to come at all; less than the default keeps cliques at the price of pods that find no place."""
@@ -68,8 +68,8 @@ SECTIONS: Final[tuple[Section, ...]] = (
         10,
         "front",
         (
-            *(f"gputopo@{foresight:g}" for foresight in FORESIGHTS),
-            *(f"gputopo@{Weights().foresight:g}:{admission:g}" for admission in ADMISSIONS),
+            *(f"gputopo@{weight:g}" for weight in LAMBDAS),
+            *(f"gputopo@{Weights().pods_to_come:g}:{admission:g}" for admission in ADMISSIONS),
         ),
         ("dgx-1v/load-0.82", "dgx-1v/load-1.01"),
     ),

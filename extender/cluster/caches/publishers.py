@@ -32,7 +32,7 @@ class Publishers:
             self._uuids.pop(node, None)
         return affected
 
-    def is_twin(self, node: str) -> bool:
+    def is_duplicate(self, node: str) -> bool:
         """Whether another node was first with one of the node's GPUs."""
         return any(self._nodes[uuid][0] != node for uuid in self._uuids.get(node, ()))
 

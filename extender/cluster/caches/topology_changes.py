@@ -14,7 +14,7 @@ WINDOW_SECONDS = 600.0
 
 
 class TopologyChanges:
-    """The last changes of each node's topology, by its name: a node that is made anew is no stranger."""
+    """The last changes of each node's topology, by its name: a node that is made anew keeps its own."""
 
     def __init__(self) -> None:
         self._now = 0.0

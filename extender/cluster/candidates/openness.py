@@ -15,7 +15,7 @@ from topology.node.status import Mode
 from topology.placement.verdict import UNKNOWN_GPUS
 
 LEDGER_MISSING = "GPU ledger is missing and is being written"
-TWIN = "a GPU of the node is published by another node, too"
+DUPLICATE_PUBLISHER = "a GPU of the node is published by another node, too"
 NOT_READY = "node is not ready"
 AGENT_NOT_READY = "GPU agent is not ready"
 AGENT_SILENT = "GPU agent has not reported for too long"
@@ -26,7 +26,7 @@ PLUGIN_NOT_READY = "GPU device plugin is not ready"
 class Surroundings:
     """What is known of a node from elsewhere than its own annotations."""
 
-    is_twin: bool = False
+    is_duplicate_publisher: bool = False
     """It publishes a GPU that another node published first."""
     agent_is_silent: bool = False
     """Its agent has not written for too long, as this process has seen it."""
@@ -40,8 +40,8 @@ def why_closed(
     node: Node, payloads: NodePayloads, holdings: Sequence[Holding], surroundings: Surroundings
 ) -> str | None:
     """Return the first reason that there is."""
-    if surroundings.is_twin:
-        return TWIN
+    if surroundings.is_duplicate_publisher:
+        return DUPLICATE_PUBLISHER
     if payloads.defect is not None:
         return payloads.defect
     if is_ledger_missing(payloads) or is_ledger_lost(payloads, holdings):

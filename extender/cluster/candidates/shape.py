@@ -34,7 +34,7 @@ class Shape:
     """Why no GPU of the node may be given away."""
     hidden: int = 0
     """How many of the free GPUs are held by pods that bypassed us; which ones is not known yet."""
-    observed: bool = False
+    plugin_chooses: bool = False
     """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
     cpu_milli: int | None = None
     """CPU that nobody has asked for, `in_steps`; `None` where that is not known."""
@@ -59,7 +59,7 @@ class Shape:
             self.topology_class,
             self.free,
             unknown=self.hidden,
-            observed=self.observed,
+            plugin_chooses=self.plugin_chooses,
             capacity=capacity,
             to_come=to_come,
         )

@@ -27,7 +27,7 @@ class Values:
         self._met: dict[str, PodKind] = {}
         self._running: set[str] = set()
         self.typical: tuple[tuple[PodKind, float], ...] = ()
-        """The kinds that most pods are of, and their share of these, as of the last look."""
+        """The kinds that most pods are of, and their share of these, as of the last mix."""
 
     @property
     def demand(self) -> tuple[tuple[int, float], ...]:
@@ -61,7 +61,7 @@ class Values:
     def appraise(self) -> Generator[None]:
         """Compute what is missing or out of date, step by step; nothing to do takes no step."""
         if self._demand.is_news():
-            sizes, typical = self._demand.look()
+            sizes, typical = self._demand.mix()
             self.typical = tuple(typical)
             if drift(self._weights.demand, sizes) > DRIFT:
                 self._weights = replace(self._weights, demand=sizes)

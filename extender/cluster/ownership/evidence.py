@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from extender.cluster.caches.node_cache import KnownNode
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
-from extender.cluster.ownership.sightings import Sightings
 from extender.cluster.ownership.standing import Standing, standing_of_pod, standing_of_tombstone
 from topology.annotations.records import Claim, Holder
 
@@ -19,7 +19,7 @@ class Evidence:
 
     known: KnownNode
     pods: PodCache
-    sightings: Sightings
+    first_reports: FirstReports
     later_reports: LaterReports
 
     def standing(self, claim: Claim) -> Standing:
@@ -41,7 +41,7 @@ class Evidence:
 
     def is_about(self, pod: GpuPod, gpus: frozenset[str]) -> bool:
         """Whether the GPUs that are reported under a pod's name are certainly its own."""
-        return self.sightings.is_about(pod.uid, gpus, self.known.report.writes) or self.pods.is_alone(pod)
+        return self.first_reports.is_about(pod.uid, gpus, self.known.report.writes) or self.pods.is_alone(pod)
 
     def has_replaced(self, pod: GpuPod, claim: Claim) -> bool:
         """Whether the pod ran by the time of the agent's look, and the claim's, of the same name, was gone."""

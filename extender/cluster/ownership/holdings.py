@@ -2,7 +2,7 @@
 
 The agent's report is the fact, and a ledger follows it. But a report knows pods by name only, and may be of a look before the
 pod began, when a namesake was there. So it overrules record and ledger only when it accounts for the whole pod and is certainly
-about this one: there was no other, or enough looks have been made since (`Sightings`). The GPUs that it names are taken anyway.
+about this one: there was no other, or enough reports have come since (`FirstReports`). The GPUs that it names are taken anyway.
 
 A pod that wants the planned GPUs or none is not followed before it runs: its node holds it back till it has these.
 """

@@ -153,7 +153,7 @@ def test_nvml_that_does_not_start_says_why(machine: str, code: str, reason: str,
     assert caught.value.code == code
 
 
-def test_nvml_is_shut_down_after_every_look(read: Read) -> None:
+def test_nvml_is_shut_down_after_every_discovery(read: Read) -> None:
     """An open NVML would keep the driver from being unloaded: another machine can be played at once."""
     assert len(read("hgx_h100").gpus) == 8
     assert len(read("gb200_tray").gpus) == 4
@@ -165,15 +165,15 @@ def test_processes_are_counted(found: Discover, read: Read, described: Described
     told = [gpu(facts, "processes") for facts in read(machine).gpus]
     running = (Process(11, "python"), Process(12))
     assert told[1:4] == [Known(()), Known(running), Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")]
-    report = found(machine)
-    assert report.computing == {report.topology.gpus[2].uuid: 2}
+    discovery = found(machine)
+    assert discovery.computing == {discovery.topology.gpus[2].uuid: 2}
 
 
 def test_ignored_programs_are_not_counted(read: Read, described: Described, tmp_path: Path) -> None:
     """Else a GPU with an MPS server, which stays when its clients have gone, would never be given away again."""
     machine = described("hgx_h100", "gpu 2 process 11 /usr/bin/nvidia-cuda-mps-server", "gpu 2 process 12 python")
-    report = discover(read(machine), Host(tmp_path), ignored=["nvidia-cuda-mps-server"])
-    assert report.computing == {report.topology.gpus[2].uuid: 1}
+    discovery = discover(read(machine), Host(tmp_path), ignored=["nvidia-cuda-mps-server"])
+    assert discovery.computing == {discovery.topology.gpus[2].uuid: 1}
 
 
 def test_processes_of_some_gpus_are_read(fake_nvml: FakeNvml, described: Described) -> None:

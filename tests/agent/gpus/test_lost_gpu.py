@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.gpus.discovery import Report
+from agent.gpus.discovery import Discovery
 from tests.agent.conftest import Discover
 from topology.node.status import GpuStatus, NodeStatus
 
@@ -16,9 +16,9 @@ Described = Callable[..., Path]
 GPU3 = "GPU-41000000-0000-4000-8000-000000000003"
 
 
-def status_of(report: Report, uuid: str) -> GpuStatus:
+def status_of(discovery: Discovery, uuid: str) -> GpuStatus:
     """Return the status of the GPU with that UUID, or name."""
-    return next(gpu for gpu in report.status.gpus if gpu.uuid == uuid)
+    return next(gpu for gpu in discovery.status.gpus if gpu.uuid == uuid)
 
 
 @pytest.mark.parametrize("machine", ["lost_gpu", "lost_handle"])
@@ -33,33 +33,33 @@ def test_lost_gpu_stays_in_the_topology_that_knew_it(machine: str, found: Discov
 
 @pytest.mark.parametrize("machine", ["lost_gpu", "lost_handle"])
 def test_gpu_that_nobody_ever_knew_is_listed_by_index(machine: str, found: Discover) -> None:
-    """Without a UUID it cannot stand in the topology; the report says that one of eight is missing."""
-    report = found(machine)
-    assert [gpu.index for gpu in report.topology.gpus] == [0, 1, 2, 4, 5, 6, 7]
-    assert status_of(report, "index-3") == GpuStatus("index-3", healthy=False, reasons=("gpu is lost",))
+    """Without a UUID it cannot stand in the topology; the status says that one of eight is missing."""
+    discovery = found(machine)
+    assert [gpu.index for gpu in discovery.topology.gpus] == [0, 1, 2, 4, 5, 6, 7]
+    assert status_of(discovery, "index-3") == GpuStatus("index-3", healthy=False, reasons=("gpu is lost",))
 
 
-def test_the_last_published_report_is_memory_enough(found: Discover) -> None:
+def test_the_last_published_discovery_is_memory_enough(found: Discover) -> None:
     """After a restart of the agent the annotations remember what NVML can no longer tell; other GPUs are read anew."""
-    published = Report(found("hgx_h100").topology, NodeStatus(7))
+    published = Discovery(found("hgx_h100").topology, NodeStatus(7))
     assert found("lost_handle", before=published).topology == published.topology
 
 
 def test_lost_gpu_with_a_readable_name_keeps_what_is_known(found: Discover, described: Described) -> None:
     """Some calls still answer from the driver's memory."""
     lost = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetFieldValues", "nvmlDeviceGetNvLinkState")
-    report = found(described("hgx_h100", *(f"fail {function} 3 GPU_IS_LOST" for function in lost)))
-    gpu = report.topology.gpus[3]
+    discovery = found(described("hgx_h100", *(f"fail {function} 3 GPU_IS_LOST" for function in lost)))
+    gpu = discovery.topology.gpus[3]
     assert (gpu.uuid, gpu.memory_bytes, gpu.switch_links, gpu.numa_node) == (GPU3, None, 0, 0)
-    assert not status_of(report, GPU3).healthy
-    assert report.topology.label(0, 3) == "NODE"
+    assert not status_of(discovery, GPU3).healthy
+    assert discovery.topology.label(0, 3) == "NODE"
 
 
 def test_gpu_that_needs_a_reset_is_unhealthy(found: Discover, described: Described) -> None:
     """It is there and must not be given away."""
-    report = found(described("hgx_h100", "fail nvmlDeviceGetMemoryInfo_v2 3 RESET_REQUIRED"))
-    assert status_of(report, GPU3).reasons == ("reset required",)
-    assert status_of(report, GPU3).healthy is False
+    discovery = found(described("hgx_h100", "fail nvmlDeviceGetMemoryInfo_v2 3 RESET_REQUIRED"))
+    assert status_of(discovery, GPU3).reasons == ("reset required",)
+    assert status_of(discovery, GPU3).healthy is False
 
 
 def test_a_passing_failure_does_not_change_the_topology(found: Discover, described: Described) -> None:
@@ -77,16 +77,16 @@ def test_a_passing_failure_does_not_change_the_topology(found: Discover, describ
 def test_a_failure_is_told_though_the_fact_stands(found: Discover, described: Described) -> None:
     """People see which fact is old."""
     before = found("hgx_h100")
-    report = found(described("hgx_h100", "fail nvmlDeviceGetName 3 TIMEOUT"), before=before)
-    assert status_of(report, GPU3).reasons == ("model unknown: TIMEOUT",)
-    assert status_of(report, GPU3).healthy
+    discovery = found(described("hgx_h100", "fail nvmlDeviceGetName 3 TIMEOUT"), before=before)
+    assert status_of(discovery, GPU3).reasons == ("model unknown: TIMEOUT",)
+    assert status_of(discovery, GPU3).healthy
 
 
 def test_not_supported_is_an_answer(found: Discover, described: Described) -> None:
     """What NVML says it does not have is forgotten, not remembered."""
     before = found("hgx_h100")
-    report = found(described("hgx_h100", "fail nvmlDeviceGetEccMode 3 NOT_SUPPORTED"), before=before)
-    assert report.topology.gpus[3].ecc_enabled is None
+    discovery = found(described("hgx_h100", "fail nvmlDeviceGetEccMode 3 NOT_SUPPORTED"), before=before)
+    assert discovery.topology.gpus[3].ecc_enabled is None
 
 
 def test_what_nvml_says_replaces_what_it_said(found: Discover, described: Described) -> None:
@@ -124,6 +124,6 @@ def test_gpu_that_moved_is_not_remembered_where_it_was(found: Discover, describe
 
 def test_two_gpus_of_one_name_are_not_both_believed(found: Discover, described: Described) -> None:
     """A broken library must not make the whole node unreadable."""
-    report = found(described("hgx_h100", "gpu 4 uuid GPU-41000000-0000-4000-8000-000000000003"))
-    assert len(report.topology) == 7
-    assert status_of(report, "index-4").reasons == ("not identified: DUPLICATE_UUID",)
+    discovery = found(described("hgx_h100", "gpu 4 uuid GPU-41000000-0000-4000-8000-000000000003"))
+    assert len(discovery.topology) == 7
+    assert status_of(discovery, "index-4").reasons == ("not identified: DUPLICATE_UUID",)

@@ -73,7 +73,7 @@ def test_direct_links_that_nvml_denies_leave_peer_access_over_pcie(found: Discov
     assert link(node, 0, 1) == Link(0, 1, 0, PciePath.NODE, p2p=True, reason=Downgrade.NOT_SUPPORTED)
 
 
-def test_mig_keeps_the_wires_in_the_report(found: Discover, described: Described) -> None:
+def test_mig_keeps_the_wires_in_the_topology(found: Discover, described: Described) -> None:
     """MIG is a mode: the links are still there for whoever turns it off."""
     node = found(described("dgx1v", "gpu 0 mig on")).topology
     assert (link(node, 0, 3).nvlinks, node.label(0, 3), node.gpus[0].mig_enabled) == (2, "PHB", True)
@@ -134,7 +134,7 @@ def test_bridges_to_the_cpu_are_not_counted(found: Discover) -> None:
 
 
 def test_dead_links_are_faults_and_bare_bridges_are_none(found: Discover) -> None:
-    """A link is a fault where a twin has it up; a card without its bridge has nothing wrong."""
+    """A link is a fault where another GPU of the model has it up; a card without its bridge has nothing wrong."""
     faults = found("dead_bridge_links").status.link_faults
     assert [(fault.gpu[:12], fault.link) for fault in faults] == [
         ("GPU-00000002", 10),

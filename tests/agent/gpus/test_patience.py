@@ -63,7 +63,7 @@ def test_call_that_hangs_is_given_up_and_not_made_twice(driver: Driver) -> None:
     assert driver.asked == 1
 
 
-def test_answer_that_comes_late_is_followed_by_a_new_look(driver: Driver) -> None:
+def test_answer_that_comes_late_is_followed_by_a_new_discovery(driver: Driver) -> None:
     """What it says is as old as the question."""
     nvml = PatientNvml(driver.read, patience_seconds=0.05)
     with pytest.raises(NvmlUnavailable):

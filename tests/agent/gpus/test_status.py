@@ -85,6 +85,6 @@ def test_memory_in_use_is_never_understated(samples: list[float]) -> None:
         assert gib <= before + 1e-6 <= gib + 11
 
 
-def test_status_is_empty_before_the_first_look() -> None:
+def test_status_is_empty_before_the_first_discovery() -> None:
     """A blackout of a node that never had GPUs invents none."""
     assert blackout_status(NodeStatus(3), "UNKNOWN") == NodeStatus(0)

@@ -13,7 +13,7 @@ from agent.errors import NvmlUnavailable
 from agent.gpus.nvml_events import follow_xids
 from agent.gpus.xid_watch import XidWatch
 from agent.gpus.xids import NEEDS_RESET, Coverage, Xid, Xids
-from tests.agent.builders import report
+from tests.agent.builders import discovery
 from tests.extender.polling import until
 from tests.nvml.library import FakeNvml
 
@@ -32,7 +32,7 @@ class Life:
 
     @property
     def unhealthy(self) -> frozenset[str]:
-        return self.xids.marked(report().status).unhealthy
+        return self.xids.marked(discovery().status).unhealthy
 
 
 @pytest.mark.parametrize("number", [13, 31, 43, 45, 68, 69, 94, 109, 137, 63, 92, 121, 154, 160, 165, 171, 172])
@@ -49,7 +49,7 @@ def test_n4_every_other_error_makes_the_gpu_unhealthy(number: int) -> None:
     life = Life()
     assert life.has("GPU-0", number)
     assert life.unhealthy == {"GPU-0"}
-    assert life.xids.marked(report().status).gpus[0].reasons == (f"xid {number}",)
+    assert life.xids.marked(discovery().status).gpus[0].reasons == (f"xid {number}",)
 
 
 def test_n6_gpu_without_an_error_for_long_enough_is_healthy_again() -> None:
@@ -73,7 +73,7 @@ def test_n6_time_does_not_cure_what_needs_a_reset(number: int) -> None:
     life.has("GPU-0", number)
     life.now = 100 * RECOVERY
     life.has("GPU-0", 79)
-    assert life.xids.marked(report().status).gpus[0].reasons == (f"xid {number}, needs a reset",)
+    assert life.xids.marked(discovery().status).gpus[0].reasons == (f"xid {number}, needs a reset",)
     assert life.unhealthy == {"GPU-0"}
 
 
@@ -84,7 +84,7 @@ def test_n6_gpu_that_has_many_errors_is_one_change() -> None:
     for number in (79, 74, 94) * 3_333:
         life.now += 1.0
         life.has("GPU-0", number)
-        told.add(life.xids.marked(report().status))
+        told.add(life.xids.marked(discovery().status))
     assert len(told) == 1
 
 
@@ -93,15 +93,15 @@ def test_what_nvml_says_besides_keeps_a_gpu_unhealthy() -> None:
     life = Life()
     life.has("GPU-0", 79)
     life.now = RECOVERY
-    assert life.xids.marked(report(healthy=False).status).unhealthy == {"GPU-0", "GPU-1"}
+    assert life.xids.marked(discovery(healthy=False).status).unhealthy == {"GPU-0", "GPU-1"}
 
 
 def test_errors_that_are_not_told_are_said_not_to_be() -> None:
     """On the node's status, with NVML's reason; not before anybody has tried."""
     life = Life()
-    assert life.xids.marked(report().status).reasons == ()
+    assert life.xids.marked(discovery().status).reasons == ()
     life.xids.coverage = Coverage(("NOT_SUPPORTED",))
-    assert life.xids.marked(report().status).reasons == ("critical errors are not told: NOT_SUPPORTED",)
+    assert life.xids.marked(discovery().status).reasons == ("critical errors are not told: NOT_SUPPORTED",)
 
 
 @pytest.fixture
@@ -162,17 +162,17 @@ def test_driver_without_events_is_unavailable(line: str, described: Described, l
         next(listening(described("hgx_h100", line)))
 
 
-async def test_listener_says_how_well_it_hears_and_has_the_agent_look() -> None:
+async def test_listener_says_how_well_it_hears_and_has_the_agent_discover() -> None:
     """When it begins, when a GPU gets an error, when NVML fails; a failure is tried again after a while."""
-    xids, looks = Xids(lambda: 0.0, RECOVERY), list[Coverage | None]()
+    xids, discoveries = Xids(lambda: 0.0, RECOVERY), list[Coverage | None]()
 
     def follow() -> Generator[Coverage | Xid | None, None, None]:
         yield Coverage()
         yield from (None, Xid("GPU-0", 13), Xid("GPU-0", 79), Xid("GPU-0", 79), Xid("", 79))
         raise NvmlUnavailable("GPU_IS_LOST", "while we waited")
 
-    watch = XidWatch(follow, xids, lambda: looks.append(xids.coverage))
+    watch = XidWatch(follow, xids, lambda: discoveries.append(xids.coverage))
     watch.start()
-    await until(lambda: len(looks) == 4)
+    await until(lambda: len(discoveries) == 4)
     watch.close()
-    assert looks == [Coverage(), Coverage(), Coverage(), Coverage(("GPU_IS_LOST",))]
+    assert discoveries == [Coverage(), Coverage(), Coverage(), Coverage(("GPU_IS_LOST",))]

@@ -8,10 +8,10 @@ from threading import Event
 import pytest
 
 from agent.errors import ApiError
+from agent.node.look import Look
 from agent.node.publish import Publication
-from agent.node.sight import Sight
 from agent.node.watch import NodeVersion, NodeWatch
-from tests.agent.builders import report
+from tests.agent.builders import discovery
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, decode_observed
 from topology.node.status import DevicePluginStatus, Mode
@@ -30,8 +30,8 @@ class Node:
 
     def turn(self, now: float, heard: NodeVersion | None, held: Mapping[str, Holder] | None = None) -> bool:
         """Publish; returns whether anything was written."""
-        sight = Sight(DevicePluginStatus(Mode.OBSERVE, ready=True), held)
-        patch = self.publication.patch(report(), now, sight, heard)
+        look = Look(DevicePluginStatus(Mode.OBSERVE, ready=True), held)
+        patch = self.publication.patch(discovery(), now, look, heard)
         if patch:
             self.writes += 1
             self.annotations |= patch.annotations

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from agent.node.look import Look
 from agent.node.publish import TOO_LARGE, Publication
-from agent.node.sight import Sight
-from tests.agent.builders import report
+from tests.agent.builders import discovery
 from topology.annotations import keys
 from topology.annotations.codec import decode_status, decode_topology, digest
 from topology.annotations.records import Holder, Observed, decode_observed
@@ -27,9 +27,9 @@ class Node:
         self.publication.learned(self.annotations, now=0.0)
         self.writes = 0
 
-    def turn(self, now: float, **report_parts: object) -> set[str]:
-        """Publish a report at a time and return the keys that were written."""
-        patch = self.publication.patch(report(**report_parts), now)  # type: ignore[arg-type]
+    def turn(self, now: float, **parts: object) -> set[str]:
+        """Publish a discovery at a time and return the keys that were written."""
+        patch = self.publication.patch(discovery(**parts), now)  # type: ignore[arg-type]
         if patch is None:
             return set()
         self.annotations |= patch.annotations
@@ -49,13 +49,13 @@ def test_first_write_holds_topology_digest_and_status() -> None:
     """What readers find decodes, and the digest is the topology's."""
     node = Node()
     assert node.turn(0.0) == ALL
-    assert decode_topology(node.annotations[keys.TOPOLOGY]) == report().topology
+    assert decode_topology(node.annotations[keys.TOPOLOGY]) == discovery().topology
     assert node.annotations[keys.TOPOLOGY_DIGEST] == digest(node.annotations[keys.TOPOLOGY])
     assert node.status.generation == 1
 
 
 def test_nothing_is_written_when_nothing_changes() -> None:
-    """Ten looks, one write."""
+    """Ten discoveries, one write."""
     node = Node()
     for now in range(0, 299, 30):
         node.turn(float(now))
@@ -132,7 +132,7 @@ def test_whatever_somebody_did_to_our_annotations_is_put_right(key: str, damage:
         node.annotations[key] = damage
     node.publication.learned(node.annotations, now=1.0)
     assert key in node.turn(2.0)
-    assert decode_topology(node.annotations[keys.TOPOLOGY]) == report().topology
+    assert decode_topology(node.annotations[keys.TOPOLOGY]) == discovery().topology
 
 
 def test_oversized_topology_keeps_the_old_one() -> None:
@@ -148,7 +148,7 @@ def test_oversized_topology_keeps_the_old_one() -> None:
 
 def test_nothing_is_written_before_the_api_has_said_what_it_holds() -> None:
     """Or every start would be a write."""
-    assert Publication(lambda: 0.5, REFRESH).patch(report(), 0.0) is None
+    assert Publication(lambda: 0.5, REFRESH).patch(discovery(), 0.0) is None
 
 
 def test_failures_make_pauses_that_grow_to_a_bound() -> None:
@@ -193,21 +193,21 @@ def test_reading_again_does_not_put_off_a_write_that_is_due() -> None:
     assert node.turn(2 * REFRESH + 11) == {keys.STATUS}
 
 
-def test_last_report_is_what_was_published() -> None:
+def test_last_discovery_is_what_was_published() -> None:
     """A new process begins with what the old one knew, and with nothing where that cannot be read."""
     node = Node()
     node.turn(0.0, healthy=False)
-    assert Node(node.annotations).publication.last_report().topology == report().topology
-    assert Node(node.annotations).publication.last_report().status.unhealthy == {"GPU-0", "GPU-1"}
-    assert Node({keys.TOPOLOGY: "nonsense"}).publication.last_report().topology.gpus == ()
+    assert Node(node.annotations).publication.last_discovery().topology == discovery().topology
+    assert Node(node.annotations).publication.last_discovery().status.unhealthy == {"GPU-0", "GPU-1"}
+    assert Node({keys.TOPOLOGY: "nonsense"}).publication.last_discovery().topology.gpus == ()
 
 
 HOLDER = Holder("ml", "train-0", "main")
 
 
-def sight(held: Mapping[str, Holder] | None, *, ready: bool = True) -> Sight:
+def look(held: Mapping[str, Holder] | None, *, ready: bool = True) -> Look:
     """Return what is seen of the kubelet."""
-    return Sight(DevicePluginStatus(Mode.OBSERVE, ready), held)
+    return Look(DevicePluginStatus(Mode.OBSERVE, ready), held)
 
 
 class SeeingNode(Node):
@@ -217,8 +217,8 @@ class SeeingNode(Node):
         self, now: float, held: Mapping[str, Holder] | None, *, ready: bool = True, computing: int = 0
     ) -> set[str]:
         """Publish, and return the keys that were written."""
-        found = replace(report(), computing={"GPU-1": computing} if computing else {})
-        patch = self.publication.patch(found, now, sight(held, ready=ready))
+        found = replace(discovery(), computing={"GPU-1": computing} if computing else {})
+        patch = self.publication.patch(found, now, look(held, ready=ready))
         if patch is None:
             return set()
         self.annotations |= patch.annotations
@@ -259,8 +259,8 @@ def test_look_that_failed_proves_nothing() -> None:
 def test_what_the_device_plugin_withholds_is_given_to_nobody() -> None:
     """With the reason, beside those that NVML knows."""
     node = Node()
-    seen = replace(sight({}), withheld={"GPU-0": "shared by the device plugin"})
-    patch = node.publication.patch(report(), 0.0, seen)
+    seen = replace(look({}), withheld={"GPU-0": "shared by the device plugin"})
+    patch = node.publication.patch(discovery(), 0.0, seen)
     assert patch is not None
     first, second = decode_status(patch.annotations[keys.STATUS]).gpus[:2]
     assert (first.healthy, first.reasons[-1]) == (False, "shared by the device plugin")
@@ -271,6 +271,6 @@ def test_who_computes_without_a_container_is_named() -> None:
     """On a GPU that a container holds it is that container's business."""
     node = SeeingNode()
     node.sees(0.0, {"GPU-0": HOLDER}, computing=2)
-    assert node.observed.strangers == {"GPU-1": 2}
+    assert node.observed.foreign_processes == {"GPU-1": 2}
     assert node.sees(1.0, {"GPU-1": HOLDER}, computing=2) == {keys.STATUS, keys.OBSERVED}
-    assert node.observed.strangers == {}
+    assert node.observed.foreign_processes == {}

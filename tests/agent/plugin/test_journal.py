@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agent.plugin.hold import Served
+from agent.plugin.hold_back import Served
 from agent.plugin.journal import MAX_ENTRIES, decode, encode
 
 ENTRY = {"namespace": "ml", "name": "a", "uid": "uid-a", "gpus": ["GPU-a", "GPU-b"]}

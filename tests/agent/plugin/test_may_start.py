@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.plugin.hold import Served, is_as_served, is_by_plan, may_start
+from agent.plugin.hold_back import Served, is_as_served, is_by_plan, may_start
 from tests.agent.plans import by_key, listed, planned
 
 GIVEN = Served("ml", "a", "uid-a", frozenset("ab"))

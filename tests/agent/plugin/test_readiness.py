@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +12,15 @@ from topology.node.status import DevicePluginStatus
 
 R = "nvidia.com/gpu"
 GPUS = frozenset({"GPU-a", "GPU-b"})
-WELL = Progress(looks=True, allocatable=GPUS, healthy=GPUS, known=GPUS)
+WELL = Progress(answers=True, allocatable=GPUS, healthy=GPUS, known=GPUS)
 
 
 def enforce(setting: Setting = Setting(), progress: Progress = WELL, **changes: Any) -> DevicePluginStatus:  # noqa: B008
     """Return the status of a node that is as it should be but for this."""
     well: dict[str, Any] = {"session": "1", "locked": True, "env": True, "cdi": "auto"}
-    return enforcing(R, setting, progress, **well | changes)
+    told = well | changes
+    progress = replace(progress, session=told["session"], locked=told["locked"])
+    return enforcing(R, setting, progress, env=told["env"], cdi=told["cdi"])
 
 
 def test_node_that_is_as_it_should_be_says_nothing() -> None:
@@ -35,7 +38,7 @@ def test_node_that_is_as_it_should_be_says_nothing() -> None:
         (enforce(Setting(socket_path_bytes=108)), "the path of the device plugin folder is too long for a socket"),
         (enforce(locked=False), "another agent serves this node"),
         (enforce(session=""), "not registered with the kubelet"),
-        (enforce(progress=Progress(looks=False)), "PodResources does not answer"),
+        (enforce(progress=Progress(answers=False)), "PodResources does not answer"),
         (
             enforce(progress=Progress(True, GPUS, frozenset({"GPU-a"}), GPUS)),
             "the kubelet does not offer the GPUs yet that we told",
@@ -48,7 +51,7 @@ def test_node_that_is_as_it_should_be_says_nothing() -> None:
             enforce(env=False, cdi="never"),
             "containers are told of their GPUs neither by environment nor by CDI",
         ),
-        (observing(R, Setting(), Progress(looks=False)), "PodResources does not answer"),
+        (observing(R, Setting(), Progress(answers=False)), "PodResources does not answer"),
         (observing(R, Setting(), Progress(True, frozenset(), GPUS, GPUS)), "no device plugin serves nvidia.com/gpu"),
         (
             observing(R, Setting(), Progress(True, frozenset({"GPU-a::0"}), GPUS, GPUS)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from topology.node.status import DevicePluginStatus, Mode
 
 R = "nvidia.com/gpu"
 GPUS = frozenset({"GPU-a", "GPU-b"})
-WELL = Progress(looks=True, allocatable=GPUS, healthy=GPUS, known=GPUS)
+WELL = Progress(answers=True, allocatable=GPUS, healthy=GPUS, known=GPUS)
 NO_CDI = "no CDI specs name the GPUs, and containers would not get them"
 ONLY_ENV = "no CDI specs name the GPUs: only NVIDIA_VISIBLE_DEVICES tells the runtime"
 NOWHERE = "containers are told of their GPUs neither by environment nor by CDI"
@@ -20,19 +21,21 @@ NOWHERE = "containers are told of their GPUs neither by environment nor by CDI"
 def enforce(setting: Setting, progress: Progress = WELL, **changes: Any) -> DevicePluginStatus:
     """Return the status of a node whose plugin we are, and which is as it should be but for this."""
     well: dict[str, Any] = {"session": "1", "locked": True, "env": True, "cdi": "auto"}
-    return enforcing(R, setting, progress, **well | changes)
+    told = well | changes
+    progress = replace(progress, session=told["session"], locked=told["locked"])
+    return enforcing(R, setting, progress, env=told["env"], cdi=told["cdi"])
 
 
 def test_a_node_of_which_nothing_is_known_has_nothing_against_it() -> None:
     """Defaults are what most nodes are like."""
     assert enforce(Setting()) == DevicePluginStatus(Mode.ENFORCE, ready=True, session="1")
     assert observing(R, Setting(), WELL) == DevicePluginStatus(Mode.OBSERVE, ready=True)
-    assert Progress(looks=True) == Progress(True, None, frozenset(), frozenset())
+    assert Progress(answers=True) == Progress(True, None, frozenset(), frozenset())
 
 
 def test_before_the_kubelet_was_asked_a_node_is_not_ready_and_nothing_is_wrong() -> None:
     """The first answer is on its way."""
-    assert observing(R, Setting(), Progress(looks=True)) == DevicePluginStatus(Mode.OBSERVE, ready=False)
+    assert observing(R, Setting(), Progress(answers=True)) == DevicePluginStatus(Mode.OBSERVE, ready=False)
 
 
 @pytest.mark.parametrize(("policy", "notes"), [("none", 0), ("", 0), ("restricted", 1)])
@@ -74,7 +77,7 @@ def test_containers_are_told_of_their_gpus_one_way_or_the_other(
 
 def test_what_follows_from_another_fault_is_not_told() -> None:
     """A plugin that is not registered for a reason, and is offered nothing, has one reason and not three."""
-    behind = Progress(looks=True, allocatable=frozenset(), healthy=GPUS, known=GPUS)
+    behind = Progress(answers=True, allocatable=frozenset(), healthy=GPUS, known=GPUS)
     assert enforce(Setting(kubelet_socket=False), behind, session="").reasons == (
         "no kubelet answers in the device plugin folder",
     )
@@ -85,7 +88,7 @@ def test_what_follows_from_another_fault_is_not_told() -> None:
 def test_faults_that_do_not_follow_from_each_other_are_all_told() -> None:
     """In an order that does not change."""
     setting = Setting(kubelet_socket=False, rival="nvidia-gpu.sock", socket_path_bytes=200, cdi=False)
-    status = enforce(setting, Progress(looks=False), locked=False)
+    status = enforce(setting, Progress(answers=False), locked=False)
     assert status.reasons == (
         "the path of the device plugin folder is too long for a socket",
         "no kubelet answers in the device plugin folder",
@@ -99,9 +102,9 @@ def test_faults_that_do_not_follow_from_each_other_are_all_told() -> None:
 @pytest.mark.parametrize(
     ("progress", "reason"),
     [
-        (Progress(looks=False, allocatable=GPUS, known=GPUS), "PodResources does not answer"),
-        (Progress(looks=True, allocatable=frozenset(), known=GPUS), f"no device plugin serves {R}"),
-        (Progress(looks=True, allocatable=GPUS | {"GPU-a::0"}, known=GPUS), f"devices of {R} are not whole GPUs"),
+        (Progress(answers=False, allocatable=GPUS, known=GPUS), "PodResources does not answer"),
+        (Progress(answers=True, allocatable=frozenset(), known=GPUS), f"no device plugin serves {R}"),
+        (Progress(answers=True, allocatable=GPUS | {"GPU-a::0"}, known=GPUS), f"devices of {R} are not whole GPUs"),
     ],
 )
 def test_beside_another_plugin_one_fault_is_told(progress: Progress, reason: str) -> None:

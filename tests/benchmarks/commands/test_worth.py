@@ -67,7 +67,7 @@ def test_the_table_says_the_same() -> None:
     told = run("dgx-1v", "--free", "0-4")
     assert told.exit_code == 0
     assert "free GPUs 0 1 2 3 4: worth" in told.stdout
-    assert f"score = gain - {Weights().foresight:g} x loss" in told.stdout
+    assert f"score = gain - {Weights().pods_to_come:g} x loss" in told.stdout
 
 
 def test_a_demand_that_cannot_be_read_is_refused() -> None:

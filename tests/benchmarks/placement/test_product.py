@@ -182,7 +182,7 @@ def test_jobs_that_waited_while_others_came_are_learnt_from_once_each() -> None:
     assert abs(dict(policy.values.demand)[4] - (0.2 * 32 + 1) / (32 + 49)) < 1e-9
 
 
-def test_foresight_is_read_from_the_name() -> None:
+def test_lambda_is_read_from_the_name() -> None:
     """`gputopo@0` looks at the pod alone; a word that is no number is refused with the names that there are."""
     for name in ("gputopo@0", "gputopo@0.5:8", "gputopo-told@1", "gputopo-required@1"):
         check_policy(name)

@@ -77,10 +77,10 @@ def test_every_section_draws_its_figure(section: Section) -> None:
     assert "gputopo@" not in drawn
 
 
-def test_the_curve_over_foresight_goes_through_the_default_in_order() -> None:
+def test_the_curve_over_lambda_goes_through_the_default_in_order() -> None:
     """Whatever ran first; the default is not run once more under another name."""
     section = next(section for section in SECTIONS if section.figure == "front")
-    assert f"gputopo@{Weights().foresight:g}" not in section.extra_policies
+    assert f"gputopo@{Weights().pods_to_come:g}" not in section.extra_policies
     rows = [
         Row(section.extra_workloads[0], policy, 1, column.metric, None, 90.0 + place)
         for place, policy in enumerate(("gputopo", *section.extra_policies))

@@ -31,7 +31,7 @@ from topology.annotations.records import Claim, Ledger, encode_ledger
 
 
 class TestTheBinding:
-    """B4 and B5: after anything but success only a live look at the pod counts."""
+    """B4 and B5: after anything but success only a live read of the pod counts."""
 
     def test_a_reply_that_is_lost_after_the_commit_is_a_success(self) -> None:
         """The live pod shows it."""
@@ -115,7 +115,7 @@ class TestOddAnswers:
         ("reply", "failure"),
         [(Gone(), Failure.POD_GONE), (NoAnswer("down"), Failure.NO_ANSWER), (Done(None), Failure.NO_ANSWER)],
     )
-    def test_of_the_live_look_at_the_pod(self, reply: Reply, failure: Failure) -> None:
+    def test_of_the_live_read_of_the_pod(self, reply: Reply, failure: Failure) -> None:
         """The pod is not in the cache."""
         world, replica = ready()
         world.add_pod("p")
@@ -134,7 +134,7 @@ class TestOddAnswers:
         assert failure_of(drive(replica.start_bind("p"), answer_once(world, FencePod, reply))) is failure
 
     @pytest.mark.parametrize(("reply", "failure"), [(Gone(), Failure.NODE_GONE), (NoAnswer("down"), Failure.NO_ANSWER)])
-    def test_of_the_live_look_at_the_node(self, reply: Reply, failure: Failure) -> None:
+    def test_of_the_live_read_of_the_node(self, reply: Reply, failure: Failure) -> None:
         """The claim was lost to another one."""
         world, replica = ready("p")
 

@@ -25,7 +25,7 @@ def test_a_claim_that_was_there_before_outlives_its_pod() -> None:
 
 
 def test_a_claim_that_was_there_before_outlives_a_namesake_of_its_pod() -> None:
-    """The live look finds another pod of that name, which says as little about the one that is gone."""
+    """The live read finds another pod of that name, which says as little about the one that is gone."""
     world, replica = ready("p")
     drive(replica.start_bind("p"), delay_request(world, BindPod))
     claims, heir = world.claims(), Replica(world)

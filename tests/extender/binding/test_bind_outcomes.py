@@ -103,7 +103,7 @@ def test_a_claim_that_a_rival_has_renewed_is_not_withdrawn() -> None:
     assert len(world.claims()) == 2
 
 
-def test_what_the_last_live_look_shows_is_the_answer() -> None:
+def test_what_the_last_live_read_shows_is_the_answer() -> None:
     """Two rounds were lost to others who touched the pod, and in the third one somebody bound it elsewhere."""
     world = World("n1", "n2")
     world.add_pod("p")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from asyncio import Lock
 from collections import defaultdict
 from collections.abc import Callable, Collection
@@ -12,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from extender.binding.driver import Driver
 from extender.binding.intents import Done, FencePod, GetPodVersion, Intent, ListPods, NoAnswer, Refused, Reply
 from extender.binding.release import Attention
 from extender.clock import Instant
@@ -42,15 +44,17 @@ class Fencing:
         self.refused = refused
         events = EventRecorder(partial(pytest.fail, "nothing is sent"))
         turns = defaultdict[str, Lock](Lock)
+
+        def clock() -> Instant:
+            return Instant(asyncio.get_running_loop().time(), 1_800_000_000.0)
+
         self.upkeep = Upkeep(
             state=self.state,
             attention=Attention(),
-            execute=self._execute,
+            driver=Driver(self._execute, clock, 3.0),
             turn=turns.__getitem__,
             events=events,
             metrics=Metrics(""),
-            clock=lambda: Instant(asyncio.get_running_loop().time(), 1_800_000_000.0),
-            work_timeout_seconds=3.0,
         )
 
     @property
@@ -190,7 +194,7 @@ async def test_a_list_that_is_not_answered_is_told() -> None:
     async def execute(intent: Intent, seconds: float) -> Reply:
         return NoAnswer("a page of more than 64 MiB")
 
-    fencing.upkeep.execute = execute
+    fencing.upkeep.driver = dataclasses.replace(fencing.upkeep.driver, execute=execute)
     with capture_logs() as lines:
         await fencing.upkeep.round()
     assert [line["reason"] for line in lines] == ["a page of more than 64 MiB"]

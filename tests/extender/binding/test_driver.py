@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.binding.driver import drive
+from extender.binding.driver import Driver
 from extender.binding.intents import GetNode, Gone, Intent, Reply, Step
 from extender.clock import Instant
 
@@ -22,7 +22,7 @@ async def test_each_intent_has_the_time_that_is_left_and_none_once_there_is_none
         second = yield GetNode("n2")
         return [first, second, (yield GetNode("n3"))]
 
-    assert await drive(steps(), execute, lambda: Instant(now, now), 7.0) == [Gone()] * 3
+    assert await Driver(execute, lambda: Instant(now, now), 3.0).drive(steps(), 7.0) == [Gone()] * 3
     assert budgets == [7.0, 3.0, 0.0]
 
 
@@ -36,4 +36,4 @@ async def test_steps_that_need_nothing_are_done_at_once() -> None:
     async def execute(intent: Intent, seconds: float) -> Reply:
         raise AssertionError(intent)
 
-    assert await drive(steps(), execute, lambda: Instant(0.0, 0.0), 1.0) == 7
+    assert await Driver(execute, lambda: Instant(0.0, 0.0), 3.0).drive(steps(), 1.0) == 7

@@ -90,7 +90,7 @@ def test_a_list_that_has_no_answer_fences_nobody() -> None:
 def test_a_fence_that_fails_is_as_good_as_one_if_the_pod_has_left_its_version(
     reply: Reply, seen: Reply, *, is_fenced: bool
 ) -> None:
-    """Only a live look shows that; who refuses is remembered until then."""
+    """Only a live read shows that; who refuses is remembered until then."""
     state = lost()
     answers = Answers(pod("p"), fence=reply, get=seen)
     assert drive(fence_all_unbound(state, "n1"), answers) is is_fenced

@@ -67,7 +67,7 @@ def looking_for_one_that_is_gone() -> tuple[World, Steps]:
 
 
 def looking_up_an_unseen_one() -> tuple[World, Steps]:
-    """Look live for a pod that is not in the cache."""
+    """Read live a pod that is not in the cache."""
     world, replica = bound("p")
     replica.state.pods.replaced([])
     due(replica)

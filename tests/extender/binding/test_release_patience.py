@@ -9,7 +9,7 @@ from tests.extender.world import Replica
 
 
 def test_a_pod_that_is_not_in_the_cache_is_not_looked_up_at_once() -> None:
-    """The claim may have been heard of before its pod was; a live look for each of them would be for nothing."""
+    """The claim may have been heard of before its pod was; a live read for each of them would be for nothing."""
     world, _ = bound("p")
     uid = next(iter(world.claims().values()))
     world.delete("p", grace_period_seconds=0)

@@ -1,4 +1,4 @@
-"""A release, step by step: what it looks at live, what it takes in at once, and what it leaves alone."""
+"""A release, step by step: what it reads live, what it takes in at once, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_ledger_that_has_to_be_rebuilt_is_left_to_that(claims: tuple[()] | Non
     assert next(steps, None) is None
 
 
-def test_a_pod_that_a_live_look_finds_is_not_taken_for_gone() -> None:
+def test_a_pod_that_a_live_read_finds_is_not_taken_for_gone() -> None:
     """The cache is behind; whatever the agent says, its claims stay."""
     world, replica = bound("p")
     (uid, *_) = world.claims().values()
@@ -62,7 +62,7 @@ def test_pods_that_are_not_known_are_looked_up_in_order() -> None:
     assert [intent.name for intent in world.intents if isinstance(intent, GetPodVersion)] == list("abcdefgh")
 
 
-def test_reports_are_compared_with_the_one_that_a_live_look_at_the_node_shows() -> None:
+def test_reports_are_compared_with_the_one_that_a_live_read_of_the_node_shows() -> None:
     """The cache has not heard of the agent's last one, which may be of a look before the pod was gone, like the next."""
     world, replica = bound("p")
     world.report("n1", 1)

@@ -52,7 +52,7 @@ class ApiServer:
 async def test_only_a_class_that_maps_our_resource_counts(status: int, body: bytes, mapping: str | None) -> None:
     """Others are not our business, and without the API there are none."""
     found = DeviceClasses(ApiServer(status, body).send, keys.GPU_RESOURCE)
-    await found.look()
+    await found.check()
     assert found.mapping == mapping
 
 
@@ -61,9 +61,9 @@ async def test_what_is_known_stays_until_an_answer_says_otherwise(status: int, m
     """An outage is no reason to come back."""
     api = ApiServer(200, classes(keys.GPU_RESOURCE))
     found = DeviceClasses(api.send, keys.GPU_RESOURCE)
-    await found.look()
+    await found.check()
     api.answer = (status, b"")
-    await found.look()
+    await found.check()
     assert found.mapping == mapping
 
 

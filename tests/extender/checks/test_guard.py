@@ -52,13 +52,13 @@ async def test_what_is_known_stays_until_an_answer_says_otherwise() -> None:
     """An outage is no reason to forget."""
     api = ApiServer(403, REFUSAL)
     guard = Guard(api.send, ["n1"])
-    await guard.look()
+    await guard.check()
     assert guard.in_force is True
     api.answer = (0, b"")
-    await guard.look()
+    await guard.check()
     assert guard.in_force is True
     api.answer = (200, b"{}")
-    await guard.look()
+    await guard.check()
     assert guard.in_force is False
 
 
@@ -66,5 +66,5 @@ async def test_without_nodes_nothing_is_asked() -> None:
     """There is nothing to write to, and nothing to guard."""
     api = ApiServer(200)
     guard = Guard(api.send, [])
-    await guard.look()
+    await guard.check()
     assert (guard.in_force, api.asked) == (None, [])

@@ -88,7 +88,7 @@ async def test_a_server_that_honours_them_is_believed(*, bound: bool) -> None:
         world.store.bind("default", "p", {"metadata": {"name": "p"}, "target": {"name": "n1"}})
     version = world.store.resource_version
     probe = Preconditions(Server(world).send, known(world, "p"))
-    await probe.look()
+    await probe.check()
     assert (probe.honoured, world.store.resource_version) == (True, version)
 
 
@@ -98,7 +98,7 @@ async def test_a_server_that_ignores_them_is_found_out(monkeypatch: pytest.Monke
     world.add_pod("p")
     ignored(monkeypatch)
     probe = Preconditions(Server(world).send, known(world, "p"))
-    await probe.look()
+    await probe.check()
     assert (probe.honoured, (world.find("p") or {})["spec"].get("nodeName")) == (False, None)
 
 
@@ -109,7 +109,7 @@ async def test_a_pod_that_nobody_could_bind_proves_nothing(monkeypatch: pytest.M
     world.patch(PODS, "p", {"spec": {"schedulingGates": [{"name": "kueue"}]}})
     ignored(monkeypatch)
     probe = Preconditions(Server(world).send, known(world, "p"))
-    await probe.look()
+    await probe.check()
     assert probe.honoured is None
 
 
@@ -120,7 +120,7 @@ async def test_bound_pods_are_preferred() -> None:
         world.add_pod(name)
     world.store.bind("default", "b", {"metadata": {"name": "b"}, "target": {"name": "n1"}})
     server = Server(world)
-    await Preconditions(server.send, known(world, "a", "b")).look()
+    await Preconditions(server.send, known(world, "a", "b")).check()
     assert {"/pods/b/" in request.path for request in server.asked} == {True}
 
 
@@ -129,10 +129,10 @@ async def test_without_gpu_pods_any_pod_will_do_and_without_pods_nothing_is_know
     world = World()
     server = Server(world)
     probe = Preconditions(server.send, [])
-    await probe.look()
+    await probe.check()
     assert probe.honoured is None
     world.add_pod("web", 0)
-    await probe.look()
+    await probe.check()
     assert probe.honoured is True
 
 
@@ -143,7 +143,7 @@ async def test_an_outage_says_nothing() -> None:
     server = Server(world)
     server.away = True
     probe = Preconditions(server.send, known(world, "p"))
-    await probe.look()
+    await probe.check()
     assert probe.honoured is None
 
 

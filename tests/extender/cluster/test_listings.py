@@ -77,7 +77,7 @@ def test_the_last_version_need_not_be_read() -> None:
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_pod_that_was_never_read_frees_no_gpu(gone: bool) -> None:
-    """Its claim stands: as long as it exists only a live look can tell, and afterwards only the node's agent."""
+    """Its claim stands: as long as it exists only a live read can tell, and afterwards only the node's agent."""
     state, feed = state_of(at=100)
     state.nodes.changed(node("n1", claims=(claim(G, "p"),), version=101))
     feed.unread(named("p", 102), gone=gone)

@@ -182,7 +182,7 @@ def test_nothing_is_promised_of_gpus_among_which_some_are_hidden(demand: GpuRequ
 
 def test_a_gpu_on_which_processes_run_that_no_container_explains_is_not_free() -> None:
     """The agent counted them."""
-    observed = encode_observed(Observed({}, strangers={G[4]: 1}))
+    observed = encode_observed(Observed({}, foreign_processes={G[4]: 1}))
     assert 4 not in free(cluster(node(observed=observed)))
 
 

@@ -130,13 +130,17 @@ def test_the_first_that_published_a_gpu_speaks_for_it_until_it_no_longer_does() 
     assert publishers.publish("n1", ("a", "b")) == set()
     assert publishers.publish("n2", ("b", "c")) == set()
     assert publishers.publish("n2", ("c", "b")) == set()
-    assert (publishers.is_twin("n1"), publishers.is_twin("n2"), publishers.is_twin("n3")) == (False, True, False)
+    assert (publishers.is_duplicate("n1"), publishers.is_duplicate("n2"), publishers.is_duplicate("n3")) == (
+        False,
+        True,
+        False,
+    )
     assert publishers.publish("n1", ("a",)) == {"n2"}
-    assert not publishers.is_twin("n2")
+    assert not publishers.is_duplicate("n2")
     assert publishers.publish("n1", ("a", "b")) == set()
-    assert publishers.is_twin("n1")
+    assert publishers.is_duplicate("n1")
     assert publishers.publish("n2", ()) == {"n1"}
-    assert not publishers.is_twin("n1")
+    assert not publishers.is_duplicate("n1")
     assert publishers.publish("n1", ()) == set()
     assert (publishers._nodes, publishers._uuids) == ({}, {})
 

@@ -64,7 +64,7 @@ def test_a_pod_is_not_alone_if_one_of_its_name_has_left() -> None:
     assert (pods.get("first"), told) == (None, [("first", set()), ("second", set())])
 
 
-def test_a_live_look_is_no_news_of_pods_that_are_not_known_and_of_those_that_are() -> None:
+def test_a_live_read_is_no_news_of_pods_that_are_not_known_and_of_those_that_are() -> None:
     """Who comes and who goes is the watch's to tell; what is in between a live reply may tell first."""
     pods, told = cache("p")
     pods.learn(pod("q"))

@@ -69,7 +69,7 @@ def test_of_a_node_that_nobody_knows_nothing_was_asked() -> None:
 
 
 def test_what_is_missed_of_nodes_is_told() -> None:
-    """A list may leave out versions, and so may a live look that shows no whole ledger; an event leaves out none."""
+    """A list may leave out versions, and so may a live read that shows no whole ledger; an event leaves out none."""
     missed: list[str | None] = []
     nodes = NodeCache(TopologyClasses(Weights()), lambda name: None, missed.append)
     nodes.replaced([node()])

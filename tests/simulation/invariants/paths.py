@@ -26,7 +26,7 @@ class BindPath(StrEnum):
     """The ways, by step."""
 
     FROM_CACHE = "B1 takes the pod from the cache"
-    LIVE = "B1 looks at the pod live"
+    LIVE = "B1 reads the pod live"
     ALREADY = "B1 finds the pod bound already"
     KEEPS = "B2 keeps the GPUs of an earlier attempt"
     FENCES = "B2 fences the pod before it takes other GPUs"

@@ -40,20 +40,20 @@ class Mutant:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class Catch:
     """The first seed that shows a mutant, and how."""
 
     seed: int
     violation: str
 
 
-def hunt(mutant: Mutant, seeds: range) -> Sighting | None:
+def hunt(mutant: Mutant, seeds: range) -> Catch | None:
     """Return the first of the seeds in which the mutant breaks one of its invariants, and the product does not."""
     for seed in seeds:
         with mutant.installed():
             found = _broken(mutant, seed)
         if found and not _broken(mutant, seed):
-            return Sighting(seed, found[0])
+            return Catch(seed, found[0])
     return None
 
 

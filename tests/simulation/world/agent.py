@@ -7,10 +7,10 @@ from random import Random
 
 import msgspec
 
-from agent.gpus.discovery import Report
+from agent.gpus.discovery import Discovery
 from agent.node.kube import changes
+from agent.node.look import Look
 from agent.node.publish import Publication
-from agent.node.sight import Sight
 from agent.node.watch import NodeVersion
 from benchmarks.simulated.double.api import Request
 from tests.simulation.faults import Fault
@@ -65,7 +65,7 @@ class Agent:
             return
         if self._random.random() < _HEARS:
             await self._hear()
-        if patch := self._publication.patch(self._report(), self._now(), self._sight(), self._heard):
+        if patch := self._publication.patch(self._discovery(), self._now(), self._look(), self._heard):
             body = msgspec.json.encode(changes(self._known, patch.annotations))
             await self._exchange(Request("PATCH", self._path, {}, _JSON_PATCH, body))
 
@@ -81,12 +81,12 @@ class Agent:
             look = (metadata.get("annotations") or {}).get(keys.LOOK, "")
             self._heard = NodeVersion(metadata["resourceVersion"], look)
 
-    def _report(self) -> Report:
+    def _discovery(self) -> Discovery:
         gpus = tuple(GpuStatus(gpu, healthy=gpu not in self._hardware.sick) for gpu in self._hardware.gpus)
-        return Report(self._hardware.topology, NodeStatus(0, gpus))
+        return Discovery(self._hardware.topology, NodeStatus(0, gpus))
 
-    def _sight(self) -> Sight:
-        return Sight(_DEVICE_PLUGIN, self._hardware.holders)
+    def _look(self) -> Look:
+        return Look(_DEVICE_PLUGIN, self._hardware.holders)
 
     async def _exchange(self, request: Request) -> None:
         publication = self._publication

@@ -124,7 +124,7 @@ def test_observation_has_the_published_form() -> None:
 
 def test_observation_says_for_which_write_it_looked_and_who_else_computes() -> None:
     """Both only where there is something to say."""
-    observed = Observed({}, generation=7, strangers={"GPU-b": 2, "GPU-a": 1})
+    observed = Observed({}, generation=7, foreign_processes={"GPU-b": 2, "GPU-a": 1})
     assert encode_observed(observed) == '{"v":1,"gpus":{},"generation":7,"strangers":{"GPU-a":1,"GPU-b":2}}'
     assert decode_observed(encode_observed(observed)) == observed
 

@@ -97,7 +97,7 @@ def test_what_is_said_of_sets_that_are_too_far_counts_with_the_given_gpus() -> N
 def test_nobody_forecasts_what_the_plugin_does_with_given_gpus() -> None:
     """A forecast that left them out would be believed."""
     with pytest.raises(ValueError, match="no forecast"):
-        Situation(CUBE, EVERY, must_include=0b1, observed=True)
+        Situation(CUBE, EVERY, must_include=0b1, plugin_chooses=True)
 
 
 def test_gpus_that_nobody_knows_of_are_as_good_as_taken() -> None:
@@ -122,11 +122,11 @@ def test_given_gpus_count_beside_unknown_ones() -> None:
     assert isinstance(decide(situation, GpuRequest.plain(3)), Rejection)
 
 
-def test_an_observed_node_is_forecast() -> None:
+def test_what_a_plugin_will_choose_is_forecast() -> None:
     """NVIDIA's plugin takes the single GPU from either island, and we would take the one that is alone."""
     one, free = GpuRequest.plain(1), 0b11111000
-    assert decide(Situation(CUBE, free, observed=True), one) == forecast(CUBE, free, one)
-    assert decide(Situation(CUBE, free, observed=True), one) != decide(Situation(CUBE, free), one)
+    assert decide(Situation(CUBE, free, plugin_chooses=True), one) == forecast(CUBE, free, one)
+    assert decide(Situation(CUBE, free, plugin_chooses=True), one) != decide(Situation(CUBE, free), one)
 
 
 def test_cpu_tells_nodes_apart_and_never_the_sets_of_one_node() -> None:

@@ -223,7 +223,7 @@ def test_a_fuller_node_scores_higher_for_the_same_bandwidth() -> None:
     assert fuller.score > emptier.score
 
 
-def test_links_outrank_foresight_for_a_talking_pod() -> None:
+def test_links_outrank_the_pods_to_come_for_a_talking_pod() -> None:
     """An empty NVSwitch node beats an empty PCIe box for a pod that communicates, and loses for one that does not."""
     fast, slow = TopologyClass(machine("hgx-h100")), TopologyClass(machine("l40s-8"))
     scores = {
@@ -258,9 +258,9 @@ def test_a_preference_is_met_wherever_some_node_can(name: str, gpus: int, prefer
     assert min(met[True]) > max(met[False])
 
 
-def test_without_foresight_only_this_pod_counts() -> None:
+def test_at_lambda_zero_only_this_pod_counts() -> None:
     """λ = 0: full and empty nodes with the same links score the same."""
-    compiled = TopologyClass(machine("hgx-h100"), Weights(foresight=0.0))
+    compiled = TopologyClass(machine("hgx-h100"), Weights(pods_to_come=0.0))
     one, other = plan(compiled, 0x0F, heavy(4)), plan(compiled, 0xFF, heavy(4))
     assert isinstance(one, Placement) and isinstance(other, Placement) and one.score == other.score
 

@@ -89,11 +89,13 @@ def test_a_node_without_gpus_says_so() -> None:
     assert refused == Rejection(Reason.NO_GPUS, "node has no GPUs")
 
 
-@pytest.mark.parametrize("observed", [False, True])
-def test_a_pod_that_asks_for_no_gpu_gets_none_and_loses_nothing(observed: bool) -> None:
+@pytest.mark.parametrize("plugin_chooses", [False, True])
+def test_a_pod_that_asks_for_no_gpu_gets_none_and_loses_nothing(plugin_chooses: bool) -> None:
     """On a full node as well."""
     for free in (0xFF, 0):
-        assert decide(Situation(CUBE, free, observed=observed), GpuRequest(0)) == Placement((), None, None, 0.0)
+        assert decide(Situation(CUBE, free, plugin_chooses=plugin_chooses), GpuRequest(0)) == Placement(
+            (), None, None, 0.0
+        )
 
 
 def test_a_single_gpu_has_neither_affinity_nor_bandwidth() -> None:

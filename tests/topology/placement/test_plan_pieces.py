@@ -60,11 +60,11 @@ def test_of_many_equal_sets_few_are_valued() -> None:
     assert len(compiled.asked) == SETS_WEIGHED + 1
 
 
-@pytest.mark.parametrize(("unknown", "observed"), [(0, False), (1, False), (0, True)])
-def test_a_search_that_may_not_end_in_this_call_is_undecided(unknown: int, observed: bool) -> None:
+@pytest.mark.parametrize(("unknown", "plugin_chooses"), [(0, False), (1, False), (0, True)])
+def test_a_search_that_may_not_end_in_this_call_is_undecided(unknown: int, plugin_chooses: bool) -> None:
     """Whichever way it goes, that is the answer, and no reason to believe that the node is full."""
     effort = Effort()
-    situation = Situation(TopologyClass(UNLIKE, effort=effort), 0xFF, unknown=unknown, observed=observed)
+    situation = Situation(TopologyClass(UNLIKE, effort=effort), 0xFF, unknown=unknown, plugin_chooses=plugin_chooses)
     with effort.bounded(0):
         assert decide(situation, SILENT) is UNDECIDED
     for _ in effort.work():

@@ -78,7 +78,7 @@ def test_the_score_of_a_share_is_what_the_others_lose(gpu_milli: tuple[int, ...]
         lost += MESH.value_lost(capacity.free, 1 << taken)
     assert isinstance(found, Placement)
     assert (found.gpus, found.affinity, found.bandwidth) == ((taken,), None, None)
-    assert found.score == pytest.approx(-MESH.weights.foresight * lost)
+    assert found.score == pytest.approx(-MESH.weights.pods_to_come * lost)
 
 
 def test_the_free_capacity_that_others_lose_is_taken_off_the_score_of_whole_gpus() -> None:
@@ -90,7 +90,7 @@ def test_the_free_capacity_that_others_lose_is_taken_off_the_score_of_whole_gpus
     lost = PROFILE.value(capacity) - PROFILE.value(capacity.without(taking, alone.gpus))
     assert lost > 0
     assert replace(found, score=alone.score) == alone
-    assert found.score == pytest.approx(alone.score - MESH.weights.foresight * FRAGMENTED_GPU * lost)
+    assert found.score == pytest.approx(alone.score - MESH.weights.pods_to_come * FRAGMENTED_GPU * lost)
 
 
 def test_a_share_that_no_gpu_has_left_is_turned_away() -> None:

@@ -65,7 +65,7 @@ def test_a_stopped_pod_whose_name_was_taken_is_remembered_as_that() -> None:
 
 
 def test_a_pod_that_was_deleted_while_it_ran_has_not_stopped() -> None:
-    """Neither its end nor a live look without it says a word of its containers."""
+    """Neither its end nor a live read without it says a word of its containers."""
     pods = cache()
     pods.changed(running("p", "n1", "GPU-0"))
     pods.deleted(running("p", "n1", "GPU-0", version=2))
@@ -74,7 +74,7 @@ def test_a_pod_that_was_deleted_while_it_ran_has_not_stopped() -> None:
     assert not pods.is_stale(HOLDER, "n1")
 
 
-def test_a_live_look_that_finds_nobody_keeps_what_was_known() -> None:
+def test_a_live_read_that_finds_nobody_keeps_what_was_known() -> None:
     """A stopped pod stays stopped once it is known to be gone."""
     pods = cache()
     pods.changed(STOPPED)

@@ -6,7 +6,13 @@ import msgspec
 import pytest
 
 from extender.cluster.caches.agents import LABELS
-from extender.cluster.candidates.openness import AGENT_NOT_READY, AGENT_SILENT, NOT_READY, PLUGIN_NOT_READY, TWIN
+from extender.cluster.candidates.openness import (
+    AGENT_NOT_READY,
+    AGENT_SILENT,
+    DUPLICATE_PUBLISHER,
+    NOT_READY,
+    PLUGIN_NOT_READY,
+)
 from extender.cluster.objects.kinds import Container, ContainerStatus, Node, ObjectMeta, Pod, PodSpec, PodStatus
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, running
@@ -134,10 +140,10 @@ class TestReadiness:
         assert closed(cluster(node(status=status))) == reason
 
 
-class TestTwins:
+class TestDuplicatePublishers:
     """N16: a UUID exists once."""
 
-    def twin(self, name: str, of: str, *, created: str = "", version: int = 1) -> Node:
+    def duplicate(self, name: str, of: str, *, created: str = "", version: int = 1) -> Node:
         """Build a node that publishes the GPUs of another one."""
         built = node(name, topology=encode_topology(machine("dgx-a100", host=of)), version=version)
         metadata = msgspec.structs.replace(built.metadata, creation_timestamp=created)
@@ -147,33 +153,33 @@ class TestTwins:
         """The first one is none the worse for it, nor is anybody else."""
         state = cluster(node("n5"), node("n6"))
         assert free(state, "n5") == ALL
-        state.nodes.changed(self.twin("n1", of="n5"))
-        assert (closed(state), closed(state, "n5"), closed(state, "n6")) == (TWIN, None, None)
+        state.nodes.changed(self.duplicate("n1", of="n5"))
+        assert (closed(state), closed(state, "n5"), closed(state, "n6")) == (DUPLICATE_PUBLISHER, None, None)
         assert (free(state), free(state, "n5")) == ((), ALL)
 
     def test_of_two_that_are_listed_at_once_the_elder_is_the_first(self) -> None:
         """The API server says when each was created, which no node can choose."""
         elder, younger = (
-            self.twin(name, of="n5", created=f"2026-01-0{day}T00:00:00Z") for name, day in (("n7", 1), ("n1", 2))
+            self.duplicate(name, of="n5", created=f"2026-01-0{day}T00:00:00Z") for name, day in (("n7", 1), ("n1", 2))
         )
         state = cluster(younger, elder)
-        assert (closed(state, "n7"), closed(state)) == (None, TWIN)
+        assert (closed(state, "n7"), closed(state)) == (None, DUPLICATE_PUBLISHER)
 
     def test_the_second_may_speak_when_the_first_is_gone(self) -> None:
         """A machine that came back under a new name."""
         state = cluster(node("n1"))
         assert closed(state) is None
-        state.nodes.changed(self.twin("n2", of="n1"))
-        assert closed(state, "n2") == TWIN
+        state.nodes.changed(self.duplicate("n2", of="n1"))
+        assert closed(state, "n2") == DUPLICATE_PUBLISHER
         state.nodes.deleted(node("n1", version=9))
         assert closed(state, "n2") is None
 
     def test_or_when_it_publishes_other_gpus(self) -> None:
         """A card was moved from one machine to the other."""
         state = cluster(node("n1"))
-        state.nodes.changed(self.twin("n2", of="n1"))
-        assert closed(state, "n2") == TWIN
-        state.nodes.changed(self.twin("n1", of="n9", version=9))
+        state.nodes.changed(self.duplicate("n2", of="n1"))
+        assert closed(state, "n2") == DUPLICATE_PUBLISHER
+        state.nodes.changed(self.duplicate("n1", of="n9", version=9))
         assert (closed(state), closed(state, "n2")) == (None, None)
 
     def test_a_topology_that_cannot_be_read_takes_nothing_from_its_node(self) -> None:
@@ -181,8 +187,8 @@ class TestTwins:
         state = cluster(node("n1"))
         assert closed(state) is None
         state.nodes.changed(node("n1", topology="{", version=2))
-        state.nodes.changed(self.twin("n2", of="n1"))
-        assert closed(state, "n2") == TWIN
+        state.nodes.changed(self.duplicate("n2", of="n1"))
+        assert closed(state, "n2") == DUPLICATE_PUBLISHER
 
 
 def test_a_forged_topology_of_ten_thousand_gpus_closes_its_node_only() -> None:

@@ -1,4 +1,4 @@
-"""What is seen of the kubelet, as the rest of the agent takes it in."""
+"""A look at the kubelet, as the rest of the agent takes it in."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.gpus.discovery import Report
+from agent.gpus.discovery import Discovery
 from agent.node.watch import NodeVersion
 from topology.annotations.records import Holder
 from topology.node.status import DevicePluginStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What is seen at one moment."""
+class Look:
+    """What is seen of the kubelet at one moment: how its device plugin is, and what containers hold."""
 
     plugin: DevicePluginStatus
     held: Mapping[str, Holder] | None
@@ -27,15 +27,15 @@ class KubeletPort(Protocol):
     """The side towards the kubelet, from any thread."""
 
     @property
-    def sight(self) -> Sight:
+    def last_look(self) -> Look:
         """What was seen last."""
         ...
 
-    def look(self) -> Sight:
+    def look(self) -> Look:
         """Look now, and wait for it, but not for ever."""
         ...
 
-    def offer(self, report: Report) -> None:
+    def offer(self, discovery: Discovery) -> None:
         """Take these GPUs for the node's."""
         ...
 

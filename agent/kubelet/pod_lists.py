@@ -1,4 +1,4 @@
-"""Every look at what the node's containers hold goes through here, so that each is taken in, and in order."""
+"""Every list of the node's pods and what they hold goes through here, so that each is taken in, and in order."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from agent.plugin.pods import Key, ListedPod
 
 
 class PodLister(Protocol):
-    """Where the looks come from."""
+    """Where the lists come from."""
 
     async def pods(self, timeout_seconds: float) -> tuple[ListedPod, ...]:
         """Return the node's active pods; raises `KubeletUnavailable`."""
         ...
 
 
-class Looks:
-    """What was seen last, and what follows from the order in which things were seen.
+class PodLists:
+    """The last one, and what follows from the order in which they came.
 
     `freed` is called when GPUs are held no longer: the kubelet frees them when it is asked for a list, and writes that down only
     with the next list of devices that it gets; until then a restart would bring the dead holder back.
@@ -35,7 +35,7 @@ class Looks:
         """Forget who arrived when: a new kubelet admits all pods anew."""
         self.arrivals = Arrivals()
 
-    async def look(self, timeout_seconds: float) -> tuple[ListedPod, ...]:
+    async def read(self, timeout_seconds: float) -> tuple[ListedPod, ...]:
         """List the pods; raises `KubeletUnavailable`."""
         pods = await self._lister.pods(timeout_seconds)
         self.arrivals.saw(pods)

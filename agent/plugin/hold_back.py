@@ -1,6 +1,6 @@
 """Whether a container may start with the GPUs that the kubelet will give it: asked again before every start.
 
-A refusal here is a hold: the kubelet tries again with growing pauses, and the container starts by itself once we agree. So this
+What is refused here is held back: the kubelet tries again with growing pauses, and the container starts once we agree. So this
 is where a wrong guess ends: nothing starts with GPUs that are promised to somebody else. It ends for the whole pod: once one
 of its containers runs, the ledger follows what all of them hold.
 """

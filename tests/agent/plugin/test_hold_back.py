@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.plugin.hold import Served, may_start
+from agent.plugin.hold_back import Served, may_start
 from agent.plugin.journal import MAX_ENTRIES, decode, encode
 from agent.plugin.pods import Key, PodPlan
 from tests.agent.plans import by_key, listed, planned
