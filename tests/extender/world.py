@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -17,6 +18,7 @@ import msgspec
 from benchmarks.simulated.double.api import Reply as HttpReply
 from benchmarks.simulated.double.api import Request as HttpRequest
 from benchmarks.simulated.double.api import answer
+from benchmarks.simulated.double.faults import FATES, Ending, RequestFault
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import NODES, PODS, Object, Resource
 from benchmarks.simulated.double.selectors import everything
@@ -30,6 +32,7 @@ from extender.clock import Instant
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.kubernetes.rest import to_reply, to_request
+from tests.world.faults import Fault
 from topology.annotations import keys
 from topology.annotations.codec import digest, encode_status, encode_topology
 from topology.annotations.records import (
@@ -214,6 +217,33 @@ class Replica:
             self.seconds += seconds
 
 
+class Crash(Exception):
+    """The process dies here."""
+
+
+def deliver(world: World, fault: Fault | RequestFault | None, intent: Intent) -> Reply:
+    """Let a request meet a fault, or none, and return what its sender hears; raises `Crash`.
+
+    Only of faults that leave it without an answer: a refusal is a reply that a test can give.
+    """
+    match fault:
+        case None:
+            return world.execute(intent)
+        case Fault.CRASH_BEFORE:
+            raise Crash
+        case Fault.CRASH_AFTER:
+            world.execute(intent)
+            raise Crash
+        case Fault.LATE_REQUEST:
+            world.late.append(intent)
+        case _:
+            fate = FATES[RequestFault(fault)]
+            assert fate.ending is not Ending.TOLD
+            for _ in range(fate.arrivals):
+                world.execute(intent)
+    return NoAnswer(fault)
+
+
 def drive(steps: Generator[Intent, Reply, T], execute: Callable[[Intent], Reply]) -> T:
     """Run a piece of the protocol to its end."""
     try:
@@ -227,22 +257,17 @@ def drive(steps: Generator[Intent, Reply, T], execute: Callable[[Intent], Reply]
 
 def lose_reply(world: World, kind: type[Intent]) -> Callable[[Intent], Reply]:
     """Execute everything, and lose the first reply to an intent of this kind."""
-    return _fail_once(kind, lambda intent: (world.execute(intent), NoAnswer("lost"))[1], world)
+    return _fail_once(kind, partial(deliver, world, RequestFault.LOST_REPLY), world)
 
 
 def lose_request(world: World, kind: type[Intent]) -> Callable[[Intent], Reply]:
     """Execute everything but the first intent of this kind, which never arrives."""
-    return _fail_once(kind, lambda _: NoAnswer("lost"), world)
+    return _fail_once(kind, partial(deliver, world, RequestFault.LOST_REQUEST), world)
 
 
 def delay_request(world: World, kind: type[Intent]) -> Callable[[Intent], Reply]:
     """Hold the first intent of this kind in the network: it arrives with `deliver_late`."""
-
-    def fail(intent: Intent) -> Reply:
-        world.late.append(intent)
-        return NoAnswer("timed out")
-
-    return _fail_once(kind, fail, world)
+    return _fail_once(kind, partial(deliver, world, Fault.LATE_REQUEST), world)
 
 
 def answer_once(world: World, kind: type[Intent], reply: Reply) -> Callable[[Intent], Reply]:

@@ -17,7 +17,6 @@ import msgspec
 from benchmarks.simulated.double.api import Request
 from benchmarks.simulated.double.resources import NODES, Object
 from benchmarks.simulated.pod_life import EXIT_CODE, next_status
-from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, short
@@ -25,6 +24,7 @@ from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.scheduler import gpus_of
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.simulation.world.wire import Wire
+from tests.world.faults import Fault
 from topology.annotations import keys
 from topology.annotations.records import Holder, decode_ledger, decode_placement
 from topology.errors import PayloadError

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from benchmarks.simulated.double.resources import Object
 from extender.binding.outcome import Bound
-from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.process import Process
 from tests.simulation.world.server import NAMESPACE, Server
+from tests.world.faults import Fault
 from topology.annotations import keys
 
 NAME = "gpu-scheduler"
