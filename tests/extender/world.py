@@ -241,7 +241,7 @@ def deliver(world: World, fault: Fault | RequestFault | None, intent: Intent) ->
             assert fate.ending is not Ending.TOLD
             for _ in range(fate.arrivals):
                 world.execute(intent)
-    return NoAnswer(fault)
+    return NoAnswer(str(fault))
 
 
 def drive(steps: Generator[Intent, Reply, T], execute: Callable[[Intent], Reply]) -> T:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from fnmatch import fnmatchcase
@@ -183,6 +183,15 @@ class Unreliable:
     def lift(self, rule: Rule) -> None:
         """End the rule, and whatever wait it has caused."""
         self._rules.pop(rule).set()
+
+    @contextmanager
+    def during(self, rule: Rule) -> Iterator[Rule]:
+        """Let the rule hold for the length of a block."""
+        self.add(rule)
+        try:
+            yield rule
+        finally:
+            self.lift(rule)
 
     async def exchange(self, request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
         """Answer one request as its fate says."""
