@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from benchmarks.simulated.pod_life import has_ended
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
@@ -101,7 +102,7 @@ def double_bookings(owners: Iterable[Owned]) -> Iterator[str]:
 
 def is_live(pod: Json) -> bool:
     """Whether the pod is bound and its containers may run."""
-    return "nodeName" in pod["spec"] and pod["status"].get("phase") not in ("Succeeded", "Failed")
+    return "nodeName" in pod["spec"] and not has_ended(pod)
 
 
 def placements(pod: Json) -> Iterator[Owned]:

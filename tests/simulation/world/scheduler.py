@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from benchmarks.simulated.double.resources import Object
+from benchmarks.simulated.pod_life import has_ended
 from extender.binding.outcome import Bound
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
@@ -137,7 +138,7 @@ class Scheduler:
         used: Counter[str] = Counter()
         for other in self._server.pods():
             uid, node = other["metadata"]["uid"], other["spec"].get("nodeName")
-            if node and other["status"].get("phase") not in ("Succeeded", "Failed"):
+            if node and not has_ended(other):
                 used[node] += gpus_of(other)
             elif not node and uid in self.assumed:
                 node, gpus = self.assumed[uid]
