@@ -33,6 +33,7 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.kubernetes.rest import to_reply, to_request
 from tests.world.faults import Fault
+from tests.world.invariants import violations_on_the_way
 from topology.annotations import keys
 from topology.annotations.codec import digest, encode_status, encode_topology
 from topology.annotations.records import (
@@ -157,16 +158,8 @@ class World:
         """INV1 and INV2, as of now."""
         if not self._checks:
             return
-        owners: dict[str, str] = {}
-        for item in self.store.list(PODS).items:
-            node, text = item["spec"].get("nodeName"), _annotations(item).get(keys.PLACEMENT)
-            if not node or not text or _has_stopped(item):
-                continue
-            uid, claims = item["metadata"]["uid"], self.claims(node)
-            for gpu in _gpus(text):
-                assert gpu not in owners, f"{gpu} belongs to {owners[gpu]} and {uid}"
-                owners[gpu] = uid
-            assert {gpu for gpu, owner in claims.items() if owner == uid} == _gpus(text), f"claims of {uid}"
+        wrong = violations_on_the_way(self.store.list(NODES).items, self.store.list(PODS).items)
+        assert not wrong, "\n".join(wrong)
 
 
 class Replica:
@@ -300,10 +293,6 @@ def _decode(kind: Any, item: Object) -> Any:
 def _annotations(item: Object) -> Mapping[str, str]:
     found: Mapping[str, str] = item["metadata"].get("annotations") or {}
     return found
-
-
-def _has_stopped(item: Object) -> bool:
-    return item["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def _gpus(text: str) -> frozenset[str]:

@@ -53,6 +53,21 @@ def violations(nodes: Sequence[Json], pods: Sequence[Json]) -> list[str]:
     ]
 
 
+def violations_on_the_way(nodes: Iterable[Json], pods: Iterable[Json]) -> list[str]:
+    """Return what no write may ever leave behind: INV1, and INV2 of each live pod on its own node.
+
+    A claim elsewhere, or of a pod that is not bound yet, may be on its way to be used or given up.
+    """
+    live = [pod for pod in pods if is_live(pod)]
+    placed, claimed = {owned for pod in live for owned in placements(pod)}, set(claims(nodes))
+    homes = {(owned.node, owned.pod) for owned in placed}
+    return [
+        *double_bookings(placed),
+        *(f"INV2: placed but not claimed: {owned}" for owned in placed - claimed),
+        *(f"INV2: claimed but not placed: {owned}" for owned in claimed - placed if (owned.node, owned.pod) in homes),
+    ]
+
+
 def broken_promises(told: Iterable[Mapping[str, Any]], pods: Sequence[Json]) -> Iterator[str]:
     """Yield INV5's violations among the pods that still exist."""
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
