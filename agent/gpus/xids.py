@@ -1,22 +1,28 @@
 """What the driver's critical errors (XIDs) say about a GPU: whether it is fit for new pods, and when it is again.
 
-A GPU with an XID that is not of an application's making takes no new pods until it has had none for a while. That is the whole
-of it: what is really broken shows in NVML's other answers, too, and keeps the GPU from coming back. Nothing is kept over a
-restart of the agent.
+There are three kinds, as in NVIDIA's catalogue and the health agents of EKS and GKE: errors that leave the GPU usable; errors
+that only a reset cures; and all others, which count until the GPU has had none for a while. What is really broken shows in NVML's
+other answers, too, and keeps the GPU from coming back. Nothing is kept over a restart of the agent, and a GPU cannot be reset
+while an agent has it open: so a reset, or a reboot, is always followed by a new start.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from topology.node.status import GpuStatus, NodeStatus
 
-OF_APPLICATIONS: Final = frozenset({13, 31, 43, 45, 68, 109})
-"""Made by what runs on a GPU that is well; NVIDIA's device plugin passes over the same. Every other one counts, unknown ones too.
+OF_APPLICATIONS: Final = frozenset({13, 31, 43, 45, 68, 69, 94, 109, 137})
+"""One program has gone wrong, or was ended to contain an error; others may go on, and new ones start."""
+NOTICES: Final = frozenset({63, 92, 121, 154, *range(160, 166), 171, 172})
+"""Something to know of: a row to be remapped, corrected errors, power smoothing. NVML's other answers tell what it means."""
+NEEDS_RESET: Final = frozenset({46, 48, 62, 64, 95, 110, 119, 120, 140, 143, 155, 156, 158})
+"""The GPU, or the firmware that drives it, does not work before it is reset.
 
-Source: NVIDIA, "XID Errors", which says of each whether an application can cause it.
+Source of all three: NVIDIA, "XID Errors" and its catalogue; an XID that is in none of them, known or not, counts for a while.
 """
 
 
@@ -39,8 +45,12 @@ class Coverage:
 @dataclass(frozen=True, slots=True)
 class _Spell:
     number: int
-    """Of its first error: a reason that changed with each would be a write each."""
+    """Of its first error, or the first that needs a reset: a reason that changed with each would be a write each."""
     until: float
+
+    @property
+    def needs_reset(self) -> bool:
+        return self.number in NEEDS_RESET
 
 
 class Xids:
@@ -55,13 +65,19 @@ class Xids:
 
     def happened(self, xid: Xid) -> bool:
         """Take in an error; returns whether it makes a GPU unhealthy that was not so before."""
-        if xid.number in OF_APPLICATIONS:
+        if xid.number in OF_APPLICATIONS | NOTICES:
             return False
         now, spell = self._clock(), self._spells.get(xid.uuid)
-        is_new = spell is None or now >= spell.until
-        first = xid.number if spell is None or is_new else spell.number
-        self._spells[xid.uuid] = _Spell(first, now + self._recovery_seconds)
-        return is_new
+        if spell is None or now >= spell.until:
+            self._spells[xid.uuid] = _Spell(xid.number, self._until(xid, now))
+            return True
+        if xid.number in NEEDS_RESET and not spell.needs_reset:
+            spell = _Spell(xid.number, now)
+        self._spells[xid.uuid] = replace(spell, until=max(spell.until, self._until(xid, now)))
+        return False
+
+    def _until(self, xid: Xid, now: float) -> float:
+        return math.inf if xid.number in NEEDS_RESET else now + self._recovery_seconds
 
     def marked(self, status: NodeStatus) -> NodeStatus:
         """Return the status with what the errors so far make of it."""
@@ -74,4 +90,5 @@ class Xids:
         spell = self._spells.get(gpu.uuid)
         if spell is None or self._clock() >= spell.until:
             return gpu
-        return replace(gpu, healthy=False, reasons=(f"xid {spell.number}", *gpu.reasons))
+        reason = f"xid {spell.number}, needs a reset" if spell.needs_reset else f"xid {spell.number}"
+        return replace(gpu, healthy=False, reasons=(reason, *gpu.reasons))

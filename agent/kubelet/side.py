@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as LookTimeout
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -105,7 +106,7 @@ class KubeletSide:
             return looking.result(2 * LOOK_SECONDS)
         except LookTimeout:
             looking.cancel()
-            return Look(self._watch.last_look.plugin, None)
+            return replace(self._watch.last_look, held=None)
 
     def _appraise(self, scorer: best.Scorer) -> None:
         """Compute values for as long as this scorer is the one in use, and leave most of the time to others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -18,7 +18,7 @@ from agent.kubelet.surroundings import look_around
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
 from agent.plugin.pods import ListedPod
-from agent.plugin.readiness import Progress, Setting, enforcing, observing
+from agent.plugin.readiness import Progress, Setting, enforcing, gpu_of, observing, withheld
 from topology.annotations.records import Holder
 from topology.node.status import DevicePluginStatus
 
@@ -84,8 +84,15 @@ class KubeletWatch:
             await self._look_around()
         known = self._known
         held = None if pods is None else {gpu: holder for gpu, holder in _holders(pods) if gpu in known}
-        self.last_look = Look(self._status(answers=pods is not None), held)
+        answers = pods is not None
+        self.last_look = Look(self._status(answers=answers), held, self._withheld(answers=answers))
         return self.last_look
+
+    def _withheld(self, *, answers: bool) -> Mapping[str, str]:
+        if self._enforcement is not None:
+            return {}
+        found = withheld(self._progress(answers=answers))
+        return self.last_look.withheld if found is None else found
 
     async def _poll(self) -> None:
         while True:
@@ -123,12 +130,15 @@ class KubeletWatch:
         self._setting = await look_around(kubelet, enforce, resource, self._known)
 
     def _status(self, *, answers: bool) -> DevicePluginStatus:
-        progress = Progress(answers, self._allocatable, self._devices.healthy, self._known)
+        progress = self._progress(answers=answers)
         resource, enforce = self._settings.resource, self._settings.enforce
         if self._enforcement is None:
             return observing(resource, self._setting, progress)
         progress = replace(progress, locked=self._enforcement.locked, session=self._enforcement.session)
         return enforcing(resource, self._setting, progress, env=enforce.env, cdi=enforce.cdi)
+
+    def _progress(self, *, answers: bool) -> Progress:
+        return Progress(answers, self._allocatable, self._devices.healthy, self._known)
 
     @property
     def _known(self) -> frozenset[str]:
@@ -143,5 +153,5 @@ class KubeletWatch:
 def _holders(pods: Iterable[ListedPod]) -> Iterable[tuple[str, Holder]]:
     for pod in pods:
         for container in pod.containers:
-            for gpu in sorted(container.gpus):
+            for gpu in sorted(map(gpu_of, container.gpus)):
                 yield gpu, Holder(pod.namespace, pod.name, container.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.gpus.discovery import Discovery
@@ -19,6 +19,8 @@ class Look:
     plugin: DevicePluginStatus
     held: Mapping[str, Holder] | None
     """GPU → container that holds it; `None` when the kubelet did not say."""
+    withheld: Mapping[str, str] = field(default_factory=dict)
+    """GPU that somebody else's device plugin does not offer whole → why."""
 
 
 class KubeletPort(Protocol):

@@ -112,7 +112,7 @@ class Publication:
         if self._published is None or not self.is_known or not self.may_ask(now):
             return None
         changed: dict[str, str] = {}
-        status, refused = replace(discovery.status, device_plugin=look.plugin if look else None), None
+        status, refused = _status(discovery.status, look), None
         observed = _observed(discovery, look)
         try:
             topology = encode_topology(discovery.topology)
@@ -151,6 +151,19 @@ def _observed(discovery: Discovery, look: Look | None) -> Observed | None:
         return None
     foreign = {uuid: count for uuid, count in discovery.computing.items() if uuid not in look.held}
     return Observed(look.held, foreign_processes=foreign)
+
+
+def _status(status: NodeStatus, look: Look | None) -> NodeStatus:
+    """Return the status with what is seen of the device plugin: a GPU that it does not offer whole can be given to nobody."""
+    if look is None:
+        return status
+    gpus = (
+        replace(gpu, healthy=False, reasons=(*gpu.reasons, look.withheld[gpu.uuid]))
+        if gpu.uuid in look.withheld
+        else gpu
+        for gpu in status.gpus
+    )
+    return replace(status, gpus=tuple(gpus), device_plugin=look.plugin)
 
 
 def _says(shown: Observed | None, observed: Observed | None) -> bool:

@@ -27,7 +27,7 @@ async def test_n3_gpu_with_a_critical_error_is_not_offered_and_comes_back(
 async def test_gpu_comes_back_after_a_transient_error(tmp_path: Path, fake_nvml: FakeNvml) -> None:
     """Nobody has to start anything anew."""
     async with playing(tmp_path, fake_nvml, discovery_interval="500ms", discovery_xidRecovery="2s") as node:
-        node.error(3, 94)
+        node.error(3, 74)
         await node.offers(7)
         await node.offers(8)
         await until(lambda: node.reasons == ())

@@ -39,6 +39,23 @@ async def test_observer_says_what_it_cannot_see(tmp_path: Path) -> None:
         await node.ready()
 
 
+async def test_a_gpu_stays_withheld_while_its_plugin_starts_anew(tmp_path: Path) -> None:
+    """It offers nothing then, which proves nothing; what it offers afterwards counts."""
+    node = AgentOnNode(tmp_path, settings={"mode": "observe"})
+    lost, *others = node.gpus
+    async with AsyncExitStack() as stack:
+        stack.push_async_exit(node)
+        await node.kubelet.start()
+        await node.start_agent()
+        node.kubelet.devices.listed(dict.fromkeys(others, True))
+        await until(lambda: lost in node.watch.last_look.withheld)
+        node.kubelet.devices.listed({})
+        await until(lambda: node.watch.last_look.plugin.reasons == ("no device plugin serves nvidia.com/gpu",))
+        assert node.watch.last_look.withheld.keys() == {lost}
+        node.kubelet.devices.listed(dict.fromkeys(node.gpus, True))
+        await until(lambda: not node.watch.last_look.withheld)
+
+
 def test_cdi_specs_are_read_in_either_form(tmp_path: Path) -> None:
     """YAML and JSON; whatever is broken names nothing."""
     write_cdi(tmp_path, ["GPU-a", "GPU-b"])

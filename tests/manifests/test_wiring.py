@@ -12,11 +12,12 @@ from extender.config import ExtenderConfiguration
 from extender.web import health
 from extender.web.routes import routes
 from tests.manifests.helm import CHART
-from tests.manifests.objects import Json, all_objects, containers, file_of, pod_specs
+from tests.manifests.objects import Json, all_objects, containers, file_of, of_kind, pod_specs
 from tests.manifests.rendered import FOLDER, NAMESPACE
 
 SCHEDULER = yaml.safe_load(file_of("gputopo-scheduler", "scheduler.yaml"))
 (EXTENDER,) = SCHEDULER["extenders"]
+CLIENT = "nvidia.com/gpu.deploy.client"
 
 
 @pytest.fixture
@@ -99,3 +100,32 @@ def test_kustomization_names_every_file() -> None:
     assert {*kustomization["resources"], "kustomization.yaml"} == {file.name for file in FOLDER.iterdir()}
     names = [(found["kind"], found["metadata"].get("namespace"), found["metadata"]["name"]) for found in all_objects()]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("labels", "runs"),
+    [
+        ({"nvidia.com/gpu.present": "true"}, True),
+        ({"feature.node.kubernetes.io/pci-10de.present": "true"}, True),
+        ({"nvidia.com/gpu.present": "true", CLIENT: "true"}, True),
+        ({"feature.node.kubernetes.io/pci-10de.present": "true", CLIENT: "true"}, True),
+        ({"nvidia.com/gpu.present": "true", CLIENT: "paused-for-driver-upgrade"}, False),
+        ({"feature.node.kubernetes.io/pci-10de.present": "true", CLIENT: "paused-for-mig-change"}, False),
+        ({"nvidia.com/gpu.present": "true", CLIENT: ""}, False),
+        ({CLIENT: "true"}, False),
+    ],
+)
+def test_agent_leaves_while_the_gpu_operator_changes_the_driver(labels: dict[str, str], runs: bool) -> None:
+    """It keeps the driver open, which could not be unloaded then; without such an operator it runs wherever there are GPUs."""
+    (agent,) = of_kind("DaemonSet")
+    affinity = agent["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert any(all(meets(labels, one) for one in term["matchExpressions"]) for term in terms) is runs
+
+
+def meets(labels: dict[str, str], expression: Json) -> bool:
+    """Whether labels meet one expression of a node selector term."""
+    key = expression["key"]
+    return {"In": labels.get(key) in expression.get("values", ()), "DoesNotExist": key not in labels}[
+        expression["operator"]
+    ]

@@ -256,6 +256,17 @@ def test_look_that_failed_proves_nothing() -> None:
     assert node.status.device_plugin == DevicePluginStatus(Mode.OBSERVE, ready=False)
 
 
+def test_what_the_device_plugin_withholds_is_given_to_nobody() -> None:
+    """With the reason, beside those that NVML knows."""
+    node = Node()
+    seen = replace(look({}), withheld={"GPU-0": "shared by the device plugin"})
+    patch = node.publication.patch(discovery(), 0.0, seen)
+    assert patch is not None
+    first, second = decode_status(patch.annotations[keys.STATUS]).gpus[:2]
+    assert (first.healthy, first.reasons[-1]) == (False, "shared by the device plugin")
+    assert second.healthy
+
+
 def test_who_computes_without_a_container_is_named() -> None:
     """On a GPU that a container holds it is that container's business."""
     node = SeeingNode()

@@ -27,8 +27,8 @@ def wilful(node: GpuNode, *, with_numa: bool = False, record: Path | None = None
     return process
 
 
-def nvidia(node: GpuNode, programs: Path, **environment: str) -> NodeProcess:
-    """Start NVIDIA's own device plugin, without a flag as its chart does, and return when the cluster sees the GPUs."""
+def nvidia(node: GpuNode, programs: Path, *, replicas: int = 1, **environment: str) -> NodeProcess:
+    """Start NVIDIA's own device plugin, without a flag as its chart does, and return when the cluster sees all devices."""
     process = node.run("nvidia-device-plugin", programs / "nvidia-device-plugin", **environment)
-    node.wait_allocatable(len(node.machine.uuids))
+    node.wait_allocatable(replicas * len(node.machine.uuids))
     return process
