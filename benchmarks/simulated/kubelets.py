@@ -22,7 +22,7 @@ import aiohttp
 import structlog
 
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json, RequestRefused
-from benchmarks.simulated.pod_life import next_status
+from benchmarks.simulated.pod_life import message, next_status
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, decode_placement, encode_observed
 from topology.errors import PayloadError
@@ -138,23 +138,19 @@ class _Kubelet:
     async def _advance(self, uid: str) -> None:
         """Take a pod as far as it can go now; what another one is about to change waits for the event."""
         while pod := self._pods.get(uid):
-            metadata = pod["metadata"]
-            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-            if (status := next_status(pod, _now(), terminating=self._may_terminate(pod))) is not None:
-                patch = {"metadata": {"uid": uid}, "status": status}
-                answer = await self._client.call("PATCH", f"{path}/status", patch, content_type=MERGE_PATCH)
-                if answer.code in (404, 409, 422):
-                    return
-                if uid in self._pods:
-                    self.take(answer.ok())
-            elif "deletionTimestamp" in metadata and self._may_terminate(pod):
-                options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
-                answer = await self._client.call("DELETE", path, options)
+            may_end = self._may_terminate(pod)
+            told = message(pod, next_status(pod, _now(), terminating=may_end), stopped=may_end)
+            if told is None:
+                return
+            answer = await self._client.call(told.method, told.path, told.body, content_type=told.content_type)
+            if told.method == "DELETE":
                 if answer.code not in (404, 409):
                     answer.ok()
                 self.take(pod, gone=True)
-            else:
+            elif answer.code in (404, 409, 422):
                 return
+            elif uid in self._pods:
+                self.take(answer.ok())
 
     def _may_terminate(self, pod: Json) -> bool:
         """Whether a deleted pod's containers have had their time; the first question starts it."""

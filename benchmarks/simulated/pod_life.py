@@ -1,10 +1,15 @@
-"""What a kubelet says next of a pod: the statuses of its life, without a clock or a wire."""
+"""What a kubelet says next of a pod, and how it tells the API server: no clock, no wire, and nothing runs.
+
+`kubelets` says it over HTTP, to the double or to a real server; the kubelet of the simulation says it in virtual time, and knows
+what runs on which GPU. The device plugin's side of a kubelet is another one's to play: the double of `tests.kubelet`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.processes.client import Json
+from benchmarks.processes.client import MERGE_PATCH, Json
 
 EXIT_CODE: Final = "simulation.gputopo.dev/exit-code"
 """On a pod: end now, with this exit code in every container; 0 is success."""
@@ -17,7 +22,7 @@ def next_status(pod: Json, now: str, *, terminating: bool) -> Json | None:
 
     `now` is in the words of the API; `terminating` says that a deleted pod's containers have had their time.
     """
-    if pod["status"].get("phase") in ("Succeeded", "Failed"):
+    if has_ended(pod):
         return None
     asked = (pod["metadata"].get("annotations") or {}).get(EXIT_CODE)
     if terminating or asked is not None:
@@ -26,6 +31,35 @@ def next_status(pod: Json, now: str, *, terminating: bool) -> Json | None:
     if pod["status"].get("phase") == "Running" or "deletionTimestamp" in pod["metadata"]:
         return None
     return _running(pod, now)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request of a kubelet."""
+
+    method: str
+    path: str
+    body: Json
+    content_type: str = "application/json"
+
+
+def message(pod: Json, status: Json | None, *, stopped: bool) -> Message | None:
+    """Return what tells the API server of a pod's next status, or lets go of a deleted pod; `None`: there is nothing to say.
+
+    `stopped` says that none of its containers runs any more, and that all of it has been told.
+    """
+    metadata = pod["metadata"]
+    uid, path = metadata["uid"], f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+    if status is not None:
+        return Message("PATCH", f"{path}/status", {"metadata": {"uid": uid}, "status": status}, MERGE_PATCH)
+    if stopped and "deletionTimestamp" in metadata:
+        return Message("DELETE", path, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
+    return None
+
+
+def has_ended(pod: Json) -> bool:
+    """Whether its containers have ended, and it has said so."""
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def _running(pod: Json, now: str) -> Json:

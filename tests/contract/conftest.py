@@ -75,10 +75,8 @@ class Double:
 
     @contextmanager
     def crowded(self) -> Iterator[Path]:
-        busy = Rule(RequestFault.BUSY, probability=0.5)
-        self._faults.add(busy)
-        yield self.kubeconfig
-        self._faults.lift(busy)
+        with self._faults.during(Rule(RequestFault.BUSY, probability=0.5)):
+            yield self.kubeconfig
 
 
 class KubeApiServer:

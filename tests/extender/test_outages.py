@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-from aiohttp import web
-
 from benchmarks.processes.client import Json
-from benchmarks.simulated.double.server import Handler
+from benchmarks.simulated.double.faults import RequestFault, Rule, Unreliable
 from benchmarks.simulated.fleet import SimulatedNode
 from tests.extender.polling import eventually
 from tests.extender.serving import Running, serving
@@ -23,36 +20,9 @@ LATE_SECONDS = 5 * DEADLINE_SECONDS
 """For an answer that has that deadline, on a machine that runs other tests beside; without one it would take a minute."""
 
 
-class Trouble:
-    """Requests of the extender whose path ends in `path` meet `kind`; everybody else is served."""
-
-    def __init__(self) -> None:
-        self.kind = ""
-        self.path = ""
-        self.seen = 0
-
-    async def exchange(self, request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
-        concerned = request.headers.get("User-Agent") == "gputopo-extender" and request.path.endswith(self.path)
-        if not self.kind or not concerned:
-            return await handler(request)
-        self.seen += 1
-        match self.kind:
-            case "lost reply":
-                await handler(request)
-                _abort(request)
-            case "down":
-                _abort(request)
-            case "silent":
-                await asyncio.sleep(60)
-        return web.json_response({"message": "no"}, status=int(self.kind) if self.kind.isdigit() else 500)
-
-    def stream(self, request: web.BaseRequest, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        return lines
-
-
-def _abort(request: web.BaseRequest) -> None:
-    assert request.transport is not None
-    request.transport.abort()
+def trouble(fault: RequestFault, path: str = "*") -> Rule:
+    """Say what becomes of the extender's requests to these paths; everybody else is served."""
+    return Rule(fault, path=path, client="gputopo-extender")
 
 
 async def bind(extender: Running, pod: Json) -> tuple[str, float]:
@@ -73,76 +43,70 @@ async def owners(extender: Running) -> list[str]:
 
 async def test_while_the_api_is_down_binds_fail_in_time_and_filter_goes_on(tmp_path: Path) -> None:
     """Memory answers; writes do not pretend; afterwards everything works without a restart."""
-    trouble = Trouble()
-    async with serving(tmp_path, NODE, settings=DEADLINE, faults=trouble) as extender:
+    faults = Unreliable()
+    async with serving(tmp_path, NODE, settings=DEADLINE, faults=faults) as extender:
         pod = await extender.create("train", 2)
-        trouble.kind = "down"
-        error, seconds = await bind(extender, pod)
-        assert error
-        assert seconds < LATE_SECONDS
-        status, answer = await extender.post("filter", {"Pod": pod, "NodeNames": ["n1"]})
-        assert (status, answer) == (200, {"NodeNames": ["n1"]})
-        trouble.kind = ""
+        with faults.during(trouble(RequestFault.RESET_BEFORE)):
+            error, seconds = await bind(extender, pod)
+            assert error
+            assert seconds < LATE_SECONDS
+            status, answer = await extender.post("filter", {"Pod": pod, "NodeNames": ["n1"]})
+            assert (status, answer) == (200, {"NodeNames": ["n1"]})
         assert (await bind(extender, pod))[0] == ""
 
 
 async def test_a_silent_api_costs_the_deadline_and_no_more(tmp_path: Path) -> None:
     """The claim may have been written, so it is kept; the next attempt uses it."""
-    trouble = Trouble()
-    async with serving(tmp_path, NODE, settings=DEADLINE, faults=trouble) as extender:
+    faults = Unreliable()
+    async with serving(tmp_path, NODE, settings=DEADLINE, faults=faults) as extender:
         pod = await extender.create("train", 2)
-        trouble.kind, trouble.path = "silent", "/binding"
-        error, seconds = await bind(extender, pod)
-        assert error
-        assert 0.9 * DEADLINE_SECONDS < seconds < LATE_SECONDS
-        assert await owners(extender) == ["train", "train"]
-        trouble.kind = ""
+        with faults.during(trouble(RequestFault.LOST_REQUEST, "*/binding")):
+            error, seconds = await bind(extender, pod)
+            assert error
+            assert 0.9 * DEADLINE_SECONDS < seconds < LATE_SECONDS
+            assert await owners(extender) == ["train", "train"]
         assert (await bind(extender, pod))[0] == ""
         assert await owners(extender) == ["train", "train"]
 
 
 async def test_a_binding_whose_reply_was_lost_is_found_to_have_happened(tmp_path: Path) -> None:
     """A live read tells, and the answer is the truth."""
-    trouble = Trouble()
-    async with serving(tmp_path, NODE, faults=trouble) as extender:
+    faults = Unreliable()
+    async with serving(tmp_path, NODE, faults=faults) as extender:
         pod = await extender.create("train", 2)
-        trouble.kind, trouble.path = "lost reply", "/binding"
-        assert (await bind(extender, pod))[0] == ""
-        assert trouble.seen == 1
+        with faults.during(trouble(RequestFault.RESET_AFTER, "*/binding")) as rule:
+            assert (await bind(extender, pod))[0] == ""
+            assert faults.struck[rule] == 1
 
 
 async def test_a_binding_that_a_policy_refuses_leaves_no_claim(tmp_path: Path) -> None:
     """The reason reaches the pod's event through the scheduler."""
-    trouble = Trouble()
-    async with serving(tmp_path, NODE, faults=trouble) as extender:
+    async with serving(tmp_path, NODE, faults=Unreliable([trouble(RequestFault.FORBIDDEN, "*/binding")])) as extender:
         pod = await extender.create("train", 2)
-        trouble.kind, trouble.path = "403", "/binding"
-        assert "403: no" in (await bind(extender, pod))[0]
+        assert "403: out of nowhere" in (await bind(extender, pod))[0]
         assert await owners(extender) == []
 
 
 async def test_a_lost_permission_is_not_ready_until_it_is_back(tmp_path: Path) -> None:
     """Liveness is not touched: a restart would not help."""
-    trouble = Trouble()
-    async with serving(tmp_path, NODE, settings={"watch.stream": "1s"}, faults=trouble) as extender:
-        trouble.kind, trouble.path = "403", "/nodes"
+    faults = Unreliable()
+    async with serving(tmp_path, NODE, settings={"watch.stream": "1s"}, faults=faults) as extender:
 
         async def is_denied() -> bool:
             return "nodes-watch failed: denied" in (await extender.get("/readyz"))[1]
 
-        assert await eventually(is_denied)
-        assert (await extender.get("/livez"))[0] == 200
-        trouble.kind = ""
+        with faults.during(trouble(RequestFault.FORBIDDEN, "*/nodes")):
+            assert await eventually(is_denied)
+            assert (await extender.get("/livez"))[0] == 200
         assert await eventually(extender.is_ready)
 
 
 async def test_one_pod_that_is_always_refused_does_not_hold_up_others(tmp_path: Path) -> None:
     """Binds to one node take turns; each of the others is bound at its first attempt."""
-    trouble = Trouble()
-    async with serving(tmp_path, NODE, faults=trouble) as extender:
+    always = trouble(RequestFault.FORBIDDEN, "*refused/binding")
+    async with serving(tmp_path, NODE, faults=Unreliable([always])) as extender:
         refused = await extender.create("refused", 1)
         others = [await extender.create(f"p{number}", 1) for number in range(4)]
-        trouble.kind, trouble.path = "403", "refused/binding"
         (first, _), *rest = await asyncio.gather(*(bind(extender, pod) for pod in (refused, *others)))
         assert "403" in first
         assert [error for error, _ in rest] == [""] * 4

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -17,6 +18,7 @@ import msgspec
 from benchmarks.simulated.double.api import Reply as HttpReply
 from benchmarks.simulated.double.api import Request as HttpRequest
 from benchmarks.simulated.double.api import answer
+from benchmarks.simulated.double.faults import FATES, Ending, RequestFault
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import NODES, PODS, Object, Resource
 from benchmarks.simulated.double.selectors import everything
@@ -30,6 +32,8 @@ from extender.clock import Instant
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.kubernetes.rest import to_reply, to_request
+from tests.world.faults import Fault
+from tests.world.invariants import violations_on_the_way
 from topology.annotations import keys
 from topology.annotations.codec import digest, encode_status, encode_topology
 from topology.annotations.records import (
@@ -154,16 +158,8 @@ class World:
         """INV1 and INV2, as of now."""
         if not self._checks:
             return
-        owners: dict[str, str] = {}
-        for item in self.store.list(PODS).items:
-            node, text = item["spec"].get("nodeName"), _annotations(item).get(keys.PLACEMENT)
-            if not node or not text or _has_stopped(item):
-                continue
-            uid, claims = item["metadata"]["uid"], self.claims(node)
-            for gpu in _gpus(text):
-                assert gpu not in owners, f"{gpu} belongs to {owners[gpu]} and {uid}"
-                owners[gpu] = uid
-            assert {gpu for gpu, owner in claims.items() if owner == uid} == _gpus(text), f"claims of {uid}"
+        wrong = violations_on_the_way(self.store.list(NODES).items, self.store.list(PODS).items)
+        assert not wrong, "\n".join(wrong)
 
 
 class Replica:
@@ -214,6 +210,33 @@ class Replica:
             self.seconds += seconds
 
 
+class Crash(Exception):
+    """The process dies here."""
+
+
+def deliver(world: World, fault: Fault | RequestFault | None, intent: Intent) -> Reply:
+    """Let a request meet a fault, or none, and return what its sender hears; raises `Crash`.
+
+    Only of faults that leave it without an answer: a refusal is a reply that a test can give.
+    """
+    match fault:
+        case None:
+            return world.execute(intent)
+        case Fault.CRASH_BEFORE:
+            raise Crash
+        case Fault.CRASH_AFTER:
+            world.execute(intent)
+            raise Crash
+        case Fault.LATE_REQUEST:
+            world.late.append(intent)
+        case _:
+            fate = FATES[RequestFault(fault)]
+            assert fate.ending is not Ending.TOLD
+            for _ in range(fate.arrivals):
+                world.execute(intent)
+    return NoAnswer(str(fault))
+
+
 def drive(steps: Generator[Intent, Reply, T], execute: Callable[[Intent], Reply]) -> T:
     """Run a piece of the protocol to its end."""
     try:
@@ -227,22 +250,17 @@ def drive(steps: Generator[Intent, Reply, T], execute: Callable[[Intent], Reply]
 
 def lose_reply(world: World, kind: type[Intent]) -> Callable[[Intent], Reply]:
     """Execute everything, and lose the first reply to an intent of this kind."""
-    return _fail_once(kind, lambda intent: (world.execute(intent), NoAnswer("lost"))[1], world)
+    return _fail_once(kind, partial(deliver, world, RequestFault.LOST_REPLY), world)
 
 
 def lose_request(world: World, kind: type[Intent]) -> Callable[[Intent], Reply]:
     """Execute everything but the first intent of this kind, which never arrives."""
-    return _fail_once(kind, lambda _: NoAnswer("lost"), world)
+    return _fail_once(kind, partial(deliver, world, RequestFault.LOST_REQUEST), world)
 
 
 def delay_request(world: World, kind: type[Intent]) -> Callable[[Intent], Reply]:
     """Hold the first intent of this kind in the network: it arrives with `deliver_late`."""
-
-    def fail(intent: Intent) -> Reply:
-        world.late.append(intent)
-        return NoAnswer("timed out")
-
-    return _fail_once(kind, fail, world)
+    return _fail_once(kind, partial(deliver, world, Fault.LATE_REQUEST), world)
 
 
 def answer_once(world: World, kind: type[Intent], reply: Reply) -> Callable[[Intent], Reply]:
@@ -275,10 +293,6 @@ def _decode(kind: Any, item: Object) -> Any:
 def _annotations(item: Object) -> Mapping[str, str]:
     found: Mapping[str, str] = item["metadata"].get("annotations") or {}
     return found
-
-
-def _has_stopped(item: Object) -> bool:
-    return item["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def _gpus(text: str) -> frozenset[str]:

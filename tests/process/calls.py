@@ -1,4 +1,4 @@
-"""One request to the API server in the protocol's words, and whether an extender has any business with it (INV6)."""
+"""One request to the API server in the protocol's words, and what it would change (INV6)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from extender.kubernetes.rest import pointer
+from tests.world import writes
 from topology.annotations import keys
 
 
@@ -34,6 +34,16 @@ class Kind(StrEnum):
 
 
 PROTOCOL_WRITES = frozenset({Kind.LEDGER, Kind.ASK, Kind.BINDING, Kind.FENCE, Kind.RECORD})
+_READS = frozenset({Kind.LIST, Kind.WATCH, Kind.GET, Kind.TRIAL})
+_MEANT: Mapping[Kind, writes.Write] = {
+    Kind.LEDGER: writes.LEDGER,
+    Kind.ASK: writes.ASK,
+    Kind.BINDING: writes.BINDING,
+    Kind.FENCE: writes.FENCE,
+    Kind.RECORD: writes.RECORD,
+    Kind.EVENT: writes.EVENT,
+}
+_IDENTITY = frozenset(f"metadata.{name}" for name in ("namespace", "name", "uid", "resourceVersion"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,36 +98,43 @@ class Call:
 
 
 def foreign_writes(call: Call) -> Iterator[str]:
-    """Yield what the request would change and is not the extender's (INV6)."""
+    """Yield what the request would change and is not the extender's: INV6 by request, for the rule of `tests.world.writes`."""
+    if call.kind in _READS:
+        return
+    resource = "events" if call.kind is Kind.EVENT else call.resource
+    meant = [_MEANT[call.kind]] if call.kind in _MEANT else []
+    for path in writes.foreign(resource, changed_paths(call), meant):
+        yield f"INV6: {call.method} {call.path} changes {path}"
+
+
+def changed_paths(call: Call) -> Iterator[str]:
+    """Yield the dotted paths of all that the request would change, annotations key by key."""
     match call.kind:
-        case Kind.LEDGER if isinstance(call.document, list):
-            paths = [operation["path"] for operation in call.document if operation["op"] != "test"]
-            allowed = {pointer(keys.LEDGER)}
-        case Kind.LEDGER:
-            paths, allowed = list(_leaves(call.document)), _only(keys.LEDGER)
-        case Kind.ASK:
-            paths, allowed = list(_leaves(call.document)), _only(keys.LOOK)
-        case Kind.FENCE:
-            paths, allowed = list(_leaves(call.document)), _only(keys.FENCE)
-        case Kind.RECORD:
-            paths, allowed = list(_leaves(call.document)), _only(keys.PLACEMENT)
-        case Kind.BINDING:
-            paths, allowed = list(_leaves(call.document["metadata"], "/metadata")), _only(keys.PLACEMENT)
+        case Kind.EVENT:
+            yield writes.CREATED
         case Kind.OTHER:
-            paths, allowed = ["anything"], set()
+            yield f"anything with {call.method}"
+        case Kind.LEDGER if isinstance(call.document, list):
+            yield from (_dotted(operation["path"]) for operation in call.document if operation["op"] != "test")
+        case Kind.BINDING:
+            yield writes.NODE_NAME
+            yield from _changes({"metadata": call.document["metadata"]})
         case _:
-            return
-    yield from (f"INV6: {call.method} {call.path} changes {path}" for path in paths if path not in allowed)
+            yield from _changes(call.document)
 
 
-def _only(key: str) -> set[str]:
-    identity = {f"/metadata/{name}" for name in ("namespace", "name", "uid", "resourceVersion")}
-    return identity | {f"/metadata/annotations/{key}"}
+def _changes(document: Mapping[str, Any]) -> Iterator[str]:
+    """Leave out what a write names its object by: it asks for it, and does not change it."""
+    return (path for path in _leaves(document) if path not in _IDENTITY)
+
+
+def _dotted(pointer: str) -> str:
+    return ".".join(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
 
 
 def _leaves(document: Mapping[str, Any], above: str = "") -> Iterator[str]:
     for key, value in document.items():
         if isinstance(value, dict):
-            yield from _leaves(value, f"{above}/{key}")
+            yield from _leaves(value, f"{above}{key}.")
         else:
-            yield f"{above}/{key}"
+            yield f"{above}{key}"

@@ -15,24 +15,27 @@ from tests.process.calls import Call
 from tests.process.proxy import Fault, Forward, Reply
 
 
-def refused(status: int, *, retry_after_seconds: int | None = None) -> Fault:
-    """Be answered with a failure; nothing happens."""
-    pause = {} if retry_after_seconds is None else {"Retry-After": str(retry_after_seconds)}
-    return answered(Reply(status, {"Content-Type": "application/json"} | pause, refusal_body(status)))
-
-
-def of(what: RequestFault) -> Fault:
-    """Suffer the fate of a fault that leaves the client without an answer."""
+def of(what: RequestFault, *, retry_after_seconds: int | None = None) -> Fault:
+    """Suffer the fate of a fault; one that is only `SLOW` is `delayed`, or `Held`."""
+    assert what is not RequestFault.SLOW
     fate = FATES[what]
-    assert fate.ending is not Ending.TOLD
+    refusal = None if fate.refusal is None else refused(fate.refusal, retry_after_seconds)
 
-    async def fault(_: Call, forward: Forward) -> None:
+    async def fault(_: Call, forward: Forward) -> Reply | None:
+        answer = None
         for _arrival in range(fate.arrivals):
-            await forward()
+            answer = await forward()
         if fate.ending is Ending.SILENT:
             await asyncio.Event().wait()
+        return (refusal or answer) if fate.ending is Ending.TOLD else None
 
     return fault
+
+
+def refused(status: int, retry_after_seconds: int | None = None) -> Reply:
+    """Return the answer of a server that refuses out of nowhere."""
+    pause = {} if retry_after_seconds is None else {"Retry-After": str(retry_after_seconds)}
+    return Reply(status, {"Content-Type": "application/json"} | pause, refusal_body(status))
 
 
 lost = of(RequestFault.RESET_BEFORE)
@@ -103,7 +106,7 @@ class Held:
 
 
 def before(act: Callable[[], Awaitable[None]]) -> Fault:
-    """Do something as the request is about to arrive; it never does."""
+    """Do something as the request is about to arrive; it never does: `CRASH_BEFORE`, where that is a kill."""
 
     async def fault(_: Call, __: Forward) -> None:
         await act()
@@ -112,7 +115,7 @@ def before(act: Callable[[], Awaitable[None]]) -> Fault:
 
 
 def after(act: Callable[[], Awaitable[None]]) -> Fault:
-    """Do something as the reply is about to arrive; it never does."""
+    """Do something as the reply is about to arrive; it never does: `CRASH_AFTER`, where that is a kill."""
 
     async def fault(_: Call, forward: Forward) -> None:
         await forward()

@@ -1,7 +1,8 @@
 """What must hold at the end of every test, and what must have held after every write of it.
 
-INV1, INV2, INV4 and INV5 are those of `tests.world.invariants`; INV1 and INV2 are looked for after each write, too. INV6 is
-judged by what the replicas asked of the API server. That INV3 and INV7 come true in time is `World.settle`'s to wait for.
+INV1, INV2, INV4 and INV5 are those of `tests.world.invariants`; INV1 and INV2 are looked for after each write, too. INV6 is the
+rule of `tests.world.writes`, for what the replicas asked of the API server. That INV3 and INV7 come true in time is
+`World.settle`'s to wait for.
 """
 
 from __future__ import annotations

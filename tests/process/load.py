@@ -9,6 +9,7 @@ from itertools import count, islice
 from random import Random
 
 from benchmarks.processes.client import Json
+from benchmarks.simulated.pod_life import has_ended
 from tests.cluster.gpu_cluster import wants
 from tests.process.backends import UNAVAILABLE
 from tests.process.world import World, finished_at_once
@@ -36,7 +37,7 @@ async def _feed(world: World, there: int) -> None:
     while True:
         with suppress(*UNAVAILABLE):
             _, pods = await world.backend.objects()
-            ended = [pod for pod in pods if pod["status"].get("phase") in ("Succeeded", "Failed")]
+            ended = [pod for pod in pods if has_ended(pod)]
             running = [pod for pod in pods if pod["status"].get("phase") == "Running"]
             doomed = chance.sample(running, min(DELETED_AT_ONCE, len(running)))
             await asyncio.gather(*(_try(world.delete(pod["metadata"]["name"])) for pod in (*ended, *doomed)))

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from benchmarks.processes.client import Json
+from benchmarks.simulated.double.faults import RequestFault
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from tests.cluster.gpu_cluster import wants
 from tests.cluster.objects import PODS
@@ -97,11 +98,11 @@ async def test_a3_storm_of_conflicts_is_met_with_few_attempts(world: World, figu
     await world.join(*fleet({"hgx-h100": 5}))
     (replica,), chance = await world.start(), Random(0)
     (first,) = await world.submit(wants("first", 1))
-    with replica.proxy.meet(Kind.LEDGER, faults.refused(422)) as storm:
+    with replica.proxy.meet(Kind.LEDGER, faults.of(RequestFault.INVALID)) as storm:
         assert await replica.bind(first, "hgx-h100-0")
         assert 1 <= len(storm.met) <= 3
-    replica.proxy.meet(Kind.LEDGER, faults.sometimes(chance, 0.5, faults.refused(422)))
-    replica.proxy.meet(lambda call: call.is_write, faults.sometimes(chance, 0.5, faults.refused(409)))
+    replica.proxy.meet(Kind.LEDGER, faults.sometimes(chance, 0.5, faults.of(RequestFault.INVALID)))
+    replica.proxy.meet(lambda call: call.is_write, faults.sometimes(chance, 0.5, faults.of(RequestFault.CONFLICT)))
     scheduler, made = world.schedule(), await world.submit(*pods(30))
     await eventually(lambda: world.are_bound(made), 60)
     claims, binds = replica.proxy.count(Kind.LEDGER), len(scheduler.attempts)
@@ -120,7 +121,10 @@ async def test_a4_busy_server_is_left_alone_as_long_as_it_says(
     (replica,), clock = await world.start(), asyncio.get_running_loop()
     (pod,) = await world.submit(wants("train", 4))
     await world.caught_up()
-    rule, began = replica.proxy.meet(Kind.LEDGER, faults.refused(429, retry_after_seconds=pause), times=1), clock.time()
+    rule, began = (
+        replica.proxy.meet(Kind.LEDGER, faults.of(RequestFault.BUSY, retry_after_seconds=pause), times=1),
+        clock.time(),
+    )
     answer = await replica.bind(pod, "n1")
     assert (answer == "") == (pause == 1)
     assert clock.time() - began <= goal(ANSWER_SECONDS)
@@ -139,7 +143,7 @@ async def test_a5_failing_server_costs_attempts_and_nothing_else(world: World, f
     """One answer in ten is a 500, a 503 or a broken connection, of requests that took effect or did not."""
     await world.join(*fleet({"hgx-h100": 15}))
     (replica,), chance, clock = await world.start(), Random(0), asyncio.get_running_loop()
-    broken = (faults.refused(500), faults.refused(503), faults.lost, faults.reply_lost)
+    broken = (faults.of(RequestFault.ERROR), faults.of(RequestFault.UNAVAILABLE), faults.lost, faults.reply_lost)
     replica.proxy.meet(lambda call: call.kind is not Kind.WATCH, faults.sometimes(chance, 0.1, *broken))
     scheduler, made, began = world.schedule(), await world.submit(*pods(100)), clock.time()
     await eventually(lambda: world.are_bound(made), 60)
@@ -155,7 +159,9 @@ async def test_a6_rotated_token_is_read_again(world: World, figure: Callable[[st
     replica, clock = await world.add(), asyncio.get_running_loop()
     accepted = "old"
     replica.write_token(accepted)
-    replica.proxy.meet(lambda call: call.headers.get("Authorization") != f"Bearer {accepted}", faults.refused(401))
+    replica.proxy.meet(
+        lambda call: call.headers.get("Authorization") != f"Bearer {accepted}", faults.of(RequestFault.UNAUTHORIZED)
+    )
     await replica.run()
     (pod,) = await world.submit(wants("train", 4))
     await until(lambda: len(replica.proxy.streams) == 2)
@@ -177,7 +183,7 @@ async def test_a6_forbidden_watch_is_not_ready_until_it_is_allowed(
         asyncio.get_running_loop(),
     )
     began = clock.time()
-    with replica.proxy.meet(Kind.WATCH, faults.refused(403)):
+    with replica.proxy.meet(Kind.WATCH, faults.of(RequestFault.FORBIDDEN)):
         await eventually(lambda: replica.says("/readyz", "watch failed: denied"), goal(10))
         assert (await replica.look("/livez"))[0] == 200
     figure(f"A6: not ready {clock.time() - began:.2f} s after its watches were forbidden")

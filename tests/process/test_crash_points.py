@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.processes.client import Json
+from benchmarks.simulated.double.faults import RequestFault
 from benchmarks.simulated.fleet import SimulatedNode
 from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.cluster.gpu_cluster import wants
@@ -63,7 +64,7 @@ async def a_refusal(_: World, replica: Replica, pod: Json) -> Act:
     """Claim, Binding, fence, drop the claim: somebody else's policy does not want the pod there."""
 
     async def refuse() -> None:
-        with replica.proxy.meet(Kind.BINDING, faults.refused(403)):
+        with replica.proxy.meet(Kind.BINDING, faults.of(RequestFault.FORBIDDEN)):
             await replica.bind(pod, name_of(pod))
 
     return refuse

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from benchmarks.simulated.double.faults import RequestFault
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually, until
@@ -170,7 +171,7 @@ async def test_c25_pod_whose_bind_always_fails_does_not_slow_the_others(
     (replica,) = await world.start()
     world.schedule()
     seconds = {"alone": 0.0, "beside": 0.0}
-    rule = replica.proxy.meet(lambda call: call.path.endswith("doomed/binding"), faults.refused(403))
+    rule = replica.proxy.meet(lambda call: call.path.endswith("doomed/binding"), faults.of(RequestFault.FORBIDDEN))
     for turn in range(6):
         seconds["alone"] += await time_of(world, f"alone-{turn}")
         await world.submit(wants("doomed", 1))

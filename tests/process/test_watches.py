@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from benchmarks.processes.client import Json
+from benchmarks.simulated.double.faults import RequestFault, StreamFault, spoilt_line
 from benchmarks.simulated.double.resources import EVENTS, NODES, PODS
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, node_object
@@ -28,9 +29,6 @@ from tests.process.world import World
 SMALL = "rtx-3090-2"
 ONE = SimulatedNode("n1", SMALL)
 PHASES = ("Pending", "Running", "Unknown")
-GONE = (
-    b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}\n'
-)
 
 
 @pytest.fixture
@@ -135,14 +133,14 @@ async def expire(store: Store, replica: Replica, where: str, gone: str, new: str
     store.delete(NODES, "", gone)
     store.create(NODES, "", node_object(SimulatedNode(new, SMALL)))
     page = replica.proxy.meet(
-        lambda call: "continue" in call.query, faults.refused(410), times=int(where == "on a page")
+        lambda call: "continue" in call.query, faults.of(RequestFault.EXPIRED), times=int(where == "on a page")
     )
     if where != "in the stream":
-        replica.proxy.meet(Kind.WATCH, faults.refused(410), times=1)
+        replica.proxy.meet(Kind.WATCH, faults.of(RequestFault.EXPIRED), times=1)
     looks: list[float] = []
     looking, began = asyncio.create_task(watch_gauge(replica, "nodes", looks)), clock.time()
     if where == "in the stream":
-        await stream.say(GONE)
+        await stream.say(spoilt_line(StreamFault.EXPIRED))
     else:
         stream.cut()
     await eventually(lambda: replica.knows(new), 60)
@@ -323,7 +321,7 @@ async def pour(replica: Replica, made: list[Json], times: int) -> None:
 
 
 GARBAGE = {
-    "half a line": b'{"type":"MODIFIED","object":{"metadata":{"na',
+    "half a line": spoilt_line(StreamFault.BROKEN),
     "no JSON": b"<html>502 Bad Gateway</html>\n",
     "bad UTF-8": b'{"type":"ADDED","object":{"metadata":{"name":"\xff\xfe"}}}\n',
     "an error": b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcdserver: leader changed"}}\n',

@@ -14,17 +14,18 @@ import structlog
 
 from tests.extender.virtual_time import VirtualTimeLoop
 from tests.simulation.disturbances.loop import Disturbances
-from tests.simulation.faults import Adapt, Fault, as_drawn, draw_mix
 from tests.simulation.invariants import convergence
 from tests.simulation.invariants.conduct import Conduct
 from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.invariants.registers import Registers
+from tests.simulation.mix import Adapt, as_drawn, draw_mix
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.process import Process
 from tests.simulation.world.scheduler import Scheduler
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
+from tests.world.faults import Fault
 
 _SETTLE_SECONDS = 8.0
 """For the last containers to stop and the last processes to start: faults are over only then."""

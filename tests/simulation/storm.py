@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import TypeVar
 
-from tests.simulation.faults import AnyFault, Mix
+from tests.simulation.mix import Mix
+from tests.world.faults import AnyFault
 
 _OVERTIME_SECONDS = 5.0
 

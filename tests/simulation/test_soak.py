@@ -7,9 +7,9 @@ import os
 import pytest
 
 from tests.simulation.__main__ import main
-from tests.simulation.faults import EVENTS, PROCESS_FAULTS, REQUEST_FAULTS, STREAM_FAULTS
 from tests.simulation.invariants.ownership import Repair, Rule
 from tests.simulation.invariants.paths import BindPath
+from tests.simulation.mix import EVENTS, PROCESS_FAULTS, REQUEST_FAULTS, STREAM_FAULTS
 from tests.simulation.soak import Tally, soak
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable
 
-from tests.simulation.faults import AnyFault
+from tests.world.faults import AnyFault
 
 
 class Trace:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from benchmarks.simulated.pod_life import has_ended
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
@@ -49,6 +50,21 @@ def violations(nodes: Sequence[Json], pods: Sequence[Json]) -> list[str]:
         *(f"INV2: claimed but not placed: {owned}" for owned in claimed - placed),
         *_miscounts(live),
         *_strange_gpus(nodes, placed),
+    ]
+
+
+def violations_on_the_way(nodes: Iterable[Json], pods: Iterable[Json]) -> list[str]:
+    """Return what no write may ever leave behind: INV1, and INV2 of each live pod on its own node.
+
+    A claim elsewhere, or of a pod that is not bound yet, may be on its way to be used or given up.
+    """
+    live = [pod for pod in pods if is_live(pod)]
+    placed, claimed = {owned for pod in live for owned in placements(pod)}, set(claims(nodes))
+    homes = {(owned.node, owned.pod) for owned in placed}
+    return [
+        *double_bookings(placed),
+        *(f"INV2: placed but not claimed: {owned}" for owned in placed - claimed),
+        *(f"INV2: claimed but not placed: {owned}" for owned in claimed - placed if (owned.node, owned.pod) in homes),
     ]
 
 
@@ -101,7 +117,7 @@ def double_bookings(owners: Iterable[Owned]) -> Iterator[str]:
 
 def is_live(pod: Json) -> bool:
     """Whether the pod is bound and its containers may run."""
-    return "nodeName" in pod["spec"] and pod["status"].get("phase") not in ("Succeeded", "Failed")
+    return "nodeName" in pod["spec"] and not has_ended(pod)
 
 
 def placements(pod: Json) -> Iterator[Owned]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object
-from tests.world.invariants import Json, broken_promises, violations, violations_over_time
+from tests.world.invariants import Json, broken_promises, violations, violations_on_the_way, violations_over_time
 from topology.annotations import keys
 from topology.annotations.records import (
     Claim,
@@ -62,6 +62,33 @@ def test_violation_is_seen(ledger: Json, pods: list[Json], expected: str) -> Non
     """Each kind, by itself."""
     wrong = violations([ledger], pods)
     assert any(re.match(expected, sentence) for sentence in wrong), wrong
+
+
+@pytest.mark.parametrize(
+    ("ledger", "pods", "expected"),
+    [
+        (
+            node({A: "p"}),
+            [bound("p", A), bound("q", A)],
+            ["INV1: .*'p', 'q'", "INV2: placed but not claimed: .*pod='q'"],
+        ),
+        (node({}), [bound("p", A)], ["INV2: placed but not claimed: .*pod='p'"]),
+        (node({A: "p", B: "p"}), [bound("p", A)], ["INV2: claimed but not placed: .*'GPU-.*pod='p'"]),
+        (node({A: "p", B: "unbound"}), [bound("p", A), bound("over", A, phase="Failed")], []),
+    ],
+)
+def test_what_no_write_may_leave_behind_is_seen(ledger: Json, pods: list[Json], expected: list[str]) -> None:
+    """Claims of pods that are not bound yet are in order; whoever runs has its own, all of them and no others."""
+    wrong = violations_on_the_way([ledger], pods)
+    assert len(wrong) == len(expected)
+    assert all(map(re.match, expected, wrong)), wrong
+
+
+def test_a_claim_on_another_node_is_on_its_way() -> None:
+    """A pod may have been claimed for twice, and bound once; what is left over is given up later."""
+    other = node({C: "p"})
+    other["metadata"]["name"] = "m"
+    assert violations_on_the_way([node({A: "p"}), other], [bound("p", A)]) == []
 
 
 def test_gpu_that_a_stranger_was_seen_with_is_not_free_for_ours() -> None:

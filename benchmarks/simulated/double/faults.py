@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from fnmatch import fnmatchcase
@@ -40,7 +40,10 @@ class RequestFault(StrEnum):
     RESET_BEFORE = "connection reset before commit"
     RESET_AFTER = "connection reset after commit"
     DUPLICATED = "request duplicated"
+    UNAUTHORIZED = "401 for a token that has run out"
+    FORBIDDEN = "403 by a policy"
     CONFLICT = "409 out of nowhere"
+    EXPIRED = "410 for a version that is forgotten"
     INVALID = "422 out of nowhere"
     BUSY = "429 with Retry-After"
     ERROR = "500 without commit"
@@ -88,7 +91,10 @@ FATES: Final[Mapping[RequestFault, Fate]] = {
     RequestFault.RESET_BEFORE: Fate(0, ending=Ending.RESET),
     RequestFault.RESET_AFTER: Fate(ending=Ending.RESET),
     RequestFault.DUPLICATED: Fate(2),
+    RequestFault.UNAUTHORIZED: Fate(0, refusal=401),
+    RequestFault.FORBIDDEN: Fate(0, refusal=403),
     RequestFault.CONFLICT: Fate(0, refusal=409),
+    RequestFault.EXPIRED: Fate(0, refusal=410),
     RequestFault.INVALID: Fate(0, refusal=422),
     RequestFault.BUSY: Fate(0, refusal=429),
     RequestFault.ERROR: Fate(0, refusal=500),
@@ -177,6 +183,15 @@ class Unreliable:
     def lift(self, rule: Rule) -> None:
         """End the rule, and whatever wait it has caused."""
         self._rules.pop(rule).set()
+
+    @contextmanager
+    def during(self, rule: Rule) -> Iterator[Rule]:
+        """Let the rule hold for the length of a block."""
+        self.add(rule)
+        try:
+            yield rule
+        finally:
+            self.lift(rule)
 
     async def exchange(self, request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
         """Answer one request as its fate says."""

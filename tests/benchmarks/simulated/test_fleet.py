@@ -17,7 +17,7 @@ from benchmarks.simulated.double.server import ApiServer, Faultless, Handler
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, join, node_object
 from benchmarks.simulated.kubelets import Kubelets, running_kubelets
-from benchmarks.simulated.pod_life import EXIT_CODE, next_status
+from benchmarks.simulated.pod_life import EXIT_CODE, message, next_status
 from topology.annotations import keys
 from topology.annotations.codec import decode_status, decode_topology, digest
 from topology.annotations.records import (
@@ -228,6 +228,22 @@ def test_init_containers_end_and_sidecars_run() -> None:
 def test_an_ended_pod_has_nothing_more_to_say(final: str) -> None:
     """A final phase is final, deleted or not."""
     assert next_status(bound_pod(phase=final), "now", terminating=True) is None
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_kubelet_lets_go_of_a_deleted_pod_alone(*, deleted: bool) -> None:
+    """One that has ended stays, for people to read; one that is deleted goes when its last status is told, and by its UID."""
+    pod = bound_pod(phase="Succeeded")
+    pod["metadata"] |= {"namespace": "default", "name": "p", "uid": "u"} | (
+        {"deletionTimestamp": "now"} if deleted else {}
+    )
+    last = message(pod, {"phase": "Failed"}, stopped=True)
+    assert last is not None
+    assert (last.method, last.path) == ("PATCH", "/api/v1/namespaces/default/pods/p/status")
+    told = message(pod, None, stopped=True)
+    assert (told and told.method) == ("DELETE" if deleted else None)
+    assert told is None or told.body["preconditions"] == {"uid": "u"}
+    assert message(pod, None, stopped=False) is None
 
 
 def test_conditions_of_others_are_kept() -> None:

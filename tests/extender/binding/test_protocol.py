@@ -16,19 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.simulated.double.faults import RequestFault
 from benchmarks.simulated.double.resources import PODS
-from extender.binding.intents import BindPod, Intent, NoAnswer, Reply
+from extender.binding.intents import BindPod, Intent, Reply
 from extender.binding.outcome import Bound, Outcome
 from extender.binding.release import Attention, release
 from tests.extender.exploration import Choices, explore
-from tests.extender.world import Replica, World, delay_request, drive
+from tests.extender.world import Crash, Replica, World, delay_request, deliver, drive
+from tests.world.faults import Fault
 from topology.formats.catalog import machine
 
 T = TypeVar("T")
-
-
-class Crash(Exception):
-    """The process dies here."""
 
 
 def _nothing(_: World) -> None:
@@ -96,18 +94,14 @@ EVENTS = (
     _late_requests_arrive,
 )
 NODES = ("n1", "n2", "n3")
-DELIVERIES = ("done", "reply lost", "request lost", "late", "crash before", "crash after")
-
-
-def deliver(world: World, intent: Intent, how: str) -> Reply:
-    if how == "crash before":
-        raise Crash
-    if how == "late":
-        world.late.append(intent)
-    reply = world.execute(intent) if how in ("done", "reply lost", "crash after") else NoAnswer("lost")
-    if how == "crash after":
-        raise Crash
-    return NoAnswer("lost") if how == "reply lost" else reply
+DELIVERIES = (
+    None,
+    RequestFault.LOST_REPLY,
+    RequestFault.LOST_REQUEST,
+    Fault.LATE_REQUEST,
+    Fault.CRASH_BEFORE,
+    Fault.CRASH_AFTER,
+)
 
 
 def _run(
@@ -120,7 +114,7 @@ def _run(
             choices.choose(EVENTS)(world)
             if follow:
                 replica.catch_up()
-            intent = steps.send(deliver(world, intent, choices.choose(DELIVERIES)))
+            intent = steps.send(deliver(world, choices.choose(DELIVERIES), intent))
     except StopIteration as stop:
         result: T = stop.value
         return result

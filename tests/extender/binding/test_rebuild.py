@@ -15,10 +15,10 @@ from extender.binding.intents import BindPod, Conflict, FencePod, ListPods, Refu
 from extender.binding.outcome import Bound, Failure, NotBound
 from extender.binding.repair import repair
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
-from tests.extender.binding.test_protocol import DELIVERIES, Crash, deliver
+from tests.extender.binding.test_protocol import DELIVERIES
 from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import MACHINE, damage, kinds, observe, owners, world_of
-from tests.extender.world import Replica, World, answer_once, delay_request, drive, meddle_before
+from tests.extender.world import Crash, Replica, World, answer_once, delay_request, deliver, drive, meddle_before
 from topology.annotations import keys
 from topology.annotations.records import Ledger, decode_ledger
 
@@ -292,7 +292,7 @@ class TestRebuild:
                 replica = Replica(world)
                 with suppress(Crash):
                     drive(
-                        repair(replica.state, "n1"), lambda intent: deliver(world, intent, choices.choose(DELIVERIES))
+                        repair(replica.state, "n1"), lambda intent: deliver(world, choices.choose(DELIVERIES), intent)
                     )
                 world.deliver_late()
                 Replica(world).reconcile(rounds=4)
@@ -388,7 +388,7 @@ class TestFirstLedger:
             with suppress(Crash):
                 drive(
                     repair(Replica(world).state, "n1"),
-                    lambda intent: deliver(world, intent, choices.choose(DELIVERIES)),
+                    lambda intent: deliver(world, choices.choose(DELIVERIES), intent),
                 )
             heir = Replica(world)
             heir.reconcile(rounds=2)

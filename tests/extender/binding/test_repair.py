@@ -10,10 +10,10 @@ from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.intents import BindPod, FencePod, Intent, Refused, Reply, SwapLedger, WritePlacement
 from extender.binding.outcome import Bound
 from extender.binding.repair import repair
-from tests.extender.binding.test_protocol import DELIVERIES, Crash, deliver
+from tests.extender.binding.test_protocol import DELIVERIES
 from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import GPUS, bind_around, damage, kinds, observe, owners, world_of
-from tests.extender.world import Replica, World, delay_request, drive, lose_request
+from tests.extender.world import Crash, Replica, World, delay_request, deliver, drive, lose_request
 from topology.annotations import keys
 
 
@@ -252,7 +252,7 @@ class TestFacts:
             def execute(intent: Intent) -> Reply:
                 if follow:
                     replica.catch_up()
-                return deliver(world, intent, choices.choose(DELIVERIES))
+                return deliver(world, choices.choose(DELIVERIES), intent)
 
             with world.unchecked():
                 for _ in range(3):

@@ -14,10 +14,10 @@ import msgspec
 from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import Intent, Reply, SwapLedger
 from extender.binding.outcome import Bound, NotBound
-from tests.extender.binding.test_protocol import DELIVERIES, Crash, deliver
+from tests.extender.binding.test_protocol import DELIVERIES
 from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import kinds, owners, world_of
-from tests.extender.world import Replica, World, drive
+from tests.extender.world import Crash, Replica, World, deliver, drive
 from topology.annotations import keys
 
 
@@ -68,7 +68,7 @@ def test_u2_this_version_goes_on_wherever_the_next_one_was_stopped() -> None:
             world.add_pod(name, 1)
 
         def execute(intent: Intent) -> Reply:
-            return deliver(world, as_the_next_version(intent), choices.choose(DELIVERIES))
+            return deliver(world, choices.choose(DELIVERIES), as_the_next_version(intent))
 
         with suppress(Crash):
             drive(Replica(world).start_bind("p"), execute)

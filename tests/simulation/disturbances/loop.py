@@ -9,12 +9,13 @@ from random import Random
 from tests.simulation.disturbances.nodes import NodeDisturbances
 from tests.simulation.disturbances.pods import PodDisturbances
 from tests.simulation.disturbances.processes import ProcessDisturbances
-from tests.simulation.faults import EVENTS, Fault
+from tests.simulation.mix import EVENTS
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.process import Process
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
+from tests.world.faults import AnyFault, Fault
 
 _RESTART_SECONDS = 4.0
 _NEW_PODS_RATIO = 0.4
@@ -83,7 +84,7 @@ class Disturbances:
             site.hardware.sick.clear()
             site.agent.restart()
 
-    def _happen(self, event: Fault) -> None:
+    def _happen(self, event: AnyFault) -> None:
         told = None if self._storm.is_over else self._events[event]()
         if told is not None:
             self._trace.fault(event, "around us", told)

@@ -7,11 +7,11 @@ from random import Random
 
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import NODES, Object
-from tests.simulation.faults import Fault
 from tests.simulation.wording import annotations_of, read_ledger
 from tests.simulation.world.process import Process
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
+from tests.world.faults import AnyFault, Fault
 from topology.annotations import keys
 from topology.annotations.records import Ledger, decode_ledger, encode_ledger
 
@@ -24,7 +24,7 @@ class NodeDisturbances:
         self._sites = sites
         self._replicas = replicas
         self._random = random
-        self.events: Mapping[Fault, Callable[[], str | None]] = {
+        self.events: Mapping[AnyFault, Callable[[], str | None]] = {
             Fault.NODE_DELETED: self._delete_node,
             Fault.GPU_SICK: self._sicken,
             Fault.LEDGER_WIPED: self._wipe_ledger,

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from random import Random
 
+from benchmarks.simulated.double.faults import RequestFault
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import PODS, Object
 from benchmarks.simulated.pod_life import EXIT_CODE
-from tests.simulation.faults import Fault
 from tests.simulation.wording import annotations_of
 from tests.simulation.world.kubelet import CRASHING, LONG_GRACE
 from tests.simulation.world.scheduler import NAME as SCHEDULER
 from tests.simulation.world.server import NAMESPACE, Server
+from tests.world.faults import AnyFault, Fault
 from topology.annotations import keys
 
 _MOST_WAITING = 5
@@ -27,7 +28,7 @@ class PodDisturbances:
         self._random = random
         self._gpus_per_node = gpus_per_node
         self._numbers = count(1)
-        self.events: Mapping[Fault, Callable[[], str | None]] = {
+        self.events: Mapping[AnyFault, Callable[[], str | None]] = {
             Fault.POD_DELETED: self._delete,
             Fault.POD_FORCED: self._force,
             Fault.POD_LONG_GRACE: self._delete_slowly,
@@ -39,7 +40,7 @@ class PodDisturbances:
             Fault.POD_CRASHING: self._crash_container,
             Fault.FOREIGN_BINDING: self._bind_around,
             Fault.FORGED_PLACEMENT: self._forge,
-            Fault.POLICY: self._forbid,
+            RequestFault.FORBIDDEN: self._forbid,
         }
 
     def create(self) -> None:

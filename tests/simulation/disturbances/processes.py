@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from tests.simulation.faults import Fault
 from tests.simulation.world.process import Process
 from tests.simulation.world.server import Server
+from tests.world.faults import AnyFault, Fault
 
 _JUMP_SECONDS = 3600.0
 
@@ -19,7 +19,7 @@ class ProcessDisturbances:
         self._server = server
         self._replicas = replicas
         self._random = random
-        self.events: Mapping[Fault, Callable[[], str | None]] = {
+        self.events: Mapping[AnyFault, Callable[[], str | None]] = {
             Fault.COMPACTED: self._compact,
             Fault.KILLED: self._kill,
             Fault.FROZEN: self._freeze,

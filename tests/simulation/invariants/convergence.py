@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.simulated.double.resources import Object
+from benchmarks.simulated.pod_life import has_ended
 from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, short
@@ -106,8 +107,6 @@ def _room(site: Site, server: Server, ownership: Ownership, now: float) -> int:
         and ownership.free_since.get(gpu, 0.0) <= now - PATIENCE_SECONDS
     ]
     requested = sum(
-        gpus_of(pod)
-        for pod in server.pods()
-        if pod["spec"].get("nodeName") == site.name and pod["status"].get("phase") not in ("Succeeded", "Failed")
+        gpus_of(pod) for pod in server.pods() if pod["spec"].get("nodeName") == site.name and not has_ended(pod)
     )
     return min(len(gpus), len(site.hardware.gpus) - requested)

@@ -23,6 +23,7 @@ from enum import StrEnum
 
 from benchmarks.simulated.double.resources import NODES, PODS, Object
 from benchmarks.simulated.double.store import Change
+from benchmarks.simulated.pod_life import has_ended
 from tests.simulation.invariants.writes import foreign_writes
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, read_ledger, short
@@ -281,7 +282,7 @@ class Ownership:
         if placed is not None and placed.node != name:
             return Rule.ELSEWHERE
         if pod is not None and placed is None:
-            if _has_ended(pod):
+            if has_ended(pod):
                 return Rule.ENDED_UNBOUND
             if pod["metadata"]["resourceVersion"] == claim.resource_version:
                 self._trace.violation("R3", f"the claim of {claim.uid} left while its Binding may be under way")
@@ -314,10 +315,6 @@ def _pairs(ledger: Ledger) -> set[tuple[str, str]]:
 
 def _list(gpus: frozenset[str] | set[str]) -> str:
     return " ".join(short(gpu) for gpu in sorted(gpus)) or "nothing"
-
-
-def _has_ended(pod: Object) -> bool:
-    return pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def _has_stopped(pod: Object) -> bool:

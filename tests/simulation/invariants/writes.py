@@ -1,34 +1,33 @@
-"""INV6: which parts of an object each writer may change."""
+"""INV6 by change: what a write has made of an object, for the rule of `tests.world.writes`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.simulated.double.resources import EVENTS, NODES, PODS, Object
+from benchmarks.simulated.double.resources import Object
 from benchmarks.simulated.double.store import Change
-from topology.annotations import keys
+from tests.world import writes
 
 _METADATA_OF_THE_SERVER = ("resourceVersion", "generation")
+_OPENED = ("metadata", "metadata.annotations", "spec", "status")
+_OURS = {"agent": writes.OF_THE_AGENT, "extender": writes.OF_THE_EXTENDER}
 
 
 def foreign_writes(writer: str, change: Change) -> list[str]:
     """Return the paths in a change that its writer had no business with; only our own writers are looked at."""
-    if writer.startswith("agent"):
-        return [path for path in changed_paths(change) if not path.startswith("metadata.annotations.topo.gputopo.dev/")]
-    if not writer.startswith("extender"):
-        return []
-    if change.resource is EVENTS and change.before is None:
-        return []
-    return [path for path in changed_paths(change) if path not in _EXTENDERS[change.resource.plural]]
+    allowed = _OURS.get(writer.partition("-")[0])
+    return [] if allowed is None else writes.foreign(change.resource.plural, changed_paths(change), allowed)
 
 
 def changed_paths(change: Change) -> Iterator[str]:
-    """Yield the dotted paths of all that differs, annotations key by key; `*` for an object that came or went."""
-    if change.before is None or change.after is None:
-        yield "*"
-        return
-    yield from _differences(change.before, change.after, "")
+    """Yield the dotted paths of all that differs, annotations key by key."""
+    if change.before is None:
+        yield writes.CREATED
+    elif change.after is None:
+        yield writes.DELETED
+    else:
+        yield from _differences(change.before, change.after, "")
 
 
 def _differences(before: Object, after: Object, prefix: str) -> Iterator[str]:
@@ -44,17 +43,3 @@ def _differences(before: Object, after: Object, prefix: str) -> Iterator[str]:
 
 def _mapping(value: Any) -> Object:
     return value if isinstance(value, dict) else {}
-
-
-_OPENED = ("metadata", "metadata.annotations", "spec", "status")
-_EXTENDERS = {
-    NODES.plural: (f"metadata.annotations.{keys.LEDGER}", f"metadata.annotations.{keys.LOOK}"),
-    PODS.plural: (
-        f"metadata.annotations.{keys.PLACEMENT}",
-        f"metadata.annotations.{keys.FENCE}",
-        "spec.nodeName",
-        # The API server's own, with every Binding.
-        "status.conditions",
-        "status.nominatedNodeName",
-    ),
-}

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from tests.simulation.faults import Adapt, as_drawn
+from tests.simulation.mix import Adapt, as_drawn
 from tests.simulation.run import run
 
 DOUBLE = ("INV1", "INV2", "R2", "R3")

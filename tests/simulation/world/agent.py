@@ -13,12 +13,12 @@ from agent.node.look import Look
 from agent.node.publish import Publication
 from agent.node.watch import NodeVersion
 from benchmarks.simulated.double.api import Request
-from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.server import Server
 from tests.simulation.world.wire import Answer, Wire
+from tests.world.faults import Fault
 from topology.annotations import keys
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 

@@ -14,7 +14,7 @@ from benchmarks.simulated.double.faults import StreamFault, spoilt_line
 from benchmarks.simulated.double.resources import Object
 from benchmarks.simulated.double.status import ApiError
 from benchmarks.simulated.double.store import Store
-from tests.simulation.faults import STREAM_FAULTS
+from tests.simulation.mix import STREAM_FAULTS
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 

@@ -7,7 +7,6 @@ pod without one gets what the ledger says is its own, else GPUs that nobody runs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -16,8 +15,7 @@ import msgspec
 
 from benchmarks.simulated.double.api import Request
 from benchmarks.simulated.double.resources import NODES, Object
-from benchmarks.simulated.pod_life import EXIT_CODE, next_status
-from tests.simulation.faults import Fault
+from benchmarks.simulated.pod_life import EXIT_CODE, Message, has_ended, message, next_status
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, short
@@ -25,6 +23,7 @@ from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.scheduler import gpus_of
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.simulation.world.wire import Wire
+from tests.world.faults import Fault
 from topology.annotations import keys
 from topology.annotations.records import Holder, decode_ledger, decode_placement
 from topology.errors import PayloadError
@@ -33,7 +32,6 @@ LONG_GRACE = "simulation.gputopo.dev/long-grace"
 """On a pod: its containers do not end before the run does."""
 CRASHING = "simulation.gputopo.dev/crashing"
 """On a pod: its container has crashed, and will start again."""
-_MERGE_PATCH = "application/merge-patch+json"
 _PATIENCE_SECONDS = 4.0
 _FOR_EVER = float("inf")
 _FAILED = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
@@ -130,8 +128,8 @@ class Kubelet:
             known = self._lives.get(uid)
             if known is None:  # another machine has come in the meantime
                 return
-            for request in self._news(pod, known):
-                await self._send(request)
+            if told := message(pod, self._status(pod, known), stopped=not known.running):
+                await self._send(told)
 
     def _pods(self) -> list[Object]:
         return [pod for pod in self._server.pods() if pod["spec"].get("nodeName") == self.name]
@@ -140,7 +138,7 @@ class Kubelet:
         """Start the pod's containers, unless they never will."""
         self._lives[uid] = _Life()
         gpus = self._gpus_for(pod, pods)
-        if "deletionTimestamp" in pod["metadata"] or _has_ended(pod) or gpus is None:
+        if "deletionTimestamp" in pod["metadata"] or has_ended(pod) or gpus is None:
             self._trace.note(self.name, f"does not start {pod['metadata']['name']} ({uid})")
             self._witness.stopped(uid)
             return
@@ -195,18 +193,6 @@ class Kubelet:
             return seconds
         return self._random.uniform(0.0, 1.0)
 
-    def _news(self, pod: Object, life: _Life) -> Iterator[Request]:
-        """Yield what the API should hear next of a pod."""
-        metadata = pod["metadata"]
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{metadata['name']}"
-        status = self._status(pod, life)
-        if status is not None:
-            patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
-            yield Request("PATCH", f"{path}/status", {}, _MERGE_PATCH, msgspec.json.encode(patch))
-        elif not life.running and "deletionTimestamp" in metadata:
-            options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
-            yield Request("DELETE", path, {}, "application/json", msgspec.json.encode(options))
-
     def _status(self, pod: Object, life: _Life) -> Object | None:
         uid, now = pod["metadata"]["uid"], "2026-01-01T00:00:00Z"
         if life.running:
@@ -214,11 +200,12 @@ class Kubelet:
                 crashed = [{"name": "main", "state": {"terminated": {"exitCode": 1}}}]
                 return None if pod["status"]["containerStatuses"] == crashed else {"containerStatuses": crashed}
             return None if _must_end(pod) else next_status(pod, now, terminating=False)
-        if not self._hardware.runs(uid) and pod["status"].get("startTime") is None and not _has_ended(pod):
+        if not self._hardware.runs(uid) and pod["status"].get("startTime") is None and not has_ended(pod):
             return {**_FAILED, "containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 137}}}]}
         return next_status(pod, now, terminating=True)
 
-    async def _send(self, request: Request) -> None:
+    async def _send(self, told: Message) -> None:
+        request = Request(told.method, told.path, {}, told.content_type, msgspec.json.encode(told.body))
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await self._wire.call(request)
@@ -237,11 +224,7 @@ def is_placed(pod: Object) -> bool:
 
 
 def _must_end(pod: Object) -> bool:
-    return "deletionTimestamp" in pod["metadata"] or _has_ended(pod) or EXIT_CODE in annotations_of(pod)
-
-
-def _has_ended(pod: Object) -> bool:
-    return pod["status"].get("phase") in ("Succeeded", "Failed")
+    return "deletionTimestamp" in pod["metadata"] or has_ended(pod) or EXIT_CODE in annotations_of(pod)
 
 
 def _placed(pod: Object) -> frozenset[str] | None:

@@ -31,13 +31,13 @@ from extender.verbs.wire import (
     decode_binding_args,
     encode,
 )
-from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.wording import intent_words, reply_words
 from tests.simulation.world.feed import Feed
 from tests.simulation.world.server import EPOCH, Server
 from tests.simulation.world.wire import Answer, Wire
+from tests.world.faults import Fault
 
 BIND_SECONDS = 3.0
 """The product's default deadline."""

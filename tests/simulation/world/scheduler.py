@@ -14,12 +14,13 @@ from random import Random
 from typing import Any, TypeVar
 
 from benchmarks.simulated.double.resources import Object
+from benchmarks.simulated.pod_life import has_ended
 from extender.binding.outcome import Bound
-from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.process import Process
 from tests.simulation.world.server import NAMESPACE, Server
+from tests.world.faults import Fault
 from topology.annotations import keys
 
 NAME = "gpu-scheduler"
@@ -137,7 +138,7 @@ class Scheduler:
         used: Counter[str] = Counter()
         for other in self._server.pods():
             uid, node = other["metadata"]["uid"], other["spec"].get("nodeName")
-            if node and other["status"].get("phase") not in ("Succeeded", "Failed"):
+            if node and not has_ended(other):
                 used[node] += gpus_of(other)
             elif not node and uid in self.assumed:
                 node, gpus = self.assumed[uid]

@@ -7,7 +7,6 @@ from random import Random
 
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import NODES, PODS, Object
-from tests.simulation.faults import Fault
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of
@@ -15,6 +14,7 @@ from tests.simulation.world.agent import Agent
 from tests.simulation.world.hardware import Hardware
 from tests.simulation.world.kubelet import Kubelet, Witness
 from tests.simulation.world.server import NAMESPACE, Server
+from tests.world.faults import Fault
 from topology.annotations import keys
 
 ORPHAN_SECONDS = 40.0

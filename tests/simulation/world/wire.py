@@ -15,7 +15,7 @@ import msgspec
 
 from benchmarks.simulated.double.api import Reply, Request, Stream
 from benchmarks.simulated.double.faults import FATES, Ending, Fate, RequestFault, refusal_body
-from tests.simulation.faults import REQUEST_FAULTS
+from tests.simulation.mix import REQUEST_FAULTS
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.server import Server

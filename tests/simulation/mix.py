@@ -1,4 +1,4 @@
-"""What can go wrong in a run, how likely, and the mix of it that one seed draws.
+"""How likely each fault is in a run, and the mix of them that one seed draws.
 
 Every seed draws a mix of its own, with some faults left out altogether: a run in which everything goes wrong all the time
 never gets far enough to meet the rare combinations.
@@ -8,57 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from random import Random
 from typing import Any
 
 from benchmarks.simulated.double.faults import RequestFault, StreamFault
+from tests.world.faults import AnyFault, Fault
 
-
-class Fault(StrEnum):
-    """What can go wrong beside requests and watches."""
-
-    POLICY = "403 by a policy"
-    LATE_BINDING = "Binding held in the network"
-    LATE_REPORT = "agent's report held in the network"
-
-    COMPACTED = "history compacted"
-
-    CRASH_BEFORE = "crash before a request"
-    CRASH_AFTER = "crash after a request was sent"
-    KILLED = "process killed"
-    FROZEN = "process frozen"
-    CLOCK_JUMP = "wall clock jump"
-    CLOCK_RATE = "clock rate"
-    WEBHOOK_LOST = "webhook answer lost"
-    WEBHOOK_TWICE = "bind called twice"
-    RIVAL_SCHEDULER = "two schedulers"
-
-    POD_DELETED = "pod deleted"
-    POD_FORCED = "pod deleted by force"
-    POD_LONG_GRACE = "pod terminating for long"
-    POD_ENDED = "pod ended"
-    POD_FAILED_UNBOUND = "unbound pod failed by somebody"
-    POD_PATCHED = "pod patched by somebody"
-    POD_NAMESAKE = "pod replaced by a namesake"
-    POD_UNREADABLE = "request made unreadable"
-    POD_CRASHING = "container crashed and will restart"
-    FOREIGN_BINDING = "pod bound around us"
-    FORGED_PLACEMENT = "pod bound with the GPU of another"
-    LATE_STOP = "containers outlive their pod"
-    KUBELET_FROZEN = "kubelet frozen"
-    NODE_NOT_READY = "node not ready"
-    NODE_DELETED = "node deleted"
-    NODE_AGAIN = "node back with its GPUs"
-    NODE_REPLACED = "node back with other GPUs"
-    NODE_RESTORED = "node back with its old ledger"
-    GPU_SICK = "GPU sick"
-    LEDGER_WIPED = "ledger wiped"
-    LEDGER_EDITED = "ledger edited by hand"
-    LEDGER_TRUNCATED = "ledger truncated"
-
-
-AnyFault = Fault | RequestFault | StreamFault
 Rates = Mapping[AnyFault, float]
 """Probability or weight by fault."""
 
@@ -97,7 +52,7 @@ PROCESS_FAULTS: Mapping[Fault, float] = {
     Fault.KUBELET_FROZEN: 0.06,
 }
 """The highest probability per request of that kind, per call of a webhook, per pod or per look of a kubelet."""
-EVENTS: Mapping[Fault, float] = {
+EVENTS: Rates = {
     Fault.COMPACTED: 1.0,
     Fault.KILLED: 1.0,
     Fault.FROZEN: 1.0,
@@ -113,14 +68,14 @@ EVENTS: Mapping[Fault, float] = {
     Fault.POD_CRASHING: 1.0,
     Fault.FOREIGN_BINDING: 0.4,
     Fault.FORGED_PLACEMENT: 0.4,
-    Fault.POLICY: 0.5,
+    RequestFault.FORBIDDEN: 0.5,
     Fault.NODE_DELETED: 0.5,
     Fault.GPU_SICK: 3.0,
     Fault.LEDGER_WIPED: 0.5,
     Fault.LEDGER_EDITED: 0.5,
     Fault.LEDGER_TRUNCATED: 0.5,
 }
-"""The highest weight of what happens around the extenders, one event at a time."""
+"""The highest weight of what happens around the extenders, one event at a time; a policy forbids a pod for good."""
 
 
 @dataclass(frozen=True, slots=True)
