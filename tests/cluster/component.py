@@ -120,11 +120,11 @@ class Component:
     @property
     def is_frozen(self) -> bool:
         """Whether it has stopped where it was (Linux)."""
-        return self._program.is_frozen
+        return self._supervised.is_frozen
 
     def memory_bytes(self) -> int:
         """Return the memory that the program keeps resident (Linux)."""
-        return self._program.memory_bytes()
+        return self._supervised.memory_bytes()
 
     def logged(self) -> list[dict[str, Any]]:
         """Return the log's lines that are JSON objects, over all its starts; the last may be half written, or a killed one's."""
@@ -139,10 +139,10 @@ class Component:
 
     def cpu_seconds(self) -> float:
         """Return what the program has computed since its start, on all cores together (Linux)."""
-        return self._program.cpu_seconds()
+        return self._supervised.cpu_seconds()
 
     @property
-    def _program(self) -> Process:
+    def _supervised(self) -> Process:
         """The program itself, which is the supervisor's only child."""
         assert self._process is not None, f"{self.name} was not started"
         supervisor = self._process.pid
