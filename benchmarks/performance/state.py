@@ -73,9 +73,9 @@ async def _measure(folder: Path, nodes: int, pods: int) -> dict[str, Any]:
         async with running_extender(kubeconfig, folder) as extender:
             ready = time.perf_counter()
             cpu_seconds = extender.process.cpu_seconds()
-            resident, peak = extender.process.memory_mib()
+            resident, peak = extender.process.memory_bytes(), extender.process.peak_memory_bytes()
             candidates = await _ask(api, extender, [node.name for node in simulated])
-            in_use, _ = extender.process.memory_mib()
+            in_use = extender.process.memory_bytes()
     return {
         "nodes": nodes,
         "pods": pods,
@@ -84,9 +84,9 @@ async def _measure(folder: Path, nodes: int, pods: int) -> dict[str, Any]:
         "list_seconds": round(listed - begun, 3),
         "ready_seconds": round(ready - listed, 2),
         "cpu_seconds": cpu_seconds,
-        "resident_mib": resident,
-        "peak_mib": peak,
-        "resident_mib_in_use": in_use,
+        "resident_mib": resident // _MIB,
+        "peak_mib": peak // _MIB,
+        "resident_mib_in_use": in_use // _MIB,
         "candidates_by_gpus": candidates,
     }
 

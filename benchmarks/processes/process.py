@@ -29,7 +29,7 @@ class NotReady(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A program that runs and has said that it is ready."""
+    """A program that runs, and what the kernel knows of it."""
 
     pid: int
     log: Path
@@ -47,11 +47,22 @@ class Process:
         """Return what its main thread, which is where an event loop runs, has computed; to the nanosecond (Linux)."""
         return int(self._proc("schedstat").split()[0]) / 1e6
 
-    def memory_mib(self) -> tuple[int, int]:
-        """Return resident memory now, and the most that it has been (Linux)."""
+    def memory_bytes(self) -> int:
+        """Return what it keeps resident now (Linux)."""
+        return self._status_bytes("VmRSS")
+
+    def peak_memory_bytes(self) -> int:
+        """Return the most that it has ever kept resident (Linux)."""
+        return self._status_bytes("VmHWM")
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it has been stopped where it was (Linux)."""
+        return self._proc("stat").rpartition(")")[2].split()[0] == "T"
+
+    def _status_bytes(self, field: str) -> int:
         fields = dict(line.split(":", 1) for line in self._proc("status").splitlines())
-        now, most = (int(fields[key].split()[0]) // 1024 for key in ("VmRSS", "VmHWM"))
-        return now, most
+        return int(fields[field].split()[0]) << 10
 
     def _proc(self, file: str) -> str:
         return Path(f"/proc/{self.pid}/{file}").read_text()

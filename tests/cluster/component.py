@@ -1,6 +1,7 @@
 """One program of the control plane as a process: started, watched, stopped or killed, and started again.
 
-It runs under `supervise.py`, so it never outlives the process that holds its `Component`.
+It runs under `supervise.py`, so it never outlives the process that holds its `Component`. Where a program only has to run for the
+length of a block, and nobody kills or freezes it, `benchmarks.processes.process.running` is enough.
 """
 
 import json
@@ -17,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from benchmarks.processes.process import Process
 from tests.cluster.polling import TimedOut, eventually
 
 SUPERVISOR = Path(__file__).with_name("supervise.py")
@@ -118,11 +120,11 @@ class Component:
     @property
     def is_frozen(self) -> bool:
         """Whether it has stopped where it was (Linux)."""
-        return (self._proc / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return self._supervised.is_frozen
 
     def memory_bytes(self) -> int:
         """Return the memory that the program keeps resident (Linux)."""
-        return int((self._proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return self._supervised.memory_bytes()
 
     def logged(self) -> list[dict[str, Any]]:
         """Return the log's lines that are JSON objects, over all its starts; the last may be half written, or a killed one's."""
@@ -137,16 +139,15 @@ class Component:
 
     def cpu_seconds(self) -> float:
         """Return what the program has computed since its start, on all cores together (Linux)."""
-        of_user, of_system = (self._proc / "stat").read_text().rpartition(")")[2].split()[11:13]
-        return (int(of_user) + int(of_system)) / os.sysconf("SC_CLK_TCK")
+        return self._supervised.cpu_seconds()
 
     @property
-    def _proc(self) -> Path:
-        """The kernel's folder on the program, which is the supervisor's only child."""
+    def _supervised(self) -> Process:
+        """The program itself, which is the supervisor's only child."""
         assert self._process is not None, f"{self.name} was not started"
         supervisor = self._process.pid
         (program,) = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-        return Path("/proc", program)
+        return Process(int(program), self.log)
 
     def _start_failed(self, problem: str) -> StartFailed:
         self.stop()

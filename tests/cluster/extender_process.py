@@ -1,7 +1,10 @@
 """The real `gputopo-extender` as a process beside the control plane: killed at any moment, and started again where it was.
 
 It runs the chart's configuration file, in which only what a pod has and a process has not is replaced: ports on loopback,
-and a kubeconfig. Like every component it dies with the process that holds it.
+and a kubeconfig. Like every component it dies with the process that holds it. `tests.process.replica` puts one behind a proxy.
+
+Two others only look like it. `benchmarks.processes.extender_process` runs the defaults for the length of a block and knows no
+chart. A replica of the simulation is no process: it is the same code in virtual time, where a kill takes place between two steps.
 """
 
 import re
@@ -58,12 +61,17 @@ class ExtenderProcess(Component):
 
     def metric(self, series: str) -> float | None:
         """Return a figure of the running process by its name without `gputopo_`, with its labels if it has any."""
-        found = re.search(rf"^gputopo_{re.escape(series)} (\S+)$", self.read("/metrics")[1], re.MULTILINE)
-        return float(found[1]) if found else None
+        return figure(self.read("/metrics")[1], series)
 
     def said(self, verb: str) -> list[dict[str, Any]]:
         """Return what the log tells of all calls of a verb, over all starts."""
         return [facts for facts in self.logged() if facts.get("verb") == verb]
+
+
+def figure(page: str, series: str) -> float | None:
+    """Return a figure of a page of metrics by its name without `gputopo_`, with its labels if it has any."""
+    found = re.search(rf"^gputopo_{re.escape(series)} (\S+)$", page, re.MULTILINE)
+    return float(found[1]) if found else None
 
 
 def in_its_container(state: Path, configuration: str, settings: Mapping[str, object]) -> Component:

@@ -17,6 +17,7 @@ import pytest
 
 from agent.node.kube import KubernetesNode
 from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.processes.process import Process
 from benchmarks.simulated.double.resources import NODES
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
@@ -29,7 +30,7 @@ from tests.nvml.library import FakeNvml, machine
 pytestmark = pytest.mark.alone
 
 OTHERS = 50
-MIB = 1024.0
+MIB = 1 << 20
 """In KiB, as /proc counts."""
 
 
@@ -108,15 +109,9 @@ async def test_memory(tmp_path: Path, mode: str, fake_nvml: FakeNvml, figure: Ca
                 await until(lambda: kubelet.registrations and kubelet.allocatable == 8)
                 await kubelet.run(*(gpu_pod(f"p{number}", 2) for number in range(3)))
                 await until(lambda: (tmp_path / "log").read_text().count("allocated") == 3)
-            mebibytes = resident_kib(agent.pid) / MIB
+            mebibytes = Process(agent.pid, tmp_path / "log").memory_bytes() / MIB
         finally:
             agent.terminate()
             await asyncio.wait_for(agent.wait(), 30)
     figure(f"agent in mode {mode}: {mebibytes:.0f} MiB (goal 80)")
     assert mebibytes < 128, "more than its limit in the chart"
-
-
-def resident_kib(pid: int) -> int:
-    """Return the resident set of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,15 +13,13 @@ import msgspec
 import yaml
 
 from benchmarks.processes.client import Json
-from tests.cluster.component import StartFailed
-from tests.cluster.extender_process import ExtenderProcess
+from tests.cluster.extender_process import ExtenderProcess, figure
 from tests.extender.polling import until
 from tests.process.backends import Backend
 from tests.process.proxy import Proxy
 
 HTTP_TIMEOUT_SECONDS = 60.0
 """Longer than kube-scheduler waits: whoever asserts how soon an answer comes measures it, on a machine that may be busy."""
-READY_WITHIN_SECONDS = 180.0
 BRISK: Mapping[str, Any] = {
     "watch": {"stream": "20s", "silence": "25s", "backoff": "50ms", "maxBackoff": "500ms"},
     "reconcile": {"interval": "100ms", "orphanAfter": "2s"},
@@ -79,17 +76,7 @@ class Replica:
 
     async def wait_ready(self) -> None:
         """Return when it says that it is ready; raises `StartFailed`."""
-        try:
-            async with asyncio.timeout(READY_WITHIN_SECONDS):
-                while not await self.is_ready():
-                    if not self.is_running:
-                        break
-                    await asyncio.sleep(0.02)
-                else:
-                    return
-        except TimeoutError:
-            pass
-        raise StartFailed(f"{self.name} is not ready; its last log lines:\n{self.process.log_tail()}")
+        await asyncio.to_thread(self.process.wait_ready)
 
     async def is_ready(self) -> bool:
         """Whether it answers, and says so."""
@@ -157,8 +144,8 @@ class Replica:
 
     async def gauge(self, name: str) -> float:
         """Return one figure of /metrics; -1 when there is none."""
-        found = re.search(rf"^gputopo_{re.escape(name)} (\S+)$", (await self.look("/metrics"))[1], re.MULTILINE)
-        return float(found[1]) if found else -1.0
+        found = figure((await self.look("/metrics"))[1], name)
+        return -1.0 if found is None else found
 
     async def node(self, name: str) -> Json:
         """Return what it knows of a node; empty when it knows none."""
