@@ -198,7 +198,7 @@ def _print_node(node: NodeDetail) -> None:
     labels = [f"GPU{gpu.index}" for gpu in node.gpus]
     _print_table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
     print()
-    _print_table(("GPU", "STATE", "POD", "CONTAINER", "NUMA", "UUID"), map(_gpu_row, node.gpus))
+    _print_table(("GPU", "STATE", "POD", "CONTAINER", "NUMA", "UUID", "REASON"), map(_gpu_row, node.gpus))
     print()
     _print_table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets))
 
@@ -220,8 +220,11 @@ def _print_pod(told: Explanation) -> None:
         )
         print()
         _print_table(
-            ("NODES", "REFUSED-BECAUSE", "FOR-EXAMPLE"),
-            ((str(refusal.nodes), refusal.message, refusal.example) for refusal in told.refusals),
+            ("NODES", "REFUSED-BECAUSE", "FOR-EXAMPLE", "WHERE", "WHAT-WOULD-HELP"),
+            (
+                (str(refusal.nodes), refusal.message, refusal.example, refusal.figures, refusal.remedy)
+                for refusal in told.refusals
+            ),
         )
 
 
@@ -233,7 +236,7 @@ def _whereabouts(told: Explanation) -> str:
 
 def _gpu_row(gpu: GpuInfo) -> Sequence[str]:
     numa = "" if gpu.numa_node is None else str(gpu.numa_node)
-    return str(gpu.index), gpu.state, gpu.pod or "", gpu.container or "", numa, gpu.uuid
+    return str(gpu.index), gpu.state, gpu.pod or "", gpu.container or "", numa, gpu.uuid, "; ".join(gpu.reasons)
 
 
 def _set_row(best: BestSet) -> Sequence[str]:

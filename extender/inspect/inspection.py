@@ -6,7 +6,7 @@ Read-only and made on request. Names are as in the payloads, quantities carry th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Literal
 
@@ -29,6 +29,10 @@ from topology.request.gpu_request import GpuRequest
 
 GpuState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
 SHOWN_FITS = 16
+NO_REASON = "its agent calls it unhealthy, and does not say why"
+SLICED = "MIG is on: it is cut into slices"
+FOREIGN = "in use by a process that no container explains"
+RECORDED = "held by a pod of which the ledger does not know yet"
 
 
 class _Value(BaseModel):
@@ -57,6 +61,8 @@ class GpuInfo(_Value):
     pod: str | None
     """`namespace/name` of whom it is claimed by, or found with."""
     container: str | None
+    reasons: tuple[str, ...] = ()
+    """What is wrong with it, or to be watched; never empty where it is unusable."""
 
 
 class NodeInfo(_Value):
@@ -145,8 +151,13 @@ class Refusal(_Value):
 
     reason: str
     message: str
+    """The rule that is broken."""
     nodes: int
     example: str
+    figures: str = ""
+    """What the node of the example has instead."""
+    remedy: str = ""
+    """What would help."""
 
 
 class GroupInfo(_Value):
@@ -292,6 +303,7 @@ def _node(view: NodeView, held: int) -> NodeInfo:
                 state=_state(view, position, held, claimed=uuid in claims, found=owner is not None),
                 pod=f"{owner.namespace}/{owner.name}" if owner else None,
                 container=owner.container if owner else None,
+                reasons=_reasons(view, position),
             )
         )
     free = sum(gpu.state == "free" for gpu in gpus)
@@ -308,6 +320,25 @@ def _state(view: NodeView, position: int, held: int, *, claimed: bool, found: bo
     if not view.shape.free >> position & 1:
         return "unusable"
     return "held" if held >> position & 1 else "free"
+
+
+def _reasons(view: NodeView, position: int) -> tuple[str, ...]:
+    """Say what is wrong with a GPU, its own faults first; of one that has none, why it is not given away if so."""
+    uuid, payloads = view.uuids[position], view.payloads
+    status, observed, gpus = payloads.status.value, payloads.observed.value, payloads.topology.value
+    found = [reason for gpu in (status.gpus if status else ()) if gpu.uuid == uuid for reason in gpu.reasons]
+    if status and uuid in status.unhealthy and not found:
+        found.append(NO_REASON)
+    sliced = {gpu.uuid for gpu in (status.gpus if status else ()) if gpu.mig_enabled}
+    if uuid in sliced or (gpus is not None and gpus.topology_class.node.gpus[position].mig_enabled):
+        found.append(SLICED)
+    if observed and uuid in observed.strangers:
+        found.append(FOREIGN)
+    if view.shape.closed is not None:
+        found.append(view.shape.closed)
+    if not found and not view.usable >> position & 1:
+        found.append(RECORDED)
+    return tuple(found)
 
 
 def _has_gpus(view: NodeView) -> bool:
@@ -368,12 +399,21 @@ def _bandwidth(predicted: Bandwidth | None) -> BandwidthInfo | None:
 
 
 def _refusals(verdicts: Iterable[tuple[str, Placement | Rejection]]) -> tuple[Refusal, ...]:
-    alike: dict[Rejection, list[str]] = defaultdict(list)
+    alike: dict[str, list[tuple[str, Rejection]]] = defaultdict(list)
     for name, verdict in verdicts:
         if isinstance(verdict, Rejection):
-            alike[verdict].append(name)
-    ordered = sorted(alike.items(), key=lambda group: (-len(group[1]), group[0].message))
-    return tuple(
-        Refusal(reason=rejection.reason, message=rejection.message, nodes=len(names), example=names[0])
-        for rejection, names in ordered
+            alike[verdict.message].append((name, verdict))
+    ordered = sorted(alike.items(), key=lambda group: (-len(group[1]), group[0]))
+    return tuple(_refusal(refused) for _, refused in ordered)
+
+
+def _refusal(refused: Sequence[tuple[str, Rejection]]) -> Refusal:
+    name, first = refused[0]
+    return Refusal(
+        reason=first.reason,
+        message=first.message,
+        nodes=len(refused),
+        example=name,
+        figures=first.figures,
+        remedy=first.remedy,
     )
