@@ -12,8 +12,9 @@ from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from extender.inspect.inspection import Explanation, NodeDetail, NodeInfo, NodeList, NodePage
+from extender.inspect.why import NodeVerdict, Why
 
-Shown = TypeVar("Shown", NodePage, NodeDetail, Explanation)
+Shown = TypeVar("Shown", NodePage, NodeDetail, Explanation, Why)
 
 _SECONDS: Final = 5.0
 
@@ -43,6 +44,21 @@ def node(url: str, name: str) -> NodeDetail | None:
 def explain(url: str, namespace: str, name: str) -> Explanation | None:
     """Return where a pod could go and why not elsewhere, `None` where it is not known; raises `NoAnswer`."""
     return _get(url, f"pods/{quote(namespace, safe='')}/{quote(name, safe='')}", Explanation)
+
+
+def why(url: str, namespace: str, name: str, node: str = "") -> Why | None:
+    """Return what each node says to a pod, page by page, `None` where the pod is not known; raises `NoAnswer`."""
+    found: list[NodeVerdict] = []
+    after: str | None = ""
+    while True:
+        query = urlencode({"limit": 200, "node": node, "after": after})
+        page = _get(url, f"pods/{quote(namespace, safe='')}/{quote(name, safe='')}/why?{query}", Why)
+        if page is None:
+            return None
+        found += page.nodes
+        after = page.next
+        if after is None:
+            return page.model_copy(update={"nodes": tuple(found)})
 
 
 def _get(url: str, path: str, form: type[Shown]) -> Shown | None:

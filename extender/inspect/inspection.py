@@ -17,29 +17,28 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, read_placement
 from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
+from extender.inspect.faults import reasons_of
+from extender.inspect.judgement import Judgement
 from extender.verbs.asked import Asked
-from extender.verbs.filter_prioritize import STEPS_BACK
 from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth
 from topology.errors import RequestError
 from topology.node.links import Affinity
 from topology.node.status import Mode
-from topology.placement.verdict import Placement, Reason, Rejection
+from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 
 GpuState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
 SHOWN_FITS = 16
-NO_REASON = "its agent calls it unhealthy, and does not say why"
-SLICED = "MIG is on: it is cut into slices"
-FOREIGN = "in use by a process that no container explains"
-RECORDED = "held by a pod of which the ledger does not know yet"
 
 
-class _Value(BaseModel):
+class Answer(BaseModel):
+    """Something that may be asked for; a value."""
+
     model_config = ConfigDict(frozen=True)
 
 
-class BandwidthInfo(_Value):
+class BandwidthInfo(Answer):
     """Predicted all-reduce bus bandwidth, GB/s."""
 
     low: float
@@ -47,7 +46,7 @@ class BandwidthInfo(_Value):
     high: float
 
 
-class GpuInfo(_Value):
+class GpuInfo(Answer):
     """One GPU and what has become of it."""
 
     index: int
@@ -65,7 +64,7 @@ class GpuInfo(_Value):
     """What is wrong with it, or to be watched; never empty where it is unusable."""
 
 
-class NodeInfo(_Value):
+class NodeInfo(Answer):
     """One node; `free` counts the GPUs that the next pod can have."""
 
     name: str
@@ -75,7 +74,7 @@ class NodeInfo(_Value):
     gpus: tuple[GpuInfo, ...]
 
 
-class NodeList(_Value):
+class NodeList(Answer):
     """Some nodes, by name."""
 
     nodes: tuple[NodeInfo, ...]
@@ -87,7 +86,7 @@ class NodePage(NodeList):
     next: str | None
 
 
-class BestSet(_Value):
+class BestSet(Answer):
     """The best that a pod of so many GPUs would find among the free ones."""
 
     gpus: int
@@ -97,7 +96,7 @@ class BestSet(_Value):
     bandwidth_gb_per_s: BandwidthInfo | None
 
 
-class DevicePluginInfo(_Value):
+class DevicePluginInfo(Answer):
     """How the node's GPUs get into containers, as its agent says."""
 
     mode: Mode
@@ -122,7 +121,7 @@ class NodeDetail(NodeInfo):
     """`None` when its agent does not say."""
 
 
-class PodInfo(_Value):
+class PodInfo(Answer):
     """One pod that asks for GPUs."""
 
     namespace: str
@@ -146,7 +145,7 @@ class FittingNode(BestSet):
     score: float
 
 
-class Refusal(_Value):
+class Refusal(Answer):
     """Why a number of nodes will not do."""
 
     reason: str
@@ -160,7 +159,7 @@ class Refusal(_Value):
     """What would help."""
 
 
-class GroupInfo(_Value):
+class GroupInfo(Answer):
     """How the pod's group stands, and what it asks for."""
 
     name: str
@@ -181,7 +180,7 @@ class GroupInfo(_Value):
         return f"group {self.name} ({self.affinity}): {self.to_come} to come, {begun}{where}"
 
 
-class Explanation(_Value):
+class Explanation(Answer):
     """All that there is to say about one pod."""
 
     pod: PodInfo
@@ -244,24 +243,20 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=str(error))
     if found.node is not None:
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=None)
-    names = frozenset(state.views)
-    with state.effort.bounded():
-        ranking, away = asked.rank_for_now(state, names), asked.away(state)
-    verdicts = ranking.verdicts(sorted(names))
-    if ranking.best not in away:
-        fitting = (name for name in away if isinstance(verdicts.get(name), Placement))
-        verdicts |= dict.fromkeys(fitting, Rejection(Reason.CLOSED, STEPS_BACK))
-    best = islice(ranking.best_first(), SHOWN_FITS)
+    judgement = Judgement.of(state, asked)
+    verdicts = judgement.verdicts(sorted(state.views))
+    best = islice(judgement.ranking.best_first(), SHOWN_FITS)
     return Explanation(
         pod=pod_info(state, found),
-        group=_group(state, asked),
+        group=group_info(state, asked),
         fits=tuple(_fit(state.views[name], verdicts[name]) for name in best),
         refusals=_refusals(verdicts.items()),
         problem=None,
     )
 
 
-def _group(state: ClusterState, asked: Asked) -> GroupInfo | None:
+def group_info(state: ClusterState, asked: Asked) -> GroupInfo | None:
+    """Return how the pod's group stands, `None` for a pod on its own."""
     if asked.group is None:
         return None
     group, progress = asked.group, asked.progress(state)
@@ -303,7 +298,7 @@ def _node(view: NodeView, held: int) -> NodeInfo:
                 state=_state(view, position, held, claimed=uuid in claims, found=owner is not None),
                 pod=f"{owner.namespace}/{owner.name}" if owner else None,
                 container=owner.container if owner else None,
-                reasons=_reasons(view, position),
+                reasons=reasons_of(view, position),
             )
         )
     free = sum(gpu.state == "free" for gpu in gpus)
@@ -322,25 +317,6 @@ def _state(view: NodeView, position: int, held: int, *, claimed: bool, found: bo
     return "held" if held >> position & 1 else "free"
 
 
-def _reasons(view: NodeView, position: int) -> tuple[str, ...]:
-    """Say what is wrong with a GPU, its own faults first; of one that has none, why it is not given away if so."""
-    uuid, payloads = view.uuids[position], view.payloads
-    status, observed, gpus = payloads.status.value, payloads.observed.value, payloads.topology.value
-    found = [reason for gpu in (status.gpus if status else ()) if gpu.uuid == uuid for reason in gpu.reasons]
-    if status and uuid in status.unhealthy and not found:
-        found.append(NO_REASON)
-    sliced = {gpu.uuid for gpu in (status.gpus if status else ()) if gpu.mig_enabled}
-    if uuid in sliced or (gpus is not None and gpus.topology_class.node.gpus[position].mig_enabled):
-        found.append(SLICED)
-    if observed and uuid in observed.strangers:
-        found.append(FOREIGN)
-    if view.shape.closed is not None:
-        found.append(view.shape.closed)
-    if not found and not view.usable >> position & 1:
-        found.append(RECORDED)
-    return tuple(found)
-
-
 def _has_gpus(view: NodeView) -> bool:
     annotated = view.payloads
     return any(payload.text is not None for payload in (annotated.topology, annotated.status, annotated.ledger))
@@ -350,23 +326,24 @@ def _best_sets(view: NodeView) -> Iterable[BestSet]:
     for count in (2, 4, 8, 16):
         verdict = view.shape.decide(GpuRequest.plain(count))
         if isinstance(verdict, Placement):
-            yield BestSet(**_set(view, verdict))
+            yield best_set(view, verdict)
 
 
 def _fit(view: NodeView, verdict: Placement | Rejection) -> FittingNode:
     assert isinstance(verdict, Placement)
-    return FittingNode(**_set(view, verdict), node=view.name, score=verdict.score)
+    return FittingNode(**dict(best_set(view, verdict)), node=view.name, score=verdict.score)
 
 
-def _set(view: NodeView, placement: Placement) -> dict[str, object]:
+def best_set(view: NodeView, placement: Placement) -> BestSet:
+    """Return a placement on a node as people see it."""
     assert view.shape.topology_class is not None
     gpus = view.shape.topology_class.node.gpus
-    return {
-        "gpus": len(placement.gpus),
-        "indexes": tuple(gpus[position].index for position in placement.gpus),
-        "affinity": placement.affinity,
-        "bandwidth_gb_per_s": _bandwidth(placement.bandwidth),
-    }
+    return BestSet(
+        gpus=len(placement.gpus),
+        indexes=tuple(gpus[position].index for position in placement.gpus),
+        affinity=placement.affinity,
+        bandwidth_gb_per_s=_bandwidth(placement.bandwidth),
+    )
 
 
 def pod_info(state: ClusterState, pod: GpuPod) -> PodInfo:

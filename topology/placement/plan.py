@@ -174,7 +174,7 @@ def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest, mu
             break
     given = " with those given" if must else ""
     message = f"no {request.gpus} free GPUs share {words[wanted]}{given}"
-    remedy = "wait or ask for fewer or let it relax"
+    remedy = "wait or let it relax"
     return Rejection(Reason.AFFINITY, message, most, remedy, resolvable=True)
 
 

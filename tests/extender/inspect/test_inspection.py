@@ -5,7 +5,7 @@ from __future__ import annotations
 from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
-from extender.inspect import inspection
+from extender.inspect import faults, inspection
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology.annotations import keys
@@ -63,10 +63,10 @@ def test_an_unusable_gpu_says_why() -> None:
     )
     assert reasons(state)[:6] == [
         ("xid 79",),
-        (inspection.NO_REASON,),
-        (inspection.SLICED,),
+        (faults.NO_REASON,),
+        (faults.SLICED,),
         ("row remap pending",),
-        (inspection.FOREIGN,),
+        (faults.FOREIGN,),
         (),
     ]
     closed = cluster(node(status=encode_status(status), ledger="{"))

@@ -30,7 +30,7 @@ def mask_of(found: object) -> int:
 
 def no_ring(size: int, most: str, given: str = "") -> Rejection:
     """Return what is said where no so large set shares an NVLink ring."""
-    message, remedy = f"no {size} free GPUs share an NVLink ring{given}", "wait or ask for fewer or let it relax"
+    message, remedy = f"no {size} free GPUs share an NVLink ring{given}", "wait or let it relax"
     return Rejection(Reason.AFFINITY, message, most, remedy, resolvable=True)
 
 
