@@ -15,15 +15,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
+import msgspec
 import typer
 
 from extender import asking
 from extender.clock import Instant
 from extender.inspect import inspection
 from extender.inspect.inspection import Explanation, NodeList
+from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
-from extender.kubectl.output import Form, Output, print_node, print_nodes, print_pod, print_why
-from extender.kubectl.reading import kubeconfig, load, say_no
+from extender.kubectl.hypothetical import pod_from, pod_of, read
+from extender.kubectl.output import Form, Output, print_node, print_nodes, print_pod, print_what_if, print_why
+from extender.kubectl.reading import fail, kubeconfig, load, say_no
 from extender.logs import printable
 from topology.annotations import keys
 
@@ -138,6 +141,45 @@ def why_not(
         say_no(f"no pod {within}/{name} asks for {resource}")
     print_why(told, Form(output, not no_headers))
     if told.pod.node is None and not told.fits:
+        raise typer.Exit(1)
+
+
+@app.command("what-if")
+def what_would_be(
+    file: Annotated[Path | None, typer.Option("-f", "--filename", help="A manifest with a pod, or `-`.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="Instead of a manifest: a pod of so many GPUs.")] = None,
+    required_affinity: Annotated[
+        str | None, typer.Option(help="With --gpus: nvlink, pcie-switch or numa-node.")
+    ] = None,
+    min_bandwidth: Annotated[str | None, typer.Option(help="With --gpus: GB/s.")] = None,
+    gpu_model: Annotated[str | None, typer.Option(help="With --gpus: such as *a100*.")] = None,
+    namespace: Namespace = None,
+    output: Format = Output.TABLE,
+    no_headers: Headless = False,
+    config: File = None,
+    context: Context = None,
+    resource: Resource = keys.GPU_RESOURCE,
+    extender: Url = None,
+) -> None:
+    """Show where a pod could go if it were created now, and why not elsewhere; nothing is written."""
+    wants = {"required-affinity": required_affinity, "min-bandwidth": min_bandwidth, "gpu-model": gpu_model}
+    if (file is None) == (gpus is None) or (file is not None and any(wants.values())):
+        fail("say either -f FILE, or --gpus and what else they have to be")
+    within = namespace or kubeconfig(config, context).namespace
+    asked = pod_from(file, within) if file else pod_of(gpus or 0, wants, within, resource)
+    try:
+        body = msgspec.json.encode(asked)
+    except TypeError as error:
+        fail(f"{file}: {error}")
+    pod = read(body)
+
+    def estimate() -> Explanation:
+        told = what_if(load(kubeconfig(config, context), resource), pod, _now())
+        return told.model_copy(update={"estimate": True})
+
+    told = _answer(extender, lambda url: asking.what_if(url, body), estimate)
+    print_what_if(told, Form(output, not no_headers))
+    if not told.fits:
         raise typer.Exit(1)
 
 

@@ -243,11 +243,16 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=str(error))
     if found.node is not None:
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=None)
+    return explained(state, pod_info(state, found), asked)
+
+
+def explained(state: ClusterState, pod: PodInfo, asked: Asked) -> Explanation:
+    """Say where it could go and why not elsewhere; it need not exist."""
     judgement = Judgement.of(state, asked)
     verdicts = judgement.verdicts(sorted(state.views))
     best = islice(judgement.ranking.best_first(), SHOWN_FITS)
     return Explanation(
-        pod=pod_info(state, found),
+        pod=pod,
         group=group_info(state, asked),
         fits=tuple(_fit(state.views[name], verdicts[name]) for name in best),
         refusals=_refusals(verdicts.items()),
@@ -386,11 +391,5 @@ def _refusals(verdicts: Iterable[tuple[str, Placement | Rejection]]) -> tuple[Re
 
 def _refusal(refused: Sequence[tuple[str, Rejection]]) -> Refusal:
     name, first = refused[0]
-    return Refusal(
-        reason=first.reason,
-        message=first.message,
-        nodes=len(refused),
-        example=name,
-        figures=first.figures,
-        remedy=first.remedy,
-    )
+    said = {"reason": first.reason, "message": first.message, "figures": first.figures, "remedy": first.remedy}
+    return Refusal(**said, nodes=len(refused), example=name)

@@ -108,21 +108,37 @@ def print_pod(told: Explanation, form: Form) -> None:
         placed = (_ring(pod.indexes), pod.affinity or "", _predicted(pod.bandwidth_gb_per_s))
         form.table(("GPUS", "AFFINITY", "PREDICTED-GB/S"), [placed])
     else:
-        if told.group:
-            print(printable(told.group.line), end="\n\n")
-        form.table(
-            ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
-            ((fit.node, f"{fit.score:.3f}", *_set_row(fit)) for fit in told.fits),
-        )
-        print()
-        form.table(
-            ("NODES", "REFUSED-BECAUSE", "FOR-EXAMPLE", "NUMBERS-THERE", "WHAT-WOULD-HELP"),
-            (
-                (str(refusal.nodes), refusal.message, refusal.example, refusal.figures, refusal.remedy)
-                for refusal in told.refusals
-            ),
-            2,
-        )
+        _print_choice(told, form)
+
+
+def print_what_if(told: Explanation, form: Form) -> None:
+    """Print where a pod could go that does not exist."""
+    if form.document(told, (f"node/{fit.node}" for fit in told.fits)):
+        return
+    estimate = " (an estimate, no extender was asked)" if told.estimate else ""
+    print(printable(f"{told.pod.namespace}/{told.pod.name}: if it were created now{estimate}"), end="\n\n")
+    if told.problem:
+        print(printable(told.problem))
+    else:
+        _print_choice(told, form)
+
+
+def _print_choice(told: Explanation, form: Form) -> None:
+    if told.group:
+        print(printable(told.group.line), end="\n\n")
+    form.table(
+        ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
+        ((fit.node, f"{fit.score:.3f}", *_set_row(fit)) for fit in told.fits),
+    )
+    print()
+    form.table(
+        ("NODES", "REFUSED-BECAUSE", "FOR-EXAMPLE", "NUMBERS-THERE", "WHAT-WOULD-HELP"),
+        (
+            (str(refusal.nodes), refusal.message, refusal.example, refusal.figures, refusal.remedy)
+            for refusal in told.refusals
+        ),
+        2,
+    )
 
 
 def print_why(told: Why, form: Form) -> None:
