@@ -15,10 +15,10 @@ from topology.errors import RequestError
 def what_if(state: ClusterState, pod: Pod, now: Instant) -> Explanation:
     """Say where a pod could go if it were created now, and why not elsewhere, as filter and prioritize would.
 
-    What the text says of an identity, a place or an age is not believed: it may be a copy of a pod that exists.
+    What the text says of an identity or an age is not believed: it may be a copy of a pod that exists.
     """
     metadata = replace(pod.metadata, uid="", resource_version="", creation_timestamp=None)
-    pod = replace(pod, metadata=metadata, spec=replace(pod.spec, node_name=None))
+    pod = replace(pod, metadata=metadata)
     try:
         asked = Asked.read(state, pod, now)
     except RequestError as error:

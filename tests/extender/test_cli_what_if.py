@@ -40,13 +40,25 @@ def test_the_answer_is_that_of_the_same_pod_once_it_exists() -> None:
     assert [fit.node for fit in asked.fits] == ["n3"]
 
 
+def test_a_copy_of_a_pod_is_another_pod() -> None:
+    """What is held for the one is not the other's, and the other has not waited yet."""
+    patient = pod("p1", 4, wants=NVLINK | {keys.RELAX_AFTER: "1s"}, created="1970-01-01T00:00:00Z")
+    state = cluster(node("n1"), node("n2"), node("n3", "t4-4"), patient)
+    state.holds.put("p1", Hold("n1", 0xFF, expires=60.0))
+    told = inspection.explain(state, "ml", "p1", at())
+    assert told is not None
+    assert {fit.node for fit in told.fits} == {"n1", "n2", "n3"}
+    assert [fit.node for fit in what_if(state, patient, at()).fits] == ["n2"]
+
+
 def test_a_question_leaves_no_trace() -> None:
     """What kube-scheduler is told next is what it would have been told; nothing is held or announced for the question."""
     asked, other = pod("p1", 8), pod("p2", 8)
     plain, questioned = (cluster(node("n1"), node("n2"), asked, other) for _ in range(2))
     for question in (pod("p1", 8), pod("p2", 8), pod("new", 1, wants=NVLINK)):
         what_if(questioned, question, at())
-    assert (len(questioned.holds), questioned.offers.refused("p1", questioned.shapes)) == (0, frozenset())
+    offered = [questioned.offers.refused(uid, questioned.shapes) for uid in ("", "p1", "p2", "new")]
+    assert (len(questioned.holds), len(questioned.setbacks), offered) == (0, 0, [frozenset()] * 4)
     for each in (asked, other):
         call = args(each, "n1", "n2")
         assert filter_nodes(questioned, call, at()) == filter_nodes(plain, call, at())
