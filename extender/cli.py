@@ -24,9 +24,19 @@ from extender.inspect import inspection
 from extender.inspect.inspection import Explanation, NodeList
 from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
+from extender.kubectl import cleanup
 from extender.kubectl.hypothetical import pod_from, pod_of, read
-from extender.kubectl.output import Form, Output, print_node, print_nodes, print_pod, print_what_if, print_why
-from extender.kubectl.reading import fail, kubeconfig, load, say_no
+from extender.kubectl.output import (
+    Form,
+    Output,
+    print_leftovers,
+    print_node,
+    print_nodes,
+    print_pod,
+    print_what_if,
+    print_why,
+)
+from extender.kubectl.reading import ask, fail, kubeconfig, load, say_no
 from extender.logs import printable
 from topology.annotations import keys
 
@@ -181,6 +191,35 @@ def what_would_be(
     print_what_if(told, Form(output, not no_headers))
     if not told.fits:
         raise typer.Exit(1)
+
+
+@app.command("cleanup")
+def clean_up(
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, it is only shown.")] = False,
+    no_headers: Headless = False,
+    file: File = None,
+    context: Context = None,
+) -> None:
+    """Show, and with --yes remove, what gputopo has written on nodes and pods, once it is uninstalled."""
+    config = kubeconfig(file, context)
+    found = ask(cleanup.find(config))
+    print_leftovers(found, Form(headers=not no_headers))
+    if found.unread:
+        fail(f"too large to be looked at: {', '.join(found.unread)}")
+    if not found.leftovers:
+        return
+    if not yes:
+        say_no("this is left of gputopo; with --yes it is removed")
+    if found.running:
+        say_no(f"nothing is removed while gputopo runs: {', '.join(found.running[:3])}")
+    failed = ask(cleanup.remove(config, found.leftovers))
+    for leftover, reason in failed.items():
+        print(printable(f"{leftover.kind} {leftover.name}: {reason}"), file=sys.stderr)
+    if failed:
+        fail(f"{len(failed)} of {len(found.leftovers)} could not be cleaned")
+    if again := ask(cleanup.find(config)).leftovers:
+        say_no(f"{len(again)} have been written again: something of gputopo still runs")
+    print(f"removed from {len(found.leftovers)} nodes and pods")
 
 
 def main() -> None:

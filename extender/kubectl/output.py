@@ -21,6 +21,7 @@ from extender.inspect.inspection import (
     NodeList,
 )
 from extender.inspect.why import NodeVerdict, Why
+from extender.kubectl.cleanup import Found
 from extender.logs import printable
 
 
@@ -154,6 +155,15 @@ def print_why(told: Why, form: Form) -> None:
             print(printable(told.group.line), end="\n\n")
         heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")
         form.table(heads, map(_verdict_row, told.nodes), 2)
+
+
+def print_leftovers(found: Found, form: Form) -> None:
+    """Print which objects carry annotations of ours."""
+    if not found.leftovers:
+        print("nothing of gputopo is left on nodes and pods")
+        return
+    rows = ((each.kind, each.namespace, each.name, ",".join(each.keys)) for each in found.leftovers)
+    form.table(("KIND", "NAMESPACE", "NAME", "ANNOTATIONS"), rows)
 
 
 def _whereabouts(told: Explanation | Why) -> str:

@@ -6,8 +6,9 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import typer
 
@@ -19,6 +20,8 @@ from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Expired, Unavailable, list_objects
 from extender.logs import printable
+
+Answer = TypeVar("Answer")
 
 APPRAISE_SECONDS: Final = 2.0
 """For the values of free GPUs, which break ties; a machine of many unlike sets would take a minute, and keeps the formula."""
@@ -34,15 +37,20 @@ def kubeconfig(file: Path | None, context: str | None) -> Kubeconfig:
 
 def load(config: Kubeconfig, resource: str) -> ClusterState:
     """Return the cluster as its annotations tell it; ends the program where it cannot be read."""
-    try:
-        state = asyncio.run(_read(config, resource))
-    except (Unavailable, BrokenStream, Expired) as error:
-        fail(f"cannot read the cluster: {str(error) or 'the list expired, try again'}")
+    state = ask(_read(config, resource))
     until = time.monotonic() + APPRAISE_SECONDS
     for _ in state.values.appraise():
         if time.monotonic() > until:
             break
     return state
+
+
+def ask(question: Coroutine[Any, Any, Answer]) -> Answer:
+    """Return what the API server answers; ends the program where it does not."""
+    try:
+        return asyncio.run(question)
+    except (Unavailable, BrokenStream, Expired) as error:
+        fail(f"cannot read the cluster: {str(error) or 'the list expired, try again'}")
 
 
 async def _read(config: Kubeconfig, resource: str) -> ClusterState:
