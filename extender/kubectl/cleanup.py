@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from msgspec.structs import replace
 
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 from extender.kubernetes.documents import decoder
@@ -64,8 +63,8 @@ class Found:
 async def find(config: Kubeconfig) -> Found:
     """Look at all nodes and pods; raises as `list_objects` does."""
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
-        nodes = await list_objects(api.resource("/api/v1/nodes"), decoder(Node), lambda node: _bare(node))
-        pods = await list_objects(api.resource("/api/v1/pods"), decoder(Pod), lambda pod: _bare(pod))
+        nodes = await list_objects(api.resource("/api/v1/nodes"), decoder(Node), _bare_node)
+        pods = await list_objects(api.resource("/api/v1/pods"), decoder(Pod), _bare_pod)
     label, name = OURS
     writers = (pod.metadata for pod in pods.objects if (pod.metadata.labels or {}).get(label) == name)
     return Found(
@@ -93,15 +92,23 @@ async def remove(config: Kubeconfig, leftovers: Iterable[Leftover]) -> dict[Left
     return {leftover: why for leftover, why in zip(wanted, answers, strict=True) if why is not None}
 
 
-def _bare(item: Kind) -> Kind | None:
+def _bare_node(node: Node) -> Node | None:
+    metadata = _bare(node.metadata)
+    return None if metadata is None else Node(metadata)
+
+
+def _bare_pod(pod: Pod) -> Pod | None:
+    metadata = _bare(pod.metadata)
+    return None if metadata is None else Pod(metadata)
+
+
+def _bare(metadata: ObjectMeta) -> ObjectMeta | None:
     """Keep only what is looked at, and only of an object that has to do with us."""
-    metadata = item.metadata
     ours = {key: "" for key in metadata.annotations or {} if key.startswith(PREFIXES)}
     labels = {key: value for key, value in (metadata.labels or {}).items() if (key, value) == OURS}
     if not ours and not labels:
         return None
-    bare = ObjectMeta(metadata.name, metadata.namespace, metadata.uid, labels=labels, annotations=ours)
-    return replace(type(item)(), metadata=bare)
+    return ObjectMeta(metadata.name, metadata.namespace, metadata.uid, labels=labels, annotations=ours)
 
 
 def _leftovers(kind: str, listed: Listed[Kind]) -> Iterable[Leftover]:
