@@ -179,7 +179,7 @@ def _report(console: Console, rows: Sequence[Row]) -> None:
     console.print(table)
     for row in rows:
         if isinstance(row.ours, Unschedulable):
-            console.print(f"[bold]{row.arrival.name}[/] waits: {row.ours.message}", highlight=False)
+            console.print(f"[bold]{row.arrival.name}[/] waits: {row.ours.message}", highlight=False, soft_wrap=True)
     _summarise(console, rows)
 
 

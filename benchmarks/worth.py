@@ -38,7 +38,7 @@ def _pods(topology_class: TopologyClass, free: int, weights: Weights) -> Iterato
     for size, share in weights.demand:
         verdict = decide(Situation(topology_class, free), GpuRequest.plain(size))
         if not isinstance(verdict, Placement):
-            yield {"gpus": size, "share": share, "takes": None, "reason": verdict.message}
+            yield {"gpus": size, "share": share, "takes": None, "reason": verdict.on_this_node}
             continue
         taken = _mask(verdict)
         loss = topology_class.value_lost(free, taken)

@@ -12,8 +12,9 @@ from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from extender.inspect.inspection import Explanation, NodeDetail, NodeInfo, NodeList, NodePage
+from extender.inspect.why import NodeVerdict, Why
 
-Shown = TypeVar("Shown", NodePage, NodeDetail, Explanation)
+Shown = TypeVar("Shown", NodePage, NodeDetail, Explanation, Why)
 
 _SECONDS: Final = 5.0
 
@@ -45,11 +46,35 @@ def explain(url: str, namespace: str, name: str) -> Explanation | None:
     return _get(url, f"pods/{quote(namespace, safe='')}/{quote(name, safe='')}", Explanation)
 
 
-def _get(url: str, path: str, form: type[Shown]) -> Shown | None:
-    """Return what is there, `None` where the extender says that there is no such thing."""
+def why(url: str, namespace: str, name: str, node: str = "") -> Why | None:
+    """Return what each node says to a pod, page by page, `None` where the pod is not known; raises `NoAnswer`."""
+    found: list[NodeVerdict] = []
+    after: str | None = ""
+    while True:
+        query = urlencode({"limit": 200, "node": node, "after": after})
+        page = _get(url, f"pods/{quote(namespace, safe='')}/{quote(name, safe='')}/why?{query}", Why)
+        if page is None:
+            return None
+        found += page.nodes
+        after = page.next
+        if after is None:
+            return page.model_copy(update={"nodes": tuple(found)})
+
+
+def what_if(url: str, pod: bytes) -> Explanation:
+    """Return where this pod, as JSON, could go if it were created, and why not elsewhere; raises `NoAnswer`."""
+    told = _get(url, "what-if", Explanation, pod)
+    if told is None:
+        raise NoAnswer("it does not know the question")
+    return told
+
+
+def _get(url: str, path: str, form: type[Shown], body: bytes | None = None) -> Shown | None:
+    """Return what is there, `None` where the extender says that there is no such thing; a body is posted."""
     if not url.startswith(("http://", "https://")):
         raise NoAnswer(f"{url} is no http:// or https:// URL")
-    asked = Request(f"{url.rstrip('/')}/v1/inspect/{path}", headers={"Accept": "application/json"})  # noqa: S310 - as above
+    address, headers = f"{url.rstrip('/')}/v1/inspect/{path}", {"Accept": "application/json"}
+    asked = Request(address, body, headers)  # noqa: S310 - as above
     try:
         with urlopen(asked, timeout=_SECONDS) as response:  # noqa: S310 - as above
             return form.model_validate_json(response.read())

@@ -2,57 +2,54 @@
 
 A running extender is asked where its URL is given, for example after `kubectl port-forward` to its port. Otherwise, or where it
 does not answer, the same code decides here from the annotations alone: an estimate, since only the extender knows which GPUs it
-holds between prioritize and bind. That needs `list` on nodes and pods and nothing of ours that runs. Exit codes: 0 yes, 1 a clear
-no (the pod fits nowhere, there is no such node), 2 wrong usage or no cluster.
+holds between prioritize and bind. That needs `list` on nodes and pods and nothing of ours that runs.
+
+Exit codes: 0 yes, 1 a clear no (the pod fits nowhere, there is no such node), 2 wrong usage or no cluster.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final, NoReturn, TypeVar
+from typing import Annotated, TypeVar
 
+import msgspec
 import typer
 
 from extender import asking
 from extender.clock import Instant
-from extender.cluster.objects.kinds import Node, Pod
-from extender.cluster.pod_feed import PodFeed
-from extender.cluster.state import ClusterState
 from extender.inspect import inspection
-from extender.inspect.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, NodeList
-from extender.kubernetes.documents import BrokenStream, decoder
-from extender.kubernetes.kube import KubeApi
-from extender.kubernetes.kubeconfig import Kubeconfig
-from extender.kubernetes.reflector import Expired, Unavailable, list_objects
+from extender.inspect.inspection import Explanation, NodeList
+from extender.inspect.what_if import what_if
+from extender.inspect.why import Why, why
+from extender.kubectl import cleanup
+from extender.kubectl.hypothetical import pod_from, pod_of, read
+from extender.kubectl.output import (
+    Form,
+    Output,
+    print_leftovers,
+    print_node,
+    print_nodes,
+    print_pod,
+    print_what_if,
+    print_why,
+)
+from extender.kubectl.reading import ask, fail, kubeconfig, load, say_no
 from extender.logs import printable
 from topology.annotations import keys
 
-
-class Output(StrEnum):
-    """How to print."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 Format = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
+Headless = Annotated[bool, typer.Option("--no-headers", help="Print tables without their heads.")]
 File = Annotated[Path | None, typer.Option("--kubeconfig", help="Instead of $KUBECONFIG or ~/.kube/config.")]
 Context = Annotated[str | None, typer.Option(help="Instead of the kubeconfig's current context.")]
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Instead of the context's namespace.")]
 Resource = Annotated[str, typer.Option(help="The resource that counts GPUs.")]
 Url = Annotated[
     str | None, typer.Option("--extender", envvar="GPUTOPO_EXTENDER", help="URL of a running extender, to ask it.")
 ]
-Answer = TypeVar("Answer")
-
-APPRAISE_SECONDS: Final = 2.0
-"""For the values of free GPUs, which break ties; a machine of many unlike sets would take a minute, and keeps the formula."""
+Found = TypeVar("Found")
 
 app = typer.Typer(
     name="kubectl gputopo",
@@ -67,6 +64,7 @@ app = typer.Typer(
 @app.command()
 def nodes(
     output: Format = Output.TABLE,
+    no_headers: Headless = False,
     file: File = None,
     context: Context = None,
     resource: Resource = keys.GPU_RESOURCE,
@@ -75,23 +73,17 @@ def nodes(
     """List the nodes with GPUs, and how many are free."""
 
     def estimate() -> NodeList:
-        state = _load(_kubeconfig(file, context), resource)
+        state = load(kubeconfig(file, context), resource)
         return NodeList(nodes=tuple(inspection.nodes(state, inspection.node_names(state), _now())))
 
-    listed = _answer(extender, asking.nodes, estimate)
-    if output is Output.JSON:
-        _print_json(listed)
-        return
-    _print_table(
-        ("NAME", "MACHINE", "GPUS", "FREE", "NOTE"),
-        ((node.name, _machine(node), str(len(node.gpus)), str(node.free), node.closed or "") for node in listed.nodes),
-    )
+    print_nodes(_answer(extender, asking.nodes, estimate), Form(output, not no_headers))
 
 
 @app.command()
 def node(
     name: str,
     output: Format = Output.TABLE,
+    no_headers: Headless = False,
     file: File = None,
     context: Context = None,
     resource: Resource = keys.GPU_RESOURCE,
@@ -101,43 +93,133 @@ def node(
     detail = _answer(
         extender,
         lambda url: asking.node(url, name),
-        lambda: inspection.node(_load(_kubeconfig(file, context), resource), name, _now()),
+        lambda: inspection.node(load(kubeconfig(file, context), resource), name, _now()),
     )
     if detail is None:
-        _say_no(f"no node {name}")
-    if output is Output.JSON:
-        _print_json(detail)
-    else:
-        _print_node(detail)
+        say_no(f"no node {name}")
+    print_node(detail, Form(output, not no_headers))
 
 
 @app.command()
 def pod(
     name: str,
-    namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="Instead of the context's namespace.")
-    ] = None,
+    namespace: Namespace = None,
     output: Format = Output.TABLE,
+    no_headers: Headless = False,
     file: File = None,
     context: Context = None,
     resource: Resource = keys.GPU_RESOURCE,
     extender: Url = None,
 ) -> None:
     """Show one pod: the GPUs that it has, or where it could go now and why not elsewhere."""
-    within = namespace or _kubeconfig(file, context).namespace
-    told = _answer(
-        extender,
-        lambda url: asking.explain(url, within, name),
-        lambda: _estimated(inspection.explain(_load(_kubeconfig(file, context), resource), within, name, _now())),
-    )
+    within = namespace or kubeconfig(file, context).namespace
+
+    def estimate() -> Explanation | None:
+        told = inspection.explain(load(kubeconfig(file, context), resource), within, name, _now())
+        return told and told.model_copy(update={"estimate": told.pod.node is None})
+
+    told = _answer(extender, lambda url: asking.explain(url, within, name), estimate)
     if told is None:
-        _say_no(f"no pod {within}/{name} asks for {resource}")
-    if output is Output.JSON:
-        _print_json(told)
-    else:
-        _print_pod(told)
+        say_no(f"no pod {within}/{name} asks for {resource}")
+    print_pod(told, Form(output, not no_headers))
     if told.pod.node is None and not told.fits:
         raise typer.Exit(1)
+
+
+@app.command("why")
+def why_not(
+    name: str,
+    node: Annotated[str, typer.Option("--node", help="That node alone, GPUs or not.")] = "",
+    namespace: Namespace = None,
+    output: Format = Output.TABLE,
+    no_headers: Headless = False,
+    file: File = None,
+    context: Context = None,
+    resource: Resource = keys.GPU_RESOURCE,
+    extender: Url = None,
+) -> None:
+    """Say of each node why a pod does not fit there: the rule, the numbers, and what would help."""
+    within = namespace or kubeconfig(file, context).namespace
+
+    def estimate() -> Why | None:
+        state = load(kubeconfig(file, context), resource)
+        told = why(state, within, name, _now(), node=node, limit=max(1, len(state.views)))
+        return told and told.model_copy(update={"estimate": told.pod.node is None})
+
+    told = _answer(extender, lambda url: asking.why(url, within, name, node), estimate)
+    if told is None:
+        say_no(f"no pod {within}/{name} asks for {resource}")
+    print_why(told, Form(output, not no_headers))
+    if told.pod.node is None and not told.fits:
+        raise typer.Exit(1)
+
+
+@app.command("what-if")
+def what_would_be(
+    file: Annotated[Path | None, typer.Option("-f", "--filename", help="A manifest with a pod, or `-`.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="Instead of a manifest: a pod of so many GPUs.")] = None,
+    required_affinity: Annotated[
+        str | None, typer.Option(help="With --gpus: nvlink, pcie-switch or numa-node.")
+    ] = None,
+    min_bandwidth: Annotated[str | None, typer.Option(help="With --gpus: GB/s.")] = None,
+    gpu_model: Annotated[str | None, typer.Option(help="With --gpus: such as *a100*.")] = None,
+    namespace: Namespace = None,
+    output: Format = Output.TABLE,
+    no_headers: Headless = False,
+    config: File = None,
+    context: Context = None,
+    resource: Resource = keys.GPU_RESOURCE,
+    extender: Url = None,
+) -> None:
+    """Show where a pod could go if it were created now, and why not elsewhere; nothing is written."""
+    wants = {"required-affinity": required_affinity, "min-bandwidth": min_bandwidth, "gpu-model": gpu_model}
+    if (file is None) == (gpus is None) or (file is not None and any(wants.values())):
+        fail("say either -f FILE, or --gpus and what else they have to be")
+    within = namespace or kubeconfig(config, context).namespace
+    asked = pod_from(file, within) if file else pod_of(gpus or 0, wants, within, resource)
+    try:
+        body = msgspec.json.encode(asked)
+    except TypeError as error:
+        fail(f"{file}: {error}")
+    pod = read(body)
+
+    def estimate() -> Explanation:
+        told = what_if(load(kubeconfig(config, context), resource), pod, _now())
+        return told.model_copy(update={"estimate": True})
+
+    told = _answer(extender, lambda url: asking.what_if(url, body), estimate)
+    print_what_if(told, Form(output, not no_headers))
+    if not told.fits:
+        raise typer.Exit(1)
+
+
+@app.command("cleanup")
+def clean_up(
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, it is only shown.")] = False,
+    no_headers: Headless = False,
+    file: File = None,
+    context: Context = None,
+) -> None:
+    """Show, and with --yes remove, what gputopo has written on nodes and pods, once it is uninstalled."""
+    config = kubeconfig(file, context)
+    found = ask(cleanup.find(config))
+    print_leftovers(found, Form(headers=not no_headers))
+    if found.unread:
+        fail(f"too large to be looked at: {', '.join(found.unread)}")
+    if not found.leftovers:
+        return
+    if not yes:
+        say_no("this is left of gputopo; with --yes it is removed")
+    if found.running:
+        say_no(f"nothing is removed while gputopo runs: {', '.join(found.running[:3])}")
+    failed = ask(cleanup.remove(config, found.leftovers))
+    for leftover, reason in failed.items():
+        print(printable(f"{leftover.kind} {leftover.name}: {reason}"), file=sys.stderr)
+    if failed:
+        fail(f"{len(failed)} of {len(found.leftovers)} could not be cleaned")
+    if again := ask(cleanup.find(config)).leftovers:
+        say_no(f"{len(again)} have been written again: something of gputopo still runs")
+    print(f"removed from {len(found.leftovers)} nodes and pods")
 
 
 def main() -> None:
@@ -145,134 +227,17 @@ def main() -> None:
     app(prog_name="kubectl gputopo")
 
 
-def _answer(extender: str | None, ask: Callable[[str], Answer], estimate: Callable[[], Answer]) -> Answer:
+def _answer(extender: str | None, ask: Callable[[str], Found], estimate: Callable[[], Found]) -> Found:
     """Ask the extender, and decide here where that cannot be."""
     if extender:
         try:
             return ask(extender)
         except asking.NoAnswer as error:
-            why = f"the extender at {extender} does not answer: {error}; this is an estimate from the annotations alone"
-            print(printable(why), file=sys.stderr)
+            complaint = (
+                f"the extender at {extender} does not answer: {error}; this is an estimate from the annotations alone"
+            )
+            print(printable(complaint), file=sys.stderr)
     return estimate()
-
-
-def _estimated(told: Explanation | None) -> Explanation | None:
-    return told and told.model_copy(update={"estimate": told.pod.node is None})
-
-
-def _kubeconfig(file: Path | None, context: str | None) -> Kubeconfig:
-    try:
-        return Kubeconfig.find(file, context, os.environ)
-    except Unavailable as error:
-        _fail(str(error))
-
-
-def _load(kubeconfig: Kubeconfig, resource: str) -> ClusterState:
-    try:
-        state = asyncio.run(_read(kubeconfig, resource))
-    except (Unavailable, BrokenStream, Expired) as error:
-        _fail(str(error) or "the list expired, try again")
-    until = time.monotonic() + APPRAISE_SECONDS
-    for _ in state.values.appraise():
-        if time.monotonic() > until:
-            break
-    return state
-
-
-async def _read(kubeconfig: Kubeconfig, resource: str) -> ClusterState:
-    state = ClusterState(resource=resource)
-    pods = PodFeed(state)
-    async with KubeApi.from_kubeconfig(kubeconfig.files, kubeconfig.context) as api:
-        found_nodes, found_pods = await asyncio.gather(
-            list_objects(api.resource("/api/v1/nodes"), decoder(Node)),
-            list_objects(api.resource("/api/v1/pods"), decoder(Pod), pods.keep),
-        )
-    state.nodes.replaced(found_nodes.objects)
-    pods.replaced(found_pods.objects)
-    return state
-
-
-def _print_node(node: NodeDetail) -> None:
-    print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""))
-    print(f"device plugin: {printable(node.device_plugin.line)}\n" if node.device_plugin else "")
-    labels = [f"GPU{gpu.index}" for gpu in node.gpus]
-    _print_table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
-    print()
-    _print_table(("GPU", "STATE", "POD", "CONTAINER", "NUMA", "UUID"), map(_gpu_row, node.gpus))
-    print()
-    _print_table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets))
-
-
-def _print_pod(told: Explanation) -> None:
-    pod = told.pod
-    print(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
-    if told.problem:
-        print(printable(told.problem))
-    elif pod.node:
-        placed = (_ring(pod.indexes), pod.affinity or "", _predicted(pod.bandwidth_gb_per_s))
-        _print_table(("GPUS", "AFFINITY", "PREDICTED-GB/S"), [placed])
-    else:
-        if told.group:
-            print(printable(told.group.line), end="\n\n")
-        _print_table(
-            ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
-            ((fit.node, f"{fit.score:.3f}", *_set_row(fit)) for fit in told.fits),
-        )
-        print()
-        _print_table(
-            ("NODES", "REFUSED-BECAUSE", "FOR-EXAMPLE"),
-            ((str(refusal.nodes), refusal.message, refusal.example) for refusal in told.refusals),
-        )
-
-
-def _whereabouts(told: Explanation) -> str:
-    if told.pod.node:
-        return f"on {told.pod.node}"
-    return "waits (an estimate, no extender was asked)" if told.estimate else "waits"
-
-
-def _gpu_row(gpu: GpuInfo) -> Sequence[str]:
-    numa = "" if gpu.numa_node is None else str(gpu.numa_node)
-    return str(gpu.index), gpu.state, gpu.pod or "", gpu.container or "", numa, gpu.uuid
-
-
-def _set_row(best: BestSet) -> Sequence[str]:
-    return str(best.gpus), _ring(best.indexes), best.affinity or "", _predicted(best.bandwidth_gb_per_s)
-
-
-def _print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print columns as kubectl does: left aligned, three spaces between them, `<none>` for nothing."""
-    lines = [heads, *([printable(cell) or "<none>" for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-
-
-def _print_json(value: NodeList | NodeDetail | Explanation) -> None:
-    print(value.model_dump_json(indent=2))
-
-
-def _fail(why: str) -> NoReturn:
-    print(printable(f"cannot read the cluster: {why}"), file=sys.stderr)
-    raise typer.Exit(2)
-
-
-def _say_no(why: str) -> NoReturn:
-    print(printable(why), file=sys.stderr)
-    raise typer.Exit(1)
-
-
-def _machine(node: NodeInfo) -> str:
-    counts = Counter(gpu.model for gpu in node.gpus)
-    return printable(", ".join(f"{count} x {model}" for model, count in counts.items())) or "<none>"
-
-
-def _ring(indexes: Iterable[int]) -> str:
-    return ",".join(map(str, indexes))
-
-
-def _predicted(predicted: BandwidthInfo | None) -> str:
-    return f"{predicted.point:.0f} ({predicted.low:.0f}-{predicted.high:.0f})" if predicted else ""
 
 
 def _now() -> Instant:

@@ -149,7 +149,7 @@ class Extender:
         if is_undecided(result):
             result = await self._filter_after_searches(args, result)
         if is_refusal(result) and self._events.is_news(args.pod.metadata.uid, events.UNSATISFIED):
-            self._events.record(events.unsatisfied(_named(args.pod), _most_common(result)))
+            self._events.record(events.unsatisfied(_named(args.pod), _refusals(result)))
         return result
 
     async def _filter_after_news(self, args: ExtenderArgs, refused: ExtenderFilterResult) -> ExtenderFilterResult:
@@ -341,9 +341,8 @@ class Extender:
         return f"silent for {silence:.0f} s" if silence > 2 * self.config.watch.silence else None
 
 
-def _most_common(result: ExtenderFilterResult) -> str:
-    refusals = [*(result.failed_nodes or {}).values(), *(result.failed_and_unresolvable_nodes or {}).values()]
-    return "; ".join(f"{count} nodes: {reason}" for reason, count in Counter(refusals).most_common(3))
+def _refusals(result: ExtenderFilterResult) -> Counter[str]:
+    return Counter([*(result.failed_nodes or {}).values(), *(result.failed_and_unresolvable_nodes or {}).values()])
 
 
 def _named(pod: Pod) -> events.PodName:

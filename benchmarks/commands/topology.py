@@ -121,7 +121,7 @@ def plan_gpus(
 def _verdict(node: NodeTopology, verdict: Placement | Rejection) -> tuple[dict[str, Any], str]:
     """Return the answer as JSON and in words."""
     if isinstance(verdict, Rejection):
-        return {"fits": False, "reason": verdict.message}, f"does not fit: {verdict.message}"
+        return {"fits": False, "reason": verdict.on_this_node}, f"does not fit: {verdict.on_this_node}"
     indexes = [node.gpus[position].index for position in verdict.gpus]
     bandwidth = verdict.bandwidth
     answer = {

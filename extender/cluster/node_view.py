@@ -20,7 +20,7 @@ from extender.cluster.ownership.standing import Standing
 from topology.annotations.records import Claim, Holder
 from topology.node.status import Mode
 from topology.placement.decide import Decision
-from topology.placement.verdict import UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
+from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.value.fragmentation import DemandProfile
 
@@ -150,7 +150,7 @@ class NodeView:
     def decide_on(self, gpus: int, request: GpuRequest) -> Decision:
         """Return the placement on these GPUs of the free ones alone."""
         if self.shape.hidden:
-            return Rejection(Reason.CLOSED, UNKNOWN_GPUS)
+            return Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
         return self._with_free(self.shape.free & gpus).decide(request)
 
     def _own(self, uid: str) -> int:

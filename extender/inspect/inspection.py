@@ -6,7 +6,7 @@ Read-only and made on request. Names are as in the payloads, quantities carry th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Literal
 
@@ -17,25 +17,28 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, read_placement
 from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
+from extender.inspect.faults import reasons_of
+from extender.inspect.judgement import Judgement
 from extender.verbs.asked import Asked
-from extender.verbs.filter_prioritize import STEPS_BACK
 from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth
 from topology.errors import RequestError
 from topology.node.links import Affinity
 from topology.node.status import Mode
-from topology.placement.verdict import Placement, Reason, Rejection
+from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 
 GpuState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
 SHOWN_FITS = 16
 
 
-class _Value(BaseModel):
+class Answer(BaseModel):
+    """Something that may be asked for; a value."""
+
     model_config = ConfigDict(frozen=True)
 
 
-class BandwidthInfo(_Value):
+class BandwidthInfo(Answer):
     """Predicted all-reduce bus bandwidth, GB/s."""
 
     low: float
@@ -43,7 +46,7 @@ class BandwidthInfo(_Value):
     high: float
 
 
-class GpuInfo(_Value):
+class GpuInfo(Answer):
     """One GPU and what has become of it."""
 
     index: int
@@ -57,9 +60,11 @@ class GpuInfo(_Value):
     pod: str | None
     """`namespace/name` of whom it is claimed by, or found with."""
     container: str | None
+    reasons: tuple[str, ...] = ()
+    """What is wrong with it, or to be watched; never empty where it is unusable."""
 
 
-class NodeInfo(_Value):
+class NodeInfo(Answer):
     """One node; `free` counts the GPUs that the next pod can have."""
 
     name: str
@@ -69,7 +74,7 @@ class NodeInfo(_Value):
     gpus: tuple[GpuInfo, ...]
 
 
-class NodeList(_Value):
+class NodeList(Answer):
     """Some nodes, by name."""
 
     nodes: tuple[NodeInfo, ...]
@@ -81,7 +86,7 @@ class NodePage(NodeList):
     next: str | None
 
 
-class BestSet(_Value):
+class BestSet(Answer):
     """The best that a pod of so many GPUs would find among the free ones."""
 
     gpus: int
@@ -91,7 +96,7 @@ class BestSet(_Value):
     bandwidth_gb_per_s: BandwidthInfo | None
 
 
-class DevicePluginInfo(_Value):
+class DevicePluginInfo(Answer):
     """How the node's GPUs get into containers, as its agent says."""
 
     mode: Mode
@@ -116,7 +121,7 @@ class NodeDetail(NodeInfo):
     """`None` when its agent does not say."""
 
 
-class PodInfo(_Value):
+class PodInfo(Answer):
     """One pod that asks for GPUs."""
 
     namespace: str
@@ -140,16 +145,21 @@ class FittingNode(BestSet):
     score: float
 
 
-class Refusal(_Value):
+class Refusal(Answer):
     """Why a number of nodes will not do."""
 
     reason: str
     message: str
+    """The rule that is broken."""
     nodes: int
     example: str
+    figures: str = ""
+    """What the node of the example has instead."""
+    remedy: str = ""
+    """What would help."""
 
 
-class GroupInfo(_Value):
+class GroupInfo(Answer):
     """How the pod's group stands, and what it asks for."""
 
     name: str
@@ -170,7 +180,7 @@ class GroupInfo(_Value):
         return f"group {self.name} ({self.affinity}): {self.to_come} to come, {begun}{where}"
 
 
-class Explanation(_Value):
+class Explanation(Answer):
     """All that there is to say about one pod."""
 
     pod: PodInfo
@@ -233,24 +243,25 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=str(error))
     if found.node is not None:
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=None)
-    names = frozenset(state.views)
-    with state.effort.bounded():
-        ranking, away = asked.rank_for_now(state, names), asked.away(state)
-    verdicts = ranking.verdicts(sorted(names))
-    if ranking.best not in away:
-        fitting = (name for name in away if isinstance(verdicts.get(name), Placement))
-        verdicts |= dict.fromkeys(fitting, Rejection(Reason.CLOSED, STEPS_BACK))
-    best = islice(ranking.best_first(), SHOWN_FITS)
+    return explained(state, pod_info(state, found), asked)
+
+
+def explained(state: ClusterState, pod: PodInfo, asked: Asked) -> Explanation:
+    """Say where it could go and why not elsewhere; it need not exist."""
+    judgement = Judgement.of(state, asked)
+    verdicts = judgement.verdicts(sorted(state.views))
+    best = islice(judgement.ranking.best_first(), SHOWN_FITS)
     return Explanation(
-        pod=pod_info(state, found),
-        group=_group(state, asked),
+        pod=pod,
+        group=group_info(state, asked),
         fits=tuple(_fit(state.views[name], verdicts[name]) for name in best),
         refusals=_refusals(verdicts.items()),
         problem=None,
     )
 
 
-def _group(state: ClusterState, asked: Asked) -> GroupInfo | None:
+def group_info(state: ClusterState, asked: Asked) -> GroupInfo | None:
+    """Return how the pod's group stands, `None` for a pod on its own."""
     if asked.group is None:
         return None
     group, progress = asked.group, asked.progress(state)
@@ -292,6 +303,7 @@ def _node(view: NodeView, held: int) -> NodeInfo:
                 state=_state(view, position, held, claimed=uuid in claims, found=owner is not None),
                 pod=f"{owner.namespace}/{owner.name}" if owner else None,
                 container=owner.container if owner else None,
+                reasons=reasons_of(view, position),
             )
         )
     free = sum(gpu.state == "free" for gpu in gpus)
@@ -319,23 +331,24 @@ def _best_sets(view: NodeView) -> Iterable[BestSet]:
     for count in (2, 4, 8, 16):
         verdict = view.shape.decide(GpuRequest.plain(count))
         if isinstance(verdict, Placement):
-            yield BestSet(**_set(view, verdict))
+            yield best_set(view, verdict)
 
 
 def _fit(view: NodeView, verdict: Placement | Rejection) -> FittingNode:
     assert isinstance(verdict, Placement)
-    return FittingNode(**_set(view, verdict), node=view.name, score=verdict.score)
+    return FittingNode(**dict(best_set(view, verdict)), node=view.name, score=verdict.score)
 
 
-def _set(view: NodeView, placement: Placement) -> dict[str, object]:
+def best_set(view: NodeView, placement: Placement) -> BestSet:
+    """Return a placement on a node as people see it."""
     assert view.shape.topology_class is not None
     gpus = view.shape.topology_class.node.gpus
-    return {
-        "gpus": len(placement.gpus),
-        "indexes": tuple(gpus[position].index for position in placement.gpus),
-        "affinity": placement.affinity,
-        "bandwidth_gb_per_s": _bandwidth(placement.bandwidth),
-    }
+    return BestSet(
+        gpus=len(placement.gpus),
+        indexes=tuple(gpus[position].index for position in placement.gpus),
+        affinity=placement.affinity,
+        bandwidth_gb_per_s=_bandwidth(placement.bandwidth),
+    )
 
 
 def pod_info(state: ClusterState, pod: GpuPod) -> PodInfo:
@@ -368,12 +381,15 @@ def _bandwidth(predicted: Bandwidth | None) -> BandwidthInfo | None:
 
 
 def _refusals(verdicts: Iterable[tuple[str, Placement | Rejection]]) -> tuple[Refusal, ...]:
-    alike: dict[Rejection, list[str]] = defaultdict(list)
+    alike: dict[str, list[tuple[str, Rejection]]] = defaultdict(list)
     for name, verdict in verdicts:
         if isinstance(verdict, Rejection):
-            alike[verdict].append(name)
-    ordered = sorted(alike.items(), key=lambda group: (-len(group[1]), group[0].message))
-    return tuple(
-        Refusal(reason=rejection.reason, message=rejection.message, nodes=len(names), example=names[0])
-        for rejection, names in ordered
-    )
+            alike[verdict.message].append((name, verdict))
+    ordered = sorted(alike.items(), key=lambda group: (-len(group[1]), group[0]))
+    return tuple(_refusal(refused) for _, refused in ordered)
+
+
+def _refusal(refused: Sequence[tuple[str, Rejection]]) -> Refusal:
+    name, first = refused[0]
+    said = {"reason": first.reason, "message": first.message, "figures": first.figures, "remedy": first.remedy}
+    return Refusal(**said, nodes=len(refused), example=name)

@@ -6,7 +6,7 @@ Posting is nobody's condition: a full queue, a slow server or a refusal drops th
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ CONFLICT: Final = "GPUConflict"
 AGENT_SILENT: Final = "GPUAgentSilent"
 NOT_FENCED: Final = "GPUPodNotFenced"
 MAX_NOTE_CHARACTERS: Final = 1000
+REASONS_NAMED: Final = 3
 QUEUE: Final = 1000
 PER_SECOND: Final = 20.0
 QUIET_SECONDS: Final = 300.0
@@ -83,9 +84,18 @@ def placed(pod: PodName, node: str, record: PlacementRecord) -> Event:
     return Event(pod, PLACED, note, "Normal")
 
 
-def unsatisfied(pod: PodName, why: str) -> Event:
-    """Say what keeps every node from taking the pod."""
-    return Event(pod, UNSATISFIED, why, "Warning")
+def unsatisfied(pod: PodName, refusals: Counter[str]) -> Event:
+    """Say what keeps the nodes from taking the pod: the reasons of most of them, and how many more there are."""
+    named = refusals.most_common(REASONS_NAMED)
+    told = [f"{_nodes(count)}: {reason}" for reason, count in named]
+    others = refusals.total() - sum(count for _, count in named)
+    return Event(
+        pod, UNSATISFIED, "; ".join([*told, f"{_nodes(others)}: other reasons"] if others else told), "Warning"
+    )
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def ledger_broken(node: NodeName, why: str) -> Event:

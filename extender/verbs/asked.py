@@ -19,7 +19,9 @@ from topology.placement.verdict import Reason, Rejection
 from topology.request.domains import GroupRequest
 from topology.request.gpu_request import GpuRequest
 
-ELSEWHERE = Rejection(Reason.GROUP, "not in the domain that the pod's group fills now")
+ELSEWHERE = Rejection(
+    Reason.GROUP, "not in the domain that the pod's group fills now", remedy="the pod goes to that domain"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def is_refusal(result: ExtenderFilterResult) -> bool:
 def is_undecided(result: ExtenderFilterResult) -> bool:
     """Whether no node will do, and one of them might when the search for its best GPUs has come to its end."""
     refusals = result.failed_and_unresolvable_nodes or {}
-    return not result.node_names and UNDECIDED.message in refusals.values()
+    return not result.node_names and UNDECIDED.sentence in refusals.values()
 
 
 def prioritize_nodes(
@@ -148,5 +148,5 @@ def _refusal(ranking: Ranking, names: list[str], nominated: str | None) -> Exten
     unresolvable: dict[str, str] = {}
     for name, verdict in ranking.verdicts(names).items():
         if isinstance(verdict, Rejection):
-            (failed if verdict.resolvable and name == nominated else unresolvable)[name] = verdict.message
+            (failed if verdict.resolvable and name == nominated else unresolvable)[name] = verdict.sentence
     return ExtenderFilterResult([], failed or None, unresolvable or None)

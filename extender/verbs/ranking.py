@@ -20,7 +20,7 @@ from topology.request.gpu_request import GpuRequest
 
 T = TypeVar("T")
 
-NOT_KNOWN = Rejection(Reason.CLOSED, "node is not known to the extender yet")
+NOT_KNOWN = Rejection(Reason.CLOSED, "node is not known to the extender yet", remedy="the pod is tried again")
 
 
 class Ranking:

@@ -20,7 +20,7 @@ from extender import logs
 from extender.config import ExtenderConfiguration, load
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
-from extender.web import health, routes, views
+from extender.web import health, routes, views, what_if
 
 
 def create_app() -> FastAPI:
@@ -45,7 +45,7 @@ def application(config: ExtenderConfiguration, lifespan: Lifespan[FastAPI] | Non
         description="Where GPUs are, who has them, and why a pod goes where it goes.",
         lifespan=lifespan,
     )
-    app.router.routes[:0] = [*routes.routes(config.limits), *health.routes()]
+    app.router.routes[:0] = [*routes.routes(config.limits), *health.routes(), *what_if.routes()]
     app.include_router(views.router)
     return app
 

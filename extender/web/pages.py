@@ -121,7 +121,7 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo]) -> str:
         el("h2", "What the free GPUs are worth"),
         _table(("#GPUs", "GPUs, in ring order", "Affinity", "#Predicted, GB/s"), map(_best_row, node.best_sets)),
         el("h2", "GPUs"),
-        _table(("GPU", "State", "Pod", "Container", "NUMA node", "UUID"), map(_gpu_row, node.gpus)),
+        _table(("GPU", "State", "Why", "Pod", "Container", "NUMA node", "UUID"), map(_gpu_row, node.gpus)),
         _legend(),
         el("h2", "Placements"),
         _placements(placed),
@@ -152,13 +152,15 @@ def pod_page(explanation: Explanation) -> str:
             ),
             el("h2", "Why not elsewhere"),
             _table(
-                ("#Nodes", "Reason", "For example"),
+                ("#Nodes", "Reason", "For example", "Where", "What would help"),
                 (
                     el(
                         "tr",
                         _number(str(refusal.nodes)),
                         el("td", refusal.message, class_="wide"),
                         el("td", _node_link(refusal.example)),
+                        el("td", refusal.figures, class_="wide"),
+                        el("td", refusal.remedy, class_="wide"),
                     )
                     for refusal in explanation.refusals
                 ),
@@ -215,7 +217,8 @@ def _chip(state: str, text: str, title: str = "") -> Html:
 
 def _gpu_chip(gpu: GpuInfo) -> Html:
     owner = f" by {gpu.pod}" if gpu.pod else ""
-    return _chip(gpu.state, str(gpu.index), f"GPU {gpu.index}: {_STATES[gpu.state]}{owner}")
+    why = f"; {'; '.join(gpu.reasons)}" if gpu.reasons else ""
+    return _chip(gpu.state, str(gpu.index), f"GPU {gpu.index}: {_STATES[gpu.state]}{owner}{why}")
 
 
 def _node_row(node: NodeInfo) -> Html:
@@ -234,6 +237,7 @@ def _gpu_row(gpu: GpuInfo) -> Html:
         "tr",
         el("td", _gpu_chip(gpu)),
         el("td", _STATES[gpu.state]),
+        el("td", "; ".join(gpu.reasons), class_="wide"),
         el("td", _pod_link(*gpu.pod.split("/", 1)) if gpu.pod else ""),
         el("td", gpu.container or ""),
         el("td", "" if gpu.numa_node is None else str(gpu.numa_node)),

@@ -17,6 +17,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.config import ExtenderConfiguration
 from extender.inspect import inspection
 from extender.inspect.inspection import Explanation, NodeDetail, NodePage, PodInfo
+from extender.inspect.why import Why, why
 from extender.service import Extender, now
 from extender.web import pages, paging
 from topology.formats.render import render_svg
@@ -93,6 +94,15 @@ async def list_pods(extender: Serving, q: str = "", after: str = "", limit: Limi
 async def explain_pod(extender: Serving, namespace: str, name: str) -> Explanation:
     """Say where a pod could go now, and why not elsewhere."""
     return _found(inspection.explain(extender.state, namespace, name, now()), "no such pod, or it asks for no GPU")
+
+
+@router.get("/v1/inspect/pods/{namespace}/{name}/why", tags=["inspect"], responses=_OR_NOTHING)
+async def explain_nodes(
+    extender: Serving, namespace: str, name: str, node: str = "", after: str = "", limit: Limit = 100
+) -> Why:
+    """Say of each node, or of one, why the pod does not fit there and what would help."""
+    told = why(extender.state, namespace, name, now(), node=node, after=after, limit=limit)
+    return _found(told, "no such pod, or it asks for no GPU")
 
 
 @router.get("/v1/inspect/config", tags=["inspect"])

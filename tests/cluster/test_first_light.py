@@ -50,9 +50,7 @@ def test_pod_waits_for_a_ring_and_starts_when_one_is_free(
     gpu_cluster.submit(wants("ring", 4, RING))
     why = eventually(lambda: gpu_cluster.why_pending("ring"))
     assert why.startswith("0/5 nodes are available: ")
-    assert "1 at most 2 of the free GPUs share an NVLink ring, pod needs 4" in why
-    assert "2 at most 3 of the free GPUs share an NVLink ring, pod needs 4" in why
-    assert "2 no two free GPUs share an NVLink ring, pod needs 4" in why
+    assert "5 no 4 free GPUs share an NVLink ring (wait or let it relax)" in why
     began = time.monotonic()
     end(gpu_cluster, "v100-awkward-occupant")
     eventually(lambda: gpu_cluster.is_running("ring"))

@@ -4,6 +4,7 @@ The operations are the product's own code, aimed at objects that do not exist: w
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -71,7 +72,9 @@ async def denies(request: Awaitable[object]) -> bool:
 
 async def tells(api: KubeApi) -> bool:
     """Post an event."""
-    event = to_request(unsatisfied(PodName("default", "no-such", "u"), "why"), now=datetime(2026, 1, 1, tzinfo=UTC))
+    event = to_request(
+        unsatisfied(PodName("default", "no-such", "u"), Counter(["why"])), now=datetime(2026, 1, 1, tzinfo=UTC)
+    )
     status, _ = await api.send(event)
     return status == 403
 

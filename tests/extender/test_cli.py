@@ -8,7 +8,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from typer.testing import CliRunner, Result
 
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.extender_process import running_extender
@@ -16,25 +15,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
-from extender.cli import app
-from topology.annotations import keys
-
-PODS = "/api/v1/namespaces/default/pods"
-
-
-async def plugin(tmp_path: Path, *arguments: str) -> Result:
-    """Run the plugin against a small cluster."""
-    nodes = [SimulatedNode("n1", "dgx-a100", used=(0, 1)), SimulatedNode("n2", "t4-4")]
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
-        await join(api, nodes)
-        for name, gpus in (("waits", 4), ("huge", 16)):
-            (await api.call("POST", PODS, gpu_pod(name, gpus, {keys.REQUIRED_AFFINITY: "nvlink"}))).ok()
-        write_kubeconfig(tmp_path / "kubeconfig", server.url)
-        return await asyncio.to_thread(invoke, *arguments, "--kubeconfig", str(tmp_path / "kubeconfig"))
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
+from tests.extender.plugin import PODS, invoke, plugin
 
 
 async def test_nodes_are_listed_in_columns(tmp_path: Path) -> None:
@@ -69,7 +50,7 @@ async def test_a_pod_that_could_go_somewhere_is_a_yes(tmp_path: Path) -> None:
     result = await plugin(tmp_path, "pod", "waits", "-n", "default")
     assert result.exit_code == 0
     assert "default/waits: waits" in result.stdout
-    assert "1       no two free GPUs share an NVLink ring, pod needs 4   n2" in result.stdout
+    assert "1       no 4 free GPUs share an NVLink ring   n2" in result.stdout
 
 
 @pytest.mark.parametrize("arguments", [("pod", "huge"), ("pod", "absent"), ("node", "absent")])

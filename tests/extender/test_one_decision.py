@@ -155,7 +155,9 @@ def test_what_is_said_is_what_is_done(several: list[Drawn], asked: Pod, candidat
     assert list(passed.node_names) == [*said]
     if not said:
         refused = {**(passed.failed_nodes or {}), **(passed.failed_and_unresolvable_nodes or {})}
-        assert Counter(refused.values()) == {refusal.message: refusal.nodes for refusal in told.refusals}
+        assert Counter(refused.values()) == {
+            f"{refusal.message} ({refusal.remedy})": refusal.nodes for refusal in told.refusals
+        }
     for name, expected in said.items():
         state.offers.forget("p")  # a first attempt each time: a pod that comes back is offered other nodes
         again = filter_nodes(state, args(asked, *drawn), at(), candidates=candidates)

@@ -74,7 +74,7 @@ async def test_searches_that_do_not_end_cost_calls_little(tmp_path: Path) -> Non
         result = await extender.filter(args(pod(f"p{number}", 2), "n0"))
         reasons.update((result.failed_and_unresolvable_nodes or {}).values())
     assert loop_time().monotonic - began <= 2.2 * MOST_SECONDS / (1 - SHARE)
-    assert reasons == {UNDECIDED.message}
+    assert reasons == {UNDECIDED.sentence}
 
 
 def test_patience_comes_back_slowly() -> None:

@@ -1,5 +1,6 @@
 """What is installed may do what it needs and nothing else: pods are locked down, rights are counted out one by one."""
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import get_args
 
@@ -77,7 +78,7 @@ def test_container_gives_up_every_privilege(container: Json) -> None:
 def test_extender_may_do_what_its_code_asks_for_and_no_more() -> None:
     """The role is the two watches (`ListPods` lists as they do), the intents of the protocol and the events, and nothing else."""
     assert {type(intent) for intent in INTENTS} == set(get_args(Single))
-    event = event_request(unsatisfied(PodName("team", "p", "uid"), "why"), now=NOW)
+    event = event_request(unsatisfied(PodName("team", "p", "uid"), Counter(["why"])), now=NOW)
     watches = {(verb, resource) for verb in ("list", "watch") for resource in ("nodes", "pods")}
     assert rights(named("ClusterRole", "gputopo-extender")) == watches | set(
         map(right, [*map(to_request, INTENTS), event])

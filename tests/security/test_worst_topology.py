@@ -71,7 +71,7 @@ def test_unlike_gpus_are_passed_over_until_the_search_is_through() -> None:
     """The first call costs its budget and no more; then the node fits, with the very plan of a search without bounds."""
     state = cluster(node("n1", topology=encode_topology(unlike(count=11))))
     before = steps_of(state)
-    assert answer(state, "first", 5, "n1") == ([], {"n1": UNDECIDED.message})
+    assert answer(state, "first", 5, "n1") == ([], {"n1": UNDECIDED.sentence})
     assert steps_of(state) - before <= MOST_STEPS
     most = slices = 0
     before = steps_of(state)
@@ -92,7 +92,7 @@ def test_fifty_such_nodes_share_the_budget_of_a_call() -> None:
     names = [item.metadata.name for item in forged]
     before = steps_of(state)
     assert answer(state, "first", 8, "good", *names)[0] == ["good"]
-    assert answer(state, "second", 7, *names) == ([], dict.fromkeys(names, UNDECIDED.message))
+    assert answer(state, "second", 7, *names) == ([], dict.fromkeys(names, UNDECIDED.sentence))
     assert steps_of(state) - before <= 2 * MOST_STEPS
 
 

@@ -41,6 +41,8 @@ DEVICE_MISMATCH: Final = "gputopo.dev/device-mismatch"
 """`adopt` (default) or `refuse`: what the node does when it cannot hand out the planned GPUs."""
 
 USER_PREFIX: Final = "gputopo.dev/"
+AGENT_PREFIX: Final = "topo.gputopo.dev/"
+EXTENDER_PREFIX: Final = "alloc.gputopo.dev/"
 
 # Node annotations, written by the agent.
 TOPOLOGY: Final = "topo.gputopo.dev/topology"

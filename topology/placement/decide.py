@@ -13,7 +13,7 @@ from topology.placement.forecast import forecast
 from topology.placement.plan import plan
 from topology.placement.sharing import less_fragmentation, share
 from topology.placement.topology_class import TopologyClass
-from topology.placement.verdict import UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
+from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, FreeCapacity, PodKind
 
@@ -80,12 +80,18 @@ def _around_unknown(situation: Situation, request: GpuRequest) -> Decision:
     Enough must be left whichever they are, and nothing can be promised of the set but its size.
     """
     if request.required is not None or request.min_bandwidth_gb_per_s is not None:
-        return Rejection(Reason.CLOSED, UNKNOWN_GPUS)
+        return Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
     topology_class, must = situation.topology_class, situation.must_include
     free = situation.free | must
     with_unknown = plan(topology_class, free, replace(request, gpus=request.gpus + situation.unknown), must)
     if with_unknown is UNDECIDED:
         return UNDECIDED
     if isinstance(with_unknown, Rejection):
-        return Rejection(Reason.TOO_FEW_FREE, f"too few GPUs are free: {UNKNOWN_GPUS}", resolvable=True)
+        return Rejection(
+            Reason.TOO_FEW_FREE,
+            f"too few GPUs are free: {UNKNOWN_GPUS}",
+            f"{situation.unknown} of {free.bit_count()} that seem free",
+            ASK_WHO,
+            resolvable=True,
+        )
     return plan(topology_class, free, request, must)

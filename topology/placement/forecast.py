@@ -17,6 +17,8 @@ from topology.placement.verdict import UNDECIDED, Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.value.score import score
 
+_ENFORCE = "in mode enforce gputopo chooses"
+
 
 def forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
     """Return the likeliest placement, with the score to be expected, or why the node does not fit; remembered by the class.
@@ -34,7 +36,7 @@ def _forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> 
     for outcome in (yield from topology_class.outcomes(free, request.gpus)):
         got = yield from planned(topology_class, outcome.gpus, request)
         if isinstance(got, Rejection):
-            return replace(got, message=f"the device plugin may choose so that {got.message}")
+            return replace(got, message=f"the device plugin may choose so that {got.message}", remedy=_ENFORCE)
         found.append((outcome, got))
     expected = 0.0
     for outcome, got in found:

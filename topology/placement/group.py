@@ -103,13 +103,16 @@ class _Choice:
         if self._used:
             enough = {domain for domain in by_domain if domain in self._used}
             if not enough:
-                return Rejection(Reason.GROUP, f"not in the {level} where the pod's group is", resolvable=True)
+                message = f"not in the {level} where the pod's group is"
+                return Rejection(
+                    Reason.GROUP, message, remedy=f"wait until GPUs of that {level} are free", resolvable=True
+                )
         else:
             enough = {domain for domain, pods in by_domain.items() if pods >= rest}
             if not enough:
                 most = max(by_domain.values(), default=0)
                 message = f"no {level} has room for the group's {rest} pods to come, at most for {most}"
-                return Rejection(Reason.GROUP, message, resolvable=True)
+                return Rejection(Reason.GROUP, message, remedy="wait or let it relax", resolvable=True)
         return {location: pods for location, pods in fitting.items() if location.domain(level) in enough}
 
     def next_domain(

@@ -16,7 +16,7 @@ from topology.node.links import Affinity
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request.gpu_request import Communication, GpuRequest, NicAffinity
-from topology.request.suitability import outdated, suitable_gpus
+from topology.request.suitability import Lack, outdated, shortage, suitable_gpus, without_nic
 from topology.value.score import score
 from topology.value.symmetry import lowest_first
 
@@ -43,27 +43,23 @@ def planned(topology_class: TopologyClass, free: int, request: GpuRequest) -> Se
 def _search(topology_class: TopologyClass, free: int, request: GpuRequest, must: int) -> Search[Placement | Rejection]:
     node, size = topology_class.node, request.gpus
     if not node.gpus:
-        return Rejection(Reason.NO_GPUS, "node has no GPUs")
-    if older := outdated(node, request):
-        return Rejection(Reason.DRIVER, older)
+        return Rejection(Reason.NO_GPUS, "node has no GPUs", remedy="add nodes with GPUs")
+    if lack := outdated(node, request):
+        return _lacking(Reason.DRIVER, lack)
+    if lack := shortage(node, request):
+        return _lacking(Reason.UNSUITABLE_GPUS, lack)
     suitable = suitable_gpus(node, request)
-    if suitable.bit_count() < size:
-        message = f"only {suitable.bit_count()} GPUs of the node are as asked for, pod needs {size}"
-        return Rejection(Reason.UNSUITABLE_GPUS, message)
     if request.nic is NicAffinity.REQUIRED:
         suitable &= topology_class.near_nic
         if suitable.bit_count() < size:
-            message = f"only {suitable.bit_count()} GPUs have an RDMA NIC under their PCIe switch, pod needs {size}"
-            return Rejection(Reason.NIC, message)
+            return _lacking(Reason.NIC, without_nic(suitable.bit_count(), size))
     if must & ~suitable:
         return Rejection(Reason.UNSUITABLE_GPUS, "a GPU that has to be among them is not as asked for")
     if must.bit_count() > size:
         return Rejection(Reason.TOO_FEW_FREE, f"pod needs {size} GPUs, and {must.bit_count()} have to be among them")
     usable = free & suitable
     if usable.bit_count() < size:
-        return Rejection(
-            Reason.TOO_FEW_FREE, f"only {usable.bit_count()} suitable GPUs are free, pod needs {size}", resolvable=True
-        )
+        return _too_few(usable.bit_count(), suitable.bit_count(), size)
     if size == 0:
         return Placement((), None, None, 0.0)
     if size == 1:
@@ -146,9 +142,20 @@ def _apart(topology_class: TopologyClass, mask: int, free: int) -> tuple[int, ..
     return *topology_class.spread(mask, free), -lowest_first(mask)
 
 
+def _lacking(reason: Reason, lack: Lack) -> Rejection:
+    return Rejection(reason, lack.message, lack.figures, lack.remedy)
+
+
+def _too_few(usable: int, suitable: int, size: int) -> Rejection:
+    message = f"fewer than {size} suitable GPUs are free" if usable else "no suitable GPU is free"
+    figures = f"{usable} of {suitable} are free, pod needs {size}"
+    return Rejection(Reason.TOO_FEW_FREE, message, figures, "wait or ask for fewer", resolvable=True)
+
+
 def _too_slow(fastest_gb_per_s: float, request: GpuRequest) -> Rejection:
-    message = f"best free set is predicted {fastest_gb_per_s:.4g} GB/s, pod needs {request.min_bandwidth_gb_per_s:.12g}"
-    return Rejection(Reason.BANDWIDTH, message, resolvable=True)
+    message = f"no {request.gpus} free GPUs are predicted to reach {request.min_bandwidth_gb_per_s:.12g} GB/s"
+    figures = f"the best reach {fastest_gb_per_s:.4g} GB/s"
+    return Rejection(Reason.BANDWIDTH, message, figures, "wait or lower min-bandwidth", resolvable=True)
 
 
 def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest, must: int) -> Search[Rejection]:
@@ -160,14 +167,15 @@ def _too_far(topology_class: TopologyClass, usable: int, request: GpuRequest, mu
         Affinity.PCIE_SWITCH: "one PCIe switch",
         Affinity.NUMA_NODE: "one NUMA node",
     }
-    most = "no two"
+    most = "no two do"
     for size in range(request.gpus - 1, max(1, must.bit_count() - 1), -1):
         if (yield from _reaches(topology_class, usable, size, must, wanted)):
-            most = f"at most {size} of the"
+            most = f"at most {size} do"
             break
     given = " with those given" if must else ""
-    message = f"{most} free GPUs share {words[wanted]}{given}, pod needs {request.gpus}"
-    return Rejection(Reason.AFFINITY, message, resolvable=True)
+    message = f"no {request.gpus} free GPUs share {words[wanted]}{given}"
+    remedy = "wait or let it relax"
+    return Rejection(Reason.AFFINITY, message, most, remedy, resolvable=True)
 
 
 def _reaches(topology_class: TopologyClass, usable: int, size: int, must: int, wanted: Affinity) -> Search[bool]:

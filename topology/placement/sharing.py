@@ -30,7 +30,9 @@ def share(
         milli: position for position, milli in reversed([*enumerate(capacity.gpu_milli)]) if milli >= kind.gpu_milli
     }
     if not candidates:
-        return Rejection(Reason.TOO_FEW_FREE, "no GPU has so large a share free", resolvable=True)
+        return Rejection(
+            Reason.TOO_FEW_FREE, "no GPU has so large a share free", remedy="wait or ask for less", resolvable=True
+        )
     before = profile.value(capacity)
     losses: dict[int, float] = {}
     for milli, lowest in candidates.items():

@@ -9,6 +9,7 @@ from topology.bandwidth.predict import Bandwidth
 from topology.node.links import Affinity
 
 UNKNOWN_GPUS = "pods without a placement record hold unknown GPUs"
+ASK_WHO = "the agent's next look tells which"
 
 
 class Reason(StrEnum):
@@ -47,9 +48,27 @@ class Rejection:
 
     reason: Reason
     message: str
-    """Short, lower case, without names, so that kube-scheduler can count equal ones."""
+    """The rule: short, lower case, without names and without figures of the node."""
+    figures: str = ""
+    """What the node has instead; for answers about one node."""
+    remedy: str = ""
+    """What would help, the same wherever the rule is broken."""
     resolvable: bool = False
     """Whether removing pods could cure it."""
 
+    @property
+    def sentence(self) -> str:
+        """The rule and the remedy: the same for equal nodes, so that kube-scheduler can count them."""
+        return f"{self.message} ({self.remedy})" if self.remedy else self.message
 
-UNDECIDED = Rejection(Reason.UNDECIDED, "the best GPUs of the node are still being searched for")
+    @property
+    def on_this_node(self) -> str:
+        """The rule and the figures, where only one node is spoken of."""
+        return f"{self.message}: {self.figures}" if self.figures else self.message
+
+
+UNDECIDED = Rejection(
+    Reason.UNDECIDED,
+    "the best GPUs of the node are still being searched for",
+    remedy="the pod is tried again within minutes",
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
@@ -16,6 +17,8 @@ from topology.node.links import Affinity
 from topology.request.domains import GroupRequest, Level
 
 MAX_GPUS_PER_POD = 64
+MAX_KEY_CHARACTERS = 63
+"""After the slash, as Kubernetes has it; what is longer is compared up to there."""
 
 
 class Communication(StrEnum):
@@ -156,7 +159,7 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
         raise RequestError(keys.GPU_RESOURCE, f"{gpus} GPUs for one pod, no node has more than {MAX_GPUS_PER_POD}")
     unknown = sorted(key for key in annotations if key.startswith(keys.USER_PREFIX) and key not in _READERS)
     if unknown:
-        raise RequestError(unknown[0], "is no annotation of gputopo")
+        raise RequestError(unknown[0], f"unknown annotation{_like(unknown[0])}")
     read = {key: reader(key, annotations[key]) for key, reader in _READERS.items() if key in annotations}
     usual = GpuRequest.plain(gpus)
     request = GpuRequest(
@@ -175,6 +178,14 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
         cpu_milli=cpu_milli,
     )
     return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read))
+
+
+@lru_cache(maxsize=128)
+def _like(key: str) -> str:
+    """Return a question whether a key was meant that is like this one, and exists."""
+    written = key.removeprefix(keys.USER_PREFIX)[:MAX_KEY_CHARACTERS]
+    like = get_close_matches(written, [known.removeprefix(keys.USER_PREFIX) for known in _READERS], n=1)
+    return f", did you mean {keys.USER_PREFIX}{like[0]}?" if like else ""
 
 
 def _group(read: Mapping[str, Any]) -> GroupRequest | None:

@@ -5,9 +5,10 @@ What is not known of a GPU or a driver satisfies no demand. Sets of GPUs are bit
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from topology.node.links import PciePath
 from topology.node.model import Gpu, NodeTopology
@@ -36,30 +37,109 @@ def gpus_near_nic(node: NodeTopology) -> int:
     return sum(1 << i for i, gpu in enumerate(node.gpus) if gpu.index in near)
 
 
-def outdated(node: NodeTopology, request: GpuRequest) -> str | None:
-    """Return what of the node's software is older than asked for, in words for a rejection."""
-    if request.min_driver and not _at_least(node.driver_version, request.min_driver):
-        return "driver is older than asked for"
-    if request.min_cuda and not _at_least(node.cuda_version, request.min_cuda):
-        return "CUDA version is older than asked for"
+class Lack(NamedTuple):
+    """What a node cannot give to a request, whoever has its GPUs: the parts of a rejection."""
+
+    message: str
+    figures: str
+    remedy: str
+
+
+def outdated(node: NodeTopology, request: GpuRequest) -> Lack | None:
+    """Return what of the node's software is older than asked for."""
+    for what, key, has, wanted in (
+        ("GPU driver", "min-driver", node.driver_version, request.min_driver),
+        ("CUDA version", "min-cuda", node.cuda_version, request.min_cuda),
+    ):
+        if wanted and not _at_least(has, wanted):
+            figures = f"it has {has or 'one that nobody knows'}, pod needs {'.'.join(map(str, wanted))}"
+            return Lack(f"{what} is older than {key}", figures, f"upgrade the driver or lower {key}")
     return None
 
 
 def suitable_gpus(node: NodeTopology, request: GpuRequest) -> int:
     """Return the GPUs that are each as asked for; how near a NIC is, is not looked at."""
-    return sum(1 << i for i, gpu in enumerate(node.gpus) if _suits(gpu, request))
+    return sum(1 << i for i, gpu in enumerate(node.gpus) if all(rule.suits(gpu, request) for rule in _RULES))
 
 
-def _suits(gpu: Gpu, request: GpuRequest) -> bool:
-    if gpu.mig_enabled:
-        return False
-    if request.models and not any(fnmatchcase(gpu.model.lower(), glob) for glob in request.models):
-        return False
-    if request.min_memory_bytes and (gpu.memory_bytes or 0) < request.min_memory_bytes:
-        return False
-    if request.min_compute_capability and (gpu.compute_capability or (0, 0)) < request.min_compute_capability:
-        return False
-    return request.ecc is None or gpu.ecc_enabled is request.ecc
+def shortage(node: NodeTopology, request: GpuRequest) -> Lack | None:
+    """Return the first rule that leaves fewer GPUs than the pod needs, `None` where enough are as asked for."""
+    left, size = node.gpus, request.gpus
+    if len(left) < size:
+        return Lack(f"node has fewer than {size} GPUs", f"it has {len(left)}", "ask for fewer or use larger nodes")
+    for rule in _RULES:
+        before, left = left, tuple(gpu for gpu in left if rule.suits(gpu, request))
+        if len(left) < size:
+            figures = f"{len(left)} of {len(before)}, pod needs {size}" + rule.what_there_is(before)
+            return Lack(f"{_few(len(left), size)} of the node's GPUs {rule.says(request)}", figures, rule.remedy)
+    return None
+
+
+def without_nic(near: int, size: int) -> Lack:
+    """Return what a node lacks where too few of the suitable GPUs are near a NIC."""
+    message = f"{_few(near, size)} of the node's GPUs have an RDMA NIC under their PCIe switch"
+    return Lack(message, f"{near} have, pod needs {size}", "set nic-affinity to preferred")
+
+
+def _few(count: int, size: int) -> str:
+    return f"fewer than {size}" if count else "none"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One thing that may be asked of a GPU."""
+
+    suits: Callable[[Gpu, GpuRequest], bool]
+    says: Callable[[GpuRequest], str]
+    remedy: str
+    what_there_is: Callable[[Sequence[Gpu]], str] = lambda gpus: ""
+    """What those have that were left by the rules before, for people."""
+
+
+def _has_model(gpu: Gpu, request: GpuRequest) -> bool:
+    return not request.models or any(fnmatchcase(gpu.model.lower(), glob) for glob in request.models)
+
+
+def _largest_memory(gpus: Sequence[Gpu]) -> str:
+    return f"; the largest has {max(gpu.memory_bytes or 0 for gpu in gpus) / 2**30:.4g} GiB"
+
+
+def _highest_capability(gpus: Sequence[Gpu]) -> str:
+    major, minor = max(gpu.compute_capability or (0, 0) for gpu in gpus)
+    return f"; the highest is {major}.{minor}"
+
+
+_RULES = (
+    _Rule(
+        lambda gpu, request: not gpu.mig_enabled,
+        lambda request: "are whole: MIG is on",
+        "switch MIG off there",
+    ),
+    _Rule(
+        _has_model,
+        lambda request: "match gpu-model",
+        "widen gpu-model or add such nodes",
+        lambda gpus: f"; they are {', '.join(sorted({gpu.model for gpu in gpus}))}",
+    ),
+    _Rule(
+        lambda gpu, request: (gpu.memory_bytes or 0) >= (request.min_memory_bytes or 0),
+        lambda request: "have min-gpu-memory",
+        "lower min-gpu-memory or add such nodes",
+        _largest_memory,
+    ),
+    _Rule(
+        lambda gpu, request: (gpu.compute_capability or (0, 0)) >= (request.min_compute_capability or (0, 0)),
+        lambda request: "reach min-compute-capability",
+        "lower min-compute-capability or add such nodes",
+        _highest_capability,
+    ),
+    _Rule(
+        lambda gpu, request: request.ecc is None or gpu.ecc_enabled is request.ecc,
+        lambda request: f"have ECC {'on' if request.ecc else 'off'}",
+        "switch ECC there or drop the annotation ecc",
+    ),
+)
+"""In the order in which they are named where several are broken."""
 
 
 def _at_least(version: str | None, wanted: tuple[int, ...]) -> bool:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from extender.cluster.objects.kinds import Node
-from extender.cluster.objects.payloads import NodePayloads
+from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding
 from topology.node.status import Mode
-from topology.placement.verdict import UNKNOWN_GPUS
+from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS
 
 LEDGER_MISSING = "GPU ledger is missing and is being written"
 DUPLICATE_PUBLISHER = "a GPU of the node is published by another node, too"
@@ -20,6 +20,20 @@ NOT_READY = "node is not ready"
 AGENT_NOT_READY = "GPU agent is not ready"
 AGENT_SILENT = "GPU agent has not reported for too long"
 PLUGIN_NOT_READY = "GPU device plugin is not ready"
+_SEE_LOG = "see the log of the node's agent"
+_REMEDIES = (
+    (TWIN, "delete the Node object that the machine had before"),
+    (NOT_READY, "see the conditions of the node"),
+    (AGENT_NOT_READY, _SEE_LOG),
+    (AGENT_SILENT, _SEE_LOG),
+    (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
+    (NO_TOPOLOGY, "an agent has to run there"),
+    (RESTLESS, "look for a link that comes and goes"),
+    (UNKNOWN_GPUS, ASK_WHO),
+    (NOT_UNDERSTOOD, "upgrade the older one of agent and extender"),
+    ("GPU ledger", "it is rebuilt within seconds"),
+)
+"""Words of a reason, and what opens the node again; the first that occur count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +72,11 @@ def why_closed(
     if any(holding.hidden is None for holding in holdings):
         return UNKNOWN_GPUS
     return None
+
+
+def what_opens(closed: str) -> str:
+    """Say what would help a node that is closed for this reason."""
+    return next((remedy for words, remedy in _REMEDIES if words in closed), _SEE_LOG)
 
 
 def is_ledger_missing(payloads: NodePayloads) -> bool:

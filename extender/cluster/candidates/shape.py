@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from extender.cluster.candidates.openness import what_opens
+from extender.cluster.objects.payloads import NO_TOPOLOGY
 from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
@@ -49,7 +51,8 @@ class Shape:
 
         """
         if self.closed is not None or self.topology_class is None:
-            return Rejection(Reason.CLOSED, self.closed or "no GPU topology is published")
+            closed = self.closed or NO_TOPOLOGY
+            return Rejection(Reason.CLOSED, closed, remedy=what_opens(closed))
         capacity = None
         if to_come is not None and self.cpu_milli is not None:
             capacity = FreeCapacity.of_whole(

@@ -13,6 +13,9 @@ from topology.errors import PayloadError, UnsupportedVersion
 from topology.node.status import NodeStatus
 from topology.placement.topology_class import TopologyClass, TopologyClasses
 
+NO_TOPOLOGY = "no GPU topology is published"
+NOT_UNDERSTOOD = "is of a version that is not understood"
+RESTLESS = "GPU topology changes too often, and is not read before it has been still for a while"
 MAX_GPUS = 24
 """Of one node, half as many again as any is known to have: what it takes to compile a topology grows with their square."""
 
@@ -137,15 +140,15 @@ class NodePayloads:
         }
         for name, problem in problems.items():
             if isinstance(problem, UnsupportedVersion):
-                return f"GPU {name} is of a version that is not understood"
+                return f"GPU {name} {NOT_UNDERSTOOD}"
             if isinstance(problem, RestlessTopology):
-                return "GPU topology changes too often, and is not read before it has been still for a while"
+                return RESTLESS
             if isinstance(problem, ForeignLedger):
                 return f"GPU {name} was changed by somebody else and is being rebuilt"
             if problem is not None:
                 return f"GPU {name} cannot be read"
         if self.topology.value is None:
-            return "no GPU topology is published"
+            return NO_TOPOLOGY
         if self.digest is not None and self.digest != self.topology.value.digest:
             return "GPU topology does not match its digest"
         return None

@@ -11,11 +11,17 @@ from extender.verbs.victims import Candidate
 from tests.extender.builders import cluster, gpus, node, pod, running
 from topology.effort import finish
 from topology.node.links import Affinity
-from topology.placement.verdict import UNKNOWN_GPUS, Placement, Reason, Rejection
+from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 
 G = gpus("n1", *range(8))
-TOO_FEW = Rejection(Reason.TOO_FEW_FREE, f"too few GPUs are free: {UNKNOWN_GPUS}", resolvable=True)
+TOO_FEW = Rejection(
+    Reason.TOO_FEW_FREE,
+    f"too few GPUs are free: {UNKNOWN_GPUS}",
+    "3 of 6 that seem free",
+    remedy=ASK_WHO,
+    resolvable=True,
+)
 
 
 def view(hidden: int) -> NodeView:
@@ -26,7 +32,7 @@ def view(hidden: int) -> NodeView:
 
 def test_no_particular_gpus_are_promised_while_some_are_hidden() -> None:
     """Those that are held for a pod may be the very ones."""
-    assert view(1).decide_on(0b11100, GpuRequest(2)) == Rejection(Reason.CLOSED, UNKNOWN_GPUS)
+    assert view(1).decide_on(0b11100, GpuRequest(2)) == Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
     found = view(0).decide_on(0b11100, GpuRequest(2))
     assert isinstance(found, Placement)
     assert set(found.gpus) < {2, 3, 4}
@@ -66,5 +72,5 @@ def test_a_pod_with_place_for_it_is_planned_on_all_free_gpus() -> None:
     assert isinstance(found, Placement)
     assert set(found.gpus) < set(range(2, 8))
     assert view(3).decide_for("new", GpuRequest(4)) == TOO_FEW
-    closed = Rejection(Reason.CLOSED, UNKNOWN_GPUS)
+    closed = Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
     assert view(3).decide_for("new", GpuRequest(2, required=Affinity.NVLINK)) == closed

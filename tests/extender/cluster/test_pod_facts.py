@@ -147,5 +147,9 @@ def test_the_first_that_published_a_gpu_speaks_for_it_until_it_no_longer_does() 
 
 def test_a_shape_without_a_topology_says_so() -> None:
     """Unless there is another reason, which then is the reason."""
-    assert Shape(None, 0).decide(GpuRequest(1)) == Rejection(Reason.CLOSED, "no GPU topology is published")
-    assert Shape(None, 0, "closed").decide(GpuRequest(1)) == Rejection(Reason.CLOSED, "closed")
+    assert Shape(None, 0).decide(GpuRequest(1)) == Rejection(
+        Reason.CLOSED, "no GPU topology is published", remedy="an agent has to run there"
+    )
+    assert Shape(None, 0, "closed").decide(GpuRequest(1)) == Rejection(
+        Reason.CLOSED, "closed", remedy="see the log of the node's agent"
+    )

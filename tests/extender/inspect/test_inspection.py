@@ -5,12 +5,13 @@ from __future__ import annotations
 from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
-from extender.inspect import inspection
+from extender.inspect import faults, inspection
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology.annotations import keys
 from topology.annotations.codec import encode_status
-from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+from topology.annotations.records import Observed, encode_observed
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
 
@@ -37,6 +38,53 @@ def test_a_gpu_is_shown_with_its_state_and_owner() -> None:
         ("held", None),
         ("free", None),
     ]
+
+
+def reasons(state: ClusterState) -> list[tuple[str, ...]]:
+    """Return what is said to be wrong with each GPU of n1."""
+    (shown,) = inspection.nodes(state, ["n1"], at())
+    return [gpu.reasons for gpu in shown.gpus]
+
+
+def test_an_unusable_gpu_says_why() -> None:
+    """Sick, sliced, with a foreign process, or on a closed node; one that is only watched says so, too."""
+    uuids = gpus("n1", *range(4))
+    status = NodeStatus(
+        1,
+        (
+            GpuStatus(uuids[0], healthy=False, reasons=("xid 79",)),
+            GpuStatus(uuids[1], healthy=False),
+            GpuStatus(uuids[2], mig_enabled=True),
+            GpuStatus(uuids[3], reasons=("row remap pending",)),
+        ),
+    )
+    state = cluster(
+        node(status=encode_status(status), observed=encode_observed(Observed({}, strangers={gpus("n1", 4)[0]: 1})))
+    )
+    assert reasons(state)[:6] == [
+        ("xid 79",),
+        (faults.NO_REASON,),
+        (faults.SLICED,),
+        ("row remap pending",),
+        (faults.FOREIGN,),
+        (),
+    ]
+    closed = cluster(node(status=encode_status(status), ledger="{"))
+    assert reasons(closed)[0] == ("xid 79", "GPU ledger cannot be read")
+    assert reasons(closed)[5] == ("GPU ledger cannot be read",)
+
+
+def test_refusals_by_the_same_rule_are_one_whatever_the_figures() -> None:
+    """The figures are those of the node that is the example."""
+    state = cluster(node("n1", DGX), node("n2", PAIRS), pod("p1", 3, wants=NVLINK | {keys.MIN_BANDWIDTH: "900"}))
+    told = inspection.explain(state, "ml", "p1", at())
+    assert told is not None
+    slow, far = told.refusals
+    assert (slow.message, slow.remedy) == (
+        "no 3 free GPUs are predicted to reach 900 GB/s",
+        "wait or lower min-bandwidth",
+    )
+    assert (far.figures, far.example, far.nodes) == ("at most 2 do", "n2", 1)
 
 
 def test_a_placement_that_the_ledger_does_not_know_is_claimed_all_the_same() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -57,13 +58,22 @@ def test_placed_says_how_many_where_and_what_for() -> None:
     )
 
 
+def test_an_event_names_three_reasons_and_how_many_nodes_have_others() -> None:
+    """The most frequent ones, and one node is one node."""
+    refusals = Counter({"no ring": 1, "too slow": 7, "full": 3, "closed": 1, "old": 1})
+    assert unsatisfied(POD, refusals).note == (
+        "7 nodes: too slow; 3 nodes: full; 1 node: no ring; 2 nodes: other reasons"
+    )
+    assert unsatisfied(POD, Counter({"full": 2})).note == "2 nodes: full"
+
+
 def test_an_event_is_about_exactly_one_pod() -> None:
     """Kubectl finds it by the pod's UID; a namesake does not get it."""
-    request = to_request(unsatisfied(POD, "no ring"), datetime(2026, 11, 21, 8, 0, tzinfo=UTC))
+    request = to_request(unsatisfied(POD, Counter({"no ring": 2})), datetime(2026, 11, 21, 8, 0, tzinfo=UTC))
     (body,) = bodies([request])
     assert (request.method, request.path) == ("POST", "/api/v1/namespaces/ml/events")
     assert body["involvedObject"]["uid"] == "u1"
-    assert (body["type"], body["reason"], body["message"]) == ("Warning", "GPUTopologyUnsatisfied", "no ring")
+    assert (body["type"], body["reason"], body["message"]) == ("Warning", "GPUTopologyUnsatisfied", "2 nodes: no ring")
     assert body["lastTimestamp"] == "2026-11-21T08:00:00Z"
 
 
@@ -85,10 +95,10 @@ async def test_a_pod_that_is_tried_again_and_again_hears_of_it_once() -> None:
     recorder = EventRecorder(server.send)
     running = asyncio.create_task(recorder.run())
     for attempt in range(400):
-        recorder.record(unsatisfied(POD, f"attempt {attempt}"))
+        recorder.record(unsatisfied(POD, Counter([f"attempt {attempt}"])))
         await asyncio.sleep(1)
     running.cancel()
-    assert [body["message"] for body in bodies(server.requests)] == ["attempt 0", "attempt 300"]
+    assert [body["message"] for body in bodies(server.requests)] == ["1 node: attempt 0", "1 node: attempt 300"]
 
 
 @in_virtual_time
@@ -97,7 +107,7 @@ async def test_a_burst_is_posted_at_a_bounded_rate() -> None:
     server = Server()
     recorder = EventRecorder(server.send, per_second=10)
     for pod in pods(100):
-        recorder.record(unsatisfied(pod, "no"))
+        recorder.record(unsatisfied(pod, Counter(["no"])))
     await run_for(recorder, 2.05)
     assert 19 <= len(server.requests) <= 21
 
@@ -107,7 +117,7 @@ async def test_a_full_queue_drops_and_counts() -> None:
     """Recording never waits and never grows without end."""
     recorder = EventRecorder(Server().send)
     for pod in pods(events.QUEUE + 7):
-        recorder.record(unsatisfied(pod, "no"))
+        recorder.record(unsatisfied(pod, Counter(["no"])))
     assert recorder.dropped == 7
 
 
@@ -117,6 +127,6 @@ async def test_what_the_server_does_not_take_is_lost_and_the_rest_goes_on(server
     """An event is worth one attempt."""
     recorder = EventRecorder(server.send)
     for pod in pods(3):
-        recorder.record(unsatisfied(pod, "no"))
+        recorder.record(unsatisfied(pod, Counter(["no"])))
     await run_for(recorder, 5)
     assert (len(server.requests), recorder.dropped) == (3, 3)

@@ -47,8 +47,8 @@ def test_says_why_when_nothing_fits() -> None:
     assert (answer.node_names, answer.failed_nodes) == ([], None)
     messages = answer.failed_and_unresolvable_nodes or {}
     assert messages["n1"] == messages["n2"] != ""
-    assert messages["n3"] == "no GPU topology is published"
-    assert messages["n4"] == "node is not known to the extender yet"
+    assert messages["n3"] == "no GPU topology is published (an agent has to run there)"
+    assert messages["n4"] == "node is not known to the extender yet (the pod is tried again)"
 
 
 def test_a_nomination_is_not_called_dead_while_its_victims_leave() -> None:

@@ -50,7 +50,7 @@ async def test_a_pod_that_fits_nowhere_hears_why(tmp_path: Path) -> None:
         pod = await extender.create("train", 4, {keys.REQUIRED_AFFINITY: "nvlink"})
         outcome = await SchedulerLoop(extender.api, extender.session, extender.url).schedule(pod)
         assert isinstance(outcome, Unschedulable)
-        assert "1 no two free GPUs share an NVLink ring, pod needs 4" in outcome.message
+        assert "1 no 4 free GPUs share an NVLink ring (wait or let it relax)" in outcome.message
         assert await event_reasons(extender) == ["GPUTopologyUnsatisfied"]
 
 

@@ -15,7 +15,7 @@ from topology.node.model import Gpu, Link, NodeTopology
 from topology.placement.decide import Decision, Situation, decide
 from topology.placement.forecast import forecast
 from topology.placement.topology_class import TopologyClass
-from topology.placement.verdict import Placement, Reason, Rejection
+from topology.placement.verdict import ASK_WHO, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
@@ -91,7 +91,7 @@ def test_what_is_said_of_sets_that_are_too_far_counts_with_the_given_gpus() -> N
     pairs = TopologyClass(machine("a100-pcie-8-pairs"))
     found = decide(Situation(pairs, EVERY, must_include=0b10000001), GpuRequest(3, required=Affinity.NVLINK))
     assert isinstance(found, Rejection)
-    assert found.message == "no two free GPUs share an NVLink ring with those given, pod needs 3"
+    assert (found.message, found.figures) == ("no 3 free GPUs share an NVLink ring with those given", "no two do")
 
 
 def test_nobody_forecasts_what_the_plugin_does_with_given_gpus() -> None:
@@ -105,13 +105,16 @@ def test_gpus_that_nobody_knows_of_are_as_good_as_taken() -> None:
     situation = Situation(CUBE, EVERY, unknown=2)
     assert isinstance(decide(situation, GpuRequest.plain(6)), Placement)
     too_many = "too few GPUs are free: pods without a placement record hold unknown GPUs"
-    assert decide(situation, GpuRequest.plain(7)) == Rejection(Reason.TOO_FEW_FREE, too_many, resolvable=True)
+    refused = decide(situation, GpuRequest.plain(7))
+    assert isinstance(refused, Rejection)
+    assert (refused.reason, refused.message, refused.resolvable) == (Reason.TOO_FEW_FREE, too_many, True)
+    assert refused.figures == "2 of 8 that seem free"
 
 
 @pytest.mark.parametrize("wish", [GpuRequest(2, required=Affinity.NVLINK), GpuRequest(2, min_bandwidth_gb_per_s=1.0)])
 def test_where_some_gpus_are_unknown_nothing_is_promised_of_a_set(wish: GpuRequest) -> None:
     """The kubelet may have to give others than the planned ones."""
-    refused = Rejection(Reason.CLOSED, "pods without a placement record hold unknown GPUs")
+    refused = Rejection(Reason.CLOSED, "pods without a placement record hold unknown GPUs", remedy=ASK_WHO)
     assert decide(Situation(CUBE, EVERY, unknown=2), wish) == refused
 
 

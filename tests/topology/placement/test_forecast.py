@@ -56,7 +56,8 @@ def test_what_may_go_wrong_is_refused() -> None:
     assert isinstance(plan(CUBE, 0xFF, demanding), Placement)
     refused = forecast(CUBE, 0xFF, demanding)
     assert isinstance(refused, Rejection)
-    assert refused.message.startswith("the device plugin may choose so that best free set is predicted")
+    message = "the device plugin may choose so that no 5 free GPUs are predicted to reach 40 GB/s"
+    assert (refused.message, refused.remedy) == (message, "in mode enforce gputopo chooses")
 
 
 def test_reason_of_a_full_node_is_the_usual_one() -> None:

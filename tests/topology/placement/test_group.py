@@ -123,14 +123,15 @@ def test_a_required_rack_that_nobody_has_is_a_refusal_that_counts() -> None:
     """It says how much room there is at most, which is the number people need."""
     refused = narrow(ONE_RACK, Progress(5), racks(4, 3), {})
     message = "no rack has room for the group's 5 pods to come, at most for 4"
-    assert refused == Rejection(Reason.GROUP, message, resolvable=True)
+    assert refused == Rejection(Reason.GROUP, message, remedy="wait or let it relax", resolvable=True)
 
 
 def test_a_required_rack_is_for_life() -> None:
     """A replaced pod of a group waits for room beside the others."""
     begun = Progress(rest=1, placed=(Location(rack="full"),))
     refused = narrow(ONE_RACK, begun, racks(4), {})
-    assert refused == Rejection(Reason.GROUP, "not in the rack where the pod's group is", resolvable=True)
+    message, remedy = "not in the rack where the pod's group is", "wait until GPUs of that rack are free"
+    assert refused == Rejection(Reason.GROUP, message, remedy=remedy, resolvable=True)
 
 
 def test_a_group_leaves_room_for_one_that_has_begun() -> None:

@@ -137,15 +137,16 @@ def test_a_class_that_no_node_has_any_more_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("name", "free", "request_", "reason", "message"),
     [
-        ("dgx-1v", 0b0111, heavy(4), Reason.TOO_FEW_FREE, "only 3 suitable GPUs are free, pod needs 4"),
+        ("dgx-1v", 0b0111, heavy(4), Reason.TOO_FEW_FREE, "fewer than 4 suitable GPUs are free: 3 of 8 are free, pod needs 4"),
         ("l40s-8", 0xFF, heavy(4, required=Affinity.NVLINK), Reason.AFFINITY,
-         "no two free GPUs share an NVLink ring, pod needs 4"),
+         "no 4 free GPUs share an NVLink ring: no two do"),
         ("dgx-1v", 0b10011100, heavy(4, required=Affinity.NVLINK), Reason.AFFINITY,
-         "at most 2 of the free GPUs share an NVLink ring, pod needs 4"),
-        ("l40s-8", 0xFF, heavy(4, min_bandwidth_gb_per_s=200.0), Reason.BANDWIDTH, "pod needs 200"),
+         "no 4 free GPUs share an NVLink ring: at most 2 do"),
+        ("l40s-8", 0xFF, heavy(4, min_bandwidth_gb_per_s=200.0), Reason.BANDWIDTH,
+         "no 4 free GPUs are predicted to reach 200 GB/s: the best reach "),
         ("t4-4", 0b1111, heavy(2, models=("*h100*",)), Reason.UNSUITABLE_GPUS,
-         "only 0 GPUs of the node are as asked for, pod needs 2"),
-        ("t4-4", 0b1111, heavy(2, min_driver=(535,)), Reason.DRIVER, "driver is older than asked for"),
+         "none of the node's GPUs match gpu-model: 0 of 4, pod needs 2; they are Tesla T4"),
+        ("t4-4", 0b1111, heavy(2, min_driver=(535,)), Reason.DRIVER, "GPU driver is older than min-driver: it has "),
         ("t4-4", 0b1111, heavy(2, nic=NicAffinity.REQUIRED), Reason.NIC, "RDMA NIC"),
     ],
 )  # fmt: skip
@@ -153,7 +154,7 @@ def test_says_why_nothing_fits(name: str, free: int, request_: GpuRequest, reaso
     """One useful number, no names, and a word that metrics can count."""
     found = plan(TopologyClass(machine(name)), free, request_)
     assert isinstance(found, Rejection)
-    assert found.reason is reason and message in found.message
+    assert found.reason is reason and message in found.on_this_node
 
 
 def test_only_what_pods_hold_can_be_freed_by_removing_pods() -> None:

@@ -28,6 +28,12 @@ def mask_of(found: object) -> int:
     return sum(1 << position for position in found.gpus)
 
 
+def no_ring(size: int, most: str, given: str = "") -> Rejection:
+    """Return what is said where no so large set shares an NVLink ring."""
+    message, remedy = f"no {size} free GPUs share an NVLink ring{given}", "wait or let it relax"
+    return Rejection(Reason.AFFINITY, message, most, remedy, resolvable=True)
+
+
 def test_just_as_much_bandwidth_as_asked_for_is_enough() -> None:
     """And a little more is not there."""
     found = decide(Situation(PAIRS, 0xFF), GpuRequest(2))
@@ -39,19 +45,17 @@ def test_just_as_much_bandwidth_as_asked_for_is_enough() -> None:
     assert (refused.reason, refused.resolvable) == (Reason.BANDWIDTH, True)
 
 
-@pytest.mark.parametrize(("size", "most"), [(3, "at most 2 of the"), (4, "at most 2 of the")])
+@pytest.mark.parametrize(("size", "most"), [(3, "at most 2 do"), (4, "at most 2 do")])
 def test_the_largest_set_that_is_near_enough_is_named(size: int, most: str) -> None:
     """Another set may come free, so removing pods could help."""
-    message = f"{most} free GPUs share an NVLink ring, pod needs {size}"
     refused = decide(Situation(PAIRS, 0xFF), GpuRequest(size, required=Affinity.NVLINK))
-    assert refused == Rejection(Reason.AFFINITY, message, resolvable=True)
+    assert refused == no_ring(size, most)
 
 
 def test_where_no_two_are_near_enough_that_is_said() -> None:
     """One GPU alone is near nobody."""
     refused = decide(Situation(PLAIN, 0b1111), GpuRequest(3, required=Affinity.NVLINK))
-    message = "no two free GPUs share an NVLink ring, pod needs 3"
-    assert refused == Rejection(Reason.AFFINITY, message, resolvable=True)
+    assert refused == no_ring(3, "no two do")
 
 
 def test_a_set_that_is_as_near_as_required_is_taken() -> None:
@@ -65,28 +69,27 @@ def test_a_set_that_is_as_near_as_required_is_taken() -> None:
 @pytest.mark.parametrize(
     ("size", "free", "most"),
     [
-        (5, 0b11111, "at most 4 of the free GPUs share an NVLink ring"),
-        (3, 0b110011, "at most 2 of the free GPUs share an NVLink ring"),
+        (5, 0b11111, "at most 4 do"),
+        (3, 0b110011, "at most 2 do"),
     ],
 )
 def test_no_smaller_and_no_larger_set_is_named(size: int, free: int, most: str) -> None:
     """Pairs of these GPUs share one too; four of 0, 1, 4 and 5 do, and nobody asked for four."""
     refused = decide(Situation(CUBE, free), GpuRequest(size, required=Affinity.NVLINK))
-    assert refused == Rejection(Reason.AFFINITY, f"{most}, pod needs {size}", resolvable=True)
+    assert refused == no_ring(size, most)
 
 
-@pytest.mark.parametrize(("must", "most"), [(0b11, "at most 2 of the"), (0b111, "no two")])
+@pytest.mark.parametrize(("must", "most"), [(0b11, "at most 2 do"), (0b111, "no two do")])
 def test_no_fewer_gpus_than_the_given_ones_are_named(must: int, most: str) -> None:
     """0 and 1 are bridged, and to nobody else: with 2 given as well nothing smaller is of use."""
     refused = decide(Situation(PAIRS, 0xFF, must_include=must), GpuRequest(4, required=Affinity.NVLINK))
-    message = f"{most} free GPUs share an NVLink ring with those given, pod needs 4"
-    assert refused == Rejection(Reason.AFFINITY, message, resolvable=True)
+    assert refused == no_ring(4, most, " with those given")
 
 
 def test_a_node_without_gpus_says_so() -> None:
     """Removing pods gives it none."""
     refused = decide(Situation(TopologyClass(NodeTopology(())), 0), GpuRequest(1))
-    assert refused == Rejection(Reason.NO_GPUS, "node has no GPUs")
+    assert refused == Rejection(Reason.NO_GPUS, "node has no GPUs", remedy="add nodes with GPUs")
 
 
 @pytest.mark.parametrize("plugin_chooses", [False, True])
@@ -114,8 +117,9 @@ def test_just_as_many_gpus_as_are_asked_for_are_enough() -> None:
 def test_one_gpu_with_a_nic_too_few_is_a_no_that_counts_them() -> None:
     """However many without one are free."""
     refused = decide(Situation(NEAR_NIC, 0xFF), GpuRequest(3, nic=NicAffinity.REQUIRED))
-    message = "only 2 GPUs have an RDMA NIC under their PCIe switch, pod needs 3"
-    assert refused == Rejection(Reason.NIC, message)
+    message = "fewer than 3 of the node's GPUs have an RDMA NIC under their PCIe switch"
+    remedy = "set nic-affinity to preferred"
+    assert refused == Rejection(Reason.NIC, message, "2 have, pod needs 3", remedy)
 
 
 @pytest.mark.parametrize("size", [1, 2])

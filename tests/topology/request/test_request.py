@@ -190,3 +190,19 @@ def test_any_text_is_read_or_refused(annotations: dict[str, str]) -> None:
     """No annotation a user can write raises anything else."""
     with suppress(RequestError):
         assert isinstance(pod_request(annotations, [ContainerGpus("main", 2)]).request, GpuRequest)
+
+
+@pytest.mark.parametrize(
+    ("written", "question"),
+    [
+        ("required-afinity", ", did you mean gputopo.dev/required-affinity?"),
+        ("min-gpu-mem", ", did you mean gputopo.dev/min-gpu-memory?"),
+        ("xyz", ""),
+        ("required-affinity" + "y" * 200_000, ""),
+    ],
+)
+def test_an_unknown_annotation_is_compared_with_those_that_exist(written: str, question: str) -> None:
+    """The nearest one is asked for, if one is near; a key of any length costs the same."""
+    with pytest.raises(RequestError) as refused:
+        pod_request({keys.USER_PREFIX + written: "nvlink"}, [])
+    assert str(refused.value) == f"{keys.USER_PREFIX}{written}: unknown annotation{question}"

@@ -115,7 +115,7 @@ def test_pods_of_another_namespace_are_another_group() -> None:
 def test_a_required_rack_that_cannot_hold_the_group_is_refused_with_the_count() -> None:
     """No pod of it starts to hold GPUs in vain."""
     state = cluster(*hall(a=2, b=1))
-    message = "no rack has room for the group's 3 pods to come, at most for 2"
+    message = "no rack has room for the group's 3 pods to come, at most for 2 (wait or let it relax)"
     assert refusals(state, sibling("p1", size=3, affinity="required-rack")) == {message}
     assert passing(state, sibling("p1", size=3, affinity="rack")) == ["a1", "a2"]
 
@@ -125,7 +125,7 @@ def test_a_replaced_pod_waits_for_the_rack_of_its_group() -> None:
     nodes = [in_rack("a1", by="p1"), *hall(b=2)]
     state = cluster(*nodes, sibling("p1", affinity="required-rack", on="a1"))
     messages = refusals(state, sibling("p2", affinity="required-rack"))
-    assert "not in the rack where the pod's group is" in messages
+    assert "not in the rack where the pod's group is (wait until GPUs of that rack are free)" in messages
 
 
 def test_a_pod_that_comes_back_is_offered_the_rest_and_then_another_rack() -> None:

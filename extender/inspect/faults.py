@@ -1,0 +1,29 @@
+"""What is wrong with a GPU, in words for people."""
+
+from __future__ import annotations
+
+from extender.cluster.node_view import NodeView
+
+NO_REASON = "its agent calls it unhealthy, and does not say why"
+SLICED = "MIG is on: it is cut into slices"
+FOREIGN = "in use by a process that no container explains"
+RECORDED = "held by a pod of which the ledger does not know yet"
+
+
+def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
+    """Say what is wrong with a GPU, its own faults first; of one that has none, why it is not given away if so."""
+    uuid, payloads = view.uuids[position], view.payloads
+    status, observed, gpus = payloads.status.value, payloads.observed.value, payloads.topology.value
+    found = [reason for gpu in (status.gpus if status else ()) if gpu.uuid == uuid for reason in gpu.reasons]
+    if status and uuid in status.unhealthy and not found:
+        found.append(NO_REASON)
+    sliced = {gpu.uuid for gpu in (status.gpus if status else ()) if gpu.mig_enabled}
+    if uuid in sliced or (gpus is not None and gpus.topology_class.node.gpus[position].mig_enabled):
+        found.append(SLICED)
+    if observed and uuid in observed.strangers:
+        found.append(FOREIGN)
+    if view.shape.closed is not None:
+        found.append(view.shape.closed)
+    if not found and not view.usable >> position & 1:
+        found.append(RECORDED)
+    return tuple(found)

@@ -1,0 +1,40 @@
+"""What filter and prioritize would say of a pod now; nothing is held, offered or remembered for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from extender.cluster.state import ClusterState
+from extender.verbs.asked import Asked
+from extender.verbs.filter_prioritize import STEPS_BACK
+from extender.verbs.ranking import Ranking
+from topology.placement.verdict import Placement, Reason, Rejection
+
+STEPPING_BACK = Rejection(
+    Reason.CLOSED, STEPS_BACK, remedy="it is offered again where no other one fits, and in a while"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One pod, put to all nodes."""
+
+    ranking: Ranking
+    away: tuple[str, ...]
+    """Nodes that step back from the pod."""
+
+    @classmethod
+    def of(cls, state: ClusterState, asked: Asked) -> Self:
+        """Put the pod to all nodes, with as much searching as one call may do."""
+        with state.effort.bounded():
+            return cls(asked.rank_for_now(state, frozenset(state.views)), tuple(asked.away(state)))
+
+    def verdicts(self, names: Sequence[str]) -> dict[str, Placement | Rejection]:
+        """Return the verdicts on these nodes, in their order."""
+        found = self.ranking.verdicts(names)
+        if self.ranking.best not in self.away:
+            fitting = (name for name in self.away if isinstance(found.get(name), Placement))
+            found |= dict.fromkeys(fitting, STEPPING_BACK)
+        return found

@@ -1,0 +1,43 @@
+"""Where a pod could go that nobody has created; it leaves no trace."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from extender.clock import Instant
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.state import ClusterState
+from extender.inspect.inspection import Explanation, PodInfo, explained
+from extender.verbs.asked import Asked
+from topology.errors import RequestError
+
+
+def what_if(state: ClusterState, pod: Pod, now: Instant) -> Explanation:
+    """Say where a pod could go if it were created now, and why not elsewhere, as filter and prioritize would.
+
+    What the text says of an identity or an age is not believed: it may be a copy of a pod that exists.
+    """
+    metadata = replace(pod.metadata, uid="", resource_version="", creation_timestamp=None)
+    pod = replace(pod, metadata=metadata)
+    try:
+        asked = Asked.read(state, pod, now)
+    except RequestError as error:
+        return Explanation(pod=_info(pod, None), fits=(), refusals=(), problem=str(error))
+    if not asked.request.gpus:
+        return Explanation(pod=_info(pod, 0), fits=(), refusals=(), problem=f"it asks for no {state.resource}")
+    return explained(state, _info(pod, asked.request.gpus), asked)
+
+
+def _info(pod: Pod, gpus: int | None) -> PodInfo:
+    return PodInfo(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid="",
+        phase=None,
+        gpus=gpus,
+        node=None,
+        containers=None,
+        indexes=(),
+        affinity=None,
+        bandwidth_gb_per_s=None,
+    )

@@ -1,0 +1,97 @@
+"""Why a pod waits, node by node: the rule that is broken there, the figures, and what would make the pod fit."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from extender.clock import Instant
+from extender.cluster.state import ClusterState
+from extender.inspect.inspection import Answer, BestSet, GroupInfo, PodInfo, best_set, group_info, node_names, pod_info
+from extender.inspect.judgement import Judgement
+from extender.verbs.asked import Asked
+from topology.errors import RequestError
+from topology.placement.verdict import Placement, Rejection
+
+
+class NodeVerdict(Answer):
+    """What one node says to the pod."""
+
+    node: str
+    fits: bool
+    reason: str | None = None
+    """Of a refusal, in one word."""
+    message: str = ""
+    """The rule that is broken."""
+    figures: str = ""
+    """What the node has instead."""
+    remedy: str = ""
+    """What would make the pod fit."""
+    best: BestSet | None = None
+    """The GPUs that the pod would get; `None` where it does not fit."""
+    score: float | None = None
+
+
+class Why(Answer):
+    """One pod and what nodes say to it; `next` is what to ask for `after` to get the nodes that follow."""
+
+    pod: PodInfo
+    group: GroupInfo | None = None
+    problem: str | None = None
+    """What is wrong with the pod itself."""
+    nodes: tuple[NodeVerdict, ...] = ()
+    next: str | None = None
+    estimate: bool = False
+    """Worked out from annotations alone, without what only a running extender knows."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether one of these nodes will do."""
+        return any(verdict.fits for verdict in self.nodes)
+
+
+def why(
+    state: ClusterState, namespace: str, name: str, now: Instant, *, node: str = "", after: str = "", limit: int
+) -> Why | None:
+    """Say what each node says to a pod, at most `limit` of them by name; `None` when the pod is not known.
+
+    Args:
+        state: The cluster.
+        namespace: The pod's.
+        name: The pod's.
+        now: This moment.
+        node: That one alone, GPUs or not; else all that have to do with GPUs.
+        after: Nodes whose names follow this one.
+        limit: Nodes at most.
+
+    """
+    found = state.pods.find(namespace, name)
+    if found is None:
+        return None
+    pod = pod_info(state, found)
+    try:
+        asked = Asked.read(state, found.pod, now)
+    except RequestError as error:
+        return Why(pod=pod, problem=str(error))
+    if found.node is not None:
+        return Why(pod=pod)
+    names = [node] if node else list(islice(node_names(state, after=after), limit + 1))
+    verdicts = Judgement.of(state, asked).verdicts(names[:limit])
+    return Why(
+        pod=pod,
+        group=group_info(state, asked),
+        nodes=tuple(_verdict(state, name, verdict) for name, verdict in verdicts.items()),
+        next=names[limit - 1] if len(names) > limit else None,
+    )
+
+
+def _verdict(state: ClusterState, name: str, verdict: Placement | Rejection) -> NodeVerdict:
+    if isinstance(verdict, Placement):
+        return NodeVerdict(node=name, fits=True, best=best_set(state.views[name], verdict), score=verdict.score)
+    return NodeVerdict(
+        node=name,
+        fits=False,
+        reason=verdict.reason,
+        message=verdict.message,
+        figures=verdict.figures,
+        remedy=verdict.remedy,
+    )

@@ -1,0 +1,1 @@
+"""What `kubectl gputopo` reads and prints."""

@@ -1,0 +1,124 @@
+"""What gputopo has written on nodes and pods, shown and removed: all under the prefixes of the agent and the extender.
+
+What users wrote under `gputopo.dev/` stays: it is part of their manifests. While agents or extenders run nothing is removed: they
+would write again, and a node without its ledger takes no pods before it is rebuilt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
+from extender.kubernetes.documents import decoder
+from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.kubeconfig import Kubeconfig
+from extender.kubernetes.reflector import Listed, Unavailable, list_objects
+from extender.kubernetes.rest import Request
+from topology.annotations import keys
+
+PREFIXES: Final = (keys.AGENT_PREFIX, keys.EXTENDER_PREFIX)
+OURS: Final = ("app.kubernetes.io/name", "gputopo")
+"""The label of the pods that write them."""
+AT_ONCE: Final = 16
+
+Kind = TypeVar("Kind", Node, Pod)
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """One node or pod with annotations of ours."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    keys: tuple[str, ...]
+
+    @property
+    def removal(self) -> Request:
+        """The request that takes them away, from this object and no namesake of it."""
+        within = f"/namespaces/{quote(self.namespace, safe='')}/pods" if self.kind == "pod" else "/nodes"
+        metadata = {"uid": self.uid, "annotations": dict.fromkeys(self.keys)}
+        path = f"/api/v1{within}/{quote(self.name, safe='')}?fieldManager=kubectl-gputopo"
+        return Request("PATCH", path, msgspec.json.encode({"metadata": metadata}), "application/merge-patch+json")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is in a cluster."""
+
+    leftovers: tuple[Leftover, ...]
+    running: tuple[str, ...]
+    """Pods of ours that may write, as `namespace/name`."""
+    unread: tuple[str, ...]
+    """Objects too large to be looked at."""
+
+
+async def find(config: Kubeconfig) -> Found:
+    """Look at all nodes and pods; raises as `list_objects` does."""
+    async with KubeApi.from_kubeconfig(config.files, config.context) as api:
+        nodes = await list_objects(api.resource("/api/v1/nodes"), decoder(Node), _bare_node)
+        pods = await list_objects(api.resource("/api/v1/pods"), decoder(Pod), _bare_pod)
+    label, name = OURS
+    writers = (pod.metadata for pod in pods.objects if (pod.metadata.labels or {}).get(label) == name)
+    return Found(
+        (*_leftovers("node", nodes), *_leftovers("pod", pods)),
+        tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in writers)),
+        tuple(each.metadata.name for listed in (nodes, pods) for each in listed.unread),
+    )
+
+
+async def remove(config: Kubeconfig, leftovers: Iterable[Leftover]) -> dict[Leftover, str]:
+    """Take the annotations away, a few objects at once; returns where that failed, and why. What is gone is no failure."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(leftover: Leftover) -> str | None:
+        async with places:
+            try:
+                status, body = await api.send(leftover.removal)
+            except Unavailable as error:
+                return str(error)
+        return None if status < 300 or status == 404 else f"{status}: {_message(body)}"
+
+    wanted = tuple(leftovers)
+    async with KubeApi.from_kubeconfig(config.files, config.context) as api:
+        answers = await asyncio.gather(*map(one, wanted))
+    return {leftover: why for leftover, why in zip(wanted, answers, strict=True) if why is not None}
+
+
+def _bare_node(node: Node) -> Node | None:
+    metadata = _bare(node.metadata)
+    return None if metadata is None else Node(metadata)
+
+
+def _bare_pod(pod: Pod) -> Pod | None:
+    metadata = _bare(pod.metadata)
+    return None if metadata is None else Pod(metadata)
+
+
+def _bare(metadata: ObjectMeta) -> ObjectMeta | None:
+    """Keep only what is looked at, and only of an object that has to do with us."""
+    ours = {key: "" for key in metadata.annotations or {} if key.startswith(PREFIXES)}
+    labels = {key: value for key, value in (metadata.labels or {}).items() if (key, value) == OURS}
+    if not ours and not labels:
+        return None
+    return ObjectMeta(metadata.name, metadata.namespace, metadata.uid, labels=labels, annotations=ours)
+
+
+def _leftovers(kind: str, listed: Listed[Kind]) -> Iterable[Leftover]:
+    found = (item.metadata for item in listed.objects if item.metadata.annotations)
+    for each in sorted(found, key=lambda metadata: (metadata.namespace, metadata.name)):
+        yield Leftover(kind, each.namespace, each.name, each.uid, tuple(sorted(each.annotations or ())))
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(body)["message"])[:256]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return "no reason given"

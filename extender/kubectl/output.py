@@ -1,0 +1,212 @@
+"""The forms in which kubectl prints, and answers in them; what others wrote is shown without control characters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import yaml
+
+from extender.inspect.inspection import (
+    Answer,
+    BandwidthInfo,
+    BestSet,
+    Explanation,
+    GpuInfo,
+    GpuState,
+    NodeDetail,
+    NodeInfo,
+    NodeList,
+)
+from extender.inspect.why import NodeVerdict, Why
+from extender.kubectl.cleanup import Found
+from extender.logs import printable
+
+
+class Output(StrEnum):
+    """How to print."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How the answer is wanted."""
+
+    output: Output = Output.TABLE
+    headers: bool = True
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the columns are wanted that most people do not need."""
+        return self.output is Output.WIDE
+
+    def document(self, answer: Answer, names: Iterable[str]) -> bool:
+        """Print an answer as a document or as names; returns whether that was wanted."""
+        if self.output is Output.JSON:
+            print(answer.model_dump_json(indent=2))
+        elif self.output is Output.YAML:
+            print(yaml.safe_dump(answer.model_dump(mode="json"), sort_keys=False, allow_unicode=False), end="")
+        elif self.output is Output.NAME:
+            for name in names:
+                print(printable(name))
+        else:
+            return False
+        return True
+
+    def table(self, heads: Sequence[str], rows: Iterable[Sequence[str]], wide: int = 0) -> None:
+        """Print columns as kubectl does: left aligned, three spaces between them, `<none>` for nothing.
+
+        The last `wide` columns are for those who ask for them.
+        """
+        shown = len(heads) if self.is_wide else len(heads) - wide
+        lines = [[printable(cell) or "<none>" for cell in row[:shown]] for row in rows]
+        lines = [[*heads[:shown]], *lines] if self.headers else lines
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def print_nodes(listed: NodeList, form: Form) -> None:
+    """Print a row for each node."""
+    if form.document(listed, (f"node/{node.name}" for node in listed.nodes)):
+        return
+    form.table(
+        ("NAME", "MACHINE", "GPUS", "FREE", "NOTE", "IN-USE", "HELD", "UNUSABLE"), map(_node_row, listed.nodes), 3
+    )
+
+
+def print_node(node: NodeDetail, form: Form) -> None:
+    """Print one node: its wires, its GPUs, and what the free ones are worth."""
+    if form.document(node, [f"node/{node.name}"]):
+        return
+    print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""))
+    print(f"device plugin: {printable(node.device_plugin.line)}\n" if node.device_plugin else "")
+    labels = [f"GPU{gpu.index}" for gpu in node.gpus]
+    form.table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
+    print()
+    heads = ("GPU", "STATE", "POD", "CONTAINER", "NUMA", "UUID", "REASON", "MODEL", "MEMORY-GIB")
+    form.table(heads, map(_gpu_row, node.gpus), 2)
+    print()
+    form.table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets))
+
+
+def print_pod(told: Explanation, form: Form) -> None:
+    """Print where one pod is, or could go."""
+    pod = told.pod
+    if form.document(told, [f"pod/{pod.name}"]):
+        return
+    print(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
+    if told.problem:
+        print(printable(told.problem))
+    elif pod.node:
+        placed = (_ring(pod.indexes), pod.affinity or "", _predicted(pod.bandwidth_gb_per_s))
+        form.table(("GPUS", "AFFINITY", "PREDICTED-GB/S"), [placed])
+    else:
+        _print_choice(told, form)
+
+
+def print_what_if(told: Explanation, form: Form) -> None:
+    """Print where a pod could go that does not exist."""
+    if form.document(told, (f"node/{fit.node}" for fit in told.fits)):
+        return
+    estimate = " (an estimate, no extender was asked)" if told.estimate else ""
+    print(printable(f"{told.pod.namespace}/{told.pod.name}: if it were created now{estimate}"), end="\n\n")
+    if told.problem:
+        print(printable(told.problem))
+    else:
+        _print_choice(told, form)
+
+
+def _print_choice(told: Explanation, form: Form) -> None:
+    if told.group:
+        print(printable(told.group.line), end="\n\n")
+    form.table(
+        ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
+        ((fit.node, f"{fit.score:.3f}", *_set_row(fit)) for fit in told.fits),
+    )
+    print()
+    form.table(
+        ("NODES", "REFUSED-BECAUSE", "FOR-EXAMPLE", "NUMBERS-THERE", "WHAT-WOULD-HELP"),
+        (
+            (str(refusal.nodes), refusal.message, refusal.example, refusal.figures, refusal.remedy)
+            for refusal in told.refusals
+        ),
+        2,
+    )
+
+
+def print_why(told: Why, form: Form) -> None:
+    """Print the verdict on each node, and what would make the pod fit there."""
+    if form.document(told, (f"node/{verdict.node}" for verdict in told.nodes if verdict.fits)):
+        return
+    pod = told.pod
+    print(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
+    if told.problem:
+        print(printable(told.problem))
+    elif not pod.node:
+        if told.group:
+            print(printable(told.group.line), end="\n\n")
+        heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")
+        form.table(heads, map(_verdict_row, told.nodes), 2)
+
+
+def print_leftovers(found: Found, form: Form) -> None:
+    """Print which objects carry annotations of ours."""
+    if not found.leftovers:
+        print("nothing of gputopo is left on nodes and pods")
+        return
+    rows = ((each.kind, each.namespace, each.name, ",".join(each.keys)) for each in found.leftovers)
+    form.table(("KIND", "NAMESPACE", "NAME", "ANNOTATIONS"), rows)
+
+
+def _whereabouts(told: Explanation | Why) -> str:
+    if told.pod.node:
+        return f"on {told.pod.node}"
+    return "waits (an estimate, no extender was asked)" if told.estimate else "waits"
+
+
+def _verdict_row(verdict: NodeVerdict) -> Sequence[str]:
+    if verdict.best is None:
+        return verdict.node, "no", verdict.message, verdict.figures, verdict.remedy, verdict.reason or "", ""
+    best = verdict.best
+    predicted = f" {_predicted(best.bandwidth_gb_per_s)} GB/s" if best.bandwidth_gb_per_s else ""
+    figures = f"GPUs {_ring(best.indexes)}" + (f" {best.affinity}" if best.affinity else "") + predicted
+    return verdict.node, "yes", "", figures, "", "", f"{verdict.score:.3f}"
+
+
+def _node_row(node: NodeInfo) -> Sequence[str]:
+    states: Counter[GpuState] = Counter(gpu.state for gpu in node.gpus)
+    in_use = states["claimed"] + states["unplanned"] + states["conflict"]
+    counts = (str(in_use), str(states["held"]), str(states["unusable"]))
+    return node.name, _machine(node), str(len(node.gpus)), str(node.free), node.closed or "", *counts
+
+
+def _gpu_row(gpu: GpuInfo) -> Sequence[str]:
+    numa = "" if gpu.numa_node is None else str(gpu.numa_node)
+    memory = "" if gpu.memory_bytes is None else f"{gpu.memory_bytes / 2**30:.4g}"
+    said = (gpu.pod or "", gpu.container or "", numa, gpu.uuid, "; ".join(gpu.reasons))
+    return str(gpu.index), gpu.state, *said, gpu.model, memory
+
+
+def _set_row(best: BestSet) -> Sequence[str]:
+    return str(best.gpus), _ring(best.indexes), best.affinity or "", _predicted(best.bandwidth_gb_per_s)
+
+
+def _machine(node: NodeInfo) -> str:
+    counts = Counter(gpu.model for gpu in node.gpus)
+    return printable(", ".join(f"{count} x {model}" for model, count in counts.items())) or "<none>"
+
+
+def _ring(indexes: Iterable[int]) -> str:
+    return ",".join(map(str, indexes))
+
+
+def _predicted(predicted: BandwidthInfo | None) -> str:
+    return f"{predicted.point:.0f} ({predicted.low:.0f}-{predicted.high:.0f})" if predicted else ""

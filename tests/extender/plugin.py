@@ -1,0 +1,38 @@
+"""The kubectl plugin, run against a small cluster of the API double."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from extender.cli import app
+from topology.annotations import keys
+
+PODS = "/api/v1/namespaces/default/pods"
+NODES = (SimulatedNode("n1", "dgx-a100", used=(0, 1)), SimulatedNode("n2", "t4-4"))
+
+
+def invoke(*arguments: str) -> Result:
+    """Run the plugin in this process."""
+    return CliRunner().invoke(app, arguments)
+
+
+async def plugin(tmp_path: Path, *arguments: str) -> Result:
+    """Run it where two nodes are, `waits` fits on one of them, and `huge` and `odd` do on none."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, NODES)
+        for name, gpus, wants in (
+            ("waits", 4, {keys.REQUIRED_AFFINITY: "nvlink"}),
+            ("huge", 16, {keys.REQUIRED_AFFINITY: "nvlink"}),
+            ("odd", 1, {keys.USER_PREFIX + "required-afinity": "nvlink"}),
+        ):
+            (await api.call("POST", PODS, gpu_pod(name, gpus, wants))).ok()
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        return await asyncio.to_thread(invoke, *arguments, "--kubeconfig", str(tmp_path / "kubeconfig"))

@@ -1,0 +1,174 @@
+"""`kubectl gputopo what-if` says where a pod could go that nobody has created, and leaves no trace of the question."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from extender.cluster.candidates.holds import Hold
+from extender.inspect import inspection
+from extender.inspect.what_if import what_if
+from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from tests.extender.builders import DGX, PAIRS, args, at, cluster, node, pod
+from tests.extender.plugin import invoke, plugin
+from tests.extender.serving import Running, serving
+from topology.annotations import keys
+
+NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
+PATH = "/v1/inspect/what-if"
+
+
+def test_the_answer_is_that_of_the_same_pod_once_it_exists() -> None:
+    """Beside what is held for others; its UID and its node in a copied manifest are not believed."""
+    waiting = pod("p1", 4, wants=NVLINK)
+    state = cluster(node("n1", PAIRS), node("n2", DGX), node("n3", DGX), waiting)
+    state.holds.put("other", Hold("n2", 0b11111, expires=60.0))
+    told = inspection.explain(state, "ml", "p1", at())
+    asked = what_if(state, pod("p1", 4, wants=NVLINK, on="n1"), at())
+    assert told is not None
+    assert (asked.fits, asked.refusals) == (told.fits, told.refusals)
+    assert [fit.node for fit in asked.fits] == ["n3"]
+
+
+def test_a_copy_of_a_pod_is_another_pod() -> None:
+    """What is held for the one is not the other's, and the other has not waited yet."""
+    patient = pod("p1", 4, wants=NVLINK | {keys.RELAX_AFTER: "1s"}, created="1970-01-01T00:00:00Z")
+    state = cluster(node("n1"), node("n2"), node("n3", "t4-4"), patient)
+    state.holds.put("p1", Hold("n1", 0xFF, expires=60.0))
+    told = inspection.explain(state, "ml", "p1", at())
+    assert told is not None
+    assert {fit.node for fit in told.fits} == {"n1", "n2", "n3"}
+    assert [fit.node for fit in what_if(state, patient, at()).fits] == ["n2"]
+
+
+def test_a_question_leaves_no_trace() -> None:
+    """What kube-scheduler is told next is what it would have been told; nothing is held or announced for the question."""
+    asked, other = pod("p1", 8), pod("p2", 8)
+    plain, questioned = (cluster(node("n1"), node("n2"), asked, other) for _ in range(2))
+    for question in (pod("p1", 8), pod("p2", 8), pod("new", 1, wants=NVLINK)):
+        what_if(questioned, question, at())
+    offered = [questioned.offers.refused(uid, questioned.shapes) for uid in ("", "p1", "p2", "new")]
+    assert (len(questioned.holds), len(questioned.setbacks), offered) == (0, 0, [frozenset()] * 4)
+    for each in (asked, other):
+        call = args(each, "n1", "n2")
+        assert filter_nodes(questioned, call, at()) == filter_nodes(plain, call, at())
+        assert prioritize_nodes(questioned, call, at()) == prioritize_nodes(plain, call, at())
+
+
+def test_a_pod_that_asks_for_no_gpu_or_cannot_be_read_is_told_so() -> None:
+    """It is not told that it fits everywhere."""
+    state = cluster(node())
+    assert what_if(state, pod("p", 0), at()).problem == f"it asks for no {keys.GPU_RESOURCE}"
+    odd = what_if(state, pod("p", 1, wants={keys.REQUIRED_AFFINITY: "near"}), at())
+    assert odd.problem is not None and keys.REQUIRED_AFFINITY in odd.problem
+
+
+MANIFESTS = {
+    "pod": {"kind": "Pod", "metadata": {"name": "train", "annotations": NVLINK}},
+    "deployment": {"kind": "Deployment", "metadata": {"name": "train"}},
+    "cron": {"kind": "CronJob", "metadata": {"name": "train"}},
+}
+
+
+def manifest(kind: str, gpus: int) -> dict[str, Any]:
+    """Return a manifest whose pod asks for so many GPUs by NVLink."""
+    spec = {"containers": [{"name": "main", "resources": {"limits": {keys.GPU_RESOURCE: gpus}}}]}
+    template = {"template": {"metadata": {"annotations": NVLINK}, "spec": spec}}
+    made = {"pod": spec, "deployment": template, "cron": {"jobTemplate": {"spec": template}}}
+    return MANIFESTS[kind] | {"spec": made[kind]}
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+async def test_a_manifest_is_asked_about(tmp_path: Path, kind: str) -> None:
+    """A pod, or what makes pods; after documents of another kind, too."""
+    file = tmp_path / "pod.yaml"
+    file.write_text('{"kind": "ConfigMap"}\n---\n' + json.dumps(manifest(kind, 4)))
+    result = await plugin(tmp_path, "what-if", "-f", str(file))
+    assert result.exit_code == 0, result.output
+    head, _, columns, n1, *_ = result.stdout.splitlines()
+    assert head == "default/train: if it were created now (an estimate, no extender was asked)"
+    assert (columns.split()[0], n1.split()[0]) == ("NODE", "n1")
+    assert "no 4 free GPUs share an NVLink ring   n2" in result.stdout
+
+
+@pytest.mark.parametrize(("gpus", "code", "names"), [("4", 0, ["node/n1"]), ("7", 1, [])])
+async def test_a_few_words_are_enough(tmp_path: Path, gpus: str, code: int, names: list[str]) -> None:
+    """Exit code 1 says that it would fit nowhere now."""
+    result = await plugin(tmp_path, "what-if", "--gpus", gpus, "--required-affinity", "nvlink", "-o", "name")
+    assert (result.exit_code, result.stdout.splitlines()) == (code, names)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--gpus", "0"),
+        ("-f", "/nowhere", "--gpus", "1"),
+        ("-f", "/nowhere"),
+        ("-f", "EMPTY"),
+        ("-f", "LIST"),
+        ("-f", "BROKEN"),
+        ("-f", "EMPTY", "--required-affinity", "nvlink"),
+    ],
+)
+def test_what_is_no_question_is_wrong_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """Exit code 2, one reason, and no cluster is asked."""
+    for name, text in (("EMPTY", "kind: ConfigMap"), ("LIST", "[1]"), ("BROKEN", "{")):
+        (tmp_path / name).write_text(text)
+    write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")
+    files = [str(tmp_path / word) if word.isupper() else word for word in arguments]
+    result = invoke("what-if", *files, "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr
+
+
+async def asked(extender: Running, body: bytes, **headers: str) -> tuple[int, str]:
+    """Ask over HTTP."""
+    async with extender.session.post(extender.url + PATH, data=BytesIO(body), headers=headers) as response:
+        return response.status, await response.text()
+
+
+async def test_the_extender_answers_and_refuses_what_is_no_pod(tmp_path: Path) -> None:
+    """Its own holds count; browsers, broken bodies and endless ones are turned away."""
+    async with serving(tmp_path, SimulatedNode("n1", "dgx-a100")) as extender:
+        made = await extender.create("first", 2)
+        await extender.post("filter", {"Pod": made, "Nodes": None, "NodeNames": ["n1"]})
+        write_kubeconfig(tmp_path / "plugin", extender.url)
+        there = ("--extender", extender.url, "--kubeconfig", str(tmp_path / "plugin"))
+        told = await asyncio.to_thread(invoke, "what-if", "--gpus", "6", "-o", "json", *there)
+        seen = await asyncio.to_thread(invoke, "node", "n1", "-o", "json", *there)
+        answers = [
+            await asked(extender, json.dumps(gpu_pod("p", 1, {})).encode()),
+            await asked(extender, b"{"),
+            await asked(extender, b"[]"),
+            await asked(extender, b" " * (3 << 20)),
+            await asked(extender, b"{}", Origin="http://evil"),
+        ]
+        pods = (await extender.api.call("GET", "/api/v1/pods")).ok()["items"]
+    held = {gpu["index"] for gpu in json.loads(seen.stdout)["gpus"] if gpu["state"] == "held"}
+    (fit,) = json.loads(told.stdout)["fits"]
+    assert (len(held), held & set(fit["indexes"])) == (2, set())
+    assert [status for status, _ in answers] == [200, 400, 400, 413, 403]
+    assert [found["metadata"]["name"] for found in pods] == ["first"]
+
+
+async def test_an_extender_that_does_not_know_the_question_is_not_believed(tmp_path: Path) -> None:
+    """One of an older version answers 404 or 405; the plugin says so and decides by itself."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, [SimulatedNode("n1", "t4-4")])
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        here = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--extender", server.url)
+        result = await asyncio.to_thread(invoke, "what-if", "--gpus", "1", *here)
+    assert result.exit_code == 0
+    assert "does not answer: status 4" in result.stderr
+    assert "an estimate" in result.stdout

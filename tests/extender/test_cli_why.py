@@ -1,0 +1,118 @@
+"""`kubectl gputopo why` answers node by node, and every verb in the forms that kubectl has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.extender_process import running_extender
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from tests.extender.plugin import PODS, invoke, plugin
+from topology.annotations import keys
+
+
+async def test_each_node_says_rule_numbers_and_remedy(tmp_path: Path) -> None:
+    """The one that fits says which GPUs it would give."""
+    result = await plugin(tmp_path, "why", "waits", "-n", "default")
+    head, n1, n2 = result.stdout.splitlines()[2:]
+    assert head.split() == ["NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP"]
+    assert n1.split()[:5] == ["n1", "yes", "<none>", "GPUs", "2,3,4,5"]
+    assert "no 4 free GPUs share an NVLink ring   no two do" in n2
+    assert n2.endswith("wait or let it relax")
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("waits",), 0, "n1"),
+        (("waits", "--node", "n2"), 1, "no two do"),
+        (("waits", "--node", "absent"), 1, "node is not known to the extender yet"),
+        (("huge",), 1, "node has fewer than 16 GPUs"),
+        (("odd",), 1, "unknown annotation, did you mean gputopo.dev/required-affinity?"),
+        (("n1-occupant",), 0, "on n1"),
+        (("absent",), 1, "no pod default/absent asks for nvidia.com/gpu"),
+    ],
+)
+async def test_a_pod_that_fits_nowhere_is_a_clear_no(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    """As is one that is not there; of one node alone the answer is about that."""
+    result = await plugin(tmp_path, "why", *arguments, "-n", "default")
+    assert result.exit_code == code
+    assert said in result.output
+
+
+async def test_the_extender_s_own_answer_is_shown_page_by_page(tmp_path: Path) -> None:
+    """With 205 nodes, two pages; what it holds for another pod counts, which annotations do not tell."""
+    nodes = [SimulatedNode(f"n{number:03}", "t4-4") for number in range(205)]
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, nodes)
+        (await api.call("POST", PODS, gpu_pod("waits", 4, {keys.REQUIRED_AFFINITY: "nvlink"}))).ok()
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        here = ("-n", "default", "--kubeconfig", str(tmp_path / "kubeconfig"))
+        async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender:
+            asked = await asyncio.to_thread(
+                invoke, "why", "waits", "--extender", extender.url, "--no-headers", "-o", "wide", *here
+            )
+            absent = await asyncio.to_thread(invoke, "why", "gone", "--extender", extender.url, *here)
+    lines = asked.stdout.splitlines()
+    assert (asked.stderr, lines[0]) == ("", "default/waits: waits")
+    assert [line.split()[0] for line in lines[2:]] == [node.name for node in nodes]
+    assert all(line.endswith("affinity   <none>") for line in lines[2:])
+    assert (absent.exit_code, absent.stderr) == (1, "no pod default/gone asks for nvidia.com/gpu\n")
+
+
+VERBS = {
+    "nodes": (("nodes",), ["node/n1", "node/n2"]),
+    "node": (("node", "n1"), ["node/n1"]),
+    "pod": (("pod", "waits", "-n", "default"), ["pod/waits"]),
+    "why": (("why", "waits", "-n", "default"), ["node/n1"]),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_yaml_says_what_json_says_and_name_only_names(tmp_path: Path, verb: str) -> None:
+    """One document, or names that kubectl takes."""
+    arguments, names = VERBS[verb]
+    as_json: Any = json.loads((await plugin(tmp_path, *arguments, "-o", "json")).stdout)
+    as_yaml: Any = yaml.safe_load((await plugin(tmp_path, *arguments, "-o", "yaml")).stdout)
+    for document in (as_json, as_yaml):
+        document.get("pod", {}).pop("uid", None)  # each time another cluster
+    assert as_yaml == as_json
+    assert (await plugin(tmp_path, *arguments, "-o", "name")).stdout.splitlines() == names
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_without_heads_the_rows_stay(tmp_path: Path, verb: str) -> None:
+    """And wide shows more columns of the same rows."""
+    arguments, _ = VERBS[verb]
+    plain = (await plugin(tmp_path, *arguments)).stdout.splitlines()
+    bare = (await plugin(tmp_path, *arguments, "--no-headers")).stdout.splitlines()
+    wide = (await plugin(tmp_path, *arguments, "-o", "wide")).stdout.splitlines()
+    words = {tuple(line.split()) for line in plain}
+    assert {tuple(line.split()) for line in bare} < words
+    assert len(wide) == len(plain)
+    assert sum(map(len, wide)) > sum(map(len, plain))
+
+
+async def test_an_unusable_gpu_is_shown_with_its_reason(tmp_path: Path) -> None:
+    """In the table of the node."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, [SimulatedNode("n1", "t4-4")])
+        closed = {"metadata": {"annotations": {keys.LEDGER: "{"}}}
+        (await api.call("PATCH", "/api/v1/nodes/n1", closed, content_type="application/merge-patch+json")).ok()
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        shown = await asyncio.to_thread(invoke, "node", "n1", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    rows = [line for line in shown.stdout.splitlines() if "unusable" in line]
+    assert len(rows) == 4
+    assert all(row.endswith("GPU ledger cannot be read") for row in rows)
