@@ -20,7 +20,7 @@ def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
     sliced = {gpu.uuid for gpu in (status.gpus if status else ()) if gpu.mig_enabled}
     if uuid in sliced or (gpus is not None and gpus.topology_class.node.gpus[position].mig_enabled):
         found.append(SLICED)
-    if observed and uuid in observed.strangers:
+    if observed and uuid in observed.foreign_processes:
         found.append(FOREIGN)
     if view.shape.closed is not None:
         found.append(view.shape.closed)

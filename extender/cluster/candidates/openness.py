@@ -22,7 +22,7 @@ AGENT_SILENT = "GPU agent has not reported for too long"
 PLUGIN_NOT_READY = "GPU device plugin is not ready"
 _SEE_LOG = "see the log of the node's agent"
 _REMEDIES = (
-    (TWIN, "delete the Node object that the machine had before"),
+    (DUPLICATE_PUBLISHER, "delete the Node object that the machine had before"),
     (NOT_READY, "see the conditions of the node"),
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),

@@ -59,7 +59,7 @@ def test_an_unusable_gpu_says_why() -> None:
         ),
     )
     state = cluster(
-        node(status=encode_status(status), observed=encode_observed(Observed({}, strangers={gpus("n1", 4)[0]: 1})))
+        node(status=encode_status(status), observed=encode_observed(Observed({}, foreign_processes={gpus("n1", 4)[0]: 1})))
     )
     assert reasons(state)[:6] == [
         ("xid 79",),

@@ -92,7 +92,7 @@ def test_none_that_are_free_are_not_called_0(free: int, message: str) -> None:
 def test_the_sentence_holds_no_figure_of_the_node(request_: GpuRequest, reason: Reason, observed: bool) -> None:
     """Nodes that differ in what is free, or in the machine, but break the same rule, are counted as one."""
     situations = [
-        Situation(TopologyClass(machine(name)), free, observed=observed)
+        Situation(TopologyClass(machine(name)), free, plugin_chooses=observed)
         for name, free in (
             ("dgx-1v", 0b10011100),
             ("l40s-8", 0b11111),
