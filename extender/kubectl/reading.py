@@ -37,7 +37,7 @@ def kubeconfig(file: Path | None, context: str | None) -> Kubeconfig:
 
 def load(config: Kubeconfig, resource: str) -> ClusterState:
     """Return the cluster as its annotations tell it; ends the program where it cannot be read."""
-    state = ask(_read(config, resource))
+    state = ask(read_state(config, resource))
     until = time.monotonic() + APPRAISE_SECONDS
     for _ in state.values.appraise():
         if time.monotonic() > until:
@@ -53,7 +53,8 @@ def ask(question: Coroutine[Any, Any, Answer]) -> Answer:
         fail(f"cannot read the cluster: {str(error) or 'the list expired, try again'}")
 
 
-async def _read(config: Kubeconfig, resource: str) -> ClusterState:
+async def read_state(config: Kubeconfig, resource: str) -> ClusterState:
+    """Return the cluster as its annotations tell it, with values of free GPUs by formula."""
     state = ClusterState(resource=resource)
     pods = PodFeed(state)
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
