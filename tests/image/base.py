@@ -1,4 +1,4 @@
-"""The base of the image, for machines that reach Debian's packages and no image registry: Debian with Python, and nothing else."""
+"""The base of the image for machines that reach Debian's packages and no image registry: Debian with Python."""
 
 import fcntl
 import re

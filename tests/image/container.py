@@ -1,6 +1,7 @@
 """A container of the image as the chart's pods are: root file system read-only, no capability, no new privileges; run by runc."""
 
 import json
+import os
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -72,8 +73,8 @@ class Runc:
             "linux": {"namespaces": [{"type": kind} for kind in ("mount", "pid", "ipc")]},
         }
         (self.folder / "config.json").write_text(json.dumps(document))
-        run = ["run", "--bundle", self.folder, "--pid-file", self.folder / "pid", f"gputopo-{self.folder.name}"]
-        return [self.program, "--root", self.folder / "runc", *run]
+        where: list[str | Path] = ["--bundle", self.folder, "--pid-file", self.folder / "pid"]
+        return [self.program, "--root", self.folder / "runc", "run", *where, f"gputopo-{os.getpid()}"]
 
 
 def _mount(destination: str, kind: str, source: str, *options: str) -> Json:
