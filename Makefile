@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-all test-rest test-cluster kills faults soak fuzz model mutants cluster lint docs verify pictures manifests bench report audit sbom clean
+.PHONY: help venv lock demo test test-all test-rest test-cluster kills faults soak fuzz model mutants cluster image lint docs verify pictures manifests bench report audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,12 +18,14 @@ $(BIN)/.installed: requirements.lock pyproject.toml hatch_build.py $(wildcard ag
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 LOCK := $(COMPILE) --group dev pyproject.toml
 IMAGE_LOCK := $(COMPILE) -c requirements.lock pyproject.toml
+BUILD_LOCK := $(COMPILE) -c requirements.lock --group build
 PICTURE := $(BIN)/gputopo-bench plan dgx-1v --gpus 4 --free 0,2,4-7 -o svg
 GLANCE := $(BIN)/python -m benchmarks.placement.report.glance docs/images/peers.json
 
-lock: ## Resolve the dependencies anew into the two lock files
+lock: ## Resolve the dependencies anew into the three lock files
 	$(LOCK) -o requirements.lock
 	$(IMAGE_LOCK) -o requirements-image.lock
+	$(BUILD_LOCK) -o requirements-build.lock
 
 demo: venv ## Place pods on a simulated fleet and compare with stock scheduling (no cluster needed)
 	$(BIN)/gputopo-bench demo
@@ -70,6 +72,14 @@ cluster: venv ## Start a playground: real control plane, extender and simulated 
 model: venv ## Explore the claim protocol exhaustively: every set-up whole, and nine mutants that must be caught
 	$(BIN)/python -m tests.model
 
+TAG ?= gputopo:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+# The first that is installed and answers; docker without its daemon does not.
+BUILDER ?= $(firstword $(foreach each,podman docker buildah,$(shell command -v $(each) >/dev/null && $(each) info >/dev/null 2>&1 && echo $(each))))
+
+image: ## Build the image with podman, docker or buildah (TAG=…; BASE=…@sha256:… pins the base; PLATFORM=linux/arm64; BUILDER=…)
+	@test -n "$(BUILDER)" || { echo "image: needs podman, docker or buildah, and none of them answers here (each is asked for its 'info')" >&2; exit 1; }
+	$(BUILDER) build $(BUILD_ARGS) $(if $(BASE),--build-arg PYTHON=$(BASE)) $(if $(PLATFORM),--platform $(PLATFORM)) -f Containerfile -t $(TAG) .
+
 PATHS ?= topology/placement extender/binding extender/cluster agent/plugin
 
 mutants: venv ## Break PATHS (files or folders of the product) one line at a time, and list the breaks that no fast test notices (hours)
@@ -90,6 +100,7 @@ verify: venv ## Check that generated files are what their sources give
 	$(GLANCE) | cmp - docs/images/peers.svg
 	cp requirements.lock $(BIN)/.lock-check && $(LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements.lock
 	cp requirements-image.lock $(BIN)/.lock-check && $(IMAGE_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-image.lock
+	cp requirements-build.lock $(BIN)/.lock-check && $(BUILD_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-build.lock
 
 manifests: venv ## Write manifests/rendered anew from the chart
 	$(BIN)/python -m tests.manifests

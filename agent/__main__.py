@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -48,8 +49,12 @@ def run(
         str | None, typer.Option("--interval", help="Between two discoveries of the node, as 30s.")
     ] = None,
     kubeconfig: Annotated[str | None, typer.Option("--kubeconfig", help="Else the pod's service account.")] = None,
+    print_version: Annotated[bool, typer.Option("--version", help="Print the version, and end.")] = False,
 ) -> None:
     """Watch this node's GPUs, their NVLinks and their health, and publish them as annotations of its Node."""
+    if print_version:
+        print(version("gputopo"))
+        return
     flags = {"nodeName": node_name, "discovery.interval": interval, "kubernetes.kubeconfig": kubeconfig}
     try:
         settings = load(config, os.environ, flags)

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +35,12 @@ def run(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the configuration in force, and end.")
     ] = False,
+    print_version: Annotated[bool, typer.Option("--version", help="Print the version, and end.")] = False,
 ) -> None:
     """Serve, or print what would be served with."""
+    if print_version:
+        print(version("gputopo"))
+        return
     try:
         overrides = dict(_pair(setting) for setting in settings or ())
         effective = configuration.load(config, os.environ, overrides)

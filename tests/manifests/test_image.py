@@ -2,7 +2,10 @@
 
 import re
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
+
+import pytest
 
 from tests.manifests.objects import pod_specs
 
@@ -21,10 +24,20 @@ def pins(lock: str) -> dict[str, set[str]]:
     return found
 
 
-def test_image_has_exactly_the_developers_versions() -> None:
-    """What was tested is what is shipped, hash by hash."""
-    developers, image = pins("requirements.lock"), pins("requirements-image.lock")
+@pytest.mark.parametrize("lock", ["requirements-image.lock", "requirements-build.lock"])
+def test_image_has_exactly_the_developers_versions(lock: str) -> None:
+    """What was tested is what is shipped, hash by hash; so is what the wheel is made with."""
+    developers, image = pins("requirements.lock"), pins(lock)
     assert {name: developers[name] for name in image} == image
+
+
+def test_builder_of_the_image_may_read_all_that_it_copies() -> None:
+    """What `.dockerignore` leaves out, no builder can copy."""
+    taken = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Containerfile").read_text(), re.MULTILINE)
+    wanted = {word for words in copied for word in words.split()}
+    assert wanted
+    assert {word for word in wanted if not any(fnmatch(word, pattern) for pattern in taken)} == set()
 
 
 def test_image_has_every_dependency_and_no_tool() -> None:

@@ -38,7 +38,6 @@ NOT_RUN = {
     "kubectl ": "needs a cluster",
     "make ": "takes minutes; the target has to exist",
     "nvidia-smi ": "needs a GPU",
-    "podman ": "builds an image",
 }
 """How commands begin that no test types, and why; they are only read."""
 

@@ -1,0 +1,51 @@
+"""The image, built once for all tests here."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.go_build import BinariesUnavailable
+from tests.cluster.nodes.programs import RUNC
+from tests.image.builder import Builder
+from tests.image.container import Runc
+
+IMAGE = "localhost/gputopo:tested"
+TOOLS = ("buildah", "debootstrap")
+
+
+@pytest.fixture(scope="session")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    """Give what has built the image."""
+    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        pytest.skip(f"the image is built with {' and '.join(TOOLS)}: no {' and no '.join(missing)} here")
+    if os.geteuid() != 0:
+        pytest.skip("only root may unpack a Debian and build in it by chroot")
+    built = Builder(tmp_path_factory.mktemp("image"))
+    try:
+        built.get_base()
+        built.make_image(IMAGE)
+        yield built
+    finally:
+        built.run("buildah", "umount", "--all")
+        built.run("buildah", "rm", "--all")
+        built.run("buildah", "rmi", "--all")
+
+
+@pytest.fixture(scope="session")
+def files(builder: Builder) -> Path:
+    """Give the image's files."""
+    return builder.files(IMAGE)
+
+
+@pytest.fixture
+def container(builder: Builder, files: Path, tmp_path: Path) -> Runc:
+    """Give what runs the image."""
+    try:
+        folder = RUNC.find_or_build(print)
+    except BinariesUnavailable as error:
+        pytest.skip(str(error))
+    (tmp_path / "bundle").mkdir()
+    return Runc(folder / "runc", tmp_path / "bundle", files, builder.config(IMAGE))
