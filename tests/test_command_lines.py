@@ -10,7 +10,13 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-OURS = [script for script in entry_points(group="console_scripts") if script.dist and script.dist.name == "gputopo"]
+COMPLETION = "kubectl_complete-gputopo"
+"""Is called by kubectl, and typed by nobody."""
+OURS = [
+    script
+    for script in entry_points(group="console_scripts")
+    if script.dist and script.dist.name == "gputopo" and script.name != COMPLETION
+]
 
 
 @pytest.mark.parametrize("script", OURS, ids=lambda script: script.name)
