@@ -15,4 +15,4 @@ def test_examples_run_in_the_playground(binaries: Path) -> None:
         waiting = [*kubectl, "get", "pods", "--field-selector=status.phase!=Running", "-o", "name"]
         eventually(lambda: subprocess.check_output(waiting, text=True).split() == ["pod/relax-after"])
         events = subprocess.check_output([*kubectl, "events", "--for", "pod/relax-after"], text=True)
-        assert "share an NVLink ring, pod needs 8" in events
+        assert "no 8 free GPUs share an NVLink ring" in events

@@ -23,6 +23,6 @@ def test_victims_make_room_for_a_ring(gpu_cluster: GpuCluster) -> None:
     gpu_of = {name: gpu_cluster.placement(name).containers["main"][0] for name in names}
     gpu_cluster.submit(wants("vip", 2, "required-affinity: nvlink", priorityClassName="high"))
     assert eventually(lambda: gpu_cluster.node_of("vip"), within_seconds=60.0) == NODE.name
-    left = {pod["metadata"]["name"] for pod in gpu_cluster.api.list(PODS)}
+    left = {pod["metadata"]["name"] for pod in gpu_cluster.api.list(PODS) if "deletionTimestamp" not in pod["metadata"]}
     evicted = set(names) - left
     assert {gpu_of[name] for name in evicted} == set(gpu_cluster.placement("vip").containers["main"])
