@@ -50,6 +50,7 @@ Url = Annotated[
     str | None, typer.Option("--extender", envvar="GPUTOPO_EXTENDER", help="URL of a running extender, to ask it.")
 ]
 Found = TypeVar("Found")
+Told = TypeVar("Told", Explanation, Why)
 
 app = typer.Typer(
     name="kubectl gputopo",
@@ -115,15 +116,13 @@ def pod(
     within = namespace or kubeconfig(file, context).namespace
 
     def estimate() -> Explanation | None:
-        told = inspection.explain(load(kubeconfig(file, context), resource), within, name, _now())
-        return told and told.model_copy(update={"estimate": told.pod.node is None})
+        return _as_estimate(inspection.explain(load(kubeconfig(file, context), resource), within, name, _now()))
 
     told = _answer(extender, lambda url: asking.explain(url, within, name), estimate)
     if told is None:
         say_no(f"no pod {within}/{name} asks for {resource}")
     print_pod(told, Form(output, not no_headers))
-    if told.pod.node is None and not told.fits:
-        raise typer.Exit(1)
+    _end(told)
 
 
 @app.command("why")
@@ -143,15 +142,13 @@ def why_not(
 
     def estimate() -> Why | None:
         state = load(kubeconfig(file, context), resource)
-        told = why(state, within, name, _now(), node=node, limit=max(1, len(state.views)))
-        return told and told.model_copy(update={"estimate": told.pod.node is None})
+        return _as_estimate(why(state, within, name, _now(), node=node, limit=max(1, len(state.views))))
 
     told = _answer(extender, lambda url: asking.why(url, within, name, node), estimate)
     if told is None:
         say_no(f"no pod {within}/{name} asks for {resource}")
     print_why(told, Form(output, not no_headers))
-    if told.pod.node is None and not told.fits:
-        raise typer.Exit(1)
+    _end(told)
 
 
 @app.command("what-if")
@@ -189,8 +186,7 @@ def what_would_be(
 
     told = _answer(extender, lambda url: asking.what_if(url, body), estimate)
     print_what_if(told, Form(output, not no_headers))
-    if not told.fits:
-        raise typer.Exit(1)
+    _end(told)
 
 
 @app.command("cleanup")
@@ -238,6 +234,17 @@ def _answer(extender: str | None, ask: Callable[[str], Found], estimate: Callabl
             )
             print(printable(complaint), file=sys.stderr)
     return estimate()
+
+
+def _as_estimate(told: Told | None) -> Told | None:
+    """Call what was worked out here an estimate, unless the pod is bound: then it is a fact."""
+    return told and told.model_copy(update={"estimate": told.pod.node is None})
+
+
+def _end(told: Explanation | Why) -> None:
+    """End with a no where the pod waits, and no node will do."""
+    if told.pod.node is None and not told.fits:
+        raise typer.Exit(1)
 
 
 def _now() -> Instant:

@@ -71,9 +71,9 @@ class Xids:
         if spell is None or now >= spell.until:
             self._spells[xid.uuid] = _Spell(xid.number, self._until(xid, now))
             return True
-        if xid.number in NEEDS_RESET and not spell.needs_reset:
-            spell = _Spell(xid.number, now)
-        self._spells[xid.uuid] = replace(spell, until=max(spell.until, self._until(xid, now)))
+        is_worse = xid.number in NEEDS_RESET and not spell.needs_reset
+        number = xid.number if is_worse else spell.number
+        self._spells[xid.uuid] = _Spell(number, max(spell.until, self._until(xid, now)))
         return False
 
     def _until(self, xid: Xid, now: float) -> float:

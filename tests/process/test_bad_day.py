@@ -1,4 +1,4 @@
-"""All at once that tenants, strangers and a stolen token can do: good pods are bound as on a quiet day."""
+"""All at once that tenants, strangers and a stolen token can do: good pods are bound."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def milliseconds(seconds: float) -> str:
 
 @pytest.mark.alone
 @everywhere
-async def test_good_pods_are_bound_on_a_bad_day_as_on_a_quiet_one(
+async def test_good_pods_are_bound_on_a_bad_day(
     world: World,
     tmp_path: Path,
     rounds: Callable[[int, int], int],

@@ -71,7 +71,7 @@ class ShapeIndex:
             insort(bucket.names, name)
         if before is not None:
             self._nodes_of[before.shape.topology_class] -= 1
-            self._closed_or_gone(before.shape)
+            self._leave_open(before.shape)
             if not self._nodes_of[before.shape.topology_class]:
                 self._forget_class(before.shape.topology_class)
 
@@ -108,7 +108,7 @@ class ShapeIndex:
         self._serials.append(bucket)
         return bucket
 
-    def _closed_or_gone(self, shape: Shape) -> None:
+    def _leave_open(self, shape: Shape) -> None:
         """Stop the searches of a class when its last node that takes pods is of this shape no more."""
         topology_class = shape.topology_class
         if topology_class is None or shape.closed is not None:
