@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.commands import comparison, performance, topology
+from benchmarks.commands import comparison, health, performance, topology
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, help=__doc__, rich_markup_mode=None)
 
@@ -19,6 +19,7 @@ app.command(name="show")(topology.show)
 app.command(name="plan")(topology.plan_gpus)
 app.command(name="value")(topology.value)
 app.command(name="list")(topology.list_machines)
+app.command(name="health")(health.health)
 
 
 @app.command()

@@ -1,0 +1,198 @@
+"""What each piece of evidence makes of one GPU's record; what concerns several GPUs at once is in `node`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.health.evidence import (
+    Asked,
+    Back,
+    Booted,
+    Cleared,
+    Cordoned,
+    Evidence,
+    Lost,
+    Reloaded,
+    RemapFailed,
+    RecoveryAction,
+    Throttled,
+    Uncorrected,
+    Xid,
+)
+from agent.health.policy import Policy
+from agent.health.record import Closure, Failure, GpuRecord, Incident, Repair, Way, opens_at
+from agent.health.throttling import Spell
+from agent.health.xids import Kind, kind_of
+
+
+def changed(gpu: GpuRecord, evidence: Evidence, policy: Policy, now: float) -> GpuRecord:
+    """Return the record with a piece of evidence taken in."""
+    match evidence:
+        case Xid(number):
+            return _after_xid(gpu, number, policy, now)
+        case Asked(action):
+            return _after_asked(gpu, action, policy, now)
+        case Lost():
+            return _after_lost(gpu, policy, now)
+        case Back():
+            return _after_back(gpu, now)
+        case Uncorrected(count):
+            return _after_uncorrected(gpu, count, policy, now)
+        case RemapFailed():
+            return _failed(gpu, "row remap failed", Repair.NONE, now)
+        case Throttled(is_throttled):
+            return _after_throttled(gpu, is_throttled, now)
+        case Reloaded():
+            return _after_reset(_asking_nothing(gpu), Repair.RESET, now)
+        case Booted():
+            return _after_boot(gpu, now)
+        case Cleared():
+            return _cleared(gpu, now)
+        case Cordoned(is_cordoned):
+            return replace(gpu, cordoned=is_cordoned)
+
+
+def failed_by_count(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
+    """Return the record as failed where too many incidents count."""
+    counting = [each for each in gpu.incidents if each.counts]
+    for most, seconds, span in (
+        (policy.incidents_a_day, policy.day, "day"),
+        (policy.incidents_a_week, policy.week, "week"),
+    ):
+        number = sum(each.began > now - seconds for each in counting)
+        if number >= most and not gpu.failure:
+            return _failed(gpu, f"{number} incidents in a {span}, the last with {counting[-1].reason}", Repair.RESET, now)
+    return gpu
+
+
+def _after_xid(gpu: GpuRecord, number: int, policy: Policy, now: float) -> GpuRecord:
+    kind, reason = kind_of(number), f"xid {number}"
+    asks = gpu.action is not None and gpu.action is not RecoveryAction.NONE
+    match kind:
+        case Kind.NOTICE:
+            return gpu
+        case Kind.BROKEN:
+            return _failed(gpu, reason, Repair.BOOT, now)
+        case Kind.RESET:
+            return closed(gpu, reason, Way.RESET, policy, now)
+        case Kind.LOOK:
+            return closed(gpu, reason, Way.LOOK, policy, now)
+        case Kind.LINK if gpu.action is RecoveryAction.NONE:
+            return gpu  # its edges suffer, the GPU does not
+        case Kind.APPLICATION | Kind.SWITCH_TIMEOUT if kind is Kind.APPLICATION or not asks:
+            return replace(gpu, applications=_joined(gpu.applications, reason, policy, now))
+    return closed(gpu, reason, Way.HOLD, policy, now)
+
+
+def closed(gpu: GpuRecord, reason: str, way: Way, policy: Policy, now: float) -> GpuRecord:
+    """Return the record with one more reason to be closed; errors that come together are one incident, and the worst stays."""
+    incidents = _joined(gpu.incidents, reason, policy, now)
+    number = sum(each.counts and each.began > now - policy.day for each in incidents)
+    hold = min(policy.hold * 2 ** max(0, number - 1), policy.longest_hold)
+    before = gpu.closure if gpu.closure and now < opens_at(gpu) else None
+    if before is None:
+        closure = Closure(reason, now, now + hold, way)
+    else:
+        worse = _RANK[way] > _RANK[before.way]
+        closure = replace(
+            before,
+            reason=reason if worse else before.reason,
+            way=way if worse else before.way,
+            hold_until=max(before.hold_until, now + hold),
+            reset_at=None,
+        )
+    return replace(gpu, incidents=incidents, closure=closure, closed_before=gpu.closure)
+
+
+_RANK = {Way.HOLD: 0, Way.LOOK: 1, Way.RESET: 2}
+
+
+def _joined(incidents: tuple[Incident, ...], reason: str, policy: Policy, now: float) -> tuple[Incident, ...]:
+    if incidents and now - incidents[-1].last <= policy.burst:
+        return (*incidents[:-1], replace(incidents[-1], last=now))
+    return (*incidents, Incident(now, now, reason))
+
+
+def _failed(gpu: GpuRecord, reason: str, repair: Repair, now: float) -> GpuRecord:
+    if gpu.failure and _ENDS[gpu.failure.repair] >= _ENDS[repair]:
+        return gpu
+    return replace(gpu, failure=Failure(reason, now, repair))
+
+
+_ENDS = {Repair.RESET: 0, Repair.RETURN: 1, Repair.BOOT: 2, Repair.NONE: 3}
+"""Which failure is the graver one."""
+
+
+def _after_asked(gpu: GpuRecord, action: RecoveryAction | None, policy: Policy, now: float) -> GpuRecord:
+    before = gpu.action
+    if action is before:
+        return gpu
+    asked = replace(gpu, action=action)
+    if action is RecoveryAction.NONE:
+        was_reset = before is not None
+        cleared = replace(asked, closure=gpu.closure and replace(gpu.closure, clear_at=now))
+        return _after_reset(cleared, Repair.RESET, now) if was_reset else cleared
+    if action is None:
+        return asked
+    own = gpu.is_lost or any(each.last > now - policy.day for each in gpu.incidents)
+    if action.closes or (action.is_of_the_node and own):
+        return closed(asked, f"the driver asks for: {action}", Way.HOLD, policy, now)
+    return asked
+
+
+def _after_lost(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
+    if gpu.was_lost_at_boot:
+        return _failed(replace(gpu, is_lost=True), "lost, and still so after a reboot", Repair.RETURN, now)
+    if gpu.is_lost:
+        return gpu
+    return replace(closed(gpu, "gpu is lost", Way.HOLD, policy, now), is_lost=True)
+
+
+def _after_back(gpu: GpuRecord, now: float) -> GpuRecord:
+    found = replace(gpu, is_lost=False, was_lost_at_boot=False)
+    if found.failure and found.failure.repair is Repair.RETURN:
+        found = replace(found, failure=None)
+    return replace(found, closure=gpu.closure and replace(gpu.closure, clear_at=now))
+
+
+def _after_uncorrected(gpu: GpuRecord, count: int, policy: Policy, now: float) -> GpuRecord:
+    rose = count > (gpu.uncorrected or 0)
+    told = any(each.last > now - policy.burst for each in (*gpu.incidents, *gpu.applications))
+    until = now + policy.day if rose and not told else gpu.suspect_until
+    return replace(gpu, uncorrected=count, suspect_until=until)
+
+
+def _after_throttled(gpu: GpuRecord, is_throttled: bool, now: float) -> GpuRecord:
+    last = gpu.throttled[-1] if gpu.throttled else None
+    lasts = last is not None and last.until is None
+    if is_throttled and not lasts:
+        return replace(gpu, throttled=(*gpu.throttled, Spell(now)))
+    if last and lasts and not is_throttled:
+        return replace(gpu, throttled=(*gpu.throttled[:-1], replace(last, until=now)))
+    return gpu
+
+
+def _asking_nothing(gpu: GpuRecord) -> GpuRecord:
+    """Return the record of a GPU whose driver was loaded anew: it asks for nothing until it says otherwise."""
+    return gpu if gpu.action is None else replace(gpu, action=RecoveryAction.NONE)
+
+
+def _after_reset(gpu: GpuRecord, repair: Repair, now: float) -> GpuRecord:
+    failure = gpu.failure
+    if failure and (failure.repair is Repair.RESET or failure.repair is repair):
+        failure = None
+    closure = gpu.closure and replace(gpu.closure, reset_at=now)
+    return replace(gpu, failure=failure, closure=closure)
+
+
+def _after_boot(gpu: GpuRecord, now: float) -> GpuRecord:
+    """A boot takes minutes, and so is a hold by itself: the GPU is on probation as soon as it is there."""
+    fresh = _after_reset(_asking_nothing(gpu), Repair.BOOT, now)
+    closure = fresh.closure and replace(fresh.closure, hold_until=min(fresh.closure.hold_until, now))
+    return replace(fresh, closure=closure, was_lost_at_boot=gpu.is_lost)
+
+
+def _cleared(gpu: GpuRecord, now: float) -> GpuRecord:
+    """A GPU that is not there stays closed whatever a person says, until it is."""
+    closure = Closure("gpu is lost", now, now, Way.HOLD) if gpu.is_lost else None
+    return GpuRecord(action=gpu.action, is_lost=gpu.is_lost, uncorrected=gpu.uncorrected, closure=closure)

@@ -1,0 +1,95 @@
+"""The health of all GPUs of one node: what each was told, and what only shows when several are seen together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from agent.health.changes import changed, failed_by_count
+from agent.health.evidence import Evidence, Xid
+from agent.health.policy import Policy
+from agent.health.record import GpuRecord, Repair, State, Verdict, forget, judge, next_change
+from agent.health.xids import NVLINK_ERROR, OF_LINKS
+
+
+class NodeHealth:
+    """The GPUs of one node, by any name that stays theirs, such as the UUID; times are seconds of one clock that survives boots."""
+
+    def __init__(self, policy: Policy, records: Mapping[str, GpuRecord] = MappingProxyType({})) -> None:
+        self._policy = policy
+        self._records = dict(records)
+
+    @property
+    def records(self) -> Mapping[str, GpuRecord]:
+        """What has to be kept over a restart."""
+        return MappingProxyType(self._records)
+
+    def has(self, gpus: Iterable[str]) -> None:
+        """Take in which GPUs the node has; others are forgotten."""
+        self._records = {gpu: self._records.get(gpu, GpuRecord()) for gpu in gpus}
+
+    def told(self, gpu: str, evidence: Evidence, now: float) -> None:
+        """Take in a piece of evidence about one GPU."""
+        policy, before = self._policy, self._records.get(gpu, GpuRecord())
+        record = changed(before, evidence, policy, now)
+        self._records[gpu] = forget(record, policy, now)
+        if len(record.incidents) > len(before.incidents):
+            self._weigh(gpu, evidence, now)
+
+    def verdict(self, gpu: str, now: float) -> Verdict:
+        """Return what holds of a GPU now; one of which nothing was told is healthy."""
+        record = self._records.get(gpu)
+        return judge(record, self._policy, now) if record else Verdict(State.HEALTHY)
+
+    def next_change(self, now: float) -> float:
+        """Return when time alone may change a verdict; infinite if never."""
+        return min((next_change(each, self._policy, now) for each in self._records.values()), default=math.inf)
+
+    def _weigh(self, gpu: str, evidence: Evidence, now: float) -> None:
+        """Decide whether a new incident is this GPU's own, and whether it was one too many."""
+        of_link = isinstance(evidence, Xid) and evidence.number in OF_LINKS
+        if of_link and (sources := self._siblings_with_link_errors(gpu, now)):
+            self._uncount([gpu])
+            if evidence == Xid(NVLINK_ERROR):
+                self._reopen_for_link([gpu, *sources], now)
+        shaken = [name for name, each in self._records.items() if _began(each) > now - self._policy.common_cause]
+        if len(shaken) >= max(2, math.ceil(len(self._records) / 2)):
+            self._uncount(shaken)
+            return
+        self._records[gpu] = failed_by_count(self._records[gpu], self._policy, now)
+
+    def _siblings_with_link_errors(self, gpu: str, now: float) -> list[str]:
+        of_links = {f"xid {number}" for number in OF_LINKS}
+        return [
+            name
+            for name, each in self._records.items()
+            if name != gpu
+            and each.incidents
+            and each.incidents[-1].reason in of_links
+            and each.incidents[-1].last >= now - self._policy.burst
+        ]
+
+    def _uncount(self, gpus: Iterable[str]) -> None:
+        """Let the last incident of each count for nothing, and take back what it was one too many for."""
+        for name in gpus:
+            record = self._records[name]
+            last = replace(record.incidents[-1], counts=False)
+            by_count = record.failure and record.failure.repair is Repair.RESET and record.failure.since >= last.began
+            failure = None if by_count else record.failure
+            self._records[name] = replace(record, incidents=(*record.incidents[:-1], last), failure=failure)
+
+    def _reopen_for_link(self, gpus: Iterable[str], now: float) -> None:
+        """Open what only this error has closed: both ends of a link tell of it, and the link is what is sick."""
+        reason = f"xid {NVLINK_ERROR}"
+        for name in gpus:
+            record = self._records[name]
+            closure = record.closure
+            if closure and closure.reason == reason and closure.since >= now - self._policy.burst:
+                self._records[name] = replace(record, closure=record.closed_before, closed_before=None)
+                self._uncount([name])
+
+
+def _began(record: GpuRecord) -> float:
+    return record.incidents[-1].began if record.incidents else -math.inf

@@ -1,0 +1,36 @@
+"""How long a GPU stays out, and when a person has to look: the figures of the health machine, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_MINUTE = 60.0
+_HOUR = 3600.0
+_DAY = 24 * _HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All times in seconds."""
+
+    burst: float = 180.0
+    """Errors no further apart than this are one incident: NVSentinel's burst."""
+    hold: float = 300.0
+    """How long the first incident of a day closes a GPU; each further one twice as long."""
+    longest_hold: float = _HOUR
+    probation: float = _HOUR
+    """Without an incident, until a GPU that was closed counts as healthy."""
+    day: float = _DAY
+    week: float = 7 * _DAY
+    incidents_a_day: int = 3
+    """So many and a person, or a repair, has to come. NVSentinel: 5 fatal errors in 24 h, 5 repairs in 7 d."""
+    incidents_a_week: int = 5
+    applications_a_day: int = 2
+    """So many programs that went wrong make a GPU suspect: NVSentinel's rule for 13 and 31."""
+    common_cause: float = 5 * _MINUTE
+    """Half of a node's GPUs within this time have one cause, which is none of them."""
+    throttled: float = 6 * _MINUTE
+    """So long of `throttled_window`, and a GPU is suspect."""
+    throttled_window: float = 10 * _MINUTE
+    link_up: float = 5 * _MINUTE
+    """How long a link has to be up again before rings use it."""

@@ -1,0 +1,204 @@
+"""What is remembered of one GPU, and what follows from it at a given time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from agent.health.evidence import RecoveryAction
+from agent.health.policy import Policy
+from agent.health.throttling import Spell, throttled_seconds, when_throttling_changes
+
+
+class State(StrEnum):
+    """Whether new pods may have the GPU; pods that run on it stay in every state."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    """It takes pods, the last among its equals."""
+    QUARANTINED = "quarantined"
+    PROBATION = "probation"
+    """It was closed, and has been well since; as `SUSPECT`."""
+    FAILED = "failed"
+    """Only a person or a repair reopens it."""
+
+    @property
+    def takes_pods(self) -> bool:
+        """Whether new pods may have it."""
+        return self not in {State.QUARANTINED, State.FAILED}
+
+
+class Way(StrEnum):
+    """What has to happen before a closed GPU opens, beside its hold; whatever the driver asks for comes first."""
+
+    HOLD = "hold"
+    """Nothing more."""
+    LOOK = "look"
+    """The driver says that it needs nothing; where it never says, a reset."""
+    RESET = "reset"
+
+
+class Repair(StrEnum):
+    """What ends a failure, beside a person's word."""
+
+    RESET = "reset"
+    BOOT = "boot"
+    RETURN = "return"
+    """Of a GPU that was missing."""
+    NONE = "none"
+    """The GPU itself remembers it: another one has to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Errors that came together; times in seconds since the epoch, as everywhere here."""
+
+    began: float
+    last: float
+    reason: str
+    counts: bool = True
+    """`False` where the cause was not this GPU: an echo of a sibling's, or something common to many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """Why the GPU was closed, and what opens it."""
+
+    reason: str
+    since: float
+    hold_until: float
+    way: Way
+    reset_at: float | None = None
+    """When a reset was proven."""
+    clear_at: float = 0.0
+    """When the last hindrance went: the GPU was back, or the driver asked for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a person is needed."""
+
+    reason: str
+    since: float
+    repair: Repair
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What follows from the record."""
+
+    state: State
+    reason: str = ""
+    """Empty for a healthy GPU."""
+    next: str = ""
+    """What happens next without anybody doing anything, or what has to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRecord:
+    """All that is kept of one GPU, bounded: nothing older than a week, and little of what is younger."""
+
+    incidents: tuple[Incident, ...] = ()
+    applications: tuple[Incident, ...] = ()
+    """Programs that went wrong on it."""
+    closure: Closure | None = None
+    closed_before: Closure | None = None
+    """What stood before the last closure, in case that one turns out to be another's."""
+    failure: Failure | None = None
+    action: RecoveryAction | None = None
+    """`None` while the driver has never said."""
+    is_lost: bool = False
+    was_lost_at_boot: bool = False
+    uncorrected: int | None = None
+    suspect_until: float = 0.0
+    """For memory errors that no XID told."""
+    throttled: tuple[Spell, ...] = ()
+    cordoned: bool = False
+
+
+def opens_at(gpu: GpuRecord) -> float:
+    """Return when a closed GPU takes pods again; infinite while something else has to happen first."""
+    closure = gpu.closure
+    if closure is None:
+        return -math.inf
+    asks = gpu.action is not None and (gpu.action.closes or gpu.action.is_of_the_node)
+    if gpu.is_lost or asks:
+        return math.inf
+    needs_reset = closure.way is Way.RESET or (closure.way is Way.LOOK and gpu.action is None)
+    if not needs_reset:
+        return max(closure.hold_until, closure.clear_at)
+    return math.inf if closure.reset_at is None else max(closure.hold_until, closure.clear_at, closure.reset_at)
+
+
+def judge(gpu: GpuRecord, policy: Policy, now: float) -> Verdict:
+    """Return what holds now."""
+    if gpu.failure:
+        return Verdict(State.FAILED, gpu.failure.reason, _REPAIRS[gpu.failure.repair])
+    if gpu.cordoned:
+        return Verdict(State.QUARANTINED, "cordoned", "until somebody uncordons it")
+    if gpu.closure:
+        opens = opens_at(gpu)
+        if now < opens:
+            return Verdict(State.QUARANTINED, gpu.closure.reason, _what_opens(gpu, opens - now))
+        if now < opens + policy.probation:
+            return Verdict(State.PROBATION, gpu.closure.reason, "healthy after an hour without an incident")
+    if reason := _suspicion(gpu, policy, now):
+        return Verdict(State.SUSPECT, reason, "healthy when that is over")
+    return Verdict(State.HEALTHY)
+
+
+def next_change(gpu: GpuRecord, policy: Policy, now: float) -> float:
+    """Return when time alone may change the verdict next; infinite if never."""
+    opens = opens_at(gpu)
+    times = [opens, opens + policy.probation, gpu.suspect_until]
+    times += [each.began + policy.day for each in gpu.applications]
+    times += when_throttling_changes(gpu.throttled, policy, now)
+    return min((each for each in times if each > now), default=math.inf)
+
+
+def forget(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
+    """Return the record without what counts for nothing any more."""
+    closure = gpu.closure if now < opens_at(gpu) + policy.probation else None
+    return replace(
+        gpu,
+        incidents=tuple(each for each in gpu.incidents if each.began > now - policy.week)[-_MOST:],
+        applications=tuple(each for each in gpu.applications if each.began > now - policy.day)[-_MOST:],
+        closure=closure,
+        closed_before=gpu.closed_before if closure else None,
+        throttled=tuple(each for each in gpu.throttled if each.until is None or each.until > now - policy.throttled_window),
+    )
+
+
+_MOST = 32
+"""Of each kind of incident: many more than any rule counts."""
+
+_REPAIRS = {
+    Repair.RESET: "until it is reset, or somebody says that it is well",
+    Repair.BOOT: "until the machine is repaired and started anew, or somebody says that it is well",
+    Repair.RETURN: "until it is there again, or somebody says that it is well",
+    Repair.NONE: "until it is replaced, or somebody says that it is well",
+}
+
+
+def _what_opens(gpu: GpuRecord, seconds: float) -> str:
+    if gpu.is_lost:
+        return "until it answers again; restart the machine"
+    if gpu.action:
+        return f"the driver asks for: {gpu.action}"
+    if math.isinf(seconds):
+        return "until it is reset"
+    return "opens by itself"
+
+
+def _suspicion(gpu: GpuRecord, policy: Policy, now: float) -> str:
+    if gpu.action:
+        return f"the driver asks for: {gpu.action}"
+    programs = [each for each in gpu.applications if each.began > now - policy.day]
+    if len(programs) >= policy.applications_a_day:
+        return f"{len(programs)} programs went wrong on it in a day, the last with {programs[-1].reason}"
+    if now < gpu.suspect_until:
+        return "memory errors that could not be corrected"
+    if throttled_seconds(gpu.throttled, policy, now) >= policy.throttled:
+        return "slowed down by heat or power"
+    return ""

@@ -1,0 +1,1 @@
+"""What the health machine makes of a sequence of facts."""

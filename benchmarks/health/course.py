@@ -1,0 +1,107 @@
+"""The course of each GPU's state under a sequence of facts, changes that time alone brings included."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agent.health.links import LinkRecord
+from agent.health.memory import decode_memory, encode_memory
+from agent.health.node import NodeHealth
+from agent.health.policy import Policy
+from agent.health.record import State
+from benchmarks.health.facts import AgentRestarted, Fact, LinkFact
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From here on the state is this."""
+
+    t: float
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """All changes, by GPU, and by link as `GPU-GPU`."""
+
+    gpus: dict[str, list[Change]]
+    links: dict[str, list[Change]]
+
+
+def follow(facts: Sequence[Fact], policy: Policy, until: float | None = None) -> Course:
+    """Return what the machine makes of the facts.
+
+    Args:
+        facts: in the order of their times.
+        policy: the figures.
+        until: how long time goes on, in seconds; without it, until nothing changes by itself any more.
+
+    """
+    following = _Following(facts, policy)
+    end = math.inf if until is None else until
+    for fact in facts:
+        if fact.t > end:
+            break
+        following.wait(fact.t)
+        following.take(fact)
+    following.wait(end)
+    return following.course
+
+
+class _Following:
+    def __init__(self, facts: Iterable[Fact], policy: Policy) -> None:
+        facts = list(facts)
+        names = {fact.gpu for fact in facts if fact.gpu}
+        names |= {told.peer for fact in facts for told in fact.told if isinstance(told, LinkFact)}
+        self._policy = policy
+        self._health = NodeHealth(policy)
+        self._health.has(sorted(names))
+        self._links: dict[str, LinkRecord] = {}
+        self._now = facts[0].t if facts else 0.0
+        self.course = Course({name: [] for name in sorted(names)}, {})
+
+    def wait(self, until: float) -> None:
+        """Let time pass, with what it brings."""
+        while (change := self._next_change()) <= until and change < math.inf:
+            self._now = change
+            self._note()
+        if until < math.inf:
+            self._now = until
+
+    def take(self, fact: Fact) -> None:
+        """Take in a fact, which is told now."""
+        for told in fact.told:
+            match told:
+                case AgentRestarted():
+                    records, _ = decode_memory(encode_memory(self._health.records, ""))
+                    self._health = NodeHealth(self._policy, records)
+                case LinkFact(peer, is_down):
+                    name = "-".join(sorted((fact.gpu or "", peer)))
+                    self._links[name] = self._links.get(name, LinkRecord()).told(is_down, self._now)
+                    self.course.links.setdefault(name, [])
+                case _:
+                    for gpu in [fact.gpu] if fact.gpu else self.course.gpus:
+                        self._health.told(gpu, told, self._now)
+        self._note()
+
+    def _next_change(self) -> float:
+        links = (each.usable_at(self._policy) for each in self._links.values())
+        return min((self._health.next_change(self._now), *(each for each in links if each > self._now)))
+
+    def _note(self) -> None:
+        for gpu, changes in self.course.gpus.items():
+            verdict = self._health.verdict(gpu, self._now)
+            _append(changes, Change(self._now, verdict.state, verdict.reason), State.HEALTHY)
+        for name, changes in self.course.links.items():
+            link = self._links[name]
+            state = "up" if link.is_usable(self._policy, self._now) else "down"
+            reason = "" if state == "up" else "nvlink down" if link.is_down else "up again, not yet for long"
+            _append(changes, Change(self._now, state, reason), "up")
+
+
+def _append(changes: list[Change], change: Change, first: str) -> None:
+    if change.state != (changes[-1].state if changes else first):
+        changes.append(change)
