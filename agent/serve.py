@@ -14,13 +14,15 @@ from importlib.metadata import version
 import structlog
 
 from agent.config import AgentConfiguration
+from agent.gpus.health import Health
+from agent.gpus.health_file import HealthFile
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
 from agent.gpus.nvml import read_nvml, read_processes
 from agent.gpus.nvml_events import follow_xids
 from agent.gpus.patience import PatientNvml
 from agent.gpus.xid_watch import XidWatch
-from agent.gpus.xids import Xids
+from agent.health.policy import Policy
 from agent.kubelet.side import KubeletSide
 from agent.loop import turn
 from agent.metrics import Metrics
@@ -46,9 +48,10 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: news.stop())
     kubelet = KubeletSide(settings, node.read, metrics, news.changed, read_processes)
-    xids = Xids(time.monotonic, discovery.xid_recovery)
+    memory = HealthFile(settings.enforce.state)
+    health = Health(time.time, Policy(hold=discovery.xid_recovery), memory, host.boot())
     agent = Agent(
-        Machine(PatientNvml(read_nvml), host, xids, discovery.ignored_processes),
+        Machine(PatientNvml(read_nvml), host, health, discovery.ignored_processes),
         node,
         Publication(random.random, settings.publish.refresh_interval),
         metrics,
@@ -57,10 +60,11 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     )
     with ExitStack() as running:
         probes = _probes(settings, agent, news, metrics)
+        running.callback(memory.close)
         running.callback(probes.close)
         structlog.get_logger().info("started", node=node_name, mode=settings.mode, probes=probes.port)
         watch = NodeWatch(node.follow, agent.heard, news.changed, random.random)
-        errors = XidWatch(follow_xids, xids, news.discover)
+        errors = XidWatch(follow_xids, health, news.discover)
         for service in (kubelet, watch, errors) if discovery.xids else (kubelet, watch):
             running.callback(service.close)
             service.start()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from agent.health.evidence import RecoveryAction
 from topology.node.links import PciePath
 
 T = TypeVar("T")
@@ -171,6 +172,14 @@ class GpuFacts:
     """The NUMA node that the GPU's memory itself is, on coherent platforms; elsewhere some answer with the host's."""
     remapped_rows: Answer[RemappedRows]
     page_retirement_pending: Answer[bool]
+    recovery_action: Answer[RecoveryAction]
+    """What the driver asks for; drivers from about 565 on say."""
+    uncorrected_errors: Answer[int]
+    """Of its memory, over its life."""
+    throttled: Answer[bool]
+    """Whether heat or its power supply slow it down."""
+    energy_millijoules: Answer[int]
+    """Since the driver was loaded, or the GPU reset."""
     processes: Answer[tuple[Process, ...]]
     """That compute on it; NVML tells of those in our own PID namespace only, so of all just where we share the host's."""
     fabric: Answer[Fabric]

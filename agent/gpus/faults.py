@@ -49,6 +49,11 @@ def blackout_status(before: NodeStatus, code: str) -> NodeStatus:
     return NodeStatus(0, tuple(gpus), before.link_faults)
 
 
+def is_lost(gpu: GpuStatus) -> bool:
+    """Whether NVML says that the GPU fell off the bus, or does nothing before a reset."""
+    return any(word in gpu.reasons for word in _LOST.values())
+
+
 _LOST = {"GPU_IS_LOST": "gpu is lost", "RESET_REQUIRED": "reset required"}
 
 

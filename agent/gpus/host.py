@@ -42,9 +42,19 @@ class RdmaDevice:
 class Host:
     """The host below `sys` and `cpuinfo`; both can be moved, for tests and for containers."""
 
-    def __init__(self, sys: Path = Path("/sys"), cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
+    def __init__(
+        self,
+        sys: Path = Path("/sys"),
+        cpuinfo: Path = Path("/proc/cpuinfo"),
+        boot_id: Path = Path("/proc/sys/kernel/random/boot_id"),
+    ) -> None:
         self._sys = sys
         self._cpuinfo = cpuinfo
+        self._boot_id = boot_id
+
+    def boot(self) -> str:
+        """Return what names this boot of the machine, or nothing where the kernel does not say."""
+        return _text(self._boot_id) or ""
 
     def pci(self, address: str) -> PciDevice | None:
         """Return the PCI function that NVML calls `address`, or `None` when the kernel has no such function."""

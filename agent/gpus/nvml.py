@@ -32,6 +32,7 @@ from agent.gpus.facts import (
     Process,
     RemappedRows,
 )
+from agent.health.evidence import RecoveryAction
 from topology.node.links import PciePath
 
 _CODES: dict[int, str] = {
@@ -67,6 +68,8 @@ _FAR_ENDS = {
     pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: FarEnd.SWITCH,
     pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN: FarEnd.UNKNOWN,
 }
+_RECOVERY_ACTIONS = {int(action): action for action in RecoveryAction}
+_SLOWED = pynvml.nvmlClocksThrottleReasonHwThermalSlowdown | pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown
 _FABRIC_STATES = dict(enumerate(FabricState))
 _P2P_STATUSES = dict(enumerate(P2pStatus))
 _P2P_READ, _P2P_WRITE, _P2P_NVLINK = range(3)  # the binding's NVML_P2P_CAPS_INDEX_READ is the tuple (0,)
@@ -144,6 +147,17 @@ def _gpu(handle: Any) -> GpuFacts:
             ask(pynvml.nvmlDeviceGetRemappedRows, handle), lambda rows: RemappedRows(bool(rows[2]), bool(rows[3]))
         ),
         page_retirement_pending=_mapped(ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle), bool),
+        recovery_action=_looked_up(_field(handle, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION), _RECOVERY_ACTIONS),
+        uncorrected_errors=ask(
+            pynvml.nvmlDeviceGetTotalEccErrors,
+            handle,
+            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            pynvml.NVML_AGGREGATE_ECC,
+        ),
+        throttled=_mapped(
+            ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle), lambda reasons: bool(reasons & _SLOWED)
+        ),
+        energy_millijoules=ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
         processes=_processes(handle),
         fabric=_fabric(handle),
         nvlinks=_nvlinks(handle),
@@ -175,6 +189,17 @@ def _memory(handle: Any) -> Answer[Memory]:
     if isinstance(answer, Known) and not 0 < answer.value.total <= _MAX_MEMORY_BYTES:
         return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
     return _mapped(answer, lambda memory: Memory(memory.total, min(memory.used, memory.total)))
+
+
+def _field(handle: Any, field: int) -> Answer[int]:
+    answer = ask(pynvml.nvmlDeviceGetFieldValues, handle, [field])
+    if isinstance(answer, Missing):
+        return answer
+    (value,) = answer.value
+    if value.nvmlReturn == pynvml.NVML_SUCCESS:
+        return Known(value.value.uiVal)
+    code = _CODES.get(value.nvmlReturn, str(value.nvmlReturn))
+    return Missing(_GAPS.get(code, Gap.UNSUPPORTED), code)
 
 
 def _fabric(handle: Any) -> Answer[Fabric]:

@@ -10,7 +10,8 @@ from threading import Event, Thread
 import structlog
 
 from agent.errors import NvmlUnavailable
-from agent.gpus.xids import Coverage, Xid, Xids
+from agent.gpus.health import Health
+from agent.gpus.xids import Coverage, Xid
 
 log = structlog.get_logger()
 
@@ -25,7 +26,7 @@ class XidWatch:
 
     Args:
         follow: Yields as `nvml_events.follow_xids` does.
-        xids: Is told.
+        health: Is told.
         discover: Is called when a GPU has become unhealthy, or perhaps has.
 
     """
@@ -33,11 +34,11 @@ class XidWatch:
     def __init__(
         self,
         follow: Callable[[], Generator[Coverage | Xid | None, None, None]],
-        xids: Xids,
+        health: Health,
         discover: Callable[[], None],
     ) -> None:
         self._follow = follow
-        self._xids = xids
+        self._health = health
         self._discover = discover
         self._closing = Event()
 
@@ -66,7 +67,7 @@ class XidWatch:
                         self._covers(news)
                         end = time.monotonic() + _PARTIAL_SECONDS if untold else end
                     case Xid(uuid, number):
-                        if self._xids.happened(news) or not uuid:
+                        if self._health.happened(news) or not uuid:
                             log.warning("critical error", gpu=uuid, xid=number)
                             self._discover()
                 if self._closing.is_set() or time.monotonic() > end:
@@ -74,8 +75,8 @@ class XidWatch:
 
     def _covers(self, coverage: Coverage) -> None:
         """Take in how well we hear now; where it has changed, a GPU may have been lost, or be back."""
-        if coverage != self._xids.coverage:
-            self._xids.coverage = coverage
+        if coverage != self._health.coverage:
+            self._health.coverage = coverage
             say = log.warning if coverage.untold else log.info
             say("listening for critical errors", untold=", ".join(coverage.untold))
             self._discover()

@@ -12,9 +12,9 @@ from agent.health.evidence import (
     Cordoned,
     Evidence,
     Lost,
+    RecoveryAction,
     Reloaded,
     RemapFailed,
-    RecoveryAction,
     Throttled,
     Uncorrected,
     Xid,
@@ -61,7 +61,9 @@ def failed_by_count(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
     ):
         number = sum(each.began > now - seconds for each in counting)
         if number >= most and not gpu.failure:
-            return _failed(gpu, f"{number} incidents in a {span}, the last with {counting[-1].reason}", Repair.RESET, now)
+            return _failed(
+                gpu, f"{number} incidents in a {span}, the last with {counting[-1].reason}", Repair.RESET, now
+            )
     return gpu
 
 
@@ -156,7 +158,7 @@ def _after_back(gpu: GpuRecord, now: float) -> GpuRecord:
 
 
 def _after_uncorrected(gpu: GpuRecord, count: int, policy: Policy, now: float) -> GpuRecord:
-    rose = count > (gpu.uncorrected or 0)
+    rose = gpu.uncorrected is not None and count > gpu.uncorrected
     told = any(each.last > now - policy.burst for each in (*gpu.incidents, *gpu.applications))
     until = now + policy.day if rose and not told else gpu.suspect_until
     return replace(gpu, uncorrected=count, suspect_until=until)
@@ -178,21 +180,21 @@ def _asking_nothing(gpu: GpuRecord) -> GpuRecord:
 
 
 def _after_reset(gpu: GpuRecord, repair: Repair, now: float) -> GpuRecord:
-    failure = gpu.failure
-    if failure and (failure.repair is Repair.RESET or failure.repair is repair):
-        failure = None
     closure = gpu.closure and replace(gpu.closure, reset_at=now)
-    return replace(gpu, failure=failure, closure=closure)
+    if not gpu.failure or gpu.failure.repair not in {Repair.RESET, repair}:
+        return replace(gpu, closure=closure)
+    repaired = Closure(gpu.failure.reason, now, now, Way.HOLD)
+    return replace(gpu, failure=None, closure=replace(closure, clear_at=now) if closure else repaired)
 
 
 def _after_boot(gpu: GpuRecord, now: float) -> GpuRecord:
-    """A boot takes minutes, and so is a hold by itself: the GPU is on probation as soon as it is there."""
+    """Return the record after a boot, which takes minutes, and so is a hold by itself."""
     fresh = _after_reset(_asking_nothing(gpu), Repair.BOOT, now)
     closure = fresh.closure and replace(fresh.closure, hold_until=min(fresh.closure.hold_until, now))
     return replace(fresh, closure=closure, was_lost_at_boot=gpu.is_lost)
 
 
 def _cleared(gpu: GpuRecord, now: float) -> GpuRecord:
-    """A GPU that is not there stays closed whatever a person says, until it is."""
+    """Return the record that a person has cleared; a GPU that is not there stays closed until it is."""
     closure = Closure("gpu is lost", now, now, Way.HOLD) if gpu.is_lost else None
     return GpuRecord(action=gpu.action, is_lost=gpu.is_lost, uncorrected=gpu.uncorrected, closure=closure)

@@ -97,16 +97,4 @@ class Cordoned:
     now: bool
 
 
-Evidence = (
-    Xid
-    | Asked
-    | Lost
-    | Back
-    | Uncorrected
-    | RemapFailed
-    | Throttled
-    | Reloaded
-    | Booted
-    | Cleared
-    | Cordoned
-)
+Evidence = Xid | Asked | Lost | Back | Uncorrected | RemapFailed | Throttled | Reloaded | Booted | Cleared | Cordoned

@@ -15,7 +15,7 @@ from agent.health.xids import NVLINK_ERROR, OF_LINKS
 
 
 class NodeHealth:
-    """The GPUs of one node, by any name that stays theirs, such as the UUID; times are seconds of one clock that survives boots."""
+    """The GPUs of one node, by any name that stays theirs, such as the UUID; times are of one clock that survives boots."""
 
     def __init__(self, policy: Policy, records: Mapping[str, GpuRecord] = MappingProxyType({})) -> None:
         self._policy = policy

@@ -94,6 +94,11 @@ class Verdict:
     next: str = ""
     """What happens next without anybody doing anything, or what has to be done."""
 
+    @property
+    def told(self) -> str:
+        """What people read beside the GPU."""
+        return f"{_TOLD[self.state]}{self.reason}"
+
 
 @dataclass(frozen=True, slots=True)
 class GpuRecord:
@@ -140,7 +145,7 @@ def judge(gpu: GpuRecord, policy: Policy, now: float) -> Verdict:
     if gpu.closure:
         opens = opens_at(gpu)
         if now < opens:
-            return Verdict(State.QUARANTINED, gpu.closure.reason, _what_opens(gpu, opens - now))
+            return _quarantined(gpu, gpu.closure, math.isinf(opens))
         if now < opens + policy.probation:
             return Verdict(State.PROBATION, gpu.closure.reason, "healthy after an hour without an incident")
     if reason := _suspicion(gpu, policy, now):
@@ -166,9 +171,19 @@ def forget(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
         applications=tuple(each for each in gpu.applications if each.began > now - policy.day)[-_MOST:],
         closure=closure,
         closed_before=gpu.closed_before if closure else None,
-        throttled=tuple(each for each in gpu.throttled if each.until is None or each.until > now - policy.throttled_window),
+        throttled=tuple(
+            each for each in gpu.throttled if each.until is None or each.until > now - policy.throttled_window
+        ),
     )
 
+
+_TOLD = {
+    State.HEALTHY: "",
+    State.SUSPECT: "suspect: ",
+    State.QUARANTINED: "",
+    State.PROBATION: "on probation: ",
+    State.FAILED: "failed: ",
+}
 
 _MOST = 32
 """Of each kind of incident: many more than any rule counts."""
@@ -181,14 +196,14 @@ _REPAIRS = {
 }
 
 
-def _what_opens(gpu: GpuRecord, seconds: float) -> str:
+def _quarantined(gpu: GpuRecord, closure: Closure, for_ever: bool) -> Verdict:
     if gpu.is_lost:
-        return "until it answers again; restart the machine"
+        return Verdict(State.QUARANTINED, "gpu is lost", "until it answers again; restart the machine")
     if gpu.action:
-        return f"the driver asks for: {gpu.action}"
-    if math.isinf(seconds):
-        return "until it is reset"
-    return "opens by itself"
+        return Verdict(State.QUARANTINED, closure.reason, f"the driver asks for: {gpu.action}")
+    if for_ever:
+        return Verdict(State.QUARANTINED, f"{closure.reason}, needs a reset", "until it is reset")
+    return Verdict(State.QUARANTINED, closure.reason, "opens by itself")
 
 
 def _suspicion(gpu: GpuRecord, policy: Policy, now: float) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from agent.health.evidence import Uncorrected
 from agent.health.links import LinkRecord
 from agent.health.memory import decode_memory, encode_memory
 from agent.health.node import NodeHealth
@@ -59,6 +60,8 @@ class _Following:
         self._policy = policy
         self._health = NodeHealth(policy)
         self._health.has(sorted(names))
+        for name in names:
+            self._health.told(name, Uncorrected(0), 0.0)
         self._links: dict[str, LinkRecord] = {}
         self._now = facts[0].t if facts else 0.0
         self.course = Course({name: [] for name in sorted(names)}, {})
@@ -94,12 +97,12 @@ class _Following:
     def _note(self) -> None:
         for gpu, changes in self.course.gpus.items():
             verdict = self._health.verdict(gpu, self._now)
-            _append(changes, Change(self._now, verdict.state, verdict.reason), State.HEALTHY)
+            _append(changes, Change(round(self._now, 2), verdict.state, verdict.reason), State.HEALTHY)
         for name, changes in self.course.links.items():
             link = self._links[name]
             state = "up" if link.is_usable(self._policy, self._now) else "down"
             reason = "" if state == "up" else "nvlink down" if link.is_down else "up again, not yet for long"
-            _append(changes, Change(self._now, state, reason), "up")
+            _append(changes, Change(round(self._now, 2), state, reason), "up")
 
 
 def _append(changes: list[Change], change: Change, first: str) -> None:

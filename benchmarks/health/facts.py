@@ -75,7 +75,7 @@ def _fact(line: object) -> Fact:
     if not isinstance(line, dict):
         raise UnreadableFact("is no JSON object")
     t, gpu = line.get("t"), line.get("gpu")
-    if not _is_number(t) or not math.isfinite(t):
+    if not isinstance(t, int | float) or isinstance(t, bool) or not math.isfinite(t):
         raise UnreadableFact("has no t in seconds")
     if gpu is not None and not (isinstance(gpu, str) and gpu):
         raise UnreadableFact("gpu is no name")
@@ -94,10 +94,6 @@ def _fact(line: object) -> Fact:
     return Fact(float(t), gpu, evidence)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is no whole number of at least 0")
@@ -111,7 +107,7 @@ def _name(value: object) -> str:
 
 
 def _if_true(value: object, evidence: Evidence | AgentRestarted) -> Iterator[Evidence | AgentRestarted]:
-    """A fact that happened; `false` says that it did not."""
+    """Yield the evidence unless the fact says `false`: that it did not happen."""
     if value is not None and value is not False:
         yield evidence
 

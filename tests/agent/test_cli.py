@@ -134,7 +134,8 @@ def test_no_credentials_is_a_clear_no(agent: Start) -> None:
 def test_service_publishes_serves_probes_and_stops_when_told(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     """The whole agent against an API server of one answer: it writes, it is ready, it logs JSON, it ends."""
     server = Server()
-    environment = os.environ | fake_nvml.environment(machine("hgx_h100")) | {"GPUTOPO_HEALTH_PORT": "0"}
+    settings = {"GPUTOPO_HEALTH_PORT": "0", "GPUTOPO_ENFORCE_STATE": str(tmp_path)}
+    environment = os.environ | fake_nvml.environment(machine("hgx_h100")) | settings
     command = [*COMMAND, "--node-name", "node-1", "--kubeconfig", str(kubeconfig(tmp_path, server.url))]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     try:

@@ -12,12 +12,13 @@ from typing import TypeVar
 
 from agent.config import AgentConfiguration, load
 from agent.gpus.facts import NvmlFacts, NvmlPort
+from agent.gpus.health import Health
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
 from agent.gpus.nvml import read_nvml, read_processes
 from agent.gpus.nvml_events import follow_xids
 from agent.gpus.xid_watch import XidWatch
-from agent.gpus.xids import Xids
+from agent.health.policy import Policy
 from agent.kubelet.side import KubeletSide
 from agent.loop import turn
 from agent.metrics import Metrics
@@ -60,11 +61,11 @@ def running(
 
 
 @contextmanager
-def running_on_nvml(configuration: AgentConfiguration, node: NodePort) -> Iterator[Xids]:
+def running_on_nvml(configuration: AgentConfiguration, node: NodePort) -> Iterator[Health]:
     """Run an agent on the machine that NVML shows, and have it listen to critical errors; give what it is told."""
-    xids = Xids(time.monotonic, configuration.discovery.xid_recovery)
-    with _running(configuration, node, read_nvml, None, xids):
-        yield xids
+    health = Health(time.time, Policy(hold=configuration.discovery.xid_recovery))
+    with _running(configuration, node, read_nvml, None, health):
+        yield health
 
 
 @asynccontextmanager
@@ -84,16 +85,16 @@ def _running(
     node: NodePort,
     nvml: NvmlPort,
     follow: Callable[[], Iterator[NodeVersion]] | None,
-    xids: Xids | None = None,
+    health: Health | None = None,
 ) -> Iterator[Agent]:
     news, metrics = News(), Metrics("test")
     side = KubeletSide(configuration, node.read, metrics, news.changed, read_processes)
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
-    machine = Machine(nvml, Host(nowhere, nowhere), xids)
+    machine = Machine(nvml, Host(nowhere, nowhere), health)
     agent = Agent(machine, node, publication, metrics, time.monotonic, kubelet=side)
     watch = NodeWatch(follow, agent.heard, news.changed, lambda: 0.5) if follow else None
-    errors = XidWatch(follow_xids, xids, news.discover) if xids else None
+    errors = XidWatch(follow_xids, health, news.discover) if health else None
     side.start()
     for listener in (watch, errors):
         if listener:

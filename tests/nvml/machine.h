@@ -50,6 +50,7 @@ struct gpu {
     int mig, ecc;
     int memory_numa_node;
     int remap_failure, remap_pending, retired_pages_pending;
+    int recovery_action, uncorrected_errors, slowdown, energy_mj; /* the last but one: bits of the clock event reasons */
     int nvlink_version;
     int process_count; /* that compute */
     struct process processes[MAX_PROCESSES];

@@ -105,6 +105,9 @@ static nvmlReturn_t field(struct gpu *gpu, unsigned id, unsigned scope, unsigned
         TRY(find_link(gpu, scope, &link));
         *value = id == 165 ? STATE[link->state] : (unsigned)gpu->nvlink_version;
         return SUCCESS;
+    case 230: /* NVML_FI_DEV_GET_GPU_RECOVERY_ACTION */
+        *value = (unsigned)gpu->recovery_action;
+        return gpu->recovery_action == ABSENT ? NOT_SUPPORTED : SUCCESS;
     default:
         return id > 0 && id < 300 ? NOT_SUPPORTED : INVALID_ARGUMENT;
     }

@@ -253,6 +253,28 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length)
     return NOT_FOUND;
 }
 
+static nvmlReturn_t answer_long(unsigned long long *into, int value) {
+    if (value == ABSENT) return NOT_SUPPORTED;
+    *into = (unsigned long long)value;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t gpu, int type, int counter, unsigned long long *count) {
+    ENTER(gpu, count);
+    if (type != 1 || counter != 1) return NOT_SUPPORTED; /* only uncorrected ones, over the life of the GPU */
+    return answer_long(count, gpu->uncorrected_errors);
+}
+
+nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t gpu, unsigned long long *reasons) {
+    ENTER(gpu, reasons);
+    return answer_long(reasons, gpu->slowdown);
+}
+
+nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t gpu, unsigned long long *millijoules) {
+    ENTER(gpu, millijoules);
+    return answer_long(millijoules, gpu->energy_mj);
+}
+
 nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t gpu, unsigned *pending) {
     ENTER(gpu, pending);
     if (gpu->compute_major >= 8) return NOT_SUPPORTED; /* page retirement ended with Ampere */

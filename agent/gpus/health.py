@@ -1,0 +1,128 @@
+"""The health machine beside NVML: takes in errors as they happen and what each look finds, and marks the GPUs' status.
+
+What NVML itself says of a GPU holds as long as it says so. The machine adds what NVML forgets: what has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from threading import Lock
+from typing import Protocol
+
+from agent.gpus.facts import GpuFacts, Known, NvmlFacts, value_of
+from agent.gpus.faults import is_lost
+from agent.gpus.xids import Coverage, Xid
+from agent.health import evidence
+from agent.health.node import NodeHealth
+from agent.health.policy import Policy
+from agent.health.record import GpuRecord, State, Verdict
+from topology.node.status import GpuStatus, NodeStatus
+
+
+class MemoryPort(Protocol):
+    """Where the machine's memory outlives the agent."""
+
+    def load(self) -> tuple[Mapping[str, GpuRecord], str]:
+        """Return what was kept last, and under which boot of the machine; nothing where nothing can be read."""
+        ...
+
+    def keep(self, records: Mapping[str, GpuRecord], boot: str) -> None:
+        """Keep this from now on; does not wait, and does not raise."""
+        ...
+
+
+class Health:
+    """The GPUs' health. Told on one thread, asked on another.
+
+    Args:
+        clock: seconds since the epoch, so that what was kept over a restart keeps its meaning.
+        policy: the figures.
+        memory: what an earlier agent has kept, and where this one keeps it; `None`: nothing outlives the agent.
+        boot: names this boot of the machine; empty where that cannot be told.
+
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], policy: Policy, memory: MemoryPort | None = None, boot: str = ""
+    ) -> None:
+        self._clock = clock
+        self._memory = memory
+        self._boot = boot
+        self._lock = Lock()
+        self._energy: dict[str, int] = {}
+        kept, kept_boot = memory.load() if memory else ({}, "")
+        self._node = NodeHealth(policy, kept)
+        self._kept: Mapping[str, GpuRecord] = dict(kept)
+        self.coverage: Coverage | None = None
+        """`None` while nobody listens."""
+        if boot and kept_boot and boot != kept_boot:
+            for uuid in kept:
+                self._node.told(uuid, evidence.Booted(), clock())
+
+    def happened(self, xid: Xid) -> bool:
+        """Take in an error; returns whether it closes a GPU that was open."""
+        if not xid.uuid:
+            return False  # whose it is, a look has to find out
+        with self._lock:
+            now = self._clock()
+            was_open = self._node.verdict(xid.uuid, now).state.takes_pods
+            self._node.told(xid.uuid, evidence.Xid(xid.number), now)
+            self._keep()
+            return was_open and not self._node.verdict(xid.uuid, now).state.takes_pods
+
+    def marked(self, status: NodeStatus, facts: NvmlFacts | None = None) -> NodeStatus:
+        """Return the status with what is known of the GPUs beside it; `facts` is the look behind it, where there was one."""
+        with self._lock:
+            if facts:
+                self._look(status, facts)
+                self._keep()
+            now = self._clock()
+            gpus = tuple(_marked(gpu, self._node.verdict(gpu.uuid, now)) for gpu in status.gpus)
+        untold = self.coverage.untold if self.coverage else ()
+        reasons = (f"critical errors are not told: {', '.join(untold)}",) if untold else ()
+        return replace(status, gpus=gpus, reasons=(*status.reasons, *reasons))
+
+    def _look(self, status: NodeStatus, facts: NvmlFacts) -> None:
+        now = self._clock()
+        self._node.has(gpu.uuid for gpu in status.gpus)
+        answering = {gpu.uuid.value: gpu for gpu in map(value_of, facts.gpus) if gpu and isinstance(gpu.uuid, Known)}
+        for gpu in status.gpus:
+            found = answering.get(gpu.uuid)
+            self._node.told(gpu.uuid, evidence.Lost() if is_lost(gpu) else evidence.Back(), now)
+            for told in _told(found) if found else ():
+                self._node.told(gpu.uuid, told, now)
+            if found and self._was_reset(gpu.uuid, found):
+                self._node.told(gpu.uuid, evidence.Reloaded(), now)
+
+    def _was_reset(self, uuid: str, found: GpuFacts) -> bool:
+        """Whether the GPU has spent less energy than it had: it counts anew with each load of the driver, and each reset."""
+        energy = value_of(found.energy_millijoules)
+        if energy is None:
+            return False
+        before, self._energy[uuid] = self._energy.get(uuid, 0), energy
+        return energy < before
+
+    def _keep(self) -> None:
+        if self._memory and self._node.records != self._kept:
+            self._kept = dict(self._node.records)
+            self._memory.keep(self._kept, self._boot)
+
+
+def _told(gpu: GpuFacts) -> Iterator[evidence.Evidence]:
+    """Yield what a look at one GPU says about its health."""
+    if (rows := value_of(gpu.remapped_rows)) and rows.failed:
+        yield evidence.RemapFailed()
+    if isinstance(gpu.recovery_action, Known):
+        yield evidence.Asked(gpu.recovery_action.value)
+    if isinstance(gpu.uncorrected_errors, Known):
+        yield evidence.Uncorrected(gpu.uncorrected_errors.value)
+    if isinstance(gpu.throttled, Known):
+        yield evidence.Throttled(gpu.throttled.value)
+
+
+def _marked(gpu: GpuStatus, verdict: Verdict) -> GpuStatus:
+    """Reasons that NVML gives itself stand already."""
+    if verdict.state is State.HEALTHY or verdict.reason in gpu.reasons:
+        return gpu
+    return replace(gpu, healthy=gpu.healthy and verdict.state.takes_pods, reasons=(verdict.told, *gpu.reasons))

@@ -1,0 +1,215 @@
+"""N4 and N6: which errors close a GPU, what opens it again, and that no restart of an agent forgets it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.gpus.facts import Gap, Known, Missing
+from agent.gpus.health import Health
+from agent.gpus.health_file import HealthFile
+from agent.gpus.nvml import read_nvml
+from agent.gpus.xids import Coverage, Xid
+from agent.health.evidence import RecoveryAction
+from agent.health.policy import Policy
+from tests.agent.builders import discovery, gpu_facts, machine_of
+from tests.nvml.library import FakeNvml, machine
+from topology.node.status import NodeStatus
+
+HOLD = 300.0
+
+
+class Life:
+    """Two healthy GPUs, `GPU-0` and `GPU-1`, on virtual time."""
+
+    def __init__(self, folder: Path | None = None, boot: str = "boot-1", now: float = 0.0) -> None:
+        self.now = now
+        self.file = HealthFile(folder) if folder else None
+        self.health = Health(lambda: self.now, Policy(hold=HOLD), self.file, boot)
+
+    def has(self, uuid: str, number: int) -> bool:
+        return self.health.happened(Xid(uuid, number))
+
+    def look(self, *, lost: bool = False, **facts: object) -> NodeStatus:
+        """Discover the node, with this known of `GPU-0`."""
+        found, status = machine_of("GPU-0", "GPU-1"), discovery().status
+        if lost:
+            status = replace(
+                status, gpus=(replace(status.gpus[0], healthy=False, reasons=("gpu is lost",)), status.gpus[1])
+            )
+        first = Known(gpu_facts(uuid=Known("GPU-0"), **facts))
+        return self.health.marked(status, replace(found, gpus=(first, found.gpus[1])))
+
+    @property
+    def unhealthy(self) -> frozenset[str]:
+        return self.health.marked(discovery().status).unhealthy
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Of `GPU-0`."""
+        return self.health.marked(discovery().status).gpus[0].reasons
+
+    def restart(self, folder: Path, boot: str = "boot-1") -> Life:
+        """Return the next agent of this node."""
+        assert self.file
+        self.file.close()
+        return Life(folder, boot, self.now)
+
+
+@pytest.mark.parametrize("number", [13, 31, 43, 45, 68, 69, 94, 109, 137, 63, 92, 121, 154, 160, 165, 171, 172])
+def test_n4_errors_that_leave_a_gpu_usable_leave_it_alone(number: int) -> None:
+    """A program that reads where it must not is not the GPU's fault, and a notice is no error at all."""
+    life = Life()
+    assert not life.has("GPU-0", number)
+    assert life.unhealthy == frozenset()
+
+
+@pytest.mark.parametrize("number", [74, 79, 0, 12345])
+def test_n4_every_other_error_closes_the_gpu(number: int) -> None:
+    """Those that nobody knows, too; and the GPU beside it stays what it was."""
+    life = Life()
+    assert life.has("GPU-0", number)
+    assert life.unhealthy == {"GPU-0"}
+    assert life.reasons[0].startswith(f"xid {number}")
+
+
+def test_n6_a_hold_counts_from_the_last_error() -> None:
+    """And afterwards the GPU takes pods, on probation."""
+    life = Life()
+    life.has("GPU-0", 74)
+    life.now = 150.0
+    assert not life.has("GPU-0", 74)
+    life.now = 150.0 + HOLD - 1
+    assert life.unhealthy == {"GPU-0"}
+    life.now = 150.0 + HOLD
+    assert life.unhealthy == frozenset()
+    assert life.reasons == ("on probation: xid 74",)
+
+
+@pytest.mark.parametrize("number", [79, 95, 119, 120, 143])
+def test_n6_time_does_not_cure_what_needs_a_reset(number: int) -> None:
+    """And says so; what happened before it changes nothing."""
+    life = Life()
+    life.has("GPU-0", 74)
+    life.has("GPU-0", number)
+    life.now = 100 * HOLD
+    assert life.reasons == (f"xid {number}, needs a reset",)
+    assert life.unhealthy == {"GPU-0"}
+
+
+def test_n6_gpu_that_has_many_errors_is_one_change() -> None:
+    """Each other reason would be a write to the node."""
+    life, told = Life(), set()
+    for number in (79, 74, 94) * 3_333:
+        life.now += 1.0
+        life.has("GPU-0", number)
+        told.add(life.health.marked(discovery().status))
+    assert len(told) == 1
+
+
+def test_the_drivers_own_word_shows_a_reset() -> None:
+    """It asks for one, and then for nothing."""
+    life = Life()
+    life.has("GPU-0", 119)
+    life.look(recovery_action=Known(RecoveryAction.GPU_RESET))
+    life.now = 1000.0
+    assert life.look(recovery_action=Known(RecoveryAction.GPU_RESET)).unhealthy == {"GPU-0"}
+    assert life.look(recovery_action=Known(RecoveryAction.NONE)).unhealthy == frozenset()
+
+
+def test_energy_that_counts_anew_shows_a_reset() -> None:
+    """Where the driver never says what it asks for."""
+    life = Life()
+    life.look(energy_millijoules=Known(5_000))
+    life.has("GPU-0", 95)
+    life.now = 1000.0
+    assert life.look(energy_millijoules=Known(6_000)).unhealthy == {"GPU-0"}
+    assert life.look(energy_millijoules=Known(10)).unhealthy == frozenset()
+
+
+def test_gpu_that_was_lost_stays_out_for_the_hold() -> None:
+    """One that comes and goes would else take a pod each time."""
+    life = Life()
+    life.look(lost=True)
+    life.now = 10.0
+    assert life.look().unhealthy == {"GPU-0"}
+    life.now = HOLD
+    assert life.look().unhealthy == frozenset()
+
+
+def test_what_cannot_be_told_now_is_no_evidence() -> None:
+    """A driver that is busy says so, and closes nothing by it."""
+    life = Life()
+    failed = Missing(Gap.FAILED, "UNKNOWN")
+    assert life.look(recovery_action=failed, uncorrected_errors=failed, throttled=failed).unhealthy == frozenset()
+
+
+def test_what_nvml_says_besides_keeps_a_gpu_unhealthy() -> None:
+    """The time that has passed says nothing about a GPU that is lost."""
+    life = Life()
+    life.has("GPU-0", 74)
+    life.now = HOLD
+    assert life.health.marked(discovery(healthy=False).status).unhealthy == {"GPU-0", "GPU-1"}
+
+
+def test_a_gpu_that_is_not_there_any_more_is_forgotten() -> None:
+    """Another one in its place has another UUID, and begins anew."""
+    life = Life()
+    life.has("GPU-9", 79)
+    life.look()
+    assert life.health.marked(discovery(gpus=10).status).unhealthy == frozenset()
+
+
+def test_the_next_agent_goes_on_where_this_one_ended(tmp_path: Path) -> None:
+    """Under the same boot nothing is forgotten, and nothing forgiven."""
+    life = Life(tmp_path)
+    life.has("GPU-0", 79)
+    life.now = 5000.0
+    assert life.restart(tmp_path).reasons == ("xid 79, needs a reset",)
+
+
+def test_a_reboot_is_a_reset(tmp_path: Path) -> None:
+    """The GPU takes pods, on probation."""
+    life = Life(tmp_path)
+    life.has("GPU-0", 79)
+    life.now = 100.0
+    assert life.restart(tmp_path, "boot-2").reasons == ("on probation: xid 79",)
+
+
+@pytest.mark.parametrize("kept", [b"", b"{", b"[]", b'{"gpus": {}, "v": 9}', b"\xff"])
+def test_memory_that_cannot_be_read_is_none(tmp_path: Path, kept: bytes) -> None:
+    """An agent that does not start would be worse."""
+    (tmp_path / "health.json").write_bytes(kept)
+    assert Life(tmp_path).unhealthy == frozenset()
+
+
+def test_without_a_folder_nothing_is_kept_and_all_else_works(tmp_path: Path) -> None:
+    """As where a read-only file system has none."""
+    life = Life(tmp_path / "none")
+    assert life.has("GPU-0", 79)
+    assert life.unhealthy == {"GPU-0"}
+
+
+def test_errors_that_are_not_told_are_said_not_to_be() -> None:
+    """On the node's status, with NVML's reason; not before anybody has tried."""
+    life = Life()
+    assert life.health.marked(discovery().status).reasons == ()
+    life.health.coverage = Coverage(("NOT_SUPPORTED",))
+    assert life.health.marked(discovery().status).reasons == ("critical errors are not told: NOT_SUPPORTED",)
+
+
+def test_nvml_tells_what_health_is_judged_by(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """Through the real binding: the driver's recovery action, errors of memory, what slows it down, and energy."""
+    lines = ["recovery_action 4", "uncorrected_errors 7", "slowdown 64", "energy_mj 12"]
+    described = tmp_path / "machine.nvml"
+    described.write_text(machine("hgx_h100").read_text() + "".join(f"gpu 2 {line}\n" for line in lines))
+    with fake_nvml.loaded(described):
+        first, _, third, *_ = read_nvml().gpus
+    assert isinstance(first, Known)
+    assert isinstance(third, Known)
+    assert first.value.recovery_action == Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")
+    gpu = third.value
+    assert gpu.recovery_action == Known(RecoveryAction.DRAIN_AND_RESET)
+    assert (gpu.uncorrected_errors, gpu.throttled, gpu.energy_millijoules) == (Known(7), Known(True), Known(12))
