@@ -69,7 +69,7 @@ class Discovery(_Section):
     xids: bool = True
     """Whether critical errors of the driver are listened to, which keeps NVML open: its driver cannot be unloaded meanwhile."""
     xid_recovery: Duration = 300.0
-    """A GPU is fit for new pods again when it has had no critical error for so long."""
+    """How long the first critical error of a day closes a GPU where no reset is needed; each further one twice as long."""
     ignored_processes: Names = ("nvidia-cuda-mps-server",)
     """Programs that may compute on a GPU which no container holds: what serves others, and stays when they have gone."""
 
@@ -106,7 +106,7 @@ class Enforce(_Section):
     """How the agent's own device plugin hands out GPUs; only in mode `enforce`."""
 
     state: Path = Path("/var/lib/gputopo")
-    """Folder for the journal and the lock that keeps a second agent of this node out."""
+    """Folder for the journal, the lock that keeps a second agent of this node out, and, in both modes, the GPUs' health."""
     deadline: Duration = 0.4
     """For one answer to the kubelet, which does nothing else meanwhile."""
     process_wait: ProcessWait = 10.0

@@ -29,7 +29,7 @@ from agent.metrics import Metrics
 from agent.news import News
 from agent.node.kube import KubernetesNode
 from agent.node.publish import Publication
-from agent.node.watch import NodeWatch
+from agent.node.watch import NodeVersion, NodeWatch
 from agent.probes import Probes, announced
 from agent.service import Agent
 
@@ -58,12 +58,18 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         time.monotonic,
         kubelet=kubelet,
     )
+
+    def heard(version: NodeVersion) -> None:
+        agent.heard(version)
+        if health.overridden(version.gpu_health):
+            news.discover()
+
     with ExitStack() as running:
         probes = _probes(settings, agent, news, metrics)
         running.callback(memory.close)
         running.callback(probes.close)
         structlog.get_logger().info("started", node=node_name, mode=settings.mode, probes=probes.port)
-        watch = NodeWatch(node.follow, agent.heard, news.changed, random.random)
+        watch = NodeWatch(node.follow, heard, news.changed, random.random)
         errors = XidWatch(follow_xids, health, news.discover)
         for service in (kubelet, watch, errors) if discovery.xids else (kubelet, watch):
             running.callback(service.close)

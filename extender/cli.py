@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from getpass import getuser
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -24,7 +25,7 @@ from extender.inspect import inspection
 from extender.inspect.inspection import Explanation, NodeList
 from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
-from extender.kubectl import cleanup
+from extender.kubectl import cleanup, gpu_health
 from extender.kubectl.hypothetical import pod_from, pod_of, read
 from extender.kubectl.output import (
     Form,
@@ -39,6 +40,7 @@ from extender.kubectl.output import (
 from extender.kubectl.reading import ask, fail, kubeconfig, load, say_no
 from extender.logs import printable
 from topology.annotations import keys
+from topology.annotations.overrides import Override, Word
 
 Format = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
 Headless = Annotated[bool, typer.Option("--no-headers", help="Print tables without their heads.")]
@@ -216,6 +218,52 @@ def clean_up(
     if again := ask(cleanup.find(config)).leftovers:
         say_no(f"{len(again)} have been written again: something of gputopo still runs")
     print(f"removed from {len(found.leftovers)} nodes and pods")
+
+
+Node = Annotated[str, typer.Argument(help="The node's name.")]
+Gpus = Annotated[list[str], typer.Argument(help="UUIDs, or indexes as nvidia-smi counts them.")]
+Reason = Annotated[str, typer.Option("--why", help="What others read.")]
+
+
+@app.command()
+def cordon_gpu(
+    node: Node,
+    gpus: Gpus,
+    why: Reason = "",
+    hours: Annotated[float | None, typer.Option("--hours", min=0.01, help="Until it counts no more.")] = None,
+    file: File = None,
+    context: Context = None,
+) -> None:
+    """Keep new pods off some GPUs of a node; what runs on them goes on."""
+    until = None if hours is None else int(time.time() + 3600 * hours)
+    _say(node, gpus, Override(Word.CORDONED, why, getuser(), until), file, context)
+
+
+@app.command()
+def uncordon_gpu(node: Node, gpus: Gpus, file: File = None, context: Context = None) -> None:
+    """Take back what was said of some GPUs of a node."""
+    _say(node, gpus, None, file, context)
+
+
+@app.command()
+def clear_gpu(node: Node, gpus: Gpus, why: Reason = "", file: File = None, context: Context = None) -> None:
+    """Say that some GPUs of a node are well: errors of before count no more, later ones do."""
+    _say(node, gpus, Override(Word.HEALTHY, why, getuser(), at=int(time.time())), file, context)
+
+
+def _say(node: str, gpus: list[str], override: Override | None, file: Path | None, context: str | None) -> None:
+    def change(said: gpu_health.Overrides, uuid: str) -> None:
+        if override:
+            said[uuid] = override
+        else:
+            said.pop(uuid, None)
+
+    try:
+        said = ask(gpu_health.say(kubeconfig(file, context), node, gpus, change))
+    except gpu_health.Refused as error:
+        fail(str(error))
+    for uuid, word in sorted(said.items()):
+        print(printable(f"{node} {uuid}: {word}"))
 
 
 def main() -> None:

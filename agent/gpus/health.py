@@ -10,6 +10,8 @@ from dataclasses import replace
 from threading import Lock
 from typing import Protocol
 
+import structlog
+
 from agent.gpus.facts import GpuFacts, Known, NvmlFacts, value_of
 from agent.gpus.faults import is_lost
 from agent.gpus.xids import Coverage, Xid
@@ -17,7 +19,11 @@ from agent.health import evidence
 from agent.health.node import NodeHealth
 from agent.health.policy import Policy
 from agent.health.record import GpuRecord, State, Verdict
+from topology.annotations.overrides import Override, Word, decode_overrides
+from topology.errors import PayloadError
 from topology.node.status import GpuStatus, NodeStatus
+
+log = structlog.get_logger()
 
 
 class MemoryPort(Protocol):
@@ -51,6 +57,8 @@ class Health:
         self._boot = boot
         self._lock = Lock()
         self._energy: dict[str, int] = {}
+        self._overrides: Mapping[str, Override] = {}
+        self._said = ""
         kept, kept_boot = memory.load() if memory else ({}, "")
         self._node = NodeHealth(policy, kept)
         self._kept: Mapping[str, GpuRecord] = dict(kept)
@@ -71,13 +79,29 @@ class Health:
             self._keep()
             return was_open and not self._node.verdict(xid.uuid, now).state.takes_pods
 
+    def overridden(self, text: str) -> bool:
+        """Take in what people say of the GPUs, as the node's annotation has it; returns whether it is something new."""
+        with self._lock:
+            if text == self._said:
+                return False
+            self._said = text
+            try:
+                self._overrides = decode_overrides(text) if text else {}
+            except PayloadError as error:
+                log.warning(
+                    "what is said of the GPUs cannot be read, and what was said before stands", reason=str(error)
+                )
+            return True
+
     def marked(self, status: NodeStatus, facts: NvmlFacts | None = None) -> NodeStatus:
         """Return the status with what is known of the GPUs beside it; `facts` is the look behind it, where there was one."""
         with self._lock:
             if facts:
                 self._look(status, facts)
-                self._keep()
             now = self._clock()
+            for gpu in status.gpus:
+                self._obey(gpu.uuid, now)
+            self._keep()
             gpus = tuple(_marked(gpu, self._node.verdict(gpu.uuid, now)) for gpu in status.gpus)
         untold = self.coverage.untold if self.coverage else ()
         reasons = (f"critical errors are not told: {', '.join(untold)}",) if untold else ()
@@ -94,6 +118,14 @@ class Health:
                 self._node.told(gpu.uuid, told, now)
             if found and self._was_reset(gpu.uuid, found):
                 self._node.told(gpu.uuid, evidence.Reloaded(), now)
+
+    def _obey(self, uuid: str, now: float) -> None:
+        said = self._overrides.get(uuid)
+        if said and said.until is not None and said.until <= now:
+            said = None
+        self._node.told(uuid, evidence.Cordoned(str(said) if said and said.word is Word.CORDONED else ""), now)
+        if said and said.word is Word.HEALTHY:
+            self._node.told(uuid, evidence.Cleared(repr(said)), now)
 
     def _was_reset(self, uuid: str, found: GpuFacts) -> bool:
         """Whether the GPU has spent less energy than it had: it counts anew with each load of the driver, and each reset."""

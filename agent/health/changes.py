@@ -46,10 +46,10 @@ def changed(gpu: GpuRecord, evidence: Evidence, policy: Policy, now: float) -> G
             return _after_reset(_asking_nothing(gpu), Repair.RESET, now)
         case Booted():
             return _after_boot(gpu, now)
-        case Cleared():
-            return _cleared(gpu, now)
-        case Cordoned(is_cordoned):
-            return replace(gpu, cordoned=is_cordoned)
+        case Cleared(word):
+            return gpu if word and word == gpu.cleared_by else _cleared(gpu, word, now)
+        case Cordoned(reason):
+            return replace(gpu, cordoned=reason)
 
 
 def failed_by_count(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
@@ -194,7 +194,13 @@ def _after_boot(gpu: GpuRecord, now: float) -> GpuRecord:
     return replace(fresh, closure=closure, was_lost_at_boot=gpu.is_lost)
 
 
-def _cleared(gpu: GpuRecord, now: float) -> GpuRecord:
+def _cleared(gpu: GpuRecord, word: str, now: float) -> GpuRecord:
     """Return the record that a person has cleared; a GPU that is not there stays closed until it is."""
-    closure = Closure("gpu is lost", now, now, Way.HOLD) if gpu.is_lost else None
-    return GpuRecord(action=gpu.action, is_lost=gpu.is_lost, uncorrected=gpu.uncorrected, closure=closure)
+    return GpuRecord(
+        action=gpu.action,
+        is_lost=gpu.is_lost,
+        uncorrected=gpu.uncorrected,
+        closure=Closure("gpu is lost", now, now, Way.HOLD) if gpu.is_lost else None,
+        cordoned=gpu.cordoned,
+        cleared_by=word,
+    )

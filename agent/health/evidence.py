@@ -89,12 +89,16 @@ class Booted:
 class Cleared:
     """A person says that the GPU is well; what was told before counts no more."""
 
+    word: str = ""
+    """How it was said: the same word counts once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cordoned:
     """A person takes the GPU out, or lets it in again."""
 
-    now: bool
+    reason: str
+    """What people read; empty: let in."""
 
 
 Evidence = Xid | Asked | Lost | Back | Uncorrected | RemapFailed | Throttled | Reloaded | Booted | Cleared | Cordoned

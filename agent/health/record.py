@@ -119,7 +119,10 @@ class GpuRecord:
     suspect_until: float = 0.0
     """For memory errors that no XID told."""
     throttled: tuple[Spell, ...] = ()
-    cordoned: bool = False
+    cordoned: str = ""
+    """Why a person has taken it out."""
+    cleared_by: str = ""
+    """The word that counted last."""
 
 
 def opens_at(gpu: GpuRecord) -> float:
@@ -141,7 +144,7 @@ def judge(gpu: GpuRecord, policy: Policy, now: float) -> Verdict:
     if gpu.failure:
         return Verdict(State.FAILED, gpu.failure.reason, _REPAIRS[gpu.failure.repair])
     if gpu.cordoned:
-        return Verdict(State.QUARANTINED, "cordoned", "until somebody uncordons it")
+        return Verdict(State.QUARANTINED, gpu.cordoned, "until somebody uncordons it")
     if gpu.closure:
         opens = opens_at(gpu)
         if now < opens:

@@ -174,7 +174,9 @@ def _event(line: bytes) -> Mapping[str, Any]:
 def _version(node: Mapping[str, Any]) -> NodeVersion:
     annotations = _annotations(node)
     version = str(node["metadata"].get("resourceVersion"))
-    return NodeVersion(version, annotations.get(keys.LOOK, ""), annotations.get(keys.LEDGER))
+    return NodeVersion(
+        version, annotations.get(keys.LOOK, ""), annotations.get(keys.LEDGER), annotations.get(keys.GPU_HEALTH, "")
+    )
 
 
 def _annotations(node: Any) -> Mapping[str, str]:

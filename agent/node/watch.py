@@ -29,6 +29,8 @@ class NodeVersion:
     """The version that a look has to be later than; empty when nobody asks."""
     ledger: str | None = None
     """As it is written; `None` where there is none."""
+    gpu_health: str = ""
+    """What people say of the GPUs, as it is written."""
 
     def asks(self, answered: str) -> bool:
         """Whether a look is asked for that a report about version `answered` is no answer to."""

@@ -116,11 +116,11 @@ def _override(value: object) -> Iterator[Evidence]:
     match value:
         case "healthy":
             yield Cleared()
-            yield Cordoned(False)
+            yield Cordoned("")
         case "cordoned":
-            yield Cordoned(True)
+            yield Cordoned("cordoned")
         case None:
-            yield Cordoned(False)
+            yield Cordoned("")
         case _:
             raise ValueError(f"{value!r} is none of healthy, cordoned, null")
 

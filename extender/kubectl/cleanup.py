@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
-from extender.kubernetes.documents import decoder
+from extender.kubernetes.documents import decoder, message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Listed, Unavailable, list_objects
@@ -84,7 +84,7 @@ async def remove(config: Kubeconfig, leftovers: Iterable[Leftover]) -> dict[Left
                 status, body = await api.send(leftover.removal)
             except Unavailable as error:
                 return str(error)
-        return None if status < 300 or status == 404 else f"{status}: {_message(body)}"
+        return None if status < 300 or status == 404 else f"{status}: {message_of(body)}"
 
     wanted = tuple(leftovers)
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
@@ -115,10 +115,3 @@ def _leftovers(kind: str, listed: Listed[Kind]) -> Iterable[Leftover]:
     found = (item.metadata for item in listed.objects if item.metadata.annotations)
     for each in sorted(found, key=lambda metadata: (metadata.namespace, metadata.name)):
         yield Leftover(kind, each.namespace, each.name, each.uid, tuple(sorted(each.annotations or ())))
-
-
-def _message(body: bytes) -> str:
-    try:
-        return str(msgspec.json.decode(body)["message"])[:256]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return "no reason given"

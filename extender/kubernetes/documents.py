@@ -244,3 +244,11 @@ class Lines:
         head = bytes(self._rest[:HEAD_BYTES]) + part[: max(0, HEAD_BYTES - len(self._rest))]
         self._rest, self._is_told = bytearray(), True
         yield Overlong(head, self._max_bytes)
+
+
+def message_of(body: bytes) -> str:
+    """Return what the API server says in a refusal."""
+    try:
+        return str(msgspec.json.decode(body)["message"])[:256]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return "no reason given"

@@ -52,13 +52,15 @@ def rights(role: Json) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("spec", pod_specs(), ids=lambda spec: spec["serviceAccountName"])
 def test_pod_runs_as_nobody_without_the_host(spec: Json) -> None:
-    """Non-root, the runtime's seccomp profile, no namespace of the host, and of its files one folder of the agent's."""
+    """Non-root, the runtime's seccomp profile, no namespace of the host, and of its files two folders of the agent's."""
     security = spec["securityContext"]
     assert security["runAsNonRoot"] and security["runAsUser"] > 0
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not any(spec.get(shared) for shared in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"))
     of_host = [volume["hostPath"]["path"] for volume in spec["volumes"] if volume.keys() != {"name", "configMap"}]
-    assert of_host == (["/var/lib/kubelet/pod-resources"] if spec["serviceAccountName"] == "gputopo-agent" else [])
+    assert of_host == (
+        ["/var/lib/kubelet/pod-resources", "/var/lib/gputopo"] if spec["serviceAccountName"] == "gputopo-agent" else []
+    )
 
 
 @pytest.mark.parametrize(

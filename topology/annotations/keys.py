@@ -40,6 +40,9 @@ SHARING_CLASS: Final = "gputopo.dev/sharing-class"
 DEVICE_MISMATCH: Final = "gputopo.dev/device-mismatch"
 """`adopt` (default) or `refuse`: what the node does when it cannot hand out the planned GPUs."""
 
+GPU_HEALTH: Final = "gputopo.dev/gpu-health"
+"""On a node, by whoever may write nodes: by UUID, that a GPU is `cordoned` or `healthy`, why, by whom, and until when."""
+
 USER_PREFIX: Final = "gputopo.dev/"
 AGENT_PREFIX: Final = "topo.gputopo.dev/"
 EXTENDER_PREFIX: Final = "alloc.gputopo.dev/"

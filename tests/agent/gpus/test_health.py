@@ -16,6 +16,7 @@ from agent.health.evidence import RecoveryAction
 from agent.health.policy import Policy
 from tests.agent.builders import discovery, gpu_facts, machine_of
 from tests.nvml.library import FakeNvml, machine
+from topology.annotations.overrides import Override, Word, encode_overrides
 from topology.node.status import NodeStatus
 
 HOLD = 300.0
@@ -213,3 +214,49 @@ def test_nvml_tells_what_health_is_judged_by(fake_nvml: FakeNvml, tmp_path: Path
     gpu = third.value
     assert gpu.recovery_action == Known(RecoveryAction.DRAIN_AND_RESET)
     assert (gpu.uncorrected_errors, gpu.throttled, gpu.energy_millijoules) == (Known(7), Known(True), Known(12))
+
+
+def said(**gpus: Override) -> str:
+    """Return what people say, as the node's annotation has it."""
+    return encode_overrides({name.replace("_", "-"): override for name, override in gpus.items()})
+
+
+def test_a_cordoned_gpu_takes_no_pods_until_it_is_let_in() -> None:
+    """And people read why, and by whom."""
+    life = Life()
+    assert life.health.overridden(said(GPU_0=Override(Word.CORDONED, "fan is loud", "anna")))
+    assert life.reasons == ("cordoned: fan is loud (anna)",)
+    assert life.unhealthy == {"GPU-0"}
+    assert life.health.overridden("")
+    assert life.unhealthy == frozenset()
+
+
+def test_a_word_counts_until_its_time() -> None:
+    """Whoever cordons for a night need not wake up for it."""
+    life = Life()
+    life.health.overridden(said(GPU_0=Override(Word.CORDONED, until=100)))
+    assert life.unhealthy == {"GPU-0"}
+    life.now = 100.0
+    assert life.unhealthy == frozenset()
+
+
+def test_a_persons_word_ends_what_came_before_it_and_nothing_later(tmp_path: Path) -> None:
+    """Also for the next agent, which reads the same word again."""
+    life = Life(tmp_path)
+    life.has("GPU-0", 79)
+    life.health.overridden(said(GPU_0=Override(Word.HEALTHY)))
+    assert life.unhealthy == frozenset()
+    life.now = 500.0
+    assert life.has("GPU-0", 79)
+    after = life.restart(tmp_path)
+    after.health.overridden(said(GPU_0=Override(Word.HEALTHY)))
+    assert after.unhealthy == {"GPU-0"}
+
+
+@pytest.mark.parametrize("text", ["{", '{"v":1}', '{"v":1,"gpus":{"GPU-0":{"is":"broken"}}}', '{"v":2,"gpus":{}}'])
+def test_words_that_cannot_be_read_leave_what_was_said(text: str) -> None:
+    """A slip of the pen must not open a GPU that somebody has closed."""
+    life = Life()
+    life.health.overridden(said(GPU_0=Override(Word.CORDONED)))
+    life.health.overridden(text)
+    assert life.unhealthy == {"GPU-0"}

@@ -85,7 +85,7 @@ def with_asymmetric_links(side: Side) -> str:
 
 def after_transient_xid(side: Side) -> str:
     """Say how many GPUs there are to have, seconds after an XID whose cause has gone; ours waits for 3 s without another."""
-    side.node.machine.xid(gpu=3, number=79)
+    side.node.machine.xid(gpu=3, number=74)
     for _ in range(2):  # it goes, and may come back
         settle(side)
     return f"{len(side.node.offered())} of {len(side.node.machine.uuids)}"

@@ -1,0 +1,93 @@
+"""What people say of a node's GPUs, written on the node: its agent hears it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from extender.cluster.objects.kinds import Node
+from extender.kubernetes.documents import decoder, message_of
+from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.kubeconfig import Kubeconfig
+from extender.kubernetes.rest import Request
+from topology.annotations import keys
+from topology.annotations.codec import decode_topology
+from topology.annotations.overrides import Override, decode_overrides, encode_overrides
+from topology.errors import PayloadError
+
+Overrides = dict[str, Override]
+
+_TRIES: Final = 5
+"""Somebody else may write the node between our reading and our writing; agents do so often."""
+
+
+class Refused(Exception):
+    """It was not written; says why."""
+
+
+async def say(
+    config: Kubeconfig, node: str, gpus: Collection[str], change: Callable[[Overrides, str], None]
+) -> Overrides:
+    """Change what is said of some GPUs of a node, and return all that is said then.
+
+    Args:
+        config: whose cluster.
+        node: its name.
+        gpus: UUIDs, or indexes as `nvidia-smi` counts them.
+        change: is given all that is said and one UUID, for each.
+
+    Raises:
+        Refused: there is no such node or GPU, what is said already cannot be read, or the API server says no.
+        Unavailable: the API server does not answer.
+
+    """
+    path = f"/api/v1/nodes/{quote(node, safe='')}"
+    async with KubeApi.from_kubeconfig(config.files, config.context) as api:
+        for _ in range(_TRIES):
+            status, body = await api.send(Request("GET", path))
+            if status != 200:
+                raise Refused(f"node {node}: {message_of(body)}")
+            found = decoder(Node)(body)
+            overrides = _said(found)
+            for uuid in _uuids(found, gpus):
+                change(overrides, uuid)
+            status, body = await api.send(_patch(path, found, overrides))
+            if status == 200:
+                return overrides
+            if status != 409:
+                break
+        raise Refused(f"node {node}: {message_of(body)}")
+
+
+def _patch(path: str, node: Node, overrides: Overrides) -> Request:
+    value = encode_overrides(overrides) if overrides else None
+    version = node.metadata.resource_version
+    metadata = {"resourceVersion": version, "annotations": {keys.GPU_HEALTH: value}}
+    body = msgspec.json.encode({"metadata": metadata})
+    return Request("PATCH", f"{path}?fieldManager=kubectl-gputopo", body, "application/merge-patch+json")
+
+
+def _said(node: Node) -> Overrides:
+    text = (node.metadata.annotations or {}).get(keys.GPU_HEALTH)
+    try:
+        return decode_overrides(text) if text else {}
+    except PayloadError as error:
+        raise Refused(f"node {node.metadata.name}: {keys.GPU_HEALTH} cannot be read: {error}") from error
+
+
+def _uuids(node: Node, gpus: Iterable[str]) -> Iterable[str]:
+    try:
+        topology = decode_topology((node.metadata.annotations or {})[keys.TOPOLOGY])
+    except KeyError:
+        raise Refused(f"node {node.metadata.name} has no topology yet: does its agent run?") from None
+    except PayloadError as error:
+        raise Refused(f"node {node.metadata.name}: {keys.TOPOLOGY} cannot be read: {error}") from error
+    known = {name: gpu.uuid for gpu in topology.gpus for name in (gpu.uuid, str(gpu.index))}
+    for gpu in gpus:
+        if gpu not in known:
+            there = ", ".join(str(each.index) for each in topology.gpus)
+            raise Refused(f"node {node.metadata.name} has no GPU {gpu}; it has {there}")
+        yield known[gpu]

@@ -1,0 +1,113 @@
+"""`kubectl gputopo cordon-gpu`, `uncordon-gpu` and `clear-gpu` write what people say of a node's GPUs, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import SimulatedNode, join
+from tests.extender.plugin import invoke
+from topology.annotations import keys
+from topology.annotations.codec import decode_topology
+from topology.annotations.overrides import Override, Word, decode_overrides
+
+MERGE = "application/merge-patch+json"
+
+
+@dataclass
+class Cluster:
+    """One node with four GPUs."""
+
+    api: ApiClient
+    kubeconfig: Path
+
+    async def run(self, *arguments: str) -> Result:
+        return await asyncio.to_thread(invoke, *arguments, "--kubeconfig", str(self.kubeconfig))
+
+    async def annotations(self) -> dict[str, str]:
+        found = (await self.api.call("GET", "/api/v1/nodes/n1")).ok()
+        annotations: dict[str, str] = found["metadata"]["annotations"]
+        return annotations
+
+    async def said(self) -> dict[str, Override]:
+        """Return what is said of the GPUs, by their index."""
+        found = await self.annotations()
+        names = {gpu.uuid: str(gpu.index) for gpu in decode_topology(found[keys.TOPOLOGY]).gpus}
+        text = found.get(keys.GPU_HEALTH)
+        return {names[uuid]: override for uuid, override in decode_overrides(text).items()} if text else {}
+
+
+@asynccontextmanager
+async def one_node(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """Have a node whose agent has reported."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, [SimulatedNode("n1", "t4-4")])
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        yield Cluster(api, tmp_path / "kubeconfig")
+
+
+async def test_gpus_are_cordoned_and_let_in_again_one_by_one(tmp_path: Path) -> None:
+    """With who and why; what is said of others stays, and the annotation goes with the last word."""
+    async with one_node(tmp_path) as cluster:
+        before = await cluster.annotations()
+        result = await cluster.run("cordon-gpu", "n1", "1", "3", "--why", "fan is loud")
+        assert result.exit_code == 0, result.stderr
+        said = await cluster.said()
+        assert {index: (each.word, each.why) for index, each in said.items()} == dict.fromkeys(
+            "13", (Word.CORDONED, "fan is loud")
+        )
+        assert all(each.by for each in said.values())
+        assert (await cluster.run("uncordon-gpu", "n1", "1")).exit_code == 0
+        assert [*await cluster.said()] == ["3"]
+        assert (await cluster.run("uncordon-gpu", "n1", "3")).exit_code == 0
+        assert await cluster.annotations() == before
+
+
+async def test_the_same_word_said_again_is_another_one(tmp_path: Path) -> None:
+    """Or a GPU that failed twice could be cleared once only."""
+    async with one_node(tmp_path) as cluster:
+        await cluster.run("clear-gpu", "n1", "0")
+        first = (await cluster.said())["0"]
+        await asyncio.sleep(1.1)
+        await cluster.run("clear-gpu", "n1", "0")
+        second = (await cluster.said())["0"]
+    assert first.word is second.word is Word.HEALTHY
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("n1", "7"), "node n1 has no GPU 7; it has 0, 1, 2, 3"),
+        (("n2", "0"), "node n2: "),
+    ],
+)
+async def test_what_is_not_there_is_refused(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
+    """By its name, and nothing is written."""
+    async with one_node(tmp_path) as cluster:
+        before = await cluster.annotations()
+        result = await cluster.run("cordon-gpu", *arguments)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(reason)
+        assert await cluster.annotations() == before
+
+
+async def test_words_that_cannot_be_read_are_not_written_over(tmp_path: Path) -> None:
+    """Somebody else has said something there."""
+    async with one_node(tmp_path) as cluster:
+        body = {"metadata": {"annotations": {keys.GPU_HEALTH: "{"}}}
+        (await cluster.api.call("PATCH", "/api/v1/nodes/n1", body, content_type=MERGE)).ok()
+        result = await cluster.run("cordon-gpu", "n1", "0")
+        assert result.exit_code == 2
+        assert "gpu-health cannot be read" in result.stderr
+        assert (await cluster.annotations())[keys.GPU_HEALTH] == "{"
