@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from extender.cluster.state import ClusterState
 from extender.metrics import Figures
 
@@ -25,3 +27,8 @@ def gauges_of(state: ClusterState) -> Figures:
         "pods": len(state.pods),
         "pods_waiting": state.pods.waiting,
     }
+
+
+def refused_of(state: ClusterState) -> Counter[str]:
+    """Return how many pods wait by each reason of their last refusal."""
+    return Counter({reason.value: count for reason, count in state.refusals.waiting().items()})

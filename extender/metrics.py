@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Failure
 from extender.kubernetes.burden import FATES
+from topology.placement.verdict import Reason
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 CROWDED: Final = "crowded"
@@ -30,6 +31,7 @@ VERDICTS: Final[Mapping[str, tuple[str, ...]]] = {
 """Verb → what may be said to a call of it."""
 RESOURCES: Final = ("nodes", "pods")
 REPAIRS: Final = ("rebuilt", "adopted", "moved", "restored")
+WAITS: Final = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 Figures = Mapping[str, float]
@@ -50,6 +52,19 @@ class Metrics:
         )
         self._verdicts = Counter(
             "gputopo_verdicts", "Answers of the verbs by what they said.", ["verb", "reason"], registry=self._registry
+        )
+        self._refusals = Counter(
+            "gputopo_refusals",
+            "Calls of filter that no node passed, once for each reason that some node gave.",
+            ["reason"],
+            registry=self._registry,
+        )
+        self._waited = Histogram(
+            "gputopo_waited_seconds",
+            "Time from a pod's first refusal to its binding, once for each reason of its last refusal.",
+            ["reason"],
+            buckets=WAITS,
+            registry=self._registry,
         )
         self._replies = Counter(
             "gputopo_api_requests",
@@ -72,6 +87,9 @@ class Metrics:
         for verb, reasons in VERDICTS.items():
             for reason in reasons:
                 self._verdicts.labels(verb, reason)
+        for reason in Reason:
+            self._refusals.labels(reason)
+            self._waited.labels(reason)
         for intent, reply in product(get_args(Intent), get_args(Reply)):
             self._replies.labels(intent.__name__, reply.__name__)
         for kind in REPAIRS:
@@ -87,6 +105,16 @@ class Metrics:
         self._timers[verb].observe(seconds)
         self._verdicts.labels(verb, reason).inc()
 
+    def refused(self, reasons: Iterable[Reason]) -> None:
+        """Count one call of filter that no node passed."""
+        for reason in reasons:
+            self._refusals.labels(reason).inc()
+
+    def waited(self, reasons: Iterable[Reason], seconds: float) -> None:
+        """Count one pod that is bound after it was refused."""
+        for reason in reasons:
+            self._waited.labels(reason).observe(seconds)
+
     def replied(self, intent: str, reply: str) -> None:
         """Count one reply of the Kubernetes API."""
         self._replies.labels(intent, reply).inc()
@@ -99,9 +127,10 @@ class Metrics:
         """Count one heavy object, or one that was passed over."""
         self._objects.labels(resource, fate).inc()
 
-    def watch(self, read: Callable[[], Figures]) -> None:
-        """Ask `read` for the gauges of `GAUGES` whenever somebody scrapes."""
+    def watch(self, read: Callable[[], Figures], refused: Callable[[], Mapping[str, int]]) -> None:
+        """Ask `read` for the gauges of `GAUGES`, and `refused` for the pods that wait by reason, whenever somebody scrapes."""
         self._registry.register(_Gauges(read))
+        self._registry.register(_Refused(refused))
 
     def exposition(self) -> bytes:
         """Return all series in the text format."""
@@ -158,3 +187,22 @@ class _Gauges(Collector):
         for name, text in GAUGES.items():
             if name in figures:
                 yield GaugeMetricFamily(f"gputopo_{name}", text, value=figures[name])
+
+
+class _Refused(Collector):
+    def __init__(self, read: Callable[[], Mapping[str, int]]) -> None:
+        self._read = read
+
+    def describe(self) -> Iterable[Metric]:
+        return [self._family()]
+
+    def collect(self) -> Iterable[Metric]:
+        family, waiting = self._family(), self._read()
+        for reason in Reason:
+            family.add_metric([reason], waiting.get(reason, 0))
+        yield family
+
+    @staticmethod
+    def _family() -> GaugeMetricFamily:
+        text = "Pods that wait, once for each reason of their last refusal."
+        return GaugeMetricFamily("gputopo_pods_refused", text, labels=["reason"])

@@ -29,7 +29,7 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
-from extender.gauges import gauges_of
+from extender.gauges import gauges_of, refused_of
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
@@ -86,7 +86,7 @@ class Extender:
             labels=config.scheduling.domain_labels,
         )
         self.metrics = Metrics(config.digest)
-        self.metrics.watch(self.figures)
+        self.metrics.watch(self.figures, lambda: refused_of(self.state))
         self._exposition = Recent(self.metrics.exposition, EXPOSITION_SECONDS)
         self._api = api
         self._events = events.EventRecorder(api.send)
@@ -148,8 +148,8 @@ class Extender:
             result = await self._filter_after_news(args, result)
         if is_undecided(result):
             result = await self._filter_after_searches(args, result)
-        if is_refusal(result) and self._events.is_news(args.pod.metadata.uid, events.UNSATISFIED):
-            self._events.record(events.unsatisfied(_named(args.pod), _refusals(result)))
+        if is_refusal(result):
+            self._tell_refused(args.pod, result)
         return result
 
     async def _filter_after_news(self, args: ExtenderArgs, refused: ExtenderFilterResult) -> ExtenderFilterResult:
@@ -193,6 +193,7 @@ class Extender:
     async def bind(self, args: ExtenderBindingArgs) -> Outcome:
         """Bind a pod to a node, with exact GPUs, by the deadline or not at all."""
         target = BindTarget(args.pod_namespace, args.pod_name, args.pod_uid, args.node)
+        refusal = self.state.refusals.of(target.uid)
         deadline = self._driver.deadline()
         turn = self._turn(target.node)
         try:
@@ -206,6 +207,8 @@ class Extender:
             turn.release()
         if isinstance(outcome, Bound):
             self._tell(target, outcome)
+            if refusal:
+                self.metrics.waited(refusal.reasons, self._clock().monotonic - refusal.since)
         return outcome
 
     def closed(self) -> str | None:
@@ -325,6 +328,12 @@ class Extender:
 
     def _turn(self, node: str) -> asyncio.Lock:
         return self._turns.setdefault(node, asyncio.Lock())
+
+    def _tell_refused(self, pod: Pod, result: ExtenderFilterResult) -> None:
+        if refusal := self.state.refusals.of(pod.metadata.uid):
+            self.metrics.refused(refusal.reasons)
+        if self._events.is_news(pod.metadata.uid, events.UNSATISFIED):
+            self._events.record(events.unsatisfied(_named(pod), _refusals(result)))
 
     def _tell(self, target: BindTarget, bound: Bound) -> None:
         """Record what several GPUs are worth together; one GPU is no news."""

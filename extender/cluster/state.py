@@ -15,6 +15,7 @@ from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
 from extender.cluster.candidates.offers import Offers
+from extender.cluster.candidates.refusals import Refusals
 from extender.cluster.candidates.setbacks import Setbacks
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
@@ -60,6 +61,7 @@ class ClusterState:
         self.groups = Groups(self.nodes.locations)
         self.holds = Holds()
         self.offers = Offers()
+        self.refusals = Refusals()
         self.setbacks = Setbacks()
         self._hearing = Hearing(silence_seconds)
         self._first_reports = FirstReports()
@@ -175,10 +177,12 @@ class ClusterState:
             self.values.forget(uid)
             self.holds.release(uid)
             self.offers.forget(uid)
+            self.refusals.forget(uid)
             self.setbacks.forget(uid, is_gone=True)
             self._first_reports.forget(uid)
 
     def _tell_of_bound(self, pod: GpuPod, node: str) -> None:
         self.setbacks.forget(pod.uid)
+        self.refusals.forget(pod.uid)
         if has_ended_unstarted(pod.pod):  # in the first list it may be long ago
             self.setbacks.end_unstarted(pod.uid, owner_of(pod.pod), node, is_news=self.pods.synced)

@@ -26,7 +26,7 @@ from extender.verbs.ranking import Ranking
 from extender.verbs.scores import levels
 from extender.verbs.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
 from topology.errors import RequestError
-from topology.placement.verdict import UNDECIDED, Placement, Rejection
+from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 
 CANDIDATES = 16
 STEPS_BACK = "the pod could not be bound to the node lately, so others come first"
@@ -65,7 +65,7 @@ def _filter(
         return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
     ranking, chosen = _offer(state, asked, frozenset(names), candidates)
     if not chosen:
-        return _refusal(ranking, names, args.pod.status.nominated_node_name)
+        return _refusal(state, asked, ranking, names)
     if len(chosen) == 1:  # then kube-scheduler does not ask for scores
         _announce(state, asked, ranking, chosen[0], hold_seconds)
     return args.passing(chosen)
@@ -143,10 +143,14 @@ def _announce(state: ClusterState, asked: Asked, ranking: Ranking, node: str, ho
         state.setbacks.announce(uid, node, now)
 
 
-def _refusal(ranking: Ranking, names: list[str], nominated: str | None) -> ExtenderFilterResult:
+def _refusal(state: ClusterState, asked: Asked, ranking: Ranking, names: list[str]) -> ExtenderFilterResult:
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
+    reasons = set[Reason]()
+    nominated = asked.pod.status.nominated_node_name
     for name, verdict in ranking.verdicts(names).items():
         if isinstance(verdict, Rejection):
             (failed if verdict.resolvable and name == nominated else unresolvable)[name] = verdict.sentence
+            reasons.add(verdict.reason)
+    state.refusals.add(asked.pod.metadata.uid, frozenset(reasons), asked.now.monotonic)
     return ExtenderFilterResult([], failed or None, unresolvable or None)

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.binding.intents import Intent, Reply
 from extender.kubernetes.burden import FATES
 from extender.metrics import BUCKETS, GAUGES, REPAIRS, RESOURCES, VERDICTS, Metrics, Recent
+from topology.placement.verdict import Reason
 
 
 def families(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
@@ -38,6 +39,19 @@ def test_whatever_is_counted_begins_at_nought() -> None:
     assert found["gputopo_watch_objects_total"] == fates
 
 
+def test_every_reason_why_pods_wait_is_countable() -> None:
+    """How often it was given, who waits for it now, and how long they did that are bound."""
+    metrics = Metrics("digest")
+    metrics.watch(dict, lambda: {"affinity": 2})
+    metrics.refused({Reason.AFFINITY, Reason.TOO_FEW_FREE})
+    metrics.waited({Reason.AFFINITY}, 70.0)
+    found = families(metrics)
+    assert found["gputopo_refusals_total"] == {(reason,): reason in {"affinity", "too-few-free"} for reason in Reason}
+    assert found["gputopo_pods_refused"] == {(reason,): 2 * (reason == "affinity") for reason in Reason}
+    assert found["gputopo_waited_seconds_count"] == {(reason,): reason == "affinity" for reason in Reason}
+    assert found["gputopo_waited_seconds_sum"]["affinity",] == 70.0
+
+
 def test_an_answer_is_timed_and_counted() -> None:
     """The buckets are dense where the budget is."""
     metrics = Metrics("digest")
@@ -51,7 +65,7 @@ def test_an_answer_is_timed_and_counted() -> None:
 def test_gauges_are_read_when_somebody_scrapes() -> None:
     """They show the state of that moment."""
     metrics, state = Metrics("digest"), dict.fromkeys(GAUGES, 1.0)
-    metrics.watch(lambda: state)
+    metrics.watch(lambda: state, dict)
     state["gpus_free"] = 5.0
     found = families(metrics)
     assert found["gputopo_gpus_free"] == {(): 5.0}

@@ -44,7 +44,9 @@ def test_user_guide_explains_every_annotation() -> None:
 
 def test_operations_page_lists_exactly_the_metrics() -> None:
     """As both programs expose them from the start."""
-    extender = extender_metrics.Metrics("digest").exposition().decode()
+    metrics = extender_metrics.Metrics("digest")
+    metrics.watch(dict, dict)
+    extender = metrics.exposition().decode()
     agent = agent_metrics.Metrics("0").text().decode()
     exposed = set(re.findall(r"^# HELP (\w+)", extender + agent, re.MULTILINE))
     exposed |= {f"gputopo_{name}" for name in extender_metrics.GAUGES}

@@ -1,0 +1,48 @@
+"""Why pods wait: the reasons of their last refusal, and since when they have been refused."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, replace
+
+from topology.placement.verdict import Reason
+
+LIMIT = 10_000
+"""Pods; a forgotten one merely counts anew from its next refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What filter has said to a pod that no node will do for."""
+
+    since: float
+    """Of its first one, in seconds of the monotonic clock."""
+    reasons: frozenset[Reason]
+    """Of its last one: each that some node gave."""
+
+
+class Refusals:
+    """By pod (UID)."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._refusals: OrderedDict[str, Refusal] = OrderedDict()
+
+    def add(self, uid: str, reasons: frozenset[Reason], now: float) -> None:
+        """Take note that no node will do."""
+        before = self._refusals.get(uid)
+        self._refusals[uid] = replace(before, reasons=reasons) if before else Refusal(now, reasons)
+        if len(self._refusals) > self._limit:
+            self._refusals.popitem(last=False)
+
+    def of(self, uid: str) -> Refusal | None:
+        """Return what has been said to a pod, if it ever was refused."""
+        return self._refusals.get(uid)
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that is bound, or gone."""
+        self._refusals.pop(uid, None)
+
+    def waiting(self) -> Counter[Reason]:
+        """Count the pods that wait by each reason of their last refusal; a pod counts once for each."""
+        return Counter(reason for refusal in self._refusals.values() for reason in refusal.reasons)
