@@ -162,6 +162,9 @@ def what_would_be(
     ] = None,
     min_bandwidth: Annotated[str | None, typer.Option(help="With --gpus: GB/s.")] = None,
     gpu_model: Annotated[str | None, typer.Option(help="With --gpus: such as *a100*.")] = None,
+    evict: Annotated[
+        list[str] | None, typer.Option(help="As though this pod, [NAMESPACE/]NAME, were gone; may be said again.")
+    ] = None,
     namespace: Namespace = None,
     output: Format = Output.TABLE,
     no_headers: Headless = False,
@@ -181,12 +184,14 @@ def what_would_be(
     except TypeError as error:
         fail(f"{file}: {error}")
     pod = read(body)
+    gone = {_pod_name(name, within) for name in evict or ()}
 
     def estimate() -> Explanation:
-        told = what_if(load(kubeconfig(config, context), resource), pod, _now())
+        told = what_if(load(kubeconfig(config, context), resource, gone), pod, _now())
         return told.model_copy(update={"estimate": True})
 
-    told = _answer(extender, lambda url: asking.what_if(url, body), estimate)
+    # Of pods that are gone only an estimate can be had: the extender knows the cluster as it is.
+    told = _answer(None if gone else extender, lambda url: asking.what_if(url, body), estimate)
     print_what_if(told, Form(output, not no_headers))
     _end(told)
 
@@ -287,6 +292,11 @@ def _answer(extender: str | None, ask: Callable[[str], Found], estimate: Callabl
 def _as_estimate(told: Told | None) -> Told | None:
     """Call what was worked out here an estimate, unless the pod is bound: then it is a fact."""
     return told and told.model_copy(update={"estimate": told.pod.node is None})
+
+
+def _pod_name(text: str, namespace: str) -> tuple[str, str]:
+    within, slash, name = text.rpartition("/")
+    return (within, name) if slash else (namespace, name)
 
 
 def _end(told: Explanation | Why) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -15,6 +15,7 @@ import typer
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
+from extender.kubectl.eviction import NoSuchPods, PodName, without
 from extender.kubernetes.documents import BrokenStream, decoder
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
@@ -35,9 +36,12 @@ def kubeconfig(file: Path | None, context: str | None) -> Kubeconfig:
         fail(f"cannot read the cluster: {error}")
 
 
-def load(config: Kubeconfig, resource: str) -> ClusterState:
-    """Return the cluster as its annotations tell it; ends the program where it cannot be read."""
-    state = ask(read_state(config, resource))
+def load(config: Kubeconfig, resource: str, gone: Collection[PodName] = ()) -> ClusterState:
+    """Return the cluster as its annotations tell it, without the pods in `gone`; ends the program where it cannot be read."""
+    try:
+        state = ask(read_state(config, resource, gone))
+    except NoSuchPods as error:
+        fail(str(error))
     until = time.monotonic() + APPRAISE_SECONDS
     for _ in state.values.appraise():
         if time.monotonic() > until:
@@ -53,8 +57,8 @@ def ask(question: Coroutine[Any, Any, Answer]) -> Answer:
         fail(f"cannot read the cluster: {str(error) or 'the list expired, try again'}")
 
 
-async def read_state(config: Kubeconfig, resource: str) -> ClusterState:
-    """Return the cluster as its annotations tell it, with values of free GPUs by formula."""
+async def read_state(config: Kubeconfig, resource: str, gone: Collection[PodName] = ()) -> ClusterState:
+    """Return the cluster as its annotations tell it, with values of free GPUs by formula; raises `NoSuchPods`."""
     state = ClusterState(resource=resource)
     pods = PodFeed(state)
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
@@ -62,8 +66,11 @@ async def read_state(config: Kubeconfig, resource: str) -> ClusterState:
             list_objects(api.resource("/api/v1/nodes"), decoder(Node)),
             list_objects(api.resource("/api/v1/pods"), decoder(Pod), pods.keep),
         )
-    state.nodes.replaced(found_nodes.objects)
-    pods.replaced(found_pods.objects)
+    nodes, there = found_nodes.objects, found_pods.objects
+    if gone:
+        nodes, there = without(nodes, there, gone)
+    state.nodes.replaced(nodes)
+    pods.replaced(there)
     return state
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,22 @@ from extender.inspect import inspection
 from extender.inspect.what_if import what_if
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import DGX, PAIRS, args, at, cluster, node, pod
-from tests.extender.plugin import invoke, plugin
+from tests.extender.plugin import PODS, invoke, plugin
 from tests.extender.serving import Running, serving
 from topology.annotations import keys
+from topology.annotations.codec import decode_topology
+from topology.annotations.records import (
+    Claim,
+    Holder,
+    Ledger,
+    Observed,
+    PlacementRecord,
+    decode_ledger,
+    decode_observed,
+    encode_ledger,
+    encode_observed,
+    encode_placement,
+)
 
 NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
 PATH = "/v1/inspect/what-if"
@@ -172,3 +186,44 @@ async def test_an_extender_that_does_not_know_the_question_is_not_believed(tmp_p
     assert result.exit_code == 0
     assert "does not answer: status 4" in result.stderr
     assert "an estimate" in result.stdout
+
+
+async def test_pods_can_be_thought_away(tmp_path: Path) -> None:
+    """Their GPUs count as free, those of others do not; and nothing is written."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, [SimulatedNode("n1", "t4-4")])
+        await bound(api, "one", 0, 1)
+        await bound(api, "two", 2)
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+
+        async def fits(gpus: int, *arguments: str) -> int:
+            words = ("what-if", "--gpus", str(gpus), *arguments, "--kubeconfig", str(tmp_path / "kubeconfig"))
+            return (await asyncio.to_thread(invoke, *words)).exit_code
+
+        before = (await api.call("GET", "/api/v1/nodes/n1")).ok()
+        assert [await fits(gpus) for gpus in (1, 2)] == [0, 1]
+        assert [await fits(gpus, "--evict", "one") for gpus in (3, 4)] == [0, 1]
+        assert await fits(4, "--evict", "one", "--evict", "default/two") == 0
+        assert await fits(1, "--evict", "three") == 2
+        assert (await api.call("GET", "/api/v1/nodes/n1")).ok() == before
+
+
+async def bound(api: ApiClient, name: str, *indexes: int) -> None:
+    """Have a pod that runs on these GPUs of `n1`, as the ledger, its own record and the kubelet say."""
+    found = (await api.call("GET", "/api/v1/nodes/n1")).ok()["metadata"]["annotations"]
+    uuids = [decode_topology(found[keys.TOPOLOGY]).gpus[index].uuid for index in indexes]
+    placement = encode_placement(PlacementRecord({"main": tuple(uuids)}))
+    made = (await api.call("POST", PODS, gpu_pod(name, len(uuids), {keys.PLACEMENT: placement}))).ok()["metadata"]
+    binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "n1"}}
+    (await api.call("POST", f"{PODS}/{name}/binding", binding)).ok()
+    text, seen = found.get(keys.LEDGER), found.get(keys.OBSERVED)
+    ledger = decode_ledger(text) if text else Ledger(0)
+    claims = tuple(Claim(uuid, made["uid"], "default", name, "main", made["resourceVersion"]) for uuid in uuids)
+    observed = decode_observed(seen) if seen else Observed({})
+    holders = {**observed.gpus, **{uuid: Holder("default", name, "main") for uuid in uuids}}
+    annotations = {
+        keys.LEDGER: encode_ledger(replace(ledger, generation=ledger.generation + 1, claims=(*ledger.claims, *claims))),
+        keys.OBSERVED: encode_observed(replace(observed, gpus=holders)),
+    }
+    body = {"metadata": {"annotations": annotations}}
+    (await api.call("PATCH", "/api/v1/nodes/n1", body, content_type="application/merge-patch+json")).ok()
