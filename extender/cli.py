@@ -22,6 +22,7 @@ import typer
 from extender import asking
 from extender.clock import Instant
 from extender.inspect import inspection
+from extender.inspect.fragmentation import fragmentation
 from extender.inspect.inspection import Explanation, NodeList
 from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
@@ -30,6 +31,7 @@ from extender.kubectl.hypothetical import pod_from, pod_of, read
 from extender.kubectl.output import (
     Form,
     Output,
+    print_fragmentation,
     print_leftovers,
     print_node,
     print_nodes,
@@ -194,6 +196,18 @@ def what_would_be(
     told = _answer(None if gone else extender, lambda url: asking.what_if(url, body), estimate)
     print_what_if(told, Form(output, not no_headers))
     _end(told)
+
+
+@app.command("fragmentation")
+def show_fragmentation(
+    output: Format = Output.TABLE,
+    no_headers: Headless = False,
+    file: File = None,
+    context: Context = None,
+    resource: Resource = keys.GPU_RESOURCE,
+) -> None:
+    """Show how many pods of each size fit now, how many would if the cluster were empty, and who stands in the way."""
+    print_fragmentation(fragmentation(load(kubeconfig(file, context), resource)), Form(output, not no_headers))
 
 
 @app.command("cleanup")

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import yaml
 
+from extender.inspect.fragmentation import Fragmentation, Room
 from extender.inspect.inspection import (
     Answer,
     BandwidthInfo,
@@ -110,6 +111,19 @@ def print_pod(told: Explanation, form: Form) -> None:
         form.table(("GPUS", "AFFINITY", "PREDICTED-GB/S"), [placed])
     else:
         _print_choice(told, form)
+
+
+def print_fragmentation(told: Fragmentation, form: Form) -> None:
+    """Print a row for each size of pods."""
+    if form.document(told, (f"pod/{each.name}" for room in told.sizes for each in room.in_the_way)):
+        return
+    heads = ("GPUS", "FIT-NOW", "BY-COUNT", "IF-EMPTY", "IN-THE-WAY")
+    form.table(heads, map(_room_row, told.sizes))
+
+
+def _room_row(room: Room) -> tuple[str, ...]:
+    pods = ", ".join(f"{each.namespace}/{each.name} (+{each.room})" for each in room.in_the_way)
+    return (*map(str, (room.gpus, room.now, room.by_count, room.empty)), pods)
 
 
 def print_what_if(told: Explanation, form: Form) -> None:
