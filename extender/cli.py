@@ -24,6 +24,7 @@ from extender.clock import Instant
 from extender.inspect import inspection
 from extender.inspect.fragmentation import fragmentation
 from extender.inspect.inspection import Explanation, NodeList
+from extender.inspect.status import status
 from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
 from extender.kubectl import cleanup, gpu_health
@@ -36,6 +37,7 @@ from extender.kubectl.output import (
     print_node,
     print_nodes,
     print_pod,
+    print_status,
     print_what_if,
     print_why,
 )
@@ -196,6 +198,21 @@ def what_would_be(
     told = _answer(None if gone else extender, lambda url: asking.what_if(url, body), estimate)
     print_what_if(told, Form(output, not no_headers))
     _end(told)
+
+
+@app.command("status")
+def show_status(
+    output: Format = Output.TABLE,
+    no_headers: Headless = False,
+    file: File = None,
+    context: Context = None,
+    resource: Resource = keys.GPU_RESOURCE,
+) -> None:
+    """Show the cluster as a whole, and all that needs somebody, with what to do; exit 1 where something does."""
+    told = status(load(kubeconfig(file, context), resource))
+    print_status(told, Form(output, not no_headers))
+    if told.findings:
+        raise typer.Exit(1)
 
 
 @app.command("fragmentation")

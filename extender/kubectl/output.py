@@ -21,9 +21,13 @@ from extender.inspect.inspection import (
     NodeInfo,
     NodeList,
 )
+from extender.inspect.status import Finding, Status
 from extender.inspect.why import NodeVerdict, Why
 from extender.kubectl.cleanup import Found
 from extender.logs import printable
+
+_FEW = 3
+"""Nodes that a table names."""
 
 
 class Output(StrEnum):
@@ -111,6 +115,29 @@ def print_pod(told: Explanation, form: Form) -> None:
         form.table(("GPUS", "AFFINITY", "PREDICTED-GB/S"), [placed])
     else:
         _print_choice(told, form)
+
+
+def print_status(told: Status, form: Form) -> None:
+    """Print the cluster as a whole, and what needs somebody."""
+    if form.document(told, (f"node/{name}" for finding in told.findings for name in finding.nodes)):
+        return
+    print(
+        f"{told.nodes} nodes with {told.gpus} GPUs, {told.free} of them free; {told.pods} pods, {told.waiting} of them wait"
+    )
+    modes = ", ".join(f"{mode} on {count}" for mode, count in told.modes.items())
+    print(printable(f"modes: {modes or 'none'}"))
+    for machine, count in told.machines.items():
+        print(printable(f"{count} nodes of {machine}"))
+    print()
+    if not told.findings:
+        print("nothing needs you")
+        return
+    form.table(("NODES", "WHAT", "DO", "WHERE"), map(_finding_row, told.findings))
+
+
+def _finding_row(finding: Finding) -> tuple[str, ...]:
+    where = ", ".join(finding.nodes[:_FEW]) + (", …" if len(finding.nodes) > _FEW else "")
+    return str(len(finding.nodes)), finding.what, finding.remedy, where
 
 
 def print_fragmentation(told: Fragmentation, form: Form) -> None:

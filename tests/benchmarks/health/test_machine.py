@@ -51,7 +51,7 @@ STEPS = st.lists(
     st.tuples(st.sampled_from(GPUS), st.sampled_from(EVIDENCE), st.sampled_from((0.0, 1.0, 200.0, 4000.0, 90000.0))),
     max_size=40,
 )
-REPAIRS = (Back(), Asked(RecoveryAction.NONE), Cordoned(""), Throttled(False), Cleared())
+REPAIRS: tuple[Evidence, ...] = (Back(), Asked(RecoveryAction.NONE), Cordoned(""), Throttled(False), Cleared())
 CLOSING = (Lost(), RemapFailed(), Asked(RecoveryAction.GPU_RESET), Xid(48), Xid(74), Xid(78), Xid(79), Xid(142))
 LONGEST = POLICY.longest_hold + POLICY.probation + POLICY.day
 
@@ -74,8 +74,9 @@ def test_a_repaired_gpu_that_a_person_clears_is_healthy(steps: list[tuple[str, E
     for gpu, evidence, wait in steps:
         now += wait
         health.told(gpu, evidence, now)
-    for gpu, repair in product(GPUS, REPAIRS):
-        health.told(gpu, repair, now)
+    for gpu in GPUS:
+        for repair in REPAIRS:
+            health.told(gpu, repair, now)
     assert set(states(health, now)) == {State.HEALTHY}
 
 

@@ -1,0 +1,98 @@
+"""How the cluster is as a whole, and all that needs somebody: each finding with what to do."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from extender.cluster.candidates.openness import what_opens
+from extender.cluster.node_view import NodeView
+from extender.cluster.state import ClusterState
+from extender.inspect.faults import FOREIGN, reasons_of
+from extender.inspect.inspection import Answer, node_names
+
+_CONFLICT = "two running pods hold one GPU"
+_NO_AGENT = "no node has a topology: no agent has reported"
+_REMEDIES = {
+    _CONFLICT: "delete one of the two; `kubectl get events -A --field-selector reason=GPUConflict` names them",
+    FOREIGN: "end the process on the node, or name its program in discovery.ignoredProcesses",
+    _NO_AGENT: "look at the agents' pods",
+}
+_OF_A_GPU = "see `kubectl gputopo node NODE`; the page Operate says what opens it"
+_OF_A_PLUGIN = "look at the log of the node's agent"
+
+
+class Finding(Answer):
+    """Something that is not as it should be."""
+
+    what: str
+    remedy: str
+    nodes: tuple[str, ...] = ()
+    """All where it is so, by name."""
+
+
+class Status(Answer):
+    """The cluster as a whole."""
+
+    nodes: int
+    """With a topology."""
+    gpus: int
+    free: int
+    pods: int
+    """That ask for GPUs."""
+    waiting: int
+    modes: dict[str, int]
+    """Mode of the device plugin → nodes; `unknown` where an agent does not say."""
+    machines: dict[str, int]
+    """Models of GPUs → nodes."""
+    findings: tuple[Finding, ...]
+
+
+def status(state: ClusterState) -> Status:
+    """Return how the cluster is, as its annotations tell; linear in nodes and GPUs."""
+    views = [state.views[name] for name in node_names(state)]
+    known = [view for view in views if view.uuids]
+    found = defaultdict[tuple[str, str], list[str]](list)
+    for view in views:
+        for what, remedy in dict.fromkeys(_wrong_with(view)):
+            found[what, remedy].append(view.name)
+    if not known:
+        found[_NO_AGENT, _REMEDIES[_NO_AGENT]] = []
+    ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    return Status(
+        nodes=len(known),
+        gpus=sum(len(view.uuids) for view in known),
+        free=sum(view.shape.free.bit_count() for view in known if view.shape.closed is None),
+        pods=len(state.pods),
+        waiting=state.pods.waiting,
+        modes=dict(sorted(Counter(map(_mode, known)).items())),
+        machines=dict(sorted(Counter(map(_models, known)).items())),
+        findings=tuple(Finding(what=what, remedy=remedy, nodes=tuple(on)) for (what, remedy), on in ranked),
+    )
+
+
+def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
+    if closed := view.shape.closed:
+        yield f"no GPU is given away: {closed}", what_opens(closed)
+    if view.conflicts:
+        yield _CONFLICT, _REMEDIES[_CONFLICT]
+    plugin = view.payloads.status.value and view.payloads.status.value.device_plugin
+    if plugin and not plugin.ready:
+        yield f"the device plugin is not ready: {'; '.join(plugin.reasons) or 'no reason given'}", _OF_A_PLUGIN
+    unhealthy = view.payloads.status.value.unhealthy if view.payloads.status.value else frozenset()
+    for position, uuid in enumerate(view.uuids):
+        for reason in reasons_of(view, position):
+            if reason == FOREIGN:
+                yield FOREIGN, _REMEDIES[FOREIGN]
+            elif uuid in unhealthy and reason != closed:
+                yield f"a GPU takes no new pods: {reason}", _OF_A_GPU
+
+
+def _mode(view: NodeView) -> str:
+    found = view.payloads.status.value
+    return found.device_plugin.mode.value if found and found.device_plugin else "unknown"
+
+
+def _models(view: NodeView) -> str:
+    gpus = view.shape.topology_class.node.gpus if view.shape.topology_class else ()
+    return ", ".join(f"{count} {model}" for model, count in sorted(Counter(gpu.model for gpu in gpus).items()))

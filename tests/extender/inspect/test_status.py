@@ -1,0 +1,69 @@
+"""The cluster as a whole: what needs somebody, where, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from extender.inspect.status import Status, status
+from tests.extender.builders import cluster, gpus, node, pod, running
+from tests.extender.plugin import plugin
+from topology.annotations.codec import encode_status
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+
+PLUGIN = DevicePluginStatus(Mode.ENFORCE, ready=True)
+
+
+def found(told: Status) -> dict[str, tuple[str, ...]]:
+    return {finding.what: finding.nodes for finding in told.findings}
+
+
+def test_a_cluster_where_all_is_well_needs_nobody() -> None:
+    """It is counted all the same."""
+    told = status(
+        cluster(node("n1", status=encode_status(NodeStatus(1, device_plugin=PLUGIN))), node("n2"), pod("p", 2))
+    )
+    assert told.findings == ()
+    assert (told.nodes, told.gpus, told.free, told.pods, told.waiting) == (2, 16, 16, 1, 1)
+    assert told.modes == {"enforce": 1, "unknown": 1}
+    assert sum(told.machines.values()) == 2
+
+
+def test_equal_troubles_are_one_finding_with_all_their_nodes() -> None:
+    """Those of most nodes first, each with what helps."""
+    sick = NodeStatus(1, (GpuStatus(gpus("n3", 0)[0], healthy=False, reasons=("xid 79, needs a reset",)),))
+    waits = NodeStatus(1, device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=False, reasons=("not registered",)))
+    told = status(
+        cluster(
+            node("n1", topology=None),
+            node("n2", topology="{"),
+            node("n3", status=encode_status(sick)),
+            node("n4", status=encode_status(waits)),
+        )
+    )
+    assert found(told)["a GPU takes no new pods: xid 79, needs a reset"] == ("n3",)
+    assert found(told)["the device plugin is not ready: not registered"] == ("n4",)
+    assert any(what.startswith("no GPU is given away: ") and "n2" in nodes for what, nodes in found(told).items())
+    assert all(finding.remedy for finding in told.findings)
+
+
+def test_pods_that_hold_one_gpu_are_told() -> None:
+    """Nobody but a person can end that."""
+    (shared,) = gpus("n1", 0)
+    told = status(cluster(node("n1"), running("a", "n1", shared), running("b", "n1", shared)))
+    assert found(told)["two running pods hold one GPU"] == ("n1",)
+
+
+def test_a_cluster_without_agents_says_so() -> None:
+    """Where to begin."""
+    (finding,) = status(cluster()).findings
+    assert finding.remedy == "look at the agents' pods"
+
+
+async def test_the_plugin_ends_with_a_no_where_something_needs_somebody(tmp_path: Path) -> None:
+    """So that a script can ask."""
+    result = await plugin(tmp_path, "status")
+    assert result.exit_code == 0, result.output
+    head, modes, *_, last = result.stdout.splitlines()
+    assert head == "2 nodes with 12 GPUs, 10 of them free; 4 pods, 3 of them wait"
+    assert modes.startswith("modes: ")
+    assert last == "nothing needs you"
