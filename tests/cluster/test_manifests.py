@@ -163,6 +163,15 @@ def test_examples_are_accepted(installed: ControlPlane) -> None:
     assert len(stored.split()) == len(examples)
 
 
+def test_workloads_are_accepted(installed: ControlPlane) -> None:
+    """Jobs, a Deployment and a Service among them, with strict field validation."""
+    stored = kubectl(
+        installed, "apply", "--server-side", "--dry-run=server", "-f", MANIFESTS / "workloads", "-o", "name"
+    )
+    kinds = sorted(name.partition("/")[0] for name in stored.split())
+    assert kinds == ["deployment.apps", "job.batch", "job.batch", "pod", "pod", "service"]
+
+
 def test_installed_configuration_places_every_example(installed: ControlPlane) -> None:
     """The real scheduler and extender, configured by the ConfigMap and with the account's rights only, bind them all."""
     for number in range(6):

@@ -59,7 +59,8 @@ def ring_channels(links: Counts, members: int, max_steps: int = MAX_STEPS, meter
     """Return how many one-link-wide channels the rings over all members can carry at once, each GPU sending on every one.
 
     Two GPUs: the links between them. More: NCCL runs each ring both ways and may split a link in two halves, so this is the
-    greatest packing of undirected Hamiltonian cycles into twice the link counts. 0 when no ring closes over links alone.
+    greatest packing of undirected Hamiltonian cycles into twice the link counts. 0 when no ring closes over links alone. A search
+    that needs more than `max_steps` gives the greatest that it has found.
 
     >>> pair, triangle = [[0, 2], [2, 0]], [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
     >>> ring_channels(pair, 0b11), ring_channels(triangle, 0b111)

@@ -61,14 +61,18 @@ def test_packing_equals_brute_force(links: list[list[int]]) -> None:
     assert ring_channels(links, (1 << len(links)) - 1) == channels_by_brute_force(links)
 
 
+WHOLE = 1_000_000
+"""Steps; far more than any of these needs."""
+
+
 @given(link_matrices(max_vertices=6, max_links=3), st.data())
 def test_removing_a_link_never_adds_a_channel(links: list[list[int]], data: st.DataObject) -> None:
-    """The packing is monotone in every single link."""
+    """The packing is monotone in every single link, where the search comes to its end; one of these needed 5,000 steps."""
     i, j = data.draw(st.sampled_from(list(combinations(range(len(links)), 2))))
     fewer = [row.copy() for row in links]
     fewer[i][j] = fewer[j][i] = max(links[i][j] - 1, 0)
     everyone = (1 << len(links)) - 1
-    assert ring_channels(fewer, everyone) <= ring_channels(links, everyone)
+    assert ring_channels(fewer, everyone, WHOLE) <= ring_channels(links, everyone, WHOLE)
 
 
 def test_eight_gpus_of_a_dgx_1v_carry_six_channels() -> None:
