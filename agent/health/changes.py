@@ -43,7 +43,7 @@ def changed(gpu: GpuRecord, evidence: Evidence, policy: Policy, now: float) -> G
         case Throttled(is_throttled):
             return _after_throttled(gpu, is_throttled, now)
         case Reloaded():
-            return _after_reset(_asking_nothing(gpu), Repair.RESET, now)
+            return _after_reset(_asking_nothing(gpu, now), Repair.RESET, now)
         case Booted():
             return _after_boot(gpu, now)
         case Cleared(word):
@@ -174,9 +174,11 @@ def _after_throttled(gpu: GpuRecord, is_throttled: bool, now: float) -> GpuRecor
     return gpu
 
 
-def _asking_nothing(gpu: GpuRecord) -> GpuRecord:
+def _asking_nothing(gpu: GpuRecord, now: float) -> GpuRecord:
     """Return the record of a GPU whose driver was loaded anew: it asks for nothing until it says otherwise."""
-    return gpu if gpu.action is None else replace(gpu, action=RecoveryAction.NONE)
+    if not gpu.action:  # it never says, or asked for nothing
+        return gpu
+    return replace(gpu, action=RecoveryAction.NONE, closure=gpu.closure and replace(gpu.closure, clear_at=now))
 
 
 def _after_reset(gpu: GpuRecord, repair: Repair, now: float) -> GpuRecord:
@@ -189,7 +191,7 @@ def _after_reset(gpu: GpuRecord, repair: Repair, now: float) -> GpuRecord:
 
 def _after_boot(gpu: GpuRecord, now: float) -> GpuRecord:
     """Return the record after a boot, which takes minutes, and so is a hold by itself."""
-    fresh = _after_reset(_asking_nothing(gpu), Repair.BOOT, now)
+    fresh = _after_reset(_asking_nothing(gpu, now), Repair.BOOT, now)
     closure = fresh.closure and replace(fresh.closure, hold_until=min(fresh.closure.hold_until, now))
     return replace(fresh, closure=closure, was_lost_at_boot=gpu.is_lost)
 

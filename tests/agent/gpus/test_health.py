@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.gpus.facts import Gap, Known, Missing
+from agent.gpus.facts import Gap, Known, Missing, RemappedRows
 from agent.gpus.health import Health
 from agent.gpus.health_file import HealthFile
 from agent.gpus.nvml import read_nvml
@@ -140,6 +140,32 @@ def test_gpu_that_was_lost_stays_out_for_the_hold() -> None:
     assert life.look().unhealthy == frozenset()
 
 
+def test_a_gpu_that_failed_takes_no_pods_however_long() -> None:
+    """Three incidents in a day."""
+    life = Life()
+    for _ in range(3):
+        life.has("GPU-0", 74)
+        life.now += 10_000.0
+    life.now += 1e6
+    assert life.unhealthy == {"GPU-0"}
+    assert life.reasons == ("failed: 3 incidents in a day, the last with xid 74",)
+
+
+def test_healthy_gpus_have_nothing_said_of_them() -> None:
+    """Not even nothing."""
+    assert Life().look().gpus[0].reasons == ()
+
+
+def test_each_look_tells_what_nvml_counts() -> None:
+    """A failed remap for ever, errors that could not be corrected for a day."""
+    life = Life()
+    life.look(uncorrected_errors=Known(7))
+    assert life.look(uncorrected_errors=Known(8)).gpus[0].reasons[0].startswith("suspect: memory errors")
+    failed = Known(RemappedRows(pending=False, failed=True))
+    assert life.look(remapped_rows=failed).gpus[0].reasons == ("failed: row remap failed",)
+    assert life.look().unhealthy == {"GPU-0"}
+
+
 def test_what_cannot_be_told_now_is_no_evidence() -> None:
     """A driver that is busy says so, and closes nothing by it."""
     life = Life()
@@ -177,6 +203,13 @@ def test_a_reboot_is_a_reset(tmp_path: Path) -> None:
     life.has("GPU-0", 79)
     life.now = 100.0
     assert life.restart(tmp_path, "boot-2").reasons == ("on probation: xid 79",)
+
+
+def test_a_boot_that_cannot_be_told_is_none(tmp_path: Path) -> None:
+    """Nothing is forgiven for what is not known."""
+    life = Life(tmp_path)
+    life.has("GPU-0", 79)
+    assert life.restart(tmp_path, "").reasons == ("xid 79, needs a reset",)
 
 
 @pytest.mark.parametrize("kept", [b"", b"{", b"[]", b'{"gpus": {}, "v": 9}', b"\xff"])
@@ -229,6 +262,16 @@ def test_a_cordoned_gpu_takes_no_pods_until_it_is_let_in() -> None:
     assert life.unhealthy == {"GPU-0"}
     assert life.health.overridden("")
     assert life.unhealthy == frozenset()
+
+
+def test_a_cordon_forgives_nothing() -> None:
+    """What was sick before is sick after it."""
+    life = Life()
+    life.has("GPU-0", 79)
+    life.health.overridden(said(GPU_0=Override(Word.CORDONED)))
+    assert life.unhealthy == {"GPU-0"}
+    life.health.overridden("")
+    assert life.reasons == ("xid 79, needs a reset",)
 
 
 def test_a_word_counts_until_its_time() -> None:

@@ -1,4 +1,4 @@
-"""Sixty sequences of facts and the course that each brings, reckoned from the policy by hand.
+"""More than sixty sequences of facts and the course that each brings, reckoned from the policy by hand.
 
 A fact is `TIME [GPU] WHAT [VALUE]`, facts are separated by `;`; a course is `TIME STATE` after `TIME STATE`, by GPU.
 Sources of the incidents: NVIDIA's XID catalogue; arXiv 2503.11901 (Delta), 2410.21680 (RSC), 2509.16293 (ByteRobust);
@@ -265,5 +265,59 @@ CASES = [
         "a person says that it is well, and the next error is the first",
         "0 a xid 78; 1000 a xid 78; 1100 a override healthy; 9000 a xid 78",
         {"a": _course(0, Q, 300, P, 1000, Q, 1100, H, 9000, Q, 9300, P, 12900, H)},
+    ),
+    # What concerns several GPUs at once; the last three names make a node of five.
+    Case(
+        "an echo of a sibling's link error is held, and counts for nothing",
+        "0 recovery_action 0; 5 a xid 151; 100 b xid 151; 5000 b xid 78; 5000 c xid 43; 5000 d xid 43; 5000 e xid 43",
+        {
+            "a": _course(5, Q, 305, P, 3905, H),
+            "b": _course(100, Q, 400, P, 4000, H, 5000, Q, 5300, P, 8900, H),
+        },
+    ),
+    Case(
+        "two GPUs that fall sick by themselves count by themselves",
+        "0 a xid 78; 10 b xid 78; 5000 b xid 78; 5000 c xid 43; 5000 d xid 43; 5000 e xid 43",
+        {
+            "a": _course(0, Q, 300, P, 3900, H),
+            "b": _course(10, Q, 310, P, 3910, H, 5000, Q, 5600, P, 9200, H),
+        },
+    ),
+    Case(
+        "a link error is an echo of link errors only",
+        "0 recovery_action 0; 1 a xid 78; 10 b xid 151; 5000 b xid 78; 5000 c xid 43; 5000 d xid 43; 5000 e xid 43",
+        {
+            "a": _course(1, Q, 301, P, 3901, H),
+            "b": _course(10, Q, 310, P, 3910, H, 5000, Q, 5600, P, 9200, H),
+        },
+    ),
+    Case(
+        "another link error than the other end's reopens nothing",
+        "0 recovery_action 0; 1 a xid 74; 10 b xid 151; 5000 c xid 43; 5000 d xid 43; 5000 e xid 43",
+        {"a": _course(1, Q, 301, P, 3901, H), "b": _course(10, Q, 310, P, 3910, H)},
+    ),
+    Case(
+        "both GPUs of a small node, again and again: whatever it is, it is not one of them",
+        "0 a xid 78; 10 b xid 78; 5000 a xid 78; 5010 b xid 78; 9000 a xid 78; 9010 b xid 78",
+        {
+            "a": _course(0, Q, 300, P, 3900, H, 5000, Q, 5300, P, 8900, H, 9000, Q, 9300, P, 12900, H),
+            "b": _course(10, Q, 310, P, 3910, H, 5010, Q, 5310, P, 8910, H, 9010, Q, 9310, P, 12910, H),
+        },
+    ),
+    Case(
+        "the driver asks for a reboot hours after one GPU's error",
+        "0 recovery_action 0; 1 a xid 78; 9000 recovery_action 2; 9001 b xid 43; 20000 boot true",
+        {
+            "a": _course(1, Q, 301, P, 3901, H, 9000, Q, 20000, P, 23600, H),
+            "b": _course(9000, S, 20000, H),
+        },
+    ),
+    # And some more of one.
+    Case("a link error on a driver that never says", "0 a xid 149", {"a": _course(0, Q, 300, P, 3900, H)}),
+    Case("an uncorrected error that ended one program is told by its XID", "0 a xid 94; 5 a ecc_uncorrected 1", {}),
+    Case(
+        "heat that comes and goes adds up within ten minutes",
+        "0 a throttled true; 200 a throttled false; 300 a throttled true; 700 a throttled false",
+        {"a": _course(460, S, 940, H)},
     ),
 ]

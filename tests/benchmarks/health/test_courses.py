@@ -1,4 +1,4 @@
-"""The health machine under sixty sequences of facts, as `gputopo-bench health` follows them."""
+"""The health machine under sequences of facts, as `gputopo-bench health` follows them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from agent.health.policy import Policy
+from agent.health.xids import Kind, kind_of
 from benchmarks.health.course import Course, follow
-from benchmarks.health.facts import read_facts
+from benchmarks.health.facts import UnreadableFact, read_facts
 from tests.benchmarks.health.courses import CASES, Case
 
 _KEYS = {
+    "nvlink_down", "nvlink_up",
     "xid", "recovery_action", "lost", "back", "ecc_uncorrected", "remap_failure", "throttled", "agent_restart", "driver_reload",
     "boot", "override",
 }  # fmt: skip
@@ -29,7 +31,11 @@ def _fact(words: list[str]) -> dict[str, object]:
     t, *rest = words
     gpu = {} if rest[0] in _KEYS else {"gpu": rest.pop(0)}
     key, value = rest[0], rest[1] if len(rest) > 1 else "true"
-    return {"t": float(t), **gpu, key: value if value in {"healthy", "cordoned"} else json.loads(value)}
+    return {
+        "t": float(t),
+        **gpu,
+        key: value if key.startswith("nvlink") or value in {"healthy", "cordoned"} else json.loads(value),
+    }
 
 
 def _expected(course: str) -> list[tuple[float, str]]:
@@ -48,3 +54,66 @@ def test_sequence_has_its_course(case: Case, tmp_path: Path) -> None:
 def test_there_are_sixty() -> None:
     """Each with a name of its own."""
     assert len({case.name for case in CASES}) == len(CASES) >= 60
+
+
+def test_reasons_say_what_has_happened_last(tmp_path: Path) -> None:
+    """Of each closure its own; of a failure how many there were."""
+    (changes,) = course_of("0 a xid 78; 1000 a xid 12345; 5000 a xid 78", tmp_path).gpus.values()
+    assert [change.reason for change in changes] == [
+        "xid 78",
+        "xid 78",
+        "xid 12345",
+        "xid 12345",
+        "3 incidents in a day, the last with xid 78",
+    ]
+
+
+def test_a_link_is_used_again_after_five_minutes_up(tmp_path: Path) -> None:
+    """However often it goes down in between; whichever end tells."""
+    told = "0 a nvlink_down b; 100 a nvlink_up b; 200 b nvlink_down a; 250 b nvlink_up a"
+    facts = [_fact(each.split()) for each in told.split(";")]
+    (tmp_path / "facts").write_text("\n".join(map(json.dumps, facts)))
+    course = follow(read_facts(tmp_path / "facts"), Policy())
+    assert [(change.t, change.state) for change in course.links["a-b"]] == [(0, "down"), (550, "up")]
+    assert course.gpus == {"a": [], "b": []}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "line 2: "),
+        ("[]", "is no JSON object"),
+        ('{"gpu": "a", "xid": 79}', "has no t in seconds"),
+        ('{"t": 5, "gpu": "a"}', "tells 0 things in place of one"),
+        ('{"t": 5, "gpu": "a", "xid": 1, "lost": true}', "tells 2 things in place of one: lost, xid"),
+        ('{"t": 5, "gpu": "a", "fire": true}', "fire is none of xid, recovery_action"),
+        ('{"t": 5, "gpu": "a", "xid": "79"}', "xid: '79' is no whole number"),
+        ('{"t": 5, "gpu": "a", "recovery_action": 9}', "recovery_action: 9 is not a valid"),
+        ('{"t": 5, "gpu": "a", "override": "well"}', "override: 'well' is none of healthy, cordoned, null"),
+        ('{"t": 5, "nvlink_down": "b"}', "nvlink_down needs a gpu"),
+        ('{"t": 0.5, "gpu": "a", "xid": 79}', "t 0.5 is before the line above, 1"),
+    ],
+)
+def test_a_line_that_is_no_fact_is_named(tmp_path: Path, line: str, reason: str) -> None:
+    """With the file, its number, and what is wrong with it."""
+    (tmp_path / "facts").write_text(f'{{"t": 1, "gpu": "a", "xid": 79}}\n{line}\n')
+    with pytest.raises(UnreadableFact, match="facts, line 2: ") as refused:
+        read_facts(tmp_path / "facts")
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        (Kind.LINK, (144, 145, 146, 149)),
+        (Kind.NOTICE, (63, 147, 148, 152, 153, 154, 157, 160, 165, 171, 172, 185)),
+        (Kind.LOOK, (48, 64, 140, 150, 151, 155, 158, 169)),
+        (Kind.RESET, (79, 95, 119, 120, 143)),
+        (Kind.APPLICATION, (13, 31, 82, 86, 96, 105, 126, 135, 139)),
+        (Kind.BROKEN, (142,)),
+        (Kind.HOLD, (0, 54, 74, 78, 87, 125, 136 + 1000, 159, 166)),
+    ],
+)
+def test_each_error_is_of_its_kind(kind: Kind, numbers: tuple[int, ...]) -> None:
+    """The edges of what the catalogue groups."""
+    assert {kind_of(number) for number in numbers} == {kind}
