@@ -32,9 +32,10 @@ class NodeHealth:
 
     def told(self, gpu: str, evidence: Evidence, now: float) -> None:
         """Take in a piece of evidence about one GPU."""
-        policy, before = self._policy, self._records.get(gpu, GpuRecord())
+        policy = self._policy
+        before = forget(self._records.get(gpu, GpuRecord()), policy, now)  # what is over must not come back
         record = changed(before, evidence, policy, now)
-        self._records[gpu] = forget(record, policy, now)
+        self._records[gpu] = record
         if len(record.incidents) > len(before.incidents):
             self._weigh(gpu, evidence, now)
 
