@@ -125,6 +125,8 @@ class Health(_Section):
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
     port: int = Field(default=9410, ge=0, le=65535)
     """0 takes a free one and logs it."""
+    gpu_series: bool = True
+    """Whether /metrics has a series for each GPU and each thing that is known of it."""
 
 
 class Log(_Section):

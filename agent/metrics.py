@@ -1,10 +1,14 @@
-"""The agent's own metrics; what DCGM's exporter already tells about GPUs is not told again."""
+"""The agent's own metrics, and those of its GPUs where they are wanted."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from agent.gpu_metrics import GpuSeries
 from agent.gpus.discovery import Discovery
+from agent.gpus.readings import Reading
 
 
 class Metrics:
@@ -28,6 +32,10 @@ class Metrics:
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
         )
         self._gauge("build_info", "1, with the version.", "version").labels(version).set(1)
+
+    def watch(self, read: Callable[[], Iterable[Reading]]) -> None:
+        """Tell of each GPU what `read` gives whenever somebody scrapes."""
+        self._registry.register(GpuSeries(read))
 
     def saw(self, discovery: Discovery, duration_seconds: float) -> None:
         """Count what a discovery gave."""

@@ -50,6 +50,8 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     kubelet = KubeletSide(settings, node.read, metrics, news.changed, read_processes)
     memory = HealthFile(settings.enforce.state)
     health = Health(time.time, Policy(hold=discovery.xid_recovery), memory, host.boot())
+    if settings.health.gpu_series:
+        metrics.watch(health.readings)
     agent = Agent(
         Machine(PatientNvml(read_nvml), host, health, discovery.ignored_processes),
         node,

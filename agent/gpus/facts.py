@@ -151,6 +151,23 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
+class Watched:
+    """What changes all the time, and what is remembered of it; nothing of it is published as a fact of the GPU."""
+
+    recovery_action: Answer[RecoveryAction]
+    """What the driver asks for; drivers from about 565 on say."""
+    uncorrected_errors: Answer[int]
+    """Of its memory, over its life."""
+    throttled: Answer[bool]
+    """Whether heat or its power supply slow it down."""
+    energy_millijoules: Answer[int]
+    """Since the driver was loaded, or the GPU reset."""
+    utilization_percent: Answer[int]
+    temperature_celsius: Answer[int]
+    power_milliwatts: Answer[int]
+
+
+@dataclass(frozen=True, slots=True)
 class GpuFacts:
     """One GPU whose handle NVML gave out; it may be lost all the same."""
 
@@ -172,19 +189,12 @@ class GpuFacts:
     """The NUMA node that the GPU's memory itself is, on coherent platforms; elsewhere some answer with the host's."""
     remapped_rows: Answer[RemappedRows]
     page_retirement_pending: Answer[bool]
-    recovery_action: Answer[RecoveryAction]
-    """What the driver asks for; drivers from about 565 on say."""
-    uncorrected_errors: Answer[int]
-    """Of its memory, over its life."""
-    throttled: Answer[bool]
-    """Whether heat or its power supply slow it down."""
-    energy_millijoules: Answer[int]
-    """Since the driver was loaded, or the GPU reset."""
     processes: Answer[tuple[Process, ...]]
     """That compute on it; NVML tells of those in our own PID namespace only, so of all just where we share the host's."""
     fabric: Answer[Fabric]
     nvlinks: Answer[tuple[NvLink, ...]]
     """Ascending; without those that NVML says this GPU does not have or must not see."""
+    watched: Watched
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ What NVML itself says of a GPU holds as long as it says so. The machine adds wha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from threading import Lock
@@ -14,6 +15,7 @@ import structlog
 
 from agent.gpus.facts import GpuFacts, Known, NvmlFacts, value_of
 from agent.gpus.faults import is_lost
+from agent.gpus.readings import Reading
 from agent.gpus.xids import Coverage, Xid
 from agent.health import evidence
 from agent.health.node import NodeHealth
@@ -59,6 +61,8 @@ class Health:
         self._energy: dict[str, int] = {}
         self._overrides: Mapping[str, Override] = {}
         self._said = ""
+        self._xids: dict[str, Counter[int]] = {}
+        self._facts: dict[str, tuple[int, GpuFacts]] = {}
         kept, kept_boot = memory.load() if memory else ({}, "")
         self._node = NodeHealth(policy, kept)
         self._kept: Mapping[str, GpuRecord] = dict(kept)
@@ -74,6 +78,7 @@ class Health:
             return False  # whose it is, a look has to find out
         with self._lock:
             now = self._clock()
+            self._xids.setdefault(xid.uuid, Counter())[xid.number] += 1
             was_open = self._node.verdict(xid.uuid, now).state.takes_pods
             self._node.told(xid.uuid, evidence.Xid(xid.number), now)
             self._keep()
@@ -93,6 +98,15 @@ class Health:
                 )
             return True
 
+    def readings(self) -> list[Reading]:
+        """Return what the last look gave of each GPU that answered."""
+        with self._lock:
+            now = self._clock()
+            return [
+                Reading(uuid, index, self._node.verdict(uuid, now).state, dict(self._xids.get(uuid, {})), facts)
+                for uuid, (index, facts) in self._facts.items()
+            ]
+
     def marked(self, status: NodeStatus, facts: NvmlFacts | None = None) -> NodeStatus:
         """Return the status with what is known of the GPUs beside it; `facts` is the look behind it, where there was one."""
         with self._lock:
@@ -110,9 +124,11 @@ class Health:
     def _look(self, status: NodeStatus, facts: NvmlFacts) -> None:
         now = self._clock()
         self._node.has(gpu.uuid for gpu in status.gpus)
-        answering = {gpu.uuid.value: gpu for gpu in map(value_of, facts.gpus) if gpu and isinstance(gpu.uuid, Known)}
+        known = ((index, value_of(gpu)) for index, gpu in enumerate(facts.gpus))
+        self._facts = {gpu.uuid.value: (index, gpu) for index, gpu in known if gpu and isinstance(gpu.uuid, Known)}
+        self._xids = {gpu.uuid: self._xids.get(gpu.uuid, Counter()) for gpu in status.gpus}
         for gpu in status.gpus:
-            found = answering.get(gpu.uuid)
+            _, found = self._facts.get(gpu.uuid, (0, None))
             self._node.told(gpu.uuid, evidence.Lost() if is_lost(gpu) else evidence.Back(), now)
             for told in _told(found) if found else ():
                 self._node.told(gpu.uuid, told, now)
@@ -129,7 +145,7 @@ class Health:
 
     def _was_reset(self, uuid: str, found: GpuFacts) -> bool:
         """Whether the GPU has spent less energy than it had: it counts anew with each load of the driver, and each reset."""
-        energy = value_of(found.energy_millijoules)
+        energy = value_of(found.watched.energy_millijoules)
         if energy is None:
             return False
         before, self._energy[uuid] = self._energy.get(uuid, 0), energy
@@ -145,12 +161,12 @@ def _told(gpu: GpuFacts) -> Iterator[evidence.Evidence]:
     """Yield what a look at one GPU says about its health."""
     if (rows := value_of(gpu.remapped_rows)) and rows.failed:
         yield evidence.RemapFailed()
-    if isinstance(gpu.recovery_action, Known):
-        yield evidence.Asked(gpu.recovery_action.value)
-    if isinstance(gpu.uncorrected_errors, Known):
-        yield evidence.Uncorrected(gpu.uncorrected_errors.value)
-    if isinstance(gpu.throttled, Known):
-        yield evidence.Throttled(gpu.throttled.value)
+    if isinstance(gpu.watched.recovery_action, Known):
+        yield evidence.Asked(gpu.watched.recovery_action.value)
+    if isinstance(gpu.watched.uncorrected_errors, Known):
+        yield evidence.Uncorrected(gpu.watched.uncorrected_errors.value)
+    if isinstance(gpu.watched.throttled, Known):
+        yield evidence.Throttled(gpu.watched.throttled.value)
 
 
 def _marked(gpu: GpuStatus, verdict: Verdict) -> GpuStatus:

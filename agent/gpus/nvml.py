@@ -31,6 +31,7 @@ from agent.gpus.facts import (
     PairFacts,
     Process,
     RemappedRows,
+    Watched,
 )
 from agent.health.evidence import RecoveryAction
 from topology.node.links import PciePath
@@ -147,6 +148,15 @@ def _gpu(handle: Any) -> GpuFacts:
             ask(pynvml.nvmlDeviceGetRemappedRows, handle), lambda rows: RemappedRows(bool(rows[2]), bool(rows[3]))
         ),
         page_retirement_pending=_mapped(ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle), bool),
+        processes=_processes(handle),
+        fabric=_fabric(handle),
+        nvlinks=_nvlinks(handle),
+        watched=_watched(handle),
+    )
+
+
+def _watched(handle: Any) -> Watched:
+    return Watched(
         recovery_action=_looked_up(_field(handle, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION), _RECOVERY_ACTIONS),
         uncorrected_errors=ask(
             pynvml.nvmlDeviceGetTotalEccErrors,
@@ -158,9 +168,9 @@ def _gpu(handle: Any) -> GpuFacts:
             ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle), lambda reasons: bool(reasons & _SLOWED)
         ),
         energy_millijoules=ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
-        processes=_processes(handle),
-        fabric=_fabric(handle),
-        nvlinks=_nvlinks(handle),
+        utilization_percent=_mapped(ask(pynvml.nvmlDeviceGetUtilizationRates, handle), lambda rates: rates.gpu),
+        temperature_celsius=ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+        power_milliwatts=ask(pynvml.nvmlDeviceGetPowerUsage, handle),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.errors import ApiError
 from agent.gpus.discovery import Discovery
-from agent.gpus.facts import Gap, GpuFacts, Known, Missing, NvmlFacts
+from agent.gpus.facts import Gap, GpuFacts, Known, Missing, NvmlFacts, Watched
 from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, NodeTopology
 from topology.node.status import GpuStatus, NodeStatus
@@ -18,7 +18,9 @@ UNSUPPORTED = Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")
 
 def gpu_facts(**known: Any) -> GpuFacts:
     """Return a GPU of which NVML says nothing but this."""
-    return GpuFacts(**({fact.name: UNSUPPORTED for fact in fields(GpuFacts)} | known))
+    watched = {fact.name: known.pop(fact.name, UNSUPPORTED) for fact in fields(Watched)}
+    plain = {fact.name: UNSUPPORTED for fact in fields(GpuFacts)}
+    return GpuFacts(**(plain | {"watched": Watched(**watched)} | known))
 
 
 def machine_of(*uuids: str) -> NvmlFacts:

@@ -47,7 +47,9 @@ def test_operations_page_lists_exactly_the_metrics() -> None:
     metrics = extender_metrics.Metrics("digest")
     metrics.watch(dict, dict)
     extender = metrics.exposition().decode()
-    agent = agent_metrics.Metrics("0").text().decode()
+    of_agent = agent_metrics.Metrics("0")
+    of_agent.watch(list)
+    agent = of_agent.text().decode()
     exposed = set(re.findall(r"^# HELP (\w+)", extender + agent, re.MULTILINE))
     exposed |= {f"gputopo_{name}" for name in extender_metrics.GAUGES}
     documented = {cell.partition("{")[0] for cell in first_cells("how-to/operate.md") if cell.startswith("gputopo_")}

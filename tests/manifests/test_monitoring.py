@@ -25,7 +25,9 @@ def exposed() -> Iterator[str]:
     """Yield the names of all series that extender and agent can have."""
     extender = extender_metrics.Metrics("digest")
     extender.watch(lambda: dict.fromkeys(extender_metrics.GAUGES, 0.0), dict)
-    texts = (extender.exposition(), agent_metrics.Metrics("0").text())
+    agent = agent_metrics.Metrics("0")
+    agent.watch(list)
+    texts = (extender.exposition(), agent.text())
     for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", "".join(text.decode() for text in texts), re.MULTILINE):
         yield from (name + part for part in PARTS_OF_A_HISTOGRAM) if kind == "histogram" else [name]
 

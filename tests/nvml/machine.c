@@ -9,6 +9,7 @@
  *       memory_mib N · used_mib N · reserved_mib N · numa NODES · cpus CPUS · pcie GENERATION WIDTH
  *       mig on|off · ecc on|off · memory_numa_node N · remap_failure 0|1 · remap_pending 0|1
  *       retired_pages_pending 0|1 · nvlink_version N · recovery_action N · uncorrected_errors N · energy_mj N
+ *       utilization PERCENT · temperature CELSIUS · power_mw N
  *       slowdown BITS           why the clocks are slow: 64 heat, 128 power brake
  *       process PID [COMMAND]   one more that computes; without a command nobody can tell which it is
  *       process -               the driver does not say who computes
@@ -105,6 +106,7 @@ static struct gpu *described(struct machine *machine, int index) {
     gpu->pcie_width = 16;
     gpu->mig = gpu->ecc = gpu->memory_numa_node = gpu->fabric.state = ABSENT;
     gpu->recovery_action = gpu->uncorrected_errors = gpu->slowdown = gpu->energy_mj = ABSENT;
+    gpu->utilization = gpu->temperature = gpu->power_mw = ABSENT;
     gpu->nvlink_version = 3;
     if (index >= machine->gpu_count) machine->gpu_count = index + 1;
     return gpu;
@@ -127,6 +129,9 @@ static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
                  : !strcmp(key, "uncorrected_errors")     ? &gpu->uncorrected_errors
                  : !strcmp(key, "slowdown")               ? &gpu->slowdown
                  : !strcmp(key, "energy_mj")              ? &gpu->energy_mj
+                 : !strcmp(key, "utilization")            ? &gpu->utilization
+                 : !strcmp(key, "temperature")            ? &gpu->temperature
+                 : !strcmp(key, "power_mw")               ? &gpu->power_mw
                                                           : NULL;
     long long *mib = !strcmp(key, "memory_mib")     ? &gpu->memory_mib
                      : !strcmp(key, "used_mib")     ? &gpu->used_mib

@@ -50,7 +50,9 @@ struct gpu {
     int mig, ecc;
     int memory_numa_node;
     int remap_failure, remap_pending, retired_pages_pending;
-    int recovery_action, uncorrected_errors, slowdown, energy_mj; /* the last but one: bits of the clock event reasons */
+    /* slowdown: bits of the clock event reasons */
+    int recovery_action, uncorrected_errors, slowdown, energy_mj;
+    int utilization, temperature, power_mw;
     int nvlink_version;
     int process_count; /* that compute */
     struct process processes[MAX_PROCESSES];

@@ -275,6 +275,27 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t gpu, unsigned long
     return answer_long(millijoules, gpu->energy_mj);
 }
 
+typedef struct {
+    unsigned gpu, memory;
+} nvmlUtilization_t;
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t gpu, nvmlUtilization_t *rates) {
+    ENTER(gpu, rates);
+    rates->memory = 0;
+    return answer(&rates->gpu, gpu->utilization);
+}
+
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t gpu, int sensor, unsigned *celsius) {
+    ENTER(gpu, celsius);
+    if (sensor != 0) return INVALID_ARGUMENT;
+    return answer(celsius, gpu->temperature);
+}
+
+nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t gpu, unsigned *milliwatts) {
+    ENTER(gpu, milliwatts);
+    return answer(milliwatts, gpu->power_mw);
+}
+
 nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t gpu, unsigned *pending) {
     ENTER(gpu, pending);
     if (gpu->compute_major >= 8) return NOT_SUPPORTED; /* page retirement ended with Ampere */

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.gpus.discovery import NOTHING
 from agent.gpus.facts import Gap, Known, Missing, RemappedRows
 from agent.gpus.health import Health
 from agent.gpus.health_file import HealthFile
+from agent.gpus.host import Host
+from agent.gpus.machine import Machine
 from agent.gpus.nvml import read_nvml
 from agent.gpus.xids import Coverage, Xid
 from agent.health.evidence import RecoveryAction
@@ -243,8 +246,8 @@ def test_nvml_tells_what_health_is_judged_by(fake_nvml: FakeNvml, tmp_path: Path
         first, _, third, *_ = read_nvml().gpus
     assert isinstance(first, Known)
     assert isinstance(third, Known)
-    assert first.value.recovery_action == Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")
-    gpu = third.value
+    assert first.value.watched.recovery_action == Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")
+    gpu = third.value.watched
     assert gpu.recovery_action == Known(RecoveryAction.DRAIN_AND_RESET)
     assert (gpu.uncorrected_errors, gpu.throttled, gpu.energy_millijoules) == (Known(7), Known(True), Known(12))
 
@@ -303,3 +306,28 @@ def test_words_that_cannot_be_read_leave_what_was_said(text: str) -> None:
     life.health.overridden(said(GPU_0=Override(Word.CORDONED)))
     life.health.overridden(text)
     assert life.unhealthy == {"GPU-0"}
+
+
+@pytest.mark.parametrize("code", ["UNKNOWN", "GPU_IS_LOST", "RESET_REQUIRED"])
+def test_what_is_watched_may_fail_without_a_word_about_the_gpu(fake_nvml: FakeNvml, tmp_path: Path, code: str) -> None:
+    """Each such call, at the second look; a reason that comes and goes would be a write each time."""
+    calls = (
+        "TotalEccErrors",
+        "CurrentClocksEventReasons",
+        "TotalEnergyConsumption",
+        "UtilizationRates",
+        "Temperature",
+        "PowerUsage",
+    )
+    described = tmp_path / "machine.nvml"
+    described.write_text(machine("hgx_h100").read_text())
+    health = Health(lambda: 1e9, Policy())
+    whole = Machine(read_nvml, Host(tmp_path, tmp_path), health)
+    with fake_nvml.loaded(described):
+        before = whole.discover(NOTHING)
+    failing = "".join(f"fail nvmlDeviceGet{call} 2 {code}\n" for call in calls)
+    described.write_text(machine("hgx_h100").read_text() + failing)
+    with fake_nvml.loaded(described):
+        after = whole.discover(before)
+    assert after.topology == before.topology
+    assert after.status.gpus == before.status.gpus

@@ -1,0 +1,94 @@
+"""Each GPU has its series, by UUID, with what NVML says and in Prometheus' units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.gpus.discovery import NOTHING
+from agent.gpus.health import Health
+from agent.gpus.host import Host
+from agent.gpus.machine import Machine
+from agent.gpus.nvml import read_nvml
+from agent.gpus.xids import Xid
+from agent.health.policy import Policy
+from agent.metrics import Metrics
+from tests.nvml.library import FakeNvml, machine
+
+LINES = (
+    "utilization 75", "temperature 61", "power_mw 412500", "energy_mj 9000", "slowdown 64", "uncorrected_errors 3",
+    "recovery_action 4", "remap_pending 1",
+)  # fmt: skip
+NOWHERE = Path("/nonexistent")
+
+
+def series(health: Health) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return name → values of the labels, by label → value."""
+    metrics = Metrics("test")
+    metrics.watch(health.readings)
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(label for _, label in sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def looked_at(fake_nvml: FakeNvml, folder: Path) -> tuple[Health, list[str]]:
+    """Return the health of a machine that was looked at once, through the real binding, and its UUIDs."""
+    described = folder / "machine.nvml"
+    described.write_text(machine("hgx_h100").read_text() + "".join(f"gpu 2 {line}\n" for line in LINES))
+    health = Health(lambda: 1e9, Policy())
+    with fake_nvml.loaded(described):
+        found = Machine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
+    return health, [gpu.uuid for gpu in found.topology.gpus]
+
+
+def test_what_nvml_says_is_told_in_base_units(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """Ratios from 0 to 1, watts, joules, bytes."""
+    health, uuids = looked_at(fake_nvml, tmp_path)
+    found, gpu = series(health), (uuids[2],)
+    values = {
+        name: found[f"gputopo_gpu_{name}"][gpu]
+        for name in (
+            "utilization_ratio", "temperature_celsius", "power_watts", "energy_joules_total", "throttled",
+            "uncorrected_errors_total", "recovery_action", "row_remap_pending", "row_remap_failed",
+        )
+    }  # fmt: skip
+    assert values == {
+        "utilization_ratio": 0.75,
+        "temperature_celsius": 61,
+        "power_watts": 412.5,
+        "energy_joules_total": 9,
+        "throttled": 1,
+        "uncorrected_errors_total": 3,
+        "recovery_action": 4,
+        "row_remap_pending": 1,
+        "row_remap_failed": 0,
+    }
+    assert found["gputopo_gpu_memory_total_bytes"][gpu] > found["gputopo_gpu_memory_used_bytes"][gpu] >= 0
+
+
+def test_what_nvml_does_not_say_is_absent(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """Nought would be a value."""
+    health, uuids = looked_at(fake_nvml, tmp_path)
+    found = series(health)
+    assert {*found["gputopo_gpu_power_watts"]} == {(uuids[2],)}
+    assert {uuid for *_, uuid in found["gputopo_gpu_info"]} == {*uuids}
+
+
+def test_state_and_errors_are_told_of_each(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """One state is 1 at a time; errors count up."""
+    health, uuids = looked_at(fake_nvml, tmp_path)
+    for number in (74, 74, 31):
+        health.happened(Xid(uuids[0], number))
+    found = series(health)
+    states = {uuid: state for (state, uuid), value in found["gputopo_gpu_health"].items() if value}
+    assert (states[uuids[0]], states[uuids[1]], states[uuids[2]]) == ("quarantined", "healthy", "quarantined")
+    assert len(states) == len(uuids)
+    assert found["gputopo_gpu_xid_errors_total"] == {(uuids[0], "31"): 1, (uuids[0], "74"): 2}
+
+
+def test_before_the_first_look_there_is_no_series() -> None:
+    """The families are described all the same."""
+    assert not any(name.startswith("gputopo_gpu_") for name in series(Health(lambda: 0.0, Policy())))
