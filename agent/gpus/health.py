@@ -58,9 +58,8 @@ class Health:
         self._memory = memory
         self._boot = boot
         self._lock = Lock()
-        self._energy: dict[str, int] = {}
         self._overrides: Mapping[str, Override] = {}
-        self._said = ""
+        self._said: str | None = None
         self._xids: dict[str, Counter[int]] = {}
         self._facts: dict[str, tuple[int, GpuFacts]] = {}
         kept, kept_boot = memory.load() if memory else ({}, "")
@@ -113,7 +112,9 @@ class Health:
             if facts:
                 self._look(status, facts)
             now = self._clock()
-            for gpu in status.gpus:
+            for gpu in (
+                status.gpus if self._said is not None else ()
+            ):  # until we hear of it, what an earlier agent heard stands
                 self._obey(gpu.uuid, now)
             self._keep()
             gpus = tuple(_marked(gpu, self._node.verdict(gpu.uuid, now)) for gpu in status.gpus)
@@ -132,8 +133,6 @@ class Health:
             self._node.told(gpu.uuid, evidence.Lost() if is_lost(gpu) else evidence.Back(), now)
             for told in _told(found) if found else ():
                 self._node.told(gpu.uuid, told, now)
-            if found and self._was_reset(gpu.uuid, found):
-                self._node.told(gpu.uuid, evidence.Reloaded(), now)
 
     def _obey(self, uuid: str, now: float) -> None:
         said = self._overrides.get(uuid)
@@ -142,14 +141,6 @@ class Health:
         self._node.told(uuid, evidence.Cordoned(str(said) if said and said.word is Word.CORDONED else ""), now)
         if said and said.word is Word.HEALTHY:
             self._node.told(uuid, evidence.Cleared(repr(said)), now)
-
-    def _was_reset(self, uuid: str, found: GpuFacts) -> bool:
-        """Whether the GPU has spent less energy than it had: it counts anew with each load of the driver, and each reset."""
-        energy = value_of(found.watched.energy_millijoules)
-        if energy is None:
-            return False
-        before, self._energy[uuid] = self._energy.get(uuid, 0), energy
-        return energy < before
 
     def _keep(self) -> None:
         if self._memory and self._node.records != self._kept:
@@ -167,6 +158,8 @@ def _told(gpu: GpuFacts) -> Iterator[evidence.Evidence]:
         yield evidence.Uncorrected(gpu.watched.uncorrected_errors.value)
     if isinstance(gpu.watched.throttled, Known):
         yield evidence.Throttled(gpu.watched.throttled.value)
+    if isinstance(gpu.watched.energy_millijoules, Known):
+        yield evidence.Spent(gpu.watched.energy_millijoules.value)
 
 
 def _marked(gpu: GpuStatus, verdict: Verdict) -> GpuStatus:

@@ -15,6 +15,7 @@ from agent.health.evidence import (
     RecoveryAction,
     Reloaded,
     RemapFailed,
+    Spent,
     Throttled,
     Uncorrected,
     Xid,
@@ -42,14 +43,14 @@ def changed(gpu: GpuRecord, evidence: Evidence, policy: Policy, now: float) -> G
             return _failed(gpu, "row remap failed", Repair.NONE, now)
         case Throttled(is_throttled):
             return _after_throttled(gpu, is_throttled, now)
+        case Spent(millijoules):
+            return _after_spent(gpu, millijoules, now)
         case Reloaded():
             return _after_reset(_asking_nothing(gpu, now), Repair.RESET, now)
         case Booted():
             return _after_boot(gpu, now)
-        case Cleared(word):
-            return gpu if word and word == gpu.cleared_by else _cleared(gpu, word, now)
-        case Cordoned(reason):
-            return replace(gpu, cordoned=reason)
+        case Cleared() | Cordoned():
+            return _after_word(gpu, evidence, now)
 
 
 def failed_by_count(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
@@ -147,10 +148,12 @@ def _after_lost(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
         return _failed(replace(gpu, is_lost=True), "lost, and still so after a reboot", Repair.RETURN, now)
     if gpu.is_lost:
         return gpu
-    return replace(closed(gpu, "gpu is lost", Way.HOLD, policy, now), is_lost=True)
+    return replace(closed(gpu, "gpu was lost", Way.HOLD, policy, now), is_lost=True)
 
 
 def _after_back(gpu: GpuRecord, now: float) -> GpuRecord:
+    if not gpu.is_lost:
+        return gpu
     found = replace(gpu, is_lost=False, was_lost_at_boot=False)
     if found.failure and found.failure.repair is Repair.RETURN:
         found = replace(found, failure=None)
@@ -172,6 +175,17 @@ def _after_throttled(gpu: GpuRecord, is_throttled: bool, now: float) -> GpuRecor
     if last and lasts and not is_throttled:
         return replace(gpu, throttled=(*gpu.throttled[:-1], replace(last, until=now)))
     return gpu
+
+
+def _after_spent(gpu: GpuRecord, millijoules: int, now: float) -> GpuRecord:
+    waits = gpu.failure is not None or (gpu.closure is not None and gpu.closure.way is not Way.HOLD)
+    if not waits:
+        return gpu if gpu.energy_mark is None else replace(gpu, energy_mark=None)
+    if gpu.energy_mark is None:
+        return replace(gpu, energy_mark=millijoules)
+    if millijoules >= gpu.energy_mark:
+        return gpu
+    return replace(_after_reset(_asking_nothing(gpu, now), Repair.RESET, now), energy_mark=None)
 
 
 def _asking_nothing(gpu: GpuRecord, now: float) -> GpuRecord:
@@ -196,13 +210,21 @@ def _after_boot(gpu: GpuRecord, now: float) -> GpuRecord:
     return replace(fresh, closure=closure, was_lost_at_boot=gpu.is_lost)
 
 
+def _after_word(gpu: GpuRecord, word: Cleared | Cordoned, now: float) -> GpuRecord:
+    if isinstance(word, Cleared):
+        return _cleared(gpu, word.word, now)
+    return replace(gpu, cordoned=word.reason)
+
+
 def _cleared(gpu: GpuRecord, word: str, now: float) -> GpuRecord:
     """Return the record that a person has cleared; a GPU that is not there stays closed until it is."""
+    if word and word == gpu.cleared_by:
+        return gpu
     return GpuRecord(
         action=gpu.action,
         is_lost=gpu.is_lost,
         uncorrected=gpu.uncorrected,
-        closure=Closure("gpu is lost", now, now, Way.HOLD) if gpu.is_lost else None,
+        closure=Closure("gpu was lost", now, now, Way.HOLD) if gpu.is_lost else None,
         cordoned=gpu.cordoned,
         cleared_by=word,
     )

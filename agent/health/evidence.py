@@ -76,6 +76,13 @@ class Throttled:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """The energy that it has spent since the driver was loaded, or the GPU reset: less than before is a proof of either."""
+
+    millijoules: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reloaded:
     """The driver was loaded anew, and has reset the GPU."""
 
@@ -101,4 +108,6 @@ class Cordoned:
     """What people read; empty: let in."""
 
 
-Evidence = Xid | Asked | Lost | Back | Uncorrected | RemapFailed | Throttled | Reloaded | Booted | Cleared | Cordoned
+Evidence = (
+    Xid | Asked | Lost | Back | Uncorrected | RemapFailed | Throttled | Spent | Reloaded | Booted | Cleared | Cordoned
+)

@@ -116,6 +116,8 @@ class GpuRecord:
     is_lost: bool = False
     was_lost_at_boot: bool = False
     uncorrected: int | None = None
+    energy_mark: int | None = None
+    """What it had spent, in millijoules, when it began to wait for a reset; kept then only, or each look would be a write."""
     suspect_until: float = 0.0
     """For memory errors that no XID told."""
     throttled: tuple[Spell, ...] = ()

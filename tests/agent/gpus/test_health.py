@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from agent.gpus.machine import Machine
 from agent.gpus.nvml import read_nvml
 from agent.gpus.xids import Coverage, Xid
 from agent.health.evidence import RecoveryAction
+from agent.health.memory import encode_memory
 from agent.health.policy import Policy
+from agent.health.record import GpuRecord
 from tests.agent.builders import discovery, gpu_facts, machine_of
 from tests.nvml.library import FakeNvml, machine
 from topology.annotations.overrides import Override, Word, encode_overrides
@@ -123,14 +126,52 @@ def test_the_drivers_own_word_shows_a_reset() -> None:
     assert life.look(recovery_action=Known(RecoveryAction.NONE)).unhealthy == frozenset()
 
 
-def test_energy_that_counts_anew_shows_a_reset() -> None:
-    """Where the driver never says what it asks for."""
-    life = Life()
-    life.look(energy_millijoules=Known(5_000))
+def test_energy_that_counts_anew_shows_a_reset(tmp_path: Path) -> None:
+    """Where the driver never says what it asks for; also between two agents, as nobody can reset a GPU that an agent has open."""
+    life = Life(tmp_path)
     life.has("GPU-0", 95)
+    life.look(energy_millijoules=Known(5_000))
     life.now = 1000.0
     assert life.look(energy_millijoules=Known(6_000)).unhealthy == {"GPU-0"}
-    assert life.look(energy_millijoules=Known(10)).unhealthy == frozenset()
+    after = life.restart(tmp_path)
+    assert after.look(energy_millijoules=Known(7_000)).unhealthy == {"GPU-0"}
+    assert after.look(energy_millijoules=Known(10)).unhealthy == frozenset()
+    assert after.reasons == ("on probation: xid 95",)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_probation_ends_however_often_somebody_looks(lost: bool) -> None:
+    """That a GPU answers is news once."""
+    life = Life()
+    life.look(lost=True) if lost else life.has("GPU-0", 74)
+    while life.now < HOLD + 3600.0:
+        life.now += 30.0
+        life.look(recovery_action=Known(RecoveryAction.NONE), throttled=Known(False), uncorrected_errors=Known(0))
+    assert life.reasons == ()
+
+
+def test_a_look_that_finds_nothing_new_is_no_write() -> None:
+    """Energy that grows is nothing new, but where a GPU waits for a reset."""
+    kept = list[bytes]()
+
+    class Memory:
+        def load(self) -> tuple[dict[str, GpuRecord], str]:
+            return {}, ""
+
+        def keep(self, records: Mapping[str, GpuRecord], boot: str) -> None:
+            kept.append(encode_memory(records, boot))
+
+    life = Life()
+    life.health = Health(lambda: life.now, Policy(), Memory())
+    for spent in range(5_000, 5_010):
+        life.now += 30.0
+        life.look(energy_millijoules=Known(spent))
+    assert len(kept) == 1
+    life.has("GPU-0", 95)
+    for spent in range(6_000, 6_010):
+        life.now += 30.0
+        life.look(energy_millijoules=Known(spent))
+    assert len(kept) == 3
 
 
 def test_gpu_that_was_lost_stays_out_for_the_hold() -> None:
@@ -138,7 +179,7 @@ def test_gpu_that_was_lost_stays_out_for_the_hold() -> None:
     life = Life()
     life.look(lost=True)
     life.now = 10.0
-    assert life.look().unhealthy == {"GPU-0"}
+    assert life.look().gpus[0].reasons == ("gpu was lost",)
     life.now = HOLD
     assert life.look().unhealthy == frozenset()
 
@@ -275,6 +316,17 @@ def test_a_cordon_forgives_nothing() -> None:
     assert life.unhealthy == {"GPU-0"}
     life.health.overridden("")
     assert life.reasons == ("xid 79, needs a reset",)
+
+
+def test_a_cordon_stands_until_the_next_agent_has_heard_of_its_node(tmp_path: Path) -> None:
+    """Or the GPU would be open for a moment at each start."""
+    life = Life(tmp_path)
+    life.health.overridden(said(GPU_0=Override(Word.CORDONED)))
+    assert life.unhealthy == {"GPU-0"}
+    after = life.restart(tmp_path)
+    assert after.unhealthy == {"GPU-0"}
+    after.health.overridden("")
+    assert after.unhealthy == frozenset()
 
 
 def test_a_word_counts_until_its_time() -> None:
