@@ -16,6 +16,8 @@ from xdist.scheduler import LoadFileScheduling
 hypothesis.settings.register_profile("gputopo", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("gputopo")
 
+pytest_plugins = ["tests.image.building"]
+
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 

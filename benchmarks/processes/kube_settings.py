@@ -75,6 +75,20 @@ def scheduler_flags(configuration: Path, certificates: Path, port: int) -> Flags
     }
 
 
+def controller_flags(kubeconfig: Path, ca: Path, key: Path, certificates: Path, port: int) -> Flags:
+    """Return the flags of a kube-controller-manager for the API server whose certificate authority and key these are."""
+    return {
+        "kubeconfig": kubeconfig,
+        "root-ca-file": ca,
+        "service-account-private-key-file": key,
+        "leader-elect": "false",
+        "authentication-skip-lookup": "true",
+        "bind-address": "127.0.0.1",
+        "secure-port": port,
+        "cert-dir": certificates,
+    }
+
+
 def scheduler_configuration(given: Mapping[str, Any], kubeconfig: Path) -> dict[str, Any]:
     """Return a whole `KubeSchedulerConfiguration`: no leader election and no limit of its client, unless `given` has one."""
     connection = {"qps": 1000, "burst": 2000, **given.get("clientConnection", {})}

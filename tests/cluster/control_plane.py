@@ -34,6 +34,11 @@ ADMIN = "admin"
 SCHEDULER = "system:kube-scheduler"
 
 
+def new_state() -> Path:
+    """Return a new folder for what a control plane writes."""
+    return Path(tempfile.mkdtemp(prefix="gputopo-cluster-"))
+
+
 class ControlPlane:
     """A context manager: entering starts etcd and kube-apiserver and returns when they serve (about 3 s).
 
@@ -41,6 +46,7 @@ class ControlPlane:
         binaries: a folder from `binaries.find_or_build`.
         users: further users, each with its groups.
         flags: of kube-apiserver, beside ours or instead of them.
+        address: where kube-apiserver listens; at HTTPS's own port, if it is not loopback.
 
     """
 
@@ -49,18 +55,21 @@ class ControlPlane:
         binaries: Path,
         users: Mapping[str, Sequence[str]] | None = None,
         flags: Mapping[str, object] | None = None,
+        address: str = "127.0.0.1",
+        state: Path | None = None,
     ) -> None:
         self.binaries = binaries
         self._groups: dict[str, Sequence[str]] = {ADMIN: ["system:masters"], SCHEDULER: [], **(users or {})}
         self._tokens = {user: secrets.token_hex(16) for user in self._groups}
         self._apis: dict[str, Api] = {}
-        self.state = Path(tempfile.mkdtemp(prefix="gputopo-cluster-"))
+        self.state = state or new_state()
         self.etcd_url = f"http://127.0.0.1:{free_port()}"
-        port = free_port()
-        self.url = f"https://127.0.0.1:{port}"
+        port = free_port() if address == "127.0.0.1" else 443
+        self.url = f"https://{address}:{port}"
         self.etcd = self._etcd()
-        self.apiserver = self._apiserver(port, flags or {})
+        self.apiserver = self._apiserver(port, {"bind-address": address, "advertise-address": address, **(flags or {})})
         self.schedulers: list[Component] = []
+        self.controllers: Component | None = None
         self._scheduler_numbers = count()
 
     def __enter__(self) -> Self:
@@ -85,6 +94,8 @@ class ControlPlane:
         The order matters: an API server whose etcd went first ignores SIGTERM and keeps its port.
         """
         self.stop_schedulers()
+        if self.controllers:
+            self.controllers.stop()
         for api in self._apis.values():
             api.close()
         self.apiserver.stop()
@@ -159,6 +170,14 @@ class ControlPlane:
         self.schedulers.append(scheduler)
         scheduler.run()
         return scheduler
+
+    def start_controllers(self) -> Component:
+        """Start a kube-controller-manager with all of its controllers, which give pods their accounts' tokens besides."""
+        name, port, key = "kube-controller-manager", free_port(), kube_settings.ca_file(self.state).with_suffix(".key")
+        flags = kube_settings.controller_flags(self.kubeconfig(), self._ca_file, key, self.state / name, port)
+        self.controllers = self._component(name, name, flags, f"https://127.0.0.1:{port}/healthz")
+        self.controllers.run()
+        return self.controllers
 
     def stop_schedulers(self) -> None:
         """Stop all schedulers; those that were killed are forgotten."""

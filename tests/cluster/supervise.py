@@ -7,7 +7,7 @@ Usage: supervise.py STATE_FOLDER [--in PID] PROGRAM [ARGUMENT...], with a pipe f
 - The end of the pipe means that the owner died, be it by SIGKILL: the program is killed at once and the state
   folder removed. Only a pipe tells this on every system, in every thread, and without a race at the start.
 - The program shares this process's group, so one signal to the group reaches both.
-- With `--in` the program starts in the mount and PID namespaces of that process, and ends with them.
+- With `--in` the program starts in the mount, network and PID namespaces of that process, and ends with the last.
 """
 
 import ctypes
@@ -50,7 +50,7 @@ def main(state_folder: str, *command: str) -> int:
 def _namespaces_of(pid: int) -> Iterator[None]:
     """Start children in the namespaces of `pid` while the block runs; then be at home again, where threads can start."""
     folder = Path.cwd()
-    theirs, ours = ([_open(process, kind) for kind in ("pid", "mnt")] for process in (pid, "self"))
+    theirs, ours = ([_open(process, kind) for kind in ("pid", "net", "mnt")] for process in (pid, "self"))
     _enter(theirs)
     try:
         yield

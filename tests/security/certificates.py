@@ -32,11 +32,13 @@ class Authority:
         arguments = ("-x509", "-new", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-days", "2")
         openssl("req", *arguments, "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.certificate)
 
-    def sign(self, name: str, subject: str, usage: str = "clientAuth", days: int = 1) -> Certificate:
-        """Return a new certificate for 127.0.0.1; one that is good for -1 days expired yesterday."""
+    def sign(
+        self, name: str, subject: str, usage: str = "clientAuth", days: int = 1, host: str = "extender"
+    ) -> Certificate:
+        """Return a new certificate for 127.0.0.1 and a host; one that is good for -1 days expired yesterday."""
         made = Certificate(self._folder / f"{name}.crt", self._folder / f"{name}.key")
         request, extensions = self._folder / f"{name}.csr", self._folder / f"{name}.ext"
-        extensions.write_text(f"subjectAltName=IP:127.0.0.1,DNS:extender\nextendedKeyUsage={usage}\n")
+        extensions.write_text(f"subjectAltName=IP:127.0.0.1,DNS:{host}\nextendedKeyUsage={usage}\n")
         new_key = ("-new", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
         openssl("req", *new_key, "-subj", subject, "-keyout", made.key, "-out", request)
         issuer = ("-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial", "-days", str(days))

@@ -1,15 +1,18 @@
-"""Real containers on a node: containerd and runc, with images made by hand and a network that is only a loopback."""
+"""Real containers on a node: containerd and runc, with images that nobody has to pull."""
 
 import json
 import os
 import subprocess
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from tests.cluster.component import Component
 from tests.cluster.nodes.cgroups import cgroup_of
+from tests.cluster.nodes.cni import Cni, no_network
 from tests.cluster.nodes.images import EXAMPLES, IMAGE, PAUSE, write_archive
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
+from tests.cluster.nodes.network import Network
 from tests.cluster.nodes.runtime import ContainerRuntime, Runtime
 from tests.cluster.polling import eventually
 
@@ -33,7 +36,7 @@ disabled_plugins = [
   restrict_oom_score_adj = true
   cdi_spec_dirs = ['/var/run/cdi']
 [plugins.'io.containerd.cri.v1.runtime'.cni]
-  bin_dirs = ['{cni}']
+  bin_dirs = {programs}
   conf_dir = '{cni}'
   use_internal_loopback = true
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
@@ -45,20 +48,24 @@ disabled_plugins = [
   SystemdCgroup = false
 """
 
-_NO_NETWORK = {"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "gputopo-none"}]}
-_NO_NETWORK_PLUGIN = """#!/bin/sh
-case "$CNI_COMMAND" in
-VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}' ;;
-ADD) echo '{"cniVersion": "1.0.0", "interfaces": [], "ips": [{"address": "10.88.0.2/32"}]}' ;;
-esac
-"""
 
+def containerd(
+    containerd_programs: Path, runc_programs: Path, network: Network | None = None, images: Sequence[Path] = ()
+) -> Runtime:
+    """Return what gives a node this runtime, from the folders of its programs.
 
-def containerd(containerd_programs: Path, runc_programs: Path) -> Runtime:
-    """Return what gives a node this runtime, from the folders of its programs."""
+    Args:
+        containerd_programs: `containerd`, `ctr` and the shim.
+        runc_programs: `runc`.
+        network: of the pods; without one each is alone.
+        images: archives of further images.
+
+    """
+    positions = count()
 
     def of_node(node: str, inside: Namespaces, state: Path, tools: Path) -> ContainerRuntime:
-        return Containerd(node, inside, state, tools, containerd_programs, runc_programs / "runc")
+        cni = network.cni(next(positions)) if network else None
+        return Containerd(node, inside, state, tools, containerd_programs, runc_programs / "runc", cni, images)
 
     return of_node
 
@@ -66,9 +73,23 @@ def containerd(containerd_programs: Path, runc_programs: Path) -> Runtime:
 class Containerd(ContainerRuntime):
     """One node's containerd."""
 
-    def __init__(self, node: str, inside: Namespaces, state: Path, tools: Path, programs: Path, runc: Path) -> None:
-        self._state = state / "containerd"
+    def __init__(
+        self,
+        node: str,
+        inside: Namespaces,
+        state: Path,
+        tools: Path,
+        programs: Path,
+        runc: Path,
+        cni: Cni | None,
+        images: Sequence[Path],
+    ) -> None:
+        self._state, self._images = state / "containerd", images
         self._state.mkdir()
+        conflists = self._state / "cni"
+        conflists.mkdir()
+        network = cni or no_network(conflists)
+        (conflists / "pods.conflist").write_text(json.dumps(network.conflist))
         self.socket = str(self._state / "cri.sock")
         self._inside, self._tools, self._programs = inside, tools, programs
         configuration = self._state / "config.toml"
@@ -76,12 +97,14 @@ class Containerd(ContainerRuntime):
             _CONFIGURATION.format(
                 socket=self.socket,
                 pause=PAUSE,
-                cni=self._write_network(),
+                cni=conflists,
+                programs=[str(folder) for folder in network.programs],
                 shim=programs / "containerd-shim-runc-v2",
                 runc=tools / "unconfined",
             )
         )
         environment = {"PATH": f"{runc.parent}:{os.environ['PATH']}", "RUNC": str(runc), "CGROUP": cgroup_of(node)}
+        environment["DRIVER"] = str(state / "driver")
         self._process = NodeProcess(
             "containerd", inside, state, [programs / "containerd", "--config", configuration], environment
         )
@@ -93,6 +116,8 @@ class Containerd(ContainerRuntime):
         for names, entrypoint in (((IMAGE, EXAMPLES), "/inside"), ((PAUSE,), "/pause")):
             archive = self._state / "image.tar"
             write_archive(archive, names, self._tools / "inside", entrypoint)
+            self._ctr("images", "import", archive)
+        for archive in self._images:
             self._ctr("images", "import", archive)
 
     @property
@@ -106,13 +131,3 @@ class Containerd(ContainerRuntime):
         command = [*enter, self._programs / "ctr", "--address", self.socket, "--namespace", "k8s.io", *arguments]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
-
-    def _write_network(self) -> Path:
-        """Write a network of which pods see nothing but its address; kubelets insist on one."""
-        folder = self._state / "cni"
-        folder.mkdir()
-        (folder / "none.conflist").write_text(json.dumps(_NO_NETWORK))
-        plugin = folder / "gputopo-none"
-        plugin.write_text(_NO_NETWORK_PLUGIN)
-        plugin.chmod(0o755)
-        return folder

@@ -25,6 +25,7 @@ class Kubelet(NodeProcess):
         kubeconfig: of the node's own user.
         socket: of the container runtime, inside.
         settings: fields of the KubeletConfiguration, beside ours or instead of them.
+        address: the node's; else it asks the name service for its own name, which takes long where there is none.
 
     """
 
@@ -37,6 +38,7 @@ class Kubelet(NodeProcess):
         kubeconfig: Path,
         socket: str,
         settings: Mapping[str, Any],
+        address: str = "",
     ) -> None:
         health_port, self._port = free_port(), free_port()
         configuration = {**_configuration(socket, health_port), "port": self._port, **settings}
@@ -47,6 +49,7 @@ class Kubelet(NodeProcess):
             "root-dir": ROOT,
             "cert-dir": f"{ROOT}/pki",
             "hostname-override": node,
+            **({"node-ip": address} if address else {}),
         }
         super().__init__(
             "kubelet", inside, state, command(program, flags), ready_url=f"http://127.0.0.1:{health_port}/healthz"

@@ -6,6 +6,7 @@ The GPUs are a description of `tests/nvml`, with UUIDs of the node's own; the fi
 import json
 import os
 import re
+import shutil
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
@@ -13,19 +14,20 @@ from pathlib import Path
 from agent.gpus.discovery import discover
 from agent.gpus.host import Host
 from agent.gpus.nvml import read_nvml
-from tests.nvml.library import FakeNvml, machine
+from tests.nvml.library import SONAME, FakeNvml, machine, missing_in
 from topology.node.model import NodeTopology
 
 _UUID = re.compile(r"^(gpu \S+ uuid )GPU-[0-9a-f]{8}", re.MULTILINE)
 
 
 class Machine:
-    """A description from `tests/nvml/machines`, copied into `folder` for one node.
+    """A description from `tests/nvml/machines`, copied into the new `folder` for one node, beside the library that plays it.
 
     The copy may be changed while programs look at it; each `nvmlInit` reads it anew.
     """
 
     def __init__(self, node: str, description: str, folder: Path, library: FakeNvml) -> None:
+        folder.mkdir()
         self.description = folder / "machine.nvml"
         self.xids = folder / "machine.nvml.xids"
         self._library = library
@@ -34,6 +36,7 @@ class Machine:
         assert replaced, f"{description} gives its GPUs no UUIDs"
         self._text = text
         self.repair()
+        shutil.copy(library.path(missing_in(self.description)) / SONAME, folder)
         with library.loaded(self.description):
             self.topology: NodeTopology = discover(read_nvml(), Host(folder / "no-sysfs")).topology
 

@@ -50,14 +50,16 @@ class Namespaces(Component):
         name: of the log in `state`.
         state: the node's folder.
         binds: folder outside → path inside, each mounted over what is there.
+        network: a process in whose network they are; 0: this one's.
 
     """
 
-    def __init__(self, name: str, state: Path, binds: Mapping[Path, str]) -> None:
+    def __init__(self, name: str, state: Path, binds: Mapping[Path, str], network: int = 0) -> None:
         self._pid_file = state / f"{name}.pid"
         mounts = [f"mkdir -p {path} && mount --bind {folder} {path}" for folder, path in binds.items()]
         script = _FIRST_PROCESS.format(fresh=" ".join(_FRESH), binds="\n".join(mounts), pid_file=self._pid_file)
         command = [
+            *(["nsenter", f"--net=/proc/{network}/ns/net"] if network else []),
             "unshare",
             "--mount",
             "--pid",

@@ -17,6 +17,7 @@ from tests.cluster.nodes import cgroups
 from tests.cluster.nodes.kubelet import ROOT, Kubelet
 from tests.cluster.nodes.machine import Machine, write_cdi, write_numa, write_pci
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
+from tests.cluster.nodes.network import Network
 from tests.cluster.nodes.runtime import FakeRuntime, Runtime, Started
 from tests.cluster.objects import GPU, NODES
 from tests.cluster.polling import eventually
@@ -61,6 +62,7 @@ class GpuNode:
         parts: the programs.
         runtime: where containers run; by default in nobody's.
         settings: fields of its KubeletConfiguration.
+        network: where it is, and its pods are; by default this machine's.
 
     """
 
@@ -72,18 +74,20 @@ class GpuNode:
         parts: Parts,
         runtime: Runtime | None = None,
         settings: Mapping[str, Any] | None = None,
+        network: Network | None = None,
     ) -> None:
         self.plane, self.name, self.parts = plane, name, parts
         self.state = plane.state / "nodes" / name
         self._kubelet_root = self.state / "kubelet"
         self._kubelet_root.mkdir(parents=True)
-        self.machine = Machine(name, machine, self.state, parts.nvml)
-        self.inside = Namespaces("namespaces", self.state, self._binds())
+        self.machine = Machine(name, machine, self.state / "driver", parts.nvml)
+        self.inside = Namespaces("namespaces", self.state, self._binds(), network.pid if network else 0)
         self.runtime = (runtime or FakeRuntime)(name, self.inside, self.state, parts.tools)
         kubeconfig = plane.kubeconfig(f"system:node:{name}")
         kubelet, socket = parts.kubernetes / "kubelet", self.runtime.socket
+        address = network.nodes if network else ""
         own = {"podLogsDir": str(self.state / "logs"), **(settings or {})}
-        self.kubelet = Kubelet(name, self.inside, self.state, kubelet, kubeconfig, socket, own)
+        self.kubelet = Kubelet(name, self.inside, self.state, kubelet, kubeconfig, socket, own, address)
         self._processes: list[Component] = []
 
     def __enter__(self) -> Self:

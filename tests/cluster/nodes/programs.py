@@ -14,6 +14,7 @@ from tests.cluster.go_build import BinariesUnavailable, GoBuild
 HERE = Path(__file__).parent
 _SMALL = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w")
 _CONTAINERD = "github.com/containerd/containerd/v2/cmd"
+_CNI = "github.com/containernetworking/plugins/plugins"
 _NVIDIA = "github.com/NVIDIA/k8s-device-plugin/cmd"
 
 TOOLS = GoBuild(HERE / "tools", "node-tools", ("./...",), _SMALL, "the nodes' tools (once, about twenty seconds)")
@@ -28,6 +29,14 @@ CONTAINERD = GoBuild(
 )
 RUNC = GoBuild(
     HERE / "runtime", "runc", ("github.com/opencontainers/runc",), _SMALL, "runc (once, half a minute)", cgo=True
+)
+
+NETWORK = GoBuild(
+    HERE / "network",
+    "network",
+    (f"{_CNI}/main/ptp", f"{_CNI}/ipam/host-local"),
+    _SMALL,
+    "the network plugins of CNI (once, about ten seconds)",
 )
 
 # NVML's symbols are bound at their first call, which a linker's `-z now` would forbid.
@@ -49,6 +58,9 @@ def find_or_build(sets: tuple[GoBuild, ...], announce: Callable[[str], None] = p
 
 if __name__ == "__main__":
     try:
-        print(*find_or_build((TOOLS, CONTAINERD, RUNC, NVIDIA), lambda text: print(text, file=sys.stderr)), sep="\n")
+        print(
+            *find_or_build((TOOLS, CONTAINERD, RUNC, NETWORK, NVIDIA), lambda text: print(text, file=sys.stderr)),
+            sep="\n",
+        )
     except BinariesUnavailable as error:
         sys.exit(str(error))

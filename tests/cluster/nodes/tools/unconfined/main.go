@@ -1,5 +1,6 @@
-// Command unconfined stands before runc and changes two things in what is to be created: it takes out the seccomp profile, and
-// moves the container's cgroup below the one named by the variable CGROUP, where it can be found again.
+// Command unconfined stands before runc and changes three things in what is to be created: it takes out the seccomp profile,
+// moves the container's cgroup below the one named by the variable CGROUP, where it can be found again, and mounts the driver's
+// library into containers that ask for GPUs, as NVIDIA's container runtime does; the folder of the driver is named by DRIVER.
 //
 // A runc that is built from Go modules alone knows no seccomp: that would need the headers of a C library. The program is named
 // by the variable RUNC. Without cgroups per pod a kubelet leaves it to the runtime where cgroups are.
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -43,6 +45,9 @@ func adapt(file string) error {
 		return err
 	}
 	delete(linux, "seccomp")
+	if err := addDriver(config, os.Getenv("DRIVER")); err != nil {
+		return err
+	}
 	var cgroup string
 	if err := json.Unmarshal(linux["cgroupsPath"], &cgroup); err != nil {
 		return err
@@ -57,4 +62,41 @@ func adapt(file string) error {
 		return err
 	}
 	return os.WriteFile(file, text, 0o600)
+}
+
+func addDriver(config map[string]json.RawMessage, driver string) error {
+	var process map[string]json.RawMessage
+	var env []string
+	var mounts []any
+	if err := json.Unmarshal(config["process"], &process); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(process["env"], &env); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(config["mounts"], &mounts); err != nil {
+		return err
+	}
+	wants := func(variable string) bool {
+		name, gpus, _ := strings.Cut(variable, "=")
+		return name == "NVIDIA_VISIBLE_DEVICES" && gpus != "" && gpus != "void"
+	}
+	if !slices.ContainsFunc(env, wants) {
+		return nil
+	}
+	mount := func(from, to string) map[string]any {
+		return map[string]any{"source": from, "destination": to, "type": "bind", "options": []string{"rbind", "ro"}}
+	}
+	library := "libnvidia-ml.so.1"
+	mounts = append(mounts, mount(filepath.Join(driver, library), "/usr/lib/"+library), mount(driver, "/run/driver"))
+	env = append(env, "GPUTOPO_FAKE_NVML=/run/driver/machine.nvml")
+	var err error
+	if process["env"], err = json.Marshal(env); err != nil {
+		return err
+	}
+	if config["process"], err = json.Marshal(process); err != nil {
+		return err
+	}
+	config["mounts"], err = json.Marshal(mounts)
+	return err
 }

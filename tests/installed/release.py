@@ -1,0 +1,50 @@
+"""gputopo as a Helm release in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.kubectl import kubectl
+from tests.image.building import IMAGE
+from tests.manifests.helm import CHART, helm
+from tests.manifests.rendered import NAMESPACE
+
+WITHIN = "120s"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Each word of Helm's returns when all pods are Ready, or gone."""
+
+    plane: ControlPlane
+    values: Mapping[str, object] = field(default_factory=dict)
+    """Beside the image's."""
+
+    def install(self) -> None:
+        """Install the chart of this folder."""
+        self._helm("install", "gputopo", str(CHART), "--create-namespace", *self._values(self.values))
+
+    def upgrade(self, **changed: object) -> None:
+        """Upgrade to the chart of this folder, with further values; a `__` stands for a dot."""
+        values = {name.replace("__", "."): value for name, value in changed.items()}
+        self._helm("upgrade", "gputopo", str(CHART), *self._values({**self.values, **values}))
+
+    def roll_back(self) -> None:
+        """Go back to what was there before the last upgrade."""
+        self._helm("rollback", "gputopo")
+
+    def uninstall(self) -> None:
+        """Remove it, if it is there."""
+        self._helm("uninstall", "gputopo", "--ignore-not-found")
+        kubectl(self.plane, "wait", "--for=delete", "pods", "--all", f"--namespace={NAMESPACE}", f"--timeout={WITHIN}")
+
+    def _helm(self, *words: str) -> None:
+        where = ("--namespace", NAMESPACE, "--kubeconfig", self.plane.kubeconfig())
+        helm(*words, *where, "--wait", "--timeout", WITHIN)
+
+    def _values(self, values: Mapping[str, object]) -> list[str]:
+        repository, _, tag = IMAGE.rpartition(":")
+        all_values = {"image.repository": repository, "image.tag": tag, **values}
+        return [word for name, value in all_values.items() for word in ("--set", f"{name}={value}")]
