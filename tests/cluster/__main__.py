@@ -6,13 +6,15 @@ import sys
 from tests.cluster import playground
 from tests.cluster.binaries import find_or_build
 from tests.cluster.go_build import BinariesUnavailable
-from tests.cluster.nodes.playground import NodesUnavailable, real
+from tests.image.kept import ImageUnavailable
+from tests.installed.playground import INSTRUCTIONS, NodesUnavailable, real
+from tests.manifests.helm import HelmUnavailable
 
 try:
     binaries = find_or_build()
     if os.environ.get("NODES") == "real":
-        playground.stay(real(binaries), "three real nodes with real containers")
+        playground.stay(real(binaries), "three real nodes with real containers", lambda _: INSTRUCTIONS)
     else:
-        playground.stay(playground.simulated(binaries), "a dozen simulated nodes")
-except (BinariesUnavailable, NodesUnavailable, FileNotFoundError) as error:
+        playground.stay(playground.simulated(binaries), "a dozen simulated nodes", playground.simulated_words)
+except (BinariesUnavailable, HelmUnavailable, ImageUnavailable, NodesUnavailable, FileNotFoundError) as error:
     sys.exit(str(error))

@@ -1,6 +1,6 @@
 """A playground: a real control plane with gputopo at work, and a dozen GPU nodes that only the API server believes in.
 
-kubelets are simulated too, so pods run, end and can be deleted, and no container is ever started; `nodes/playground.py` has some
+kubelets are simulated too, so pods run, end and can be deleted, and no container is ever started; `tests/installed` has some
 that are not. The cluster's own scheduler is there as well, for pods that do not name ours.
 """
 
@@ -9,9 +9,10 @@ import shutil
 import signal
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from benchmarks.simulated.fleet import SimulatedNode
 from benchmarks.simulated.kubelets import running_kubelets
@@ -57,41 +58,67 @@ def installed(plane: ControlPlane) -> Iterator[GpuCluster]:
         yield cluster
 
 
-def stay(playground: AbstractContextManager[GpuCluster], nodes: str) -> None:
-    """Run a playground until Ctrl-C (or SIGTERM), and say how to look at it; `nodes` says what it has, for a person."""
+class Played(Protocol):
+    """What can be looked at."""
+
+    @property
+    def plane(self) -> ControlPlane:
+        """Its control plane."""
+        ...
+
+
+Cluster = TypeVar("Cluster", bound=Played)
+
+
+def stay(playground: AbstractContextManager[Cluster], nodes: str, words: Callable[[Cluster], Sequence[str]]) -> None:
+    """Run a playground until Ctrl-C (or SIGTERM), and say how to look at it.
+
+    Args:
+        playground: what is run.
+        nodes: what it has, for a person.
+        words: the commands that are worth a try there.
+
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        print(f"starting etcd, kube-apiserver, the extender, two schedulers and {nodes} ...", flush=True)
+        print(f"starting a control plane, gputopo and {nodes} ...", flush=True)
         with playground as cluster:
-            print(instructions(cluster), flush=True)
+            print(instructions(cluster.plane, words(cluster)), flush=True)
             signal.pause()
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
 
 
-def instructions(cluster: GpuCluster) -> str:
+def simulated_words(cluster: GpuCluster) -> list[str]:
+    """Return what is worth a try on simulated nodes."""
+    return [
+        f"  kubectl apply -f {os.path.relpath(MANIFESTS / 'examples')}",
+        "  kubectl describe pods required-nvlink relax-after   # one placed, one that waits, and why",
+        "  kubectl gputopo nodes",
+        "",
+        f"The extender's own view: {cluster.extender.url}/v1/inspect/",
+    ]
+
+
+def instructions(plane: ControlPlane, words: Sequence[str]) -> str:
     """Return what to type in another terminal."""
     lines = [
         "In another terminal, in this folder:",
         "",
-        *_exports(cluster),
+        *_exports(plane),
         "",
-        f"  kubectl apply -f {os.path.relpath(MANIFESTS / 'examples')}",
-        "  kubectl describe pods required-nvlink relax-after   # one placed, one that waits, and why",
-        "  kubectl gputopo nodes",
-        "  kubectl logs required-nvlink   # the GPUs that its process found (only on real nodes: NODES=real make cluster)",
+        *words,
         "",
-        f"The extender's own view: {cluster.extender.url}/v1/inspect/",
-        f"Logs: {cluster.plane.state}",
+        f"Logs: {plane.state}",
         "Ctrl-C ends it and leaves nothing behind.",
     ]
     return "\n".join(lines)
 
 
-def _exports(cluster: GpuCluster) -> Iterator[str]:
-    yield f"  export KUBECONFIG={cluster.plane.kubeconfig()}"
-    where = {"kubectl": cluster.plane.binaries, "kubectl-gputopo": Path(sysconfig.get_path("scripts"))}
+def _exports(plane: ControlPlane) -> Iterator[str]:
+    yield f"  export KUBECONFIG={plane.kubeconfig()}"
+    where = {"kubectl": plane.binaries, "kubectl-gputopo": Path(sysconfig.get_path("scripts"))}
     missing = [str(folder) for program, folder in where.items() if shutil.which(program) is None]
     if missing:
         yield f"  export PATH={':'.join(missing)}:$PATH"

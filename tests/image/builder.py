@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.image import base
 
+TOOLS = ("buildah", "debootstrap")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _PIP = ("index-url", "extra-index-url", "trusted-host", "proxy", "cert", "default-timeout")
 _PIP_FILES = ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf")
@@ -47,6 +48,16 @@ class Builder:
             volumes.append(f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro")
         arguments = " ".join(["--pull-never", *volumes])
         self.run("make", "image", "BUILDER=buildah", f"TAG={tag}", f"BUILD_ARGS={arguments}")
+
+    def save(self, image: str, archive: Path) -> None:
+        """Write an image as a file that container runtimes import."""
+        self.run("buildah", "push", "--quiet", image, f"docker-archive:{archive}:{image}")
+
+    def clean(self) -> None:
+        """Remove all containers and images."""
+        self.run("buildah", "umount", "--all")
+        self.run("buildah", "rm", "--all")
+        self.run("buildah", "rmi", "--all")
 
     def files(self, image: str) -> Path:
         """Return the folder with a copy of the image's files."""

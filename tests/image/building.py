@@ -4,14 +4,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.image.builder import Builder
+from tests.image import kept
+from tests.image.builder import TOOLS, Builder
 
 IMAGE = "localhost/gputopo:tested"
-TOOLS = ("buildah", "debootstrap")
 
 
 @pytest.fixture(scope="session")
@@ -28,16 +27,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
         except subprocess.CalledProcessError as error:
             pytest.skip(f"neither a registry nor Debian's packages are in reach: {error}")
         built.make_image(IMAGE)
+        kept.keep(built, IMAGE)
         yield built
     finally:
-        built.run("buildah", "umount", "--all")
-        built.run("buildah", "rm", "--all")
-        built.run("buildah", "rmi", "--all")
-
-
-@pytest.fixture(scope="session")
-def image_archive(builder: Builder) -> Path:
-    """Give the image as a file that container runtimes import."""
-    archive = builder.folder / "image.tar"
-    builder.run("buildah", "push", "--quiet", IMAGE, f"docker-archive:{archive}:{IMAGE}")
-    return archive
+        built.clean()

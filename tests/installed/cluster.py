@@ -99,7 +99,10 @@ def running(parts: Parts, programs: Programs, image: Path, machines: Mapping[str
         network = Network(state, programs.network)
         stack.callback(network.stop)
         network.start()
-        flags = {**FLAGS, "service-cluster-ip-range": network.services}
+        # Kubelets answer nobody but the API server.
+        subprocess.run([parts.tools / "certify", state], check=True)
+        known = {"kubelet-client-certificate": state / "client.crt", "kubelet-client-key": state / "client.key"}
+        flags = {**FLAGS, **known, "service-cluster-ip-range": network.services}
         plane = ControlPlane(parts.kubernetes, node.users([*machines]), flags, network.gateway, state)
         stack.enter_context(plane)
         plane.start_controllers()
@@ -110,7 +113,16 @@ def running(parts: Parts, programs: Programs, image: Path, machines: Mapping[str
         services.start()
         plane.start_scheduler()
         runtime = containerd(programs.containerd, programs.runc, network, [image, _scheduler_image(plane)])
-        settings = {"address": "0.0.0.0", "clusterDNS": [network.nodes], "clusterDomain": "cluster.local"}
+        settings = {
+            "address": network.nodes,
+            "clusterDNS": [network.nodes],
+            "clusterDomain": "cluster.local",
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": False},
+                "x509": {"clientCAFile": str(state / "ca.crt")},
+            },
+        }
         nodes = []
         for name, machine in machines.items():
             started = GpuNode(plane, name, machine, parts, runtime, settings, network)

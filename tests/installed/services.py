@@ -36,7 +36,7 @@ async def answer_questions(address: str, addresses: Mapping[str, str]) -> None:
 
 
 def answer(question: bytes, addresses: Mapping[str, str]) -> bytes:
-    """Return the answer to a packet with one question, in the words of RFC 1035: an A record, none of that kind, or no such name."""
+    """Return the answer to a packet with one question (RFC 1035): an A record, none of that kind, or no such name."""
     labels, at = [], 12
     while length := question[at]:
         labels.append(question[at + 1 : at + 1 + length].decode())
