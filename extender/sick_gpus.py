@@ -75,7 +75,9 @@ class SickGpus:
         found = list(stricken_pods(self.state))
         self._tell(found)
         if self.may_evict:
-            await self._evict_next([each for each in found if each.asks_for_eviction and each.may_end and each.is_seen])
+            await self._evict_next(
+                [each for each in found if each.asks_for_eviction and each.may_end and each.is_certain]
+            )
 
     def _tell(self, found: list[Stricken]) -> None:
         told = self._told if self._told is not None else frozenset(self._old_cases(found))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
 from topology.annotations import keys
 
@@ -32,8 +33,8 @@ class Stricken:
     pod: GpuPod
     node: str
     gpus: tuple[SickGpu, ...]
-    is_seen: bool
-    """The agent saw the pod with all of its GPUs; else it is what was planned."""
+    is_certain: bool
+    """The agent saw this pod with one of them; else it is what was planned."""
 
     @property
     def asks_for_eviction(self) -> bool:
@@ -54,12 +55,18 @@ def stricken_pods(state: ClusterState) -> Iterator[Stricken]:
         for held in view.holdings:
             gpus = tuple(gpu for gpu in sick if gpu.uuid in held.gpus)
             if gpus and not held.pod.ended:
-                yield Stricken(held.pod, name, gpus, held.seen)
+                yield Stricken(held.pod, name, gpus, any(_is_certain(view, held, gpu.uuid) for gpu in gpus))
 
 
 def companions(state: ClusterState, pod: GpuPod) -> list[GpuPod]:
     """Return the other pods of a pod's group that are on a node, and have not ended."""
     return [other for other in state.groups.beside(pod.uid) if other.node and not other.ended]
+
+
+def _is_certain(view: NodeView, held: Holding, gpu: str) -> bool:
+    """Whether the agent saw the pod with the GPU: it knows pods by name, and the ledger says which one of that name."""
+    who = view.holders.get(gpu)
+    return who is not None and (who.namespace, who.name) == held.pod.key and (held.seen or gpu in held.claimed)
 
 
 def _sick_gpus(view: NodeView) -> tuple[SickGpu, ...]:
