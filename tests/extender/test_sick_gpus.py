@@ -111,6 +111,7 @@ class Life:
         """Go on for so long, round by round."""
         tasks = [asyncio.create_task(self.recorder.run()), asyncio.create_task(self.sick.run(1.0))]
         await asyncio.sleep(seconds)
+        assert not any(task.done() for task in tasks), "a round has failed"
         for task in tasks:
             task.cancel()
 
@@ -137,6 +138,8 @@ async def test_each_change_is_told_and_what_fell_sick_together_is_one_event() ->
     for reports, (sick, since) in enumerate([((1, 2, 3), SINCE), ((), SINCE), ((2,), SINCE + 60)], start=2):
         state.nodes.changed(holding("n1", *sick, since=since, reports=reports, p=(1, 2, 3)))
         await life.rounds(2)
+        if reports == 2:
+            assert "holds a sick GPU of n1, GPU 1 (" in life.api.said("GPUSick", "p")
     assert life.api.told("GPUSick") == ["p"] * 3
     assert "a sick GPU of n1, GPU 2 (" in life.api.said("GPUSick", "p")
 
@@ -166,11 +169,26 @@ async def test_the_other_members_of_its_group_are_told() -> None:
 @in_virtual_time
 async def test_a_gpu_that_is_closed_and_not_sick_is_no_news() -> None:
     """A person's cordon, or a device plugin that holds it back."""
-    cordoned = encode_status(NodeStatus(1, (GpuStatus(gpus("n1", 3)[0], healthy=False, reasons=("cordoned",)),)))
-    closed = node("n1", held={gpus("n1", 3)[0]: "p"}, status=cordoned)
+    cordoned, sick = gpus("n1", 3, 4)
+    said = GpuStatus(cordoned, healthy=False, reasons=("cordoned",)), GpuStatus(sick, healthy=False, sick_since=SINCE)
+    closed = node("n1", claims=(claim(cordoned, "p"),), held={cordoned: "p"}, status=encode_status(NodeStatus(1, said)))
     life = Life(cluster(closed, holder("p", "n1", 3, **EVICTABLE)), Api(), may_evict=True)
     await life.rounds(100)
     assert (life.api.events, life.api.evictions) == ([], [])
+
+
+@in_virtual_time
+async def test_a_node_that_leaves_or_is_well_again_is_forgotten() -> None:
+    """Whatever was told of it."""
+    sick = holding("n1", 3, p=(3,)), holding("n2", 3, q=(3,))
+    state = cluster(*sick, holder("p", "n1", 3), holder("q", "n2", 3))
+    life = Life(state, Api())
+    await life.rounds(2)
+    state.nodes.deleted(sick[0])
+    state.nodes.changed(holding("n2", reports=2, q=(3,)))
+    await life.rounds(2)
+    assert list(state.sick) == []
+    assert sorted(life.api.told("GPUSick")) == ["p", "q"]
 
 
 @in_virtual_time

@@ -74,7 +74,10 @@ def test_each_change_is_told_with_the_gpus_index() -> None:
     )
     life.look()
     life.now = 90.7
-    status = life.look(lost=True)
+    lost = replace(discovery().status.gpus[0], healthy=False, reasons=("gpu is lost",))
+    facts = machine_of("GPU-0", "GPU-1")
+    unnamed = replace(facts, gpus=(Missing(Gap.LOST, "GPU_IS_LOST"), facts.gpus[1]))
+    status = life.health.marked(replace(discovery().status, gpus=(lost, discovery().status.gpus[1])), unnamed)
     assert told == [("GPU-0", 0, "quarantined")]
     assert [gpu.sick_since for gpu in status.gpus] == [90, None]
     life.health.marked(discovery().status)

@@ -291,11 +291,12 @@ async def test_a_server_that_is_busy_with_one_kind_of_request_is_asked_others(tm
 
 
 async def test_a_budget_that_allows_no_eviction_is_no_busy_server(tmp_path: Path) -> None:
-    """Its 429 is an answer about one pod, told at once, and keeps no other pod waiting."""
+    """Its 429 is an answer about one pod, told at once, and keeps no other pod waiting; a namesake is not meant."""
     asked: list[str] = []
 
     async def refuse_one(request: web.BaseRequest) -> web.StreamResponse:
         asked.append(request.rel_url.path.split("/")[-2])
+        assert (await request.json())["deleteOptions"] == {"preconditions": {"uid": "u"}}
         if asked[-1] == "guarded":
             return web.json_response({"message": "not now"}, status=429, headers={"Retry-After": "10"})
         return web.json_response({}, status=201)
