@@ -225,7 +225,7 @@ async def test_a_pod_that_asks_for_it_is_evicted() -> None:
 async def test_a_pod_that_does_not_ask_is_never_evicted(wants: dict[str, str]) -> None:
     """However long its GPU is sick."""
     life = Life(cluster(holding("n1", 3, p=(3,)), holder("p", "n1", 3, **wants)), Api(), may_evict=True)
-    await life.rounds(10_000)
+    await life.rounds(2000)
     assert life.api.evictions == []
 
 
@@ -277,7 +277,7 @@ async def test_a_budget_that_never_allows_it_is_asked_so_often_and_no_more() -> 
     assert life.api.evictions == ["p", "q"]
     state = cluster(holding("n1", 3, p=(3,)), holder("p", "n1", 3, **EVICTABLE))
     life = Life(state, Api(*[NO_BUDGET] * 100), may_evict=True)
-    await life.rounds(50_000)
+    await life.rounds(8000)
     assert life.api.evictions == ["p"] * TRIES
     assert "it is not tried again" in life.api.said("GPUPodNotEvicted", "p")
 
@@ -287,7 +287,7 @@ async def test_what_is_forbidden_is_not_tried_again() -> None:
     """A role without the right, or somebody's policy."""
     state = cluster(holding("n1", 3, p=(3,)), holder("p", "n1", 3, **EVICTABLE))
     life = Life(state, Api(403), may_evict=True)
-    await life.rounds(5000)
+    await life.rounds(1000)
     assert life.api.evictions == ["p"]
     assert "answer 403; it is not tried again" in life.api.said("GPUPodNotEvicted", "p")
 
