@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from agent.gpu_metrics import GpuSeries
 from agent.gpus.discovery import Discovery
 from agent.gpus.readings import Reading
+from agent.health.record import State
 
 
 class Metrics:
@@ -25,6 +26,10 @@ class Metrics:
         self._allocations = self._counter("allocations", "GPU requests of containers, by what decided them.", "basis")
         self._registrations = self._counter("registrations", "Attempts to register with the kubelet.", "result")
         self._held_back = self._counter("holds", "Container starts put off because of their GPUs.", "cause")
+        self._health_changes = self._counter("health_changes", "Changes of GPUs' health, by what it became.", "state")
+        self._events = self._counter("events", "Events about the node, by what became of them.", "result")
+        for state in State:
+            self._health_changes.labels(state)
         self._identified = Histogram(
             "gputopo_agent_identification_duration_seconds",
             "How long it took to look up the pod under admission, and its claims.",
@@ -72,6 +77,14 @@ class Metrics:
     def registered(self, result: str) -> None:
         """Count an attempt to register with the kubelet: `ok`, `failed`."""
         self._registrations.labels(result).inc()
+
+    def health_changed(self, state: State) -> None:
+        """Count a GPU whose health is another one now."""
+        self._health_changes.labels(state).inc()
+
+    def event(self, result: str) -> None:
+        """Count an event about the node: `posted`, `lost`."""
+        self._events.labels(result).inc()
 
     def text(self) -> bytes:
         """Return all of it in Prometheus' text format."""

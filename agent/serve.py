@@ -22,11 +22,14 @@ from agent.gpus.nvml import read_nvml, read_processes
 from agent.gpus.nvml_events import follow_xids
 from agent.gpus.patience import PatientNvml
 from agent.gpus.xid_watch import XidWatch
+from agent.health.announcement import announce
+from agent.health.node import Change
 from agent.health.policy import Policy
 from agent.kubelet.side import KubeletSide
 from agent.loop import turn
 from agent.metrics import Metrics
 from agent.news import News
+from agent.node.events import Event, NodeEvents
 from agent.node.kube import KubernetesNode
 from agent.node.publish import Publication
 from agent.node.watch import NodeVersion, NodeWatch
@@ -49,7 +52,15 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         signal.signal(number, lambda *_: news.stop())
     kubelet = KubeletSide(settings, node.read, metrics, news.changed, read_processes)
     memory = HealthFile(settings.enforce.state)
-    health = Health(time.time, Policy(hold=discovery.xid_recovery), memory, host.boot())
+    events = NodeEvents(node_name, node, counted=metrics.event)
+
+    def tell(change: Change, index: int | None) -> None:
+        if change.before.state is not change.after.state:
+            metrics.health_changed(change.after.state)
+        said = announce(change, index, time.time())
+        events.say(Event(said.reason, said.note, "Warning" if said.is_warning else "Normal"))
+
+    health = Health(time.time, Policy(hold=discovery.xid_recovery), memory, host.boot(), tell)
     if settings.health.gpu_series:
         metrics.watch(health.readings)
     agent = Agent(
@@ -73,7 +84,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         structlog.get_logger().info("started", node=node_name, mode=settings.mode, probes=probes.port)
         watch = NodeWatch(node.follow, heard, news.changed, random.random)
         errors = XidWatch(follow_xids, health, news.discover)
-        for service in (kubelet, watch, errors) if discovery.xids else (kubelet, watch):
+        for service in (events, kubelet, watch, *((errors,) if discovery.xids else ())):
             running.callback(service.close)
             service.start()
         turn(agent, news, discovery.interval)

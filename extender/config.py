@@ -214,6 +214,13 @@ class Agents(_Section):
     """A node whose agent has not written for this long takes no new pods; agents write every five minutes."""
 
 
+class SickGpus(_Section):
+    """What is done about pods whose GPUs have fallen sick, beside telling them."""
+
+    evict: bool = False
+    """Evict those that ask for it by `gputopo.dev/evict-when-sick`; takes the right to create `pods/eviction`."""
+
+
 class Policies(_Section):
     """The admission policies that keep everybody else from writing our annotations."""
 
@@ -259,6 +266,7 @@ class ExtenderConfiguration(_Section):
     watch: Watch = Watch()
     reconcile: Reconcile = Reconcile()
     agents: Agents = Agents()
+    sick_gpus: SickGpus = SickGpus()
     policies: Policies = Policies()
     limits: Limits = Limits()
     log: Log = Log()

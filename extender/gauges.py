@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from extender.cluster.sickness import stricken_pods
 from extender.cluster.state import ClusterState
 from extender.metrics import Figures
 
@@ -18,6 +19,7 @@ def gauges_of(state: ClusterState) -> Figures:
         "gpus": sum(len(view.uuids) for view in machines),
         "gpus_free": sum(view.shape.free.bit_count() for view in machines),
         "gpus_in_conflict": sum(len(view.conflicts) for view in machines),
+        "pods_on_sick_gpus": sum(1 for _ in stricken_pods(state)),
         "topology_classes": len({view.shape.topology_class for view in machines}),
         "nodes_silent": state.silent,
         "ledgers_broken": sum(view.is_broken for view in state.views.values()),

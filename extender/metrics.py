@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Failure
 from extender.kubernetes.burden import FATES
+from extender.kubernetes.eviction import Answer
 from topology.placement.verdict import Reason
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -84,6 +85,14 @@ class Metrics:
             ["resource", "fate"],
             registry=self._registry,
         )
+        self._evictions = Counter(
+            "gputopo_evictions",
+            "Evictions that were asked for, of pods whose GPUs fell sick and that ask to be evicted then.",
+            ["answer"],
+            registry=self._registry,
+        )
+        for answer in Answer:
+            self._evictions.labels(answer)
         for verb, reasons in VERDICTS.items():
             for reason in reasons:
                 self._verdicts.labels(verb, reason)
@@ -123,6 +132,10 @@ class Metrics:
         """Count one repair of a ledger."""
         self._repairs.labels(kind).inc()
 
+    def evicted(self, answer: Answer) -> None:
+        """Count one answer to a request for an eviction."""
+        self._evictions.labels(answer).inc()
+
     def burdened(self, resource: str, fate: str) -> None:
         """Count one heavy object, or one that was passed over."""
         self._objects.labels(resource, fate).inc()
@@ -159,6 +172,7 @@ GAUGES: Final = {
     "gpus": "GPUs of all nodes.",
     "gpus_free": "GPUs that are healthy and that nobody holds.",
     "gpus_in_conflict": "GPUs that two live pods hold.",
+    "pods_on_sick_gpus": "Pods that hold a GPU that has fallen sick.",
     "nodes_silent": "Nodes whose agent has not written for too long.",
     "ledgers_broken": "Ledgers that are lost or cannot be trusted, and wait to be rebuilt.",
     "pods_unledgered": "Running pods whose GPUs the ledger does not say, or not yet.",

@@ -35,6 +35,7 @@ from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
 from extender.metrics import Figures, Metrics, Recent
 from extender.patience import Patience
+from extender.sick_gpus import SickGpus
 from extender.upkeep import Upkeep
 from extender.verbs.filter_prioritize import filter_nodes, is_refusal, is_undecided, prioritize_nodes
 from extender.verbs.preempt import Preemption, preempt
@@ -105,6 +106,14 @@ class Extender:
             events=self._events,
             metrics=self.metrics,
         )
+        self._sick_gpus = SickGpus(
+            state=self.state,
+            send=api.send,
+            events=self._events,
+            metrics=self.metrics,
+            clock=clock,
+            may_evict=config.sick_gpus.evict,
+        )
         self._patience = Patience(filled_at=clock().monotonic)
         self._patience_for_news = Patience(filled_at=clock().monotonic)
         self._reflectors = self._watches()
@@ -116,7 +125,7 @@ class Extender:
             f"{reflector.name}-watch": reflector.run() for reflector in self._reflectors
         }
         work |= {"events": self._events.run(), "reconcile": self._reconcile(), "preconditions": self._try_api_server()}
-        work |= {"values": self._appraise(), "searches": self._search()}
+        work |= {"values": self._appraise(), "searches": self._search(), "sick-gpus": self._look_after_sick_gpus()}
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
         return self
 
@@ -305,6 +314,10 @@ class Extender:
         """Keep the ledgers in order, round by round."""
         await self.synced()
         await self._upkeep.run(self.config.reconcile.interval)
+
+    async def _look_after_sick_gpus(self) -> None:
+        await self.synced()
+        await self._sick_gpus.run(self.config.reconcile.interval)
 
     async def _appraise(self) -> None:
         """Keep the values of free GPUs in step with machines and demand, a few milliseconds at a time."""

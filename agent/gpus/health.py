@@ -18,7 +18,7 @@ from agent.gpus.faults import is_lost
 from agent.gpus.readings import Reading
 from agent.gpus.xids import Coverage, Xid
 from agent.health import evidence
-from agent.health.node import NodeHealth
+from agent.health.node import Change, NodeHealth
 from agent.health.policy import Policy
 from agent.health.record import GpuRecord, State, Verdict
 from topology.annotations.overrides import Override, Word, decode_overrides
@@ -48,20 +48,28 @@ class Health:
         policy: the figures.
         memory: what an earlier agent has kept, and where this one keeps it; `None`: nothing outlives the agent.
         boot: names this boot of the machine; empty where that cannot be told.
+        tell: hears of each change of a GPU's health, with the GPU's index where that is known; does not wait, and does not raise.
 
     """
 
     def __init__(
-        self, clock: Callable[[], float], policy: Policy, memory: MemoryPort | None = None, boot: str = ""
+        self,
+        clock: Callable[[], float],
+        policy: Policy,
+        memory: MemoryPort | None = None,
+        boot: str = "",
+        tell: Callable[[Change, int | None], None] = lambda change, index: None,
     ) -> None:
         self._clock = clock
         self._memory = memory
         self._boot = boot
+        self._tell = tell
         self._lock = Lock()
         self._overrides: Mapping[str, Override] = {}
         self._said: str | None = None
         self._xids: dict[str, Counter[int]] = {}
         self._facts: dict[str, tuple[int, GpuFacts]] = {}
+        self._indexes: dict[str, int] = {}
         kept, kept_boot = memory.load() if memory else ({}, "")
         self._node = NodeHealth(policy, kept)
         self._kept: Mapping[str, GpuRecord] = dict(kept)
@@ -116,6 +124,8 @@ class Health:
                 status.gpus if self._said is not None else ()
             ):  # until we hear of it, what an earlier agent heard stands
                 self._obey(gpu.uuid, now)
+            for change in self._node.changes(now):
+                self._tell(change, self._indexes.get(change.gpu))
             self._keep()
             gpus = tuple(_marked(gpu, self._node.verdict(gpu.uuid, now)) for gpu in status.gpus)
         untold = self.coverage.untold if self.coverage else ()
@@ -127,6 +137,7 @@ class Health:
         self._node.has(gpu.uuid for gpu in status.gpus)
         known = ((index, value_of(gpu)) for index, gpu in enumerate(facts.gpus))
         self._facts = {gpu.uuid.value: (index, gpu) for index, gpu in known if gpu and isinstance(gpu.uuid, Known)}
+        self._indexes |= {uuid: index for uuid, (index, _) in self._facts.items()}  # one that is lost keeps its own
         self._xids = {gpu.uuid: self._xids.get(gpu.uuid, Counter()) for gpu in status.gpus}
         for gpu in status.gpus:
             _, found = self._facts.get(gpu.uuid, (0, None))
@@ -164,6 +175,8 @@ def _told(gpu: GpuFacts) -> Iterator[evidence.Evidence]:
 
 def _marked(gpu: GpuStatus, verdict: Verdict) -> GpuStatus:
     """Reasons that NVML gives itself stand already."""
+    sick_since = None if verdict.sick_since is None else int(verdict.sick_since)
+    gpu = replace(gpu, sick_since=sick_since)
     if verdict.state is State.HEALTHY or verdict.reason in gpu.reasons:
         return gpu
     return replace(gpu, healthy=gpu.healthy and verdict.state.takes_pods, reasons=(verdict.told, *gpu.reasons))

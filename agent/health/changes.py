@@ -227,4 +227,5 @@ def _cleared(gpu: GpuRecord, word: str, now: float) -> GpuRecord:
         closure=Closure("gpu was lost", now, now, Way.HOLD) if gpu.is_lost else None,
         cordoned=gpu.cordoned,
         cleared_by=word,
+        told=gpu.told,
     )

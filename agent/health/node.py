@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from agent.health.changes import changed, failed_by_count
@@ -12,6 +12,16 @@ from agent.health.evidence import Evidence, Xid
 from agent.health.policy import Policy
 from agent.health.record import GpuRecord, Repair, State, Verdict, forget, judge, next_change
 from agent.health.xids import NVLINK_ERROR, OF_LINKS
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What people are to be told of one GPU."""
+
+    gpu: str
+    before: Verdict
+    """What they were told last."""
+    after: Verdict
 
 
 class NodeHealth:
@@ -43,6 +53,14 @@ class NodeHealth:
         """Return what holds of a GPU now; one of which nothing was told is healthy."""
         record = self._records.get(gpu)
         return judge(record, self._policy, now) if record else Verdict(State.HEALTHY)
+
+    def changes(self, now: float) -> list[Change]:
+        """Return what is new since the last call: another state, or the same with something else to come; each is told once."""
+        found = [Change(gpu, each.told, judge(each, self._policy, now)) for gpu, each in self._records.items()]
+        news = [each for each in found if _outlook(each.before) != _outlook(each.after)]
+        for change in news:
+            self._records[change.gpu] = replace(self._records[change.gpu], told=change.after)
+        return news
 
     def next_change(self, now: float) -> float:
         """Return when time alone may change a verdict; infinite if never."""
@@ -90,6 +108,10 @@ class NodeHealth:
             if closure and closure.reason == reason and closure.since >= now - self._policy.burst:
                 self._records[name] = replace(record, closure=record.closed_before, closed_before=None)
                 self._uncount([name])
+
+
+def _outlook(verdict: Verdict) -> tuple[State, str, str]:
+    return verdict.state, verdict.next, verdict.remedy
 
 
 def _began(record: GpuRecord) -> float:

@@ -92,7 +92,13 @@ class Verdict:
     reason: str = ""
     """Empty for a healthy GPU."""
     next: str = ""
-    """What happens next without anybody doing anything, or what has to be done."""
+    """What happens next if nobody does anything."""
+    until: float | None = None
+    """When that is, where time alone brings it."""
+    remedy: str = ""
+    """What a person can do; empty: nothing."""
+    sick_since: float | None = None
+    """Since when it is unfit through itself; a GPU that a person has taken out is not."""
 
     @property
     def told(self) -> str:
@@ -125,6 +131,8 @@ class GpuRecord:
     """Why a person has taken it out."""
     cleared_by: str = ""
     """The word that counted last."""
+    told: Verdict = Verdict(State.HEALTHY)
+    """What people were told last."""
 
 
 def opens_at(gpu: GpuRecord) -> float:
@@ -143,18 +151,26 @@ def opens_at(gpu: GpuRecord) -> float:
 
 def judge(gpu: GpuRecord, policy: Policy, now: float) -> Verdict:
     """Return what holds now."""
-    if gpu.failure:
-        return Verdict(State.FAILED, gpu.failure.reason, _REPAIRS[gpu.failure.repair])
+    if failure := gpu.failure:
+        remedy = _REPAIRS[failure.repair]
+        return Verdict(State.FAILED, failure.reason, "it stays out", remedy=remedy, sick_since=failure.since)
+    opens = opens_at(gpu)
     if gpu.cordoned:
-        return Verdict(State.QUARANTINED, gpu.cordoned, "until somebody uncordons it")
+        sick_since = gpu.closure.since if gpu.closure and now < opens else None
+        return Verdict(
+            State.QUARANTINED,
+            gpu.cordoned,
+            "it stays out",
+            remedy="kubectl gputopo uncordon-gpu",
+            sick_since=sick_since,
+        )
     if gpu.closure:
-        opens = opens_at(gpu)
         if now < opens:
-            return _quarantined(gpu, gpu.closure, math.isinf(opens))
-        if now < opens + policy.probation:
-            return Verdict(State.PROBATION, gpu.closure.reason, "healthy after an hour without an incident")
+            return _quarantined(gpu, gpu.closure, opens)
+        if now < (ends := opens + policy.probation):
+            return Verdict(State.PROBATION, gpu.closure.reason, "it is healthy if nothing happens", until=ends)
     if reason := _suspicion(gpu, policy, now):
-        return Verdict(State.SUSPECT, reason, "healthy when that is over")
+        return Verdict(State.SUSPECT, reason, "it is healthy when that is over", remedy=_LOOK)
     return Verdict(State.HEALTHY)
 
 
@@ -194,21 +210,26 @@ _MOST = 32
 """Of each kind of incident: many more than any rule counts."""
 
 _REPAIRS = {
-    Repair.RESET: "until it is reset, or somebody says that it is well",
-    Repair.BOOT: "until the machine is repaired and started anew, or somebody says that it is well",
-    Repair.RETURN: "until it is there again, or somebody says that it is well",
-    Repair.NONE: "until it is replaced, or somebody says that it is well",
+    Repair.RESET: "reset it, or say that it is well: kubectl gputopo clear-gpu",
+    Repair.BOOT: "repair the machine and start it anew, or say that it is well: kubectl gputopo clear-gpu",
+    Repair.RETURN: "see why it is missing, or say that it is well: kubectl gputopo clear-gpu",
+    Repair.NONE: "replace it, or say that it is well: kubectl gputopo clear-gpu",
 }
+_LOOK = "see whether programs, cooling or the GPU are at fault"
 
 
-def _quarantined(gpu: GpuRecord, closure: Closure, for_ever: bool) -> Verdict:
+def _quarantined(gpu: GpuRecord, closure: Closure, opens: float) -> Verdict:
+    reason, next_, remedy, until = closure.reason, "it opens by itself", "", None
     if gpu.is_lost:
-        return Verdict(State.QUARANTINED, "gpu is lost", "until it answers again; restart the machine")
-    if gpu.action:
-        return Verdict(State.QUARANTINED, closure.reason, f"the driver asks for: {gpu.action}")
-    if for_ever:
-        return Verdict(State.QUARANTINED, f"{closure.reason}, needs a reset", "until it is reset")
-    return Verdict(State.QUARANTINED, closure.reason, "opens by itself")
+        reason, next_, remedy = "gpu is lost", "it opens when it answers again", "drain the node and reboot it"
+    elif gpu.action:
+        next_, remedy = f"it opens when the driver asks no more for: {gpu.action}", "drain the node and do that"
+    elif math.isinf(opens):
+        reason, next_ = f"{closure.reason}, needs a reset", "it opens when a reset is proven"
+        remedy = "drain the node and reboot it"
+    else:
+        until = opens
+    return Verdict(State.QUARANTINED, reason, next_, until, remedy, closure.since)
 
 
 def _suspicion(gpu: GpuRecord, policy: Policy, now: float) -> str:

@@ -21,12 +21,17 @@ from kubernetes.config import load_incluster_config, load_kube_config
 from kubernetes.config.config_exception import ConfigException
 
 from agent.errors import ApiError
+from agent.node.events import NAMESPACE
 from agent.node.watch import NodeVersion
 from topology.annotations import keys
 
 FIELD_MANAGER: Final = "gputopo-agent"
 _ANNOTATIONS: Final = "/metadata/annotations"
 _WATCH_SECONDS: Final = 300
+_JSON: Final = "application/json"
+_JSON_PATCH: Final = "application/json-patch+json"
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_EVENTS: Final = f"/api/v1/namespaces/{NAMESPACE}/events"
 _SILENCE_SECONDS: Final = 90.0
 """A watch that says nothing for longer is dead: the API server sends a bookmark every minute or so."""
 _NEWS: Final = frozenset({"ADDED", "MODIFIED"})
@@ -69,6 +74,8 @@ class KubernetesNode:
         self._name = name
         self._timeout_seconds = timeout_seconds
         self._known: Mapping[str, str] = {}
+        self._uid = name
+        """The kubelet's way to name a node in events, until we have read ours."""
 
     def read(self) -> Mapping[str, str]:
         """See `NodePort`."""
@@ -79,6 +86,15 @@ class KubernetesNode:
         """See `NodePort`; a JSON Patch, which never creates a node that is gone."""
         self._known = self._call("PATCH", changes(self._known, annotations))
         return self._known
+
+    def post_event(self, body: dict[str, Any]) -> None:
+        """See `agent.node.events.EventPort`."""
+        about = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": self._uid}
+        self._say("POST", _EVENTS, {**body, "involvedObject": about}, _JSON)
+
+    def count_event(self, name: str, fields: dict[str, Any]) -> None:
+        """See `agent.node.events.EventPort`."""
+        self._say("PATCH", f"{_EVENTS}/{quote(name, safe='')}", fields, _MERGE_PATCH)
 
     def follow(self, seconds: int = _WATCH_SECONDS) -> Iterator[NodeVersion]:
         """Yield the node as it is and whenever it changes, for so long; raises `ApiError`."""
@@ -102,7 +118,16 @@ class KubernetesNode:
         query = [("fieldManager", FIELD_MANAGER)] if body else []
         try:
             response = self._send(method, f"/api/v1/nodes/{quote(self._name, safe='')}", query, body)
-            return _annotations(_document(response.read()))  # type: ignore[no-untyped-call]
+            node = _document(response.read())  # type: ignore[no-untyped-call]
+            annotations = _annotations(node)
+            self._uid = str(node["metadata"].get("uid") or self._name)
+            return annotations
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiError(0, _first_line(error)) from error
+
+    def _say(self, method: str, path: str, body: dict[str, Any], content_type: str) -> None:
+        try:
+            self._send(method, path, [], body, content_type=content_type).read()  # type: ignore[no-untyped-call]
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ApiError(0, _first_line(error)) from error
 
@@ -111,16 +136,17 @@ class KubernetesNode:
         method: str,
         path: str,
         query: Sequence[tuple[str, str]],
-        body: Sequence[Mapping[str, Any]] = (),
+        body: Sequence[Mapping[str, Any]] | Mapping[str, Any] = (),
         *,
+        content_type: str = _JSON_PATCH,
         read_seconds: float | None = None,
     ) -> RESTResponse:
         request = self._client.param_serialize(
             method,
             path,
             query_params=query,
-            header_params={"Accept": "application/json", "Content-Type": "application/json-patch+json"},
-            body=list(body) or None,
+            header_params={"Accept": "application/json", "Content-Type": content_type},
+            body=body or None,
             auth_settings=["BearerToken"],
         )
         timeout = self._timeout_seconds, read_seconds or self._timeout_seconds

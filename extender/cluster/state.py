@@ -113,6 +113,12 @@ class ClusterState:
         return self._views.quarantined
 
     @property
+    def sick(self) -> Collection[str]:
+        """The nodes with GPUs that are unfit through themselves."""
+        self.refresh()
+        return self._views.sick
+
+    @property
     def silent(self) -> int:
         """How many nodes' agents have not written for too long."""
         return len(self._hearing)

@@ -49,6 +49,8 @@ class Views:
         """Nodes of which the ledger, or a pod's record, does not say what is."""
         self.quarantined: set[str] = set()
         """Nodes with GPUs that two live pods hold."""
+        self.sick: set[str] = set()
+        """Nodes with GPUs that are unfit through themselves."""
         self._sources = sources
         self._shapes = shapes
         self._fences = fences
@@ -78,6 +80,7 @@ class Views:
         self.unsettled.discard(name)
         self.amiss.discard(name)
         self.quarantined.discard(name)
+        self.sick.discard(name)
         gpus = known.payloads.topology.value if known else None
         self._dirty |= self._publishers.publish(name, gpus.uuids if gpus else ())
         if known is None:
@@ -101,6 +104,9 @@ class Views:
             self.amiss.add(name)
         if view.conflicts:
             self.quarantined.add(name)
+        status = known.payloads.status.value
+        if status and any(gpu.sick_since is not None for gpu in status.gpus):
+            self.sick.add(name)
 
     def _seniority(self, name: str) -> tuple[str, str]:
         """Order nodes by age: the elder one speaks for a GPU that two of them list."""

@@ -10,6 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Final, Literal, NoReturn
 from urllib.parse import quote
 from uuid import uuid4
@@ -17,9 +18,11 @@ from uuid import uuid4
 import msgspec
 import structlog
 
+from extender.cluster.sickness import Stricken
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from topology.annotations.records import PlacementRecord
+from topology.node.status import name_of
 
 REPORTER: Final = "gputopo-extender"
 PLACED: Final = "GPUTopologyPlaced"
@@ -31,6 +34,10 @@ ADOPTED: Final = "GPUPlacementAdopted"
 CONFLICT: Final = "GPUConflict"
 AGENT_SILENT: Final = "GPUAgentSilent"
 NOT_FENCED: Final = "GPUPodNotFenced"
+SICK: Final = "GPUSick"
+MEMBER_SICK: Final = "GroupMemberSick"
+EVICTED: Final = "GPUPodEvicted"
+NOT_EVICTED: Final = "GPUPodNotEvicted"
 MAX_NOTE_CHARACTERS: Final = 1000
 REASONS_NAMED: Final = 3
 QUEUE: Final = 1000
@@ -38,6 +45,7 @@ PER_SECOND: Final = 20.0
 QUIET_SECONDS: Final = 300.0
 """A pod hears the same kind of thing no more often: it may be tried again many times a second."""
 _REMEMBERED: Final = 10_000
+_IS_THERE: Final = 409
 _CONFLICT_ENDS: Final = "nobody else gets it before that is over"
 
 Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
@@ -70,6 +78,8 @@ class Event:
     reason: str
     note: str
     type: Literal["Normal", "Warning"]
+    case: str = ""
+    """Tells apart what is said for one reason: each case is told once, by however many extenders, and after a restart too."""
 
 
 def placed(pod: PodName, node: str, record: PlacementRecord) -> Event:
@@ -136,6 +146,37 @@ def shares_gpu(pod: PodName, gpu: str, node: str) -> Event:
     return Event(pod, CONFLICT, f"{gpu} of {node} is held by another pod, too; {_CONFLICT_ENDS}", "Warning")
 
 
+def gpu_sick(pod: PodName, found: Stricken, fate: str) -> Event:
+    """Say which GPUs of a pod have fallen sick, why, and what becomes of the pod."""
+    return Event(pod, SICK, f"holds {_sick(found)}; {fate}", "Warning", _case(found))
+
+
+def member_sick(pod: PodName, found: Stricken) -> Event:
+    """Say that a pod of the same group, and of the same namespace, holds sick GPUs."""
+    note = f"{found.pod.key[1]} of the same group holds {_sick(found)}; this pod goes on"
+    return Event(pod, MEMBER_SICK, note, "Warning", f"{found.pod.uid} {_case(found)}")
+
+
+def evicted(pod: PodName, found: Stricken) -> Event:
+    """Say why a pod had to go."""
+    return Event(pod, EVICTED, f"evicted, as it asks: it holds {_sick(found)}", "Warning")
+
+
+def not_evicted(pod: PodName, why: str) -> Event:
+    """Say why a pod is still there that asks to be evicted."""
+    return Event(pod, NOT_EVICTED, f"asks to be evicted for a sick GPU, and could not be: {why}", "Warning")
+
+
+def _sick(found: Stricken) -> str:
+    count = "a sick GPU" if len(found.gpus) == 1 else f"{len(found.gpus)} sick GPUs"
+    named = "; ".join(f"{name_of(gpu.uuid, gpu.index)}: {gpu.reason}" for gpu in found.gpus)
+    return f"{count} of {found.node}, {named}"
+
+
+def _case(found: Stricken) -> str:
+    return " ".join(f"{gpu.uuid}@{gpu.since}" for gpu in found.gpus)
+
+
 class EventRecorder:
     """Queues events, leaves out what was just said, and posts the rest at a bounded rate."""
 
@@ -145,15 +186,15 @@ class EventRecorder:
         self._send = send
         self._interval_seconds = 1.0 / per_second
         self._queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
-        self._said: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
 
-    def is_news(self, uid: str, reason: str) -> bool:
+    def is_news(self, uid: str, reason: str, case: str = "") -> bool:
         """Whether the pod has not heard that kind of thing for a while."""
-        return asyncio.get_running_loop().time() >= self._said.get((uid, reason), 0.0)
+        return asyncio.get_running_loop().time() >= self._said.get((uid, reason, case), 0.0)
 
     def record(self, event: Event) -> None:
         """Queue an event if it is news; never waits."""
-        key = event.about.uid, event.reason
+        key = event.about.uid, event.reason, event.case
         if not self.is_news(*key):
             return
         self._said[key] = asyncio.get_running_loop().time() + QUIET_SECONDS
@@ -174,7 +215,7 @@ class EventRecorder:
             except Unavailable as error:
                 self._lose(event, str(error))
             else:
-                if status >= 300:
+                if status >= 300 and not (status == _IS_THERE and event.case):
                     self._lose(event, f"HTTP {status}")
             await asyncio.sleep(self._interval_seconds)
 
@@ -191,10 +232,11 @@ def to_request(event: Event, now: datetime) -> Request:
         namespace, involved = about.namespace, involved | {"kind": "Pod", "namespace": about.namespace}
     else:
         namespace, involved = "default", involved | {"kind": "Node"}
+    mark = sha256(f"{about.uid} {event.reason} {event.case}".encode()).hexdigest() if event.case else uuid4().hex
     body = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"namespace": namespace, "name": f"{about.name[:200].rstrip('-.')}.{uuid4().hex[:16]}"},
+        "metadata": {"namespace": namespace, "name": f"{about.name[:200].rstrip('-.')}.{mark[:16]}"},
         "involvedObject": involved,
         "type": event.type,
         "reason": event.reason,

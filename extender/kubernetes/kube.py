@@ -183,7 +183,7 @@ class KubeApi:
                 match response.status:
                     case 401 if attempt == 0:
                         await self._renew()
-                    case 429:
+                    case 429 if not request.may_be_too_many:
                         pause = max(1.0, _retry_after(response))
                         self._not_before[request.flow] = asyncio.get_running_loop().time() + pause
                         raise self._busy(pause)

@@ -53,6 +53,8 @@ class Request:
     body: bytes | None = None
     content_type: str = _JSON
     accept: str = _JSON
+    may_be_too_many: bool = False
+    """A 429 is an answer about this object, and not of a server that is busy with all of its kind."""
 
     @property
     def flow(self) -> Flow:

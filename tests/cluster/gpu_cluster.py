@@ -1,7 +1,7 @@
 """The words in which scenarios are told: nodes join, pods are submitted, and we look at what became of them."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -129,9 +129,12 @@ class GpuCluster:
 
 
 @contextmanager
-def at_work(installation: Installation) -> Iterator[GpuCluster]:
-    """Have an extender and a scheduler that asks it at work for the length of a `with` block."""
-    plane, extender = installation.plane, installation.extender()
+def at_work(installation: Installation, settings: Mapping[str, Any] | None = None) -> Iterator[GpuCluster]:
+    """Have an extender and a scheduler that asks it at work for the length of a `with` block.
+
+    `settings` replace sections of the chart's configuration.
+    """
+    plane, extender = installation.plane, installation.extender(settings)
     with extender.running():
         try:
             installation.start_scheduler(extender)

@@ -30,6 +30,8 @@ from tests.manifests.rendered import FOLDER, NAMESPACE
 Right = tuple[str, str]
 """Verb and resource."""
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+EVENTS_ROLE = f"/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/{AGENT}"
+"""Events about nodes are in one namespace, and the agent's right to them is there."""
 ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
 EXTENDER, NOBODY = "gputopo-extender", "nobody"
 """An account with the extender's role and without kube-scheduler's beside it, and one with no role."""
@@ -95,6 +97,8 @@ AGENTS: Mapping[Right, Callable[[KubernetesNode], object]] = {
     ("get", "nodes"): KubernetesNode.read,
     ("patch", "nodes"): lambda own: own.write({}),
     ("watch", "nodes"): lambda own: next(own.follow(1), None),
+    ("create", "events"): lambda own: own.post_event({"metadata": {"name": "no-such.1", "namespace": "default"}}),
+    ("patch", "events"): lambda own: own.count_event("no-such.2", {"count": 2}),
 }
 
 
@@ -145,28 +149,36 @@ def without(role: Json, right: Right) -> Json:
     return {**role, "rules": [rule for rule in rules if rule["verbs"]]}
 
 
-def check_removal(own: ControlPlane, name: str, right: Right, forbidden: Callable[[ControlPlane], set[Right]]) -> None:
+def check_removal(own: ControlPlane, path: str, right: Right, forbidden: Callable[[ControlPlane], set[Right]]) -> None:
     """See that without one right of a role exactly the operation that is for it is forbidden, and with it none."""
-    role = own.admin.get(f"{ROLES}/{name}")
-    own.admin.put(f"{ROLES}/{name}", without(role, right))
+    role = own.admin.get(path)
+    own.admin.put(path, without(role, right))
     try:
         eventually(lambda: forbidden(own) == {right})
     finally:
         del role["metadata"]["resourceVersion"]
-        own.admin.put(f"{ROLES}/{name}", role)
+        own.admin.put(path, role)
     eventually(lambda: not forbidden(own))
 
 
 @pytest.mark.parametrize("right", EXTENDERS, ids=" ".join)
 def test_sec3_extender_needs(plane: ControlPlane, right: Right) -> None:
     """Taking one right away forbids one operation, so none is spare and none stands in for another."""
-    check_removal(plane, EXTENDER, right, forbidden_to_extender)
+    check_removal(plane, f"{ROLES}/{EXTENDER}", right, forbidden_to_extender)
 
 
 @pytest.mark.parametrize("right", AGENTS, ids=" ".join)
 def test_sec3_agent_needs(plane: ControlPlane, right: Right) -> None:
     """The same for the agent."""
-    check_removal(plane, AGENT, right, forbidden_to_agent)
+    path = EVENTS_ROLE if right[1] == "events" else f"{ROLES}/{AGENT}"
+    check_removal(plane, path, right, forbidden_to_agent)
+
+
+def test_sec3_agent_says_nothing_of_what_is_in_other_namespaces(plane: ControlPlane) -> None:
+    """Its right to events ends where those about nodes are."""
+    with plane.service_account(NAMESPACE, AGENT) as api, pytest.raises(ApiError) as refusal:
+        api.post("/api/v1/namespaces/kube-system/events", {}, dryRun="All")
+    assert refusal.value.code == 403
 
 
 @pytest.mark.parametrize(("name", "operations"), [(EXTENDER, EXTENDERS), (AGENT, AGENTS)], ids=[EXTENDER, AGENT])

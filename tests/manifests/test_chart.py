@@ -50,6 +50,20 @@ def test_settings_of_the_user_join_those_of_the_chart() -> None:
     )
 
 
+@pytest.mark.parametrize("form", ["extender.service.enabled=false", "extender.service.enabled=true"])
+def test_only_who_is_told_to_evict_may(form: str) -> None:
+    """Off by default; switched on, the extender has the right and the setting, in both forms, and nobody else has either."""
+    secrets = ("extender.service.serverSecret=s", "extender.service.clientSecret=c")
+    assert "pods/eviction" not in render(form, *secrets)
+    assert "evict: true" not in render(form, *secrets)
+    rendered = render(form, *secrets, "extender.evictFromSickGpus=true")
+    objects = [found for found in yaml.safe_load_all(rendered) if found]
+    [role] = [found for found in objects if "pods/eviction" in str(found.get("rules"))]
+    assert role["metadata"]["name"] == "gputopo-extender"
+    assert {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]} in role["rules"]
+    assert re.search(r"sickGpus:\n +evict: true\n", rendered)
+
+
 def test_gpus_can_be_asked_for_by_mounts() -> None:
     """For toolkits that ignore the variable in unprivileged pods."""
     rendered = render("agent.deviceListStrategy=volume-mounts")

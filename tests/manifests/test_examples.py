@@ -32,6 +32,7 @@ REQUESTS = {
     "nic-required": replace(MANY, gpus=2, required=Affinity.NVLINK, nic=NicAffinity.REQUIRED),
     "several-containers": replace(MANY, required=Affinity.NVLINK),
     "group": ONE,
+    "evict-when-sick": MANY,
 }
 
 

@@ -6,6 +6,7 @@ from typing import get_args
 
 import pytest
 
+from agent.node.events import NAMESPACE as NAMESPACE_OF_EVENTS
 from extender.binding.intents import (
     AskForLook,
     BindPod,
@@ -87,9 +88,12 @@ def test_extender_may_do_what_its_code_asks_for_and_no_more() -> None:
     )
 
 
-def test_agent_may_read_and_patch_nodes_and_nothing_else() -> None:
-    """A stolen token of the agent shows no pod and no secret."""
+def test_agent_may_read_and_patch_nodes_and_tell_of_them_and_nothing_else() -> None:
+    """A stolen token of the agent shows no pod and no secret; events are its right where those about nodes are."""
     assert rights(named("ClusterRole", "gputopo-agent")) == {("get", "nodes"), ("patch", "nodes"), ("watch", "nodes")}
+    role = named("Role", "gputopo-agent")
+    assert role["metadata"]["namespace"] == NAMESPACE_OF_EVENTS
+    assert rights(role) == {("create", "events"), ("patch", "events")}
 
 
 def test_no_rule_has_a_wildcard() -> None:

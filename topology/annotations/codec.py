@@ -310,6 +310,7 @@ class _GpuStatus(_StatusTraits):
     healthy: bool
     reasons: list[Text] = Field(default_factory=list)
     memory_used_gib: Annotated[int, Field(ge=0, le=2**20)] | None = None
+    sick_since: Count | None = None
 
 
 class _LinkFault(Schema):
@@ -348,6 +349,7 @@ def encode_status(status: NodeStatus) -> str:
                 "reasons": list(gpu.reasons) or None,
                 "memory_used_gib": gpu.memory_used_gib,
                 "mig_enabled": gpu.mig_enabled if shared is None else None,
+                "sick_since": gpu.sick_since,
             }
         )
     payload: dict[str, Any] = {"generation": status.generation}

@@ -39,6 +39,8 @@ GROUP_AFFINITY: Final = "gputopo.dev/group-affinity"
 SHARING_CLASS: Final = "gputopo.dev/sharing-class"
 DEVICE_MISMATCH: Final = "gputopo.dev/device-mismatch"
 """`adopt` (default) or `refuse`: what the node does when it cannot hand out the planned GPUs."""
+EVICT_WHEN_SICK: Final = "gputopo.dev/evict-when-sick"
+"""`true`: where the cluster allows it, the pod is evicted when a GPU that it holds falls sick; `false` (default): never."""
 
 GPU_HEALTH: Final = "gputopo.dev/gpu-health"
 """On a node, by whoever may write nodes: by UUID, that a GPU is `cordoned` or `healthy`, why, by whom, and until when."""

@@ -17,6 +17,9 @@ class GpuStatus:
     memory_used_gib: int | None = None
     """Rounded up to whole GiB, so that small changes write nothing."""
     mig_enabled: bool | None = None
+    sick_since: int | None = None
+    """Since when it is unfit through itself, in seconds since the epoch. One that a person has taken out, that its device plugin
+    holds back, or that cannot be asked just now, is not healthy, and still not sick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +75,13 @@ class NodeStatus:
     def unhealthy(self) -> frozenset[str]:
         """UUIDs of the GPUs that must not be given to a new pod."""
         return frozenset(gpu.uuid for gpu in self.gpus if not gpu.healthy)
+
+
+def name_of(uuid: str, index: int | None) -> str:
+    """Return how people are told of a GPU: what `nvidia-smi` counts it as, and the beginning of its UUID.
+
+    >>> name_of("GPU-1a2b3c4d-0000-0000-0000-000000000000", 3)
+    'GPU 3 (GPU-1a2b3c4d)'
+    """
+    short = "-".join(uuid.split("-")[:2])
+    return short if index is None else f"GPU {index} ({short})"

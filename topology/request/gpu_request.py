@@ -345,5 +345,6 @@ _READERS: dict[str, _Reader] = {
     keys.GROUP_AFFINITY: _group_affinity,
     keys.SHARING_CLASS: _name,
     keys.DEVICE_MISMATCH: _one_of("adopt", "refuse"),
+    keys.EVICT_WHEN_SICK: _one_of("true", "false"),
 }
-"""Every annotation that a user may write; `sharing-class` is only checked here (docs/reference/limitations.md)."""
+"""Every annotation that a user may write; the last three, which no placement depends on, are only checked here."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.simulated.double.eviction import evict
 from benchmarks.simulated.double.patch import json_patch, merge_patch
 from benchmarks.simulated.double.resources import PODS, RESOURCES, Object, Resource
 from benchmarks.simulated.double.selectors import Selector, selector
@@ -83,7 +84,7 @@ def _target(path: str) -> _Target:
     return _Target(resource, namespace, name, subresource)
 
 
-_SUBRESOURCES = ("", "status", "binding")
+_SUBRESOURCES = ("", "status", "binding", "eviction")
 
 
 def _on_collection(store: Store, target: _Target, request: Request) -> Reply | Stream:
@@ -120,6 +121,10 @@ def _on_object(store: Store, target: _Target, request: Request) -> Reply:
         if resource is not PODS or request.method != "POST":
             raise _method_not_allowed()
         return _bind(store, target, request)
+    if target.subresource == "eviction":
+        if resource is not PODS or request.method != "POST":
+            raise _method_not_allowed()
+        return Reply(201, evict(store, target.namespace, target.name, _json(request)))
     match request.method:
         case "GET":
             return Reply(200, store.get(*place))

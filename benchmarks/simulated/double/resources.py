@@ -44,7 +44,8 @@ NODES = Resource(
 NAMESPACES = Resource("api/v1", "namespaces", "Namespace", namespaced=False, fields=("metadata.name",))
 EVENTS = Resource("api/v1", "events", "Event", fields=(*_METADATA_FIELDS, "involvedObject.name", "reason"))
 LEASES = Resource("apis/coordination.k8s.io/v1", "leases", "Lease")
+BUDGETS = Resource("apis/policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
 
 RESOURCES: Mapping[tuple[str, str], Resource] = {
-    (resource.root, resource.plural): resource for resource in (PODS, NODES, NAMESPACES, EVENTS, LEASES)
+    (resource.root, resource.plural): resource for resource in (PODS, NODES, NAMESPACES, EVENTS, LEASES, BUDGETS)
 }

@@ -91,6 +91,11 @@ class Groups:
         alive = {uid: member.pod for uid, member in members if uid != asking and not has_ended(member.pod.pod)}
         return [node for uid, pod in alive.items() if (node := pod.node or place_of(uid))]
 
+    def beside(self, uid: str) -> list[GpuPod]:
+        """Return the other pods of a pod's group; none of a pod that has no group."""
+        members = self._members.get(self._key_of[uid], {}) if uid in self._key_of else {}
+        return [member.pod for other, member in members.items() if other != uid]
+
     def reserved(
         self, key: Key, gpus: int, place_of: PlaceOf, on_the_way: Iterable[str], age_of: Callable[[str | None], float]
     ) -> Counter[Domain]:

@@ -65,6 +65,25 @@ class Life:
         return Life(folder, boot, self.now)
 
 
+def test_each_change_is_told_with_the_gpus_index() -> None:
+    """Of one that is lost, too, which no look finds; and the status says since when it is sick."""
+    told: list[tuple[str, int | None, str]] = []
+    life = Life()
+    life.health = Health(
+        lambda: life.now, Policy(), tell=lambda change, index: told.append((change.gpu, index, change.after.state))
+    )
+    life.look()
+    life.now = 90.7
+    lost = replace(discovery().status.gpus[0], healthy=False, reasons=("gpu is lost",))
+    facts = machine_of("GPU-0", "GPU-1")
+    unnamed = replace(facts, gpus=(Missing(Gap.LOST, "GPU_IS_LOST"), facts.gpus[1]))
+    status = life.health.marked(replace(discovery().status, gpus=(lost, discovery().status.gpus[1])), unnamed)
+    assert told == [("GPU-0", 0, "quarantined")]
+    assert [gpu.sick_since for gpu in status.gpus] == [90, None]
+    life.health.marked(discovery().status)
+    assert len(told) == 1
+
+
 @pytest.mark.parametrize("number", [13, 31, 43, 45, 68, 69, 94, 109, 137, 63, 92, 121, 154, 160, 165, 171, 172])
 def test_n4_errors_that_leave_a_gpu_usable_leave_it_alone(number: int) -> None:
     """A program that reads where it must not is not the GPU's fault, and a notice is no error at all."""

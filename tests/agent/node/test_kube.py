@@ -33,6 +33,9 @@ class Server:
             def do_PATCH(self) -> None:
                 self._answer()
 
+            def do_POST(self) -> None:
+                self._answer()
+
             def log_message(self, *_: object) -> None:
                 pass
 
@@ -210,3 +213,27 @@ def test_missing_credentials_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     for file in (None, tmp_path / "nowhere"):
         with pytest.raises(ApiError, match="no credentials"):
             KubernetesNode("node-1", file, None, 1.0)
+
+
+def test_events_are_about_the_node_that_was_read(server: Server, node: KubernetesNode) -> None:
+    """By its UID, so that people see them beside it; one that is counted on is changed in place."""
+    server.body = {"metadata": {"uid": "u-1", "annotations": {}}}
+    node.read()
+    node.post_event({"metadata": {"name": "e"}, "reason": "GPUFailed"})
+    node.count_event("e", {"count": 2})
+    (method, path, headers, body), counted = server.requests[1:]
+    assert (method, path) == ("POST", "/api/v1/namespaces/default/events")
+    assert headers["content-type"] == "application/json"
+    assert body["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "u-1"}
+    assert counted[:2] == ("PATCH", "/api/v1/namespaces/default/events/e")
+    assert counted[2]["content-type"] == "application/merge-patch+json"
+    assert counted[3] == {"count": 2}
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_an_event_that_is_not_taken_says_so(status: int, server: Server, node: KubernetesNode) -> None:
+    """With the server's status, which decides whether it is tried again."""
+    server.status, server.body = status, {"message": "no"}
+    with pytest.raises(ApiError) as error:
+        node.post_event({"metadata": {"name": "e"}})
+    assert error.value.status == status

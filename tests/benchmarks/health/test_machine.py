@@ -113,6 +113,33 @@ def test_every_change_that_time_brings_is_announced(steps: list[tuple[str, Evide
 
 
 @given(STEPS)
+def test_what_people_were_told_is_what_holds(steps: list[tuple[str, Evidence, float]]) -> None:
+    """Whoever follows the changes alone knows every state, and hears nothing twice."""
+    health, now, heard = node(), 0.0, dict.fromkeys(GPUS, State.HEALTHY)
+    for gpu, evidence, wait in steps:
+        now += wait
+        health.told(gpu, evidence, now)
+        for change in health.changes(now):
+            assert change.before.state is heard[change.gpu]
+            heard[change.gpu] = change.after.state
+        assert list(heard.values()) == states(health, now)
+        assert health.changes(now) == []
+
+
+@given(STEPS)
+def test_a_gpu_is_sick_only_while_it_takes_no_pods(steps: list[tuple[str, Evidence, float]]) -> None:
+    """And where it takes none it is sick, or a person has taken it out."""
+    health, now = node(), 0.0
+    for gpu, evidence, wait in steps:
+        now += wait
+        health.told(gpu, evidence, now)
+        for verdict in (health.verdict(each, now) for each in GPUS):
+            is_sick = verdict.sick_since is not None
+            assert is_sick <= (not verdict.state.takes_pods)
+            assert verdict.state.takes_pods or is_sick or verdict.reason == "cordoned"
+
+
+@given(STEPS)
 def test_a_restart_of_the_agent_changes_nothing(steps: list[tuple[str, Evidence, float]]) -> None:
     """What is kept is all there is."""
     health, now = node(), 0.0

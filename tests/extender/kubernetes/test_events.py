@@ -102,6 +102,21 @@ async def test_a_pod_that_is_tried_again_and_again_hears_of_it_once() -> None:
 
 
 @in_virtual_time
+async def test_a_case_is_told_once_whoever_tells_it() -> None:
+    """Its event has one name, so what another extender has posted is there already: told, and not lost."""
+    server = Server(status=409)
+    recorder = EventRecorder(server.send)
+    cases = [Event(POD, "GPUSick", "holds a sick GPU", "Warning", case) for case in ("GPU-1@9", "GPU-1@9", "GPU-2@9")]
+    for event in cases:
+        recorder.record(event)
+    await run_for(recorder, 5)
+    assert recorder.dropped == 0
+    assert len({body["metadata"]["name"] for body in bodies(server.requests)}) == len(server.requests) == 2
+    [again] = bodies([to_request(cases[0], datetime.now(UTC))])
+    assert again["metadata"]["name"] == bodies(server.requests)[0]["metadata"]["name"]
+
+
+@in_virtual_time
 async def test_a_burst_is_posted_at_a_bounded_rate() -> None:
     """The API server gets more important things from us."""
     server = Server()

@@ -33,6 +33,8 @@ from extender.binding.intents import (
 )
 from extender.cluster.objects.kinds import Node, Pod
 from extender.kubernetes.documents import HEAD_BYTES, Overlong
+from extender.kubernetes.events import PodName
+from extender.kubernetes.eviction import Answer, evict
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Unavailable
 from extender.kubernetes.rest import Request
@@ -286,6 +288,22 @@ async def test_a_server_that_is_busy_with_one_kind_of_request_is_asked_others(tm
         assert await api.execute(BindPod("default", "p1", "u", "1", "n1", {}), SECONDS) == Done(None)
     bind = "POST /api/v1/namespaces/default/pods/p1/binding"
     assert served == ["POST /api/v1/namespaces/default/events", "GET /api/v1/pods", bind]
+
+
+async def test_a_budget_that_allows_no_eviction_is_no_busy_server(tmp_path: Path) -> None:
+    """Its 429 is an answer about one pod, told at once, and keeps no other pod waiting; a namesake is not meant."""
+    asked: list[str] = []
+
+    async def refuse_one(request: web.BaseRequest) -> web.StreamResponse:
+        asked.append(request.rel_url.path.split("/")[-2])
+        assert (await request.json())["deleteOptions"] == {"preconditions": {"uid": "u"}}
+        if asked[-1] == "guarded":
+            return web.json_response({"message": "not now"}, status=429, headers={"Retry-After": "10"})
+        return web.json_response({}, status=201)
+
+    async with facing(refuse_one, tmp_path) as api:
+        answers = [await evict(api.send, PodName("ml", name, "u")) for name in ("guarded", "other", "guarded")]
+    assert answers == [(Answer.BUDGET, "not now"), (Answer.EVICTED, ""), (Answer.BUDGET, "not now")]
 
 
 async def test_those_whom_a_busy_server_turns_away_do_not_come_back_together(tmp_path: Path) -> None:

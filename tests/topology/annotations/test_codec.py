@@ -171,7 +171,9 @@ def test_digest_follows_the_text() -> None:
 STATUS = NodeStatus(
     generation=7,
     gpus=(
-        GpuStatus("GPU-a", healthy=False, reasons=("xid 79", "row remap pending"), mig_enabled=True),
+        GpuStatus(
+            "GPU-a", healthy=False, reasons=("xid 79", "row remap pending"), mig_enabled=True, sick_since=1_780_000_000
+        ),
         GpuStatus("GPU-b", memory_used_gib=3),
     ),
     link_faults=(LinkFault("GPU-a", 3, "inactive"), LinkFault("GPU-b", 0, "crc errors")),
@@ -179,7 +181,7 @@ STATUS = NodeStatus(
 
 
 def test_status_survives() -> None:
-    """Health with reasons, memory, MIG mode and link faults."""
+    """Health with reasons and since when, memory, MIG mode and link faults."""
     assert decode_status(encode_status(STATUS)) == STATUS
 
 

@@ -1,0 +1,81 @@
+"""Which pods hold GPUs that are sick, and who belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.ownership.holdings import Holding
+from extender.cluster.state import ClusterState
+from topology.annotations import keys
+
+_REASONS = 2
+"""Of one GPU, that people are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class SickGpu:
+    """A GPU that is unfit through itself, as its agent says."""
+
+    uuid: str
+    index: int
+    since: int
+    """In seconds since the epoch: the same GPU that falls sick again is another case."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stricken:
+    """A pod that holds sick GPUs."""
+
+    pod: GpuPod
+    node: str
+    gpus: tuple[SickGpu, ...]
+    is_certain: bool
+    """The agent saw this pod with one of them; else it is what was planned."""
+
+    @property
+    def asks_for_eviction(self) -> bool:
+        """Whether its owner would rather have it ended than see it go on."""
+        return (self.pod.pod.metadata.annotations or {}).get(keys.EVICT_WHEN_SICK) == "true"
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it runs, and nobody has asked for its end."""
+        return not self.pod.ended and self.pod.pod.metadata.deletion_timestamp is None
+
+
+def stricken_pods(state: ClusterState) -> Iterator[Stricken]:
+    """Yield the pods that hold sick GPUs, node by node; linear in the pods of such nodes."""
+    for name in sorted(state.sick):
+        view = state.views[name]
+        sick = _sick_gpus(view)
+        for held in view.holdings:
+            gpus = tuple(gpu for gpu in sick if gpu.uuid in held.gpus)
+            if gpus and not held.pod.ended:
+                yield Stricken(held.pod, name, gpus, any(_is_certain(view, held, gpu.uuid) for gpu in gpus))
+
+
+def companions(state: ClusterState, pod: GpuPod) -> list[GpuPod]:
+    """Return the other pods of a pod's group that are on a node, and have not ended."""
+    return [other for other in state.groups.beside(pod.uid) if other.node and not other.ended]
+
+
+def _is_certain(view: NodeView, held: Holding, gpu: str) -> bool:
+    """Whether the agent saw the pod with the GPU: it knows pods by name, and the ledger says which one of that name."""
+    who = view.holders.get(gpu)
+    return who is not None and (who.namespace, who.name) == held.pod.key and (held.seen or gpu in held.claimed)
+
+
+def _sick_gpus(view: NodeView) -> tuple[SickGpu, ...]:
+    topology, status = view.payloads.topology.value, view.payloads.status.value
+    if topology is None or status is None:
+        return ()
+    said = {gpu.uuid: gpu for gpu in status.gpus}
+    return tuple(
+        SickGpu(uuid, gpu.index, found.sick_since, ", ".join(found.reasons[:_REASONS]) or "its agent does not say why")
+        for uuid, gpu in zip(topology.uuids, topology.topology_class.node.gpus, strict=True)
+        if (found := said.get(uuid)) and found.sick_since is not None
+    )

@@ -1,0 +1,57 @@
+"""Ends a pod by way of the Eviction API, which respects disruption budgets; what it may answer, as a word."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from extender.kubernetes.documents import message_of
+from extender.kubernetes.events import PodName, Send
+from extender.kubernetes.reflector import Unavailable
+from extender.kubernetes.rest import Request
+
+_BUDGET: Final = 429
+
+
+class Answer(StrEnum):
+    """What became of one request."""
+
+    EVICTED = "evicted"
+    GONE = "gone"
+    """There is no such pod, or a namesake."""
+    BUDGET = "budget"
+    """A budget allows it no eviction now, or the server is busy."""
+    REFUSED = "refused"
+    """For good: we have not the right to, or a policy says no."""
+    FAILED = "failed"
+    """Nobody knows; the same may be asked again."""
+
+
+async def evict(send: Send, pod: PodName) -> tuple[Answer, str]:
+    """Ask once that a pod be evicted; returns the answer, and what the server says of it."""
+    try:
+        status, body = await send(to_request(pod))
+    except Unavailable as error:
+        return Answer.FAILED, str(error)
+    if status < 300:
+        return Answer.EVICTED, ""
+    if status in {404, 409}:
+        return Answer.GONE, message_of(body)
+    if status == _BUDGET:
+        return Answer.BUDGET, message_of(body)
+    return (Answer.REFUSED if status < 500 else Answer.FAILED), message_of(body)
+
+
+def to_request(pod: PodName) -> Request:
+    """Put it into the API's words; a pod of the same name that came later stays."""
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"namespace": pod.namespace, "name": pod.name},
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+    }
+    path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}/eviction"
+    return Request("POST", path, msgspec.json.encode(body), may_be_too_many=True)
