@@ -23,7 +23,7 @@ from agent.health.policy import Policy
 from agent.health.record import GpuRecord, State, Verdict
 from topology.annotations.overrides import Override, Word, decode_overrides
 from topology.errors import PayloadError
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeStatus, Outlook
 
 log = structlog.get_logger()
 
@@ -176,7 +176,9 @@ def _told(gpu: GpuFacts) -> Iterator[evidence.Evidence]:
 def _marked(gpu: GpuStatus, verdict: Verdict) -> GpuStatus:
     """Reasons that NVML gives itself stand already."""
     sick_since = None if verdict.sick_since is None else int(verdict.sick_since)
-    gpu = replace(gpu, sick_since=sick_since)
+    until = None if verdict.until is None else int(verdict.until)
+    outlook = Outlook(verdict.next, until, verdict.remedy) if verdict.next else None
+    gpu = replace(gpu, sick_since=sick_since, outlook=outlook)
     if verdict.state is State.HEALTHY or verdict.reason in gpu.reasons:
         return gpu
     return replace(gpu, healthy=gpu.healthy and verdict.state.takes_pods, reasons=(verdict.told, *gpu.reasons))

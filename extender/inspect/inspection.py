@@ -19,6 +19,7 @@ from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
 from extender.inspect.faults import reasons_of
 from extender.inspect.judgement import Judgement
+from extender.inspect.outlook import OutlookInfo, outlooks_of
 from extender.verbs.asked import Asked
 from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth
@@ -62,6 +63,7 @@ class GpuInfo(Answer):
     container: str | None
     reasons: tuple[str, ...] = ()
     """What is wrong with it, or to be watched; never empty where it is unusable."""
+    outlook: OutlookInfo | None = None
 
 
 class NodeInfo(Answer):
@@ -289,7 +291,7 @@ def _node(view: NodeView, held: int) -> NodeInfo:
     observed = view.payloads.observed.value
     holders = observed.gpus if observed else {}
     topology = view.shape.topology_class.node if view.shape.topology_class else None
-    gpus = []
+    outlooks, gpus = outlooks_of(view), []
     for position, uuid in enumerate(view.uuids):
         assert topology is not None
         gpu, owner = topology.gpus[position], claims.get(uuid) or holders.get(uuid)
@@ -304,6 +306,7 @@ def _node(view: NodeView, held: int) -> NodeInfo:
                 pod=f"{owner.namespace}/{owner.name}" if owner else None,
                 container=owner.container if owner else None,
                 reasons=reasons_of(view, position),
+                outlook=outlooks.get(uuid),
             )
         )
     free = sum(gpu.state == "free" for gpu in gpus)

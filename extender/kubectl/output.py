@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,6 +21,7 @@ from extender.inspect.inspection import (
     NodeInfo,
     NodeList,
 )
+from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
 from extender.inspect.why import NodeVerdict, Why
 from extender.kubectl.cleanup import Found
@@ -99,7 +100,16 @@ def print_node(node: NodeDetail, form: Form) -> None:
     heads = ("GPU", "STATE", "POD", "CONTAINER", "NUMA", "UUID", "REASON", "MODEL", "MEMORY-GIB")
     form.table(heads, map(_gpu_row, node.gpus), 2)
     print()
+    if any(gpu.outlook for gpu in node.gpus):
+        form.table(("GPU", "SINCE", "NEXT", "WHEN", "TO-DO"), _outlook_rows(node.gpus))
+        print()
     form.table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets))
+
+
+def _outlook_rows(gpus: Iterable[GpuInfo]) -> Iterator[tuple[str, ...]]:
+    for gpu in gpus:
+        if told := gpu.outlook:
+            yield str(gpu.index), written(told.since), told.next, written(told.until), told.remedy
 
 
 def print_pod(told: Explanation, form: Form) -> None:

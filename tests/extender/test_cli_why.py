@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from tests.extender.plugin import PODS, invoke, plugin
 from topology.annotations import keys
+from topology.annotations.codec import decode_status, encode_status
+from topology.node.status import Outlook
 
 
 async def test_each_node_says_rule_numbers_and_remedy(tmp_path: Path) -> None:
@@ -116,3 +120,26 @@ async def test_an_unusable_gpu_is_shown_with_its_reason(tmp_path: Path) -> None:
     rows = [line for line in shown.stdout.splitlines() if "unusable" in line]
     assert len(rows) == 4
     assert all(row.endswith("GPU ledger cannot be read") for row in rows)
+
+
+async def test_a_sick_gpu_is_shown_with_what_comes_next(tmp_path: Path) -> None:
+    """Since when, what happens if nobody does anything, when, and what a person can do: below the table of the GPUs."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, [SimulatedNode("n1", "t4-4")])
+        (node,) = (await api.call("GET", "/api/v1/nodes")).ok()["items"]
+        before = decode_status(node["metadata"]["annotations"][keys.STATUS])
+        outlook = Outlook("it opens by itself", until=1_780_000_300, remedy="look at it")
+        sick = replace(before.gpus[2], healthy=False, reasons=("xid 74",), sick_since=1_780_000_000, outlook=outlook)
+        status = encode_status(replace(before, gpus=(*before.gpus[:2], sick, *before.gpus[3:])))
+        told = {"metadata": {"annotations": {keys.STATUS: status}}}
+        (await api.call("PATCH", "/api/v1/nodes/n1", told, content_type="application/merge-patch+json")).ok()
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        where = ("--kubeconfig", str(tmp_path / "kubeconfig"))
+        shown = await asyncio.to_thread(invoke, "node", "n1", *where)
+        document = await asyncio.to_thread(invoke, "node", "n1", "-o", "json", *where)
+    lines = [re.split(r" {3,}", line) for line in shown.stdout.splitlines()]
+    at = lines.index(["GPU", "SINCE", "NEXT", "WHEN", "TO-DO"])
+    assert lines[at + 1][1:] == ["2026-05-28T20:26:40Z", "it opens by itself", "2026-05-28T20:31:40Z", "look at it"]
+    assert lines[at + 2] == [""]
+    told_of = [gpu["outlook"] for gpu in json.loads(document.stdout)["gpus"]]
+    assert [each is None for each in told_of].count(False) == 1

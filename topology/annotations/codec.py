@@ -20,7 +20,7 @@ from topology.annotations.payload import Count, Schema, Text, Uuid, read, write
 from topology.errors import PayloadError
 from topology.node.links import PciePath
 from topology.node.model import MAX_GPUS, MAX_NICS, MAX_NVLINKS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
-from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
 
 Index = Annotated[int, Field(ge=0, le=1023)]
 NumaNode = Annotated[int, Field(ge=0, le=4095)]
@@ -306,11 +306,18 @@ class _StatusTraits(Schema):
     mig_enabled: bool | None = None
 
 
+class _Outlook(Schema):
+    next: Text
+    until: Count | None = None
+    remedy: Text = ""
+
+
 class _GpuStatus(_StatusTraits):
     healthy: bool
     reasons: list[Text] = Field(default_factory=list)
     memory_used_gib: Annotated[int, Field(ge=0, le=2**20)] | None = None
     sick_since: Count | None = None
+    outlook: _Outlook | None = None
 
 
 class _LinkFault(Schema):
@@ -350,6 +357,7 @@ def encode_status(status: NodeStatus) -> str:
                 "memory_used_gib": gpu.memory_used_gib,
                 "mig_enabled": gpu.mig_enabled if shared is None else None,
                 "sick_since": gpu.sick_since,
+                "outlook": _encode_outlook(gpu.outlook) if gpu.outlook else None,
             }
         )
     payload: dict[str, Any] = {"generation": status.generation}
@@ -368,16 +376,22 @@ def encode_status(status: NodeStatus) -> str:
     return write(_Status, payload)
 
 
+def _encode_outlook(outlook: Outlook) -> dict[str, Any]:
+    return {"next": outlook.next} | _known({"until": outlook.until, "remedy": outlook.remedy or None})
+
+
 def decode_status(text: str | bytes) -> NodeStatus:
     """Return the status, GPUs by UUID; raises `PayloadError`."""
     payload = read(_Status, text)
     shared = payload.every_gpu.model_dump(exclude_unset=True)
     gpus = {uuid: shared | gpu.model_dump(exclude_unset=True) for uuid, gpu in sorted(payload.gpus.items())}
+    for said in gpus.values():
+        said |= {"reasons": tuple(said.get("reasons", ()))}
+        if said.get("outlook"):
+            said["outlook"] = Outlook(**said["outlook"])
     return NodeStatus(
         generation=payload.generation,
-        gpus=tuple(
-            GpuStatus(uuid, **said | {"reasons": tuple(said.get("reasons", ()))}) for uuid, said in gpus.items()
-        ),
+        gpus=tuple(GpuStatus(uuid, **said) for uuid, said in gpus.items()),
         link_faults=tuple(LinkFault(fault.gpu, fault.link, fault.reason) for fault in payload.link_faults),
         reasons=tuple(payload.reasons),
         device_plugin=_decode_device_plugin(payload.device_plugin) if payload.device_plugin else None,

@@ -7,6 +7,18 @@ from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
+class Outlook:
+    """What will become of a GPU that is not healthy."""
+
+    next: str
+    """What happens if nobody does anything: `it opens by itself`."""
+    until: int | None = None
+    """When, in seconds since the epoch, where time alone brings it."""
+    remedy: str = ""
+    """What a person can do; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuStatus:
     """How one GPU is just now; `None` is "unknown", never "none"."""
 
@@ -20,6 +32,8 @@ class GpuStatus:
     sick_since: int | None = None
     """Since when it is unfit through itself, in seconds since the epoch. One that a person has taken out, that its device plugin
     holds back, or that cannot be asked just now, is not healthy, and still not sick."""
+    outlook: Outlook | None = None
+    """`None` for a healthy GPU, and from agents that do not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from agent.health.record import GpuRecord
 from tests.agent.builders import discovery, gpu_facts, machine_of
 from tests.nvml.library import FakeNvml, machine
 from topology.annotations.overrides import Override, Word, encode_overrides
-from topology.node.status import NodeStatus
+from topology.node.status import NodeStatus, Outlook
 
 HOLD = 300.0
 
@@ -82,6 +82,20 @@ def test_each_change_is_told_with_the_gpus_index() -> None:
     assert [gpu.sick_since for gpu in status.gpus] == [90, None]
     life.health.marked(discovery().status)
     assert len(told) == 1
+
+
+def test_status_says_what_comes_next() -> None:
+    """When a GPU opens by itself, or what a person has to do; nothing of those that are healthy."""
+    life = Life()
+    life.look()
+    life.has("GPU-0", 74)
+    life.has("GPU-1", 79)
+    waits, needs_reset = life.look().gpus
+    assert waits.outlook == Outlook("it opens by itself", until=int(life.now) + 300)
+    assert needs_reset.outlook is not None
+    assert needs_reset.outlook.until is None
+    assert needs_reset.outlook.remedy == "drain the node and reboot it"
+    assert all(gpu.outlook is None for gpu in Life().look().gpus)
 
 
 @pytest.mark.parametrize("number", [13, 31, 43, 45, 68, 69, 94, 109, 137, 63, 92, 121, 154, 160, 165, 171, 172])

@@ -16,7 +16,7 @@ from topology.errors import PayloadError
 from topology.formats.catalog import MACHINES, machine
 from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, Nic, NodeTopology
-from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
 
 BUDGET_BYTES = 4096
 EIGHT_GPU_MACHINES = [name for name in MACHINES if len(machine(name)) == 8]
@@ -172,16 +172,21 @@ STATUS = NodeStatus(
     generation=7,
     gpus=(
         GpuStatus(
-            "GPU-a", healthy=False, reasons=("xid 79", "row remap pending"), mig_enabled=True, sick_since=1_780_000_000
+            "GPU-a",
+            healthy=False,
+            reasons=("xid 79", "row remap pending"),
+            mig_enabled=True,
+            sick_since=1_780_000_000,
+            outlook=Outlook("it opens when a reset is proven", remedy="reset it"),
         ),
-        GpuStatus("GPU-b", memory_used_gib=3),
+        GpuStatus("GPU-b", memory_used_gib=3, outlook=Outlook("it opens by itself", until=1_780_000_300)),
     ),
     link_faults=(LinkFault("GPU-a", 3, "inactive"), LinkFault("GPU-b", 0, "crc errors")),
 )
 
 
 def test_status_survives() -> None:
-    """Health with reasons and since when, memory, MIG mode and link faults."""
+    """Health with reasons, since when and what comes next, memory, MIG mode and link faults."""
     assert decode_status(encode_status(STATUS)) == STATUS
 
 
