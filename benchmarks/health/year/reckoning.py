@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 _HOUR = 3600.0
@@ -24,11 +23,11 @@ class Account:
     """Those of them that its fault has ended."""
     taken_out: int = 0
     """How often a GPU that was in went out."""
-    lost_by_kind: Counter[str] = field(default_factory=Counter)
-    """`well_out`, by what befell the GPU last."""
-    offered_by_kind: Counter[str] = field(default_factory=Counter)
+    lost_by_kind: dict[str, float] = field(default_factory=dict)
+    """`well_out`, by what had befallen the GPU when it went out."""
+    offered_by_kind: dict[str, float] = field(default_factory=dict)
     """`sick_in`, by what it was sick of."""
-    ended_by_kind: Counter[str] = field(default_factory=Counter)
+    ended_by_kind: dict[str, float] = field(default_factory=dict)
     """`jobs_ended`, likewise."""
 
     @property
@@ -37,26 +36,42 @@ class Account:
         return self.well_in + self.well_out + self.sick_in + self.sick_out
 
     def spend(self, seconds: float, kind: str, *, is_sick: bool, is_in: bool) -> None:
-        """Take in how a GPU has spent some time; `kind` is what befell it last, or what it is sick of."""
+        """Take in how a GPU has spent some time; `kind` is what it is sick of, or why it is out."""
         hours = seconds / _HOUR
         match is_sick, is_in:
             case False, True:
                 self.well_in += hours
             case False, False:
                 self.well_out += hours
-                self.lost_by_kind[kind] += hours
+                _add(self.lost_by_kind, kind, hours)
             case True, True:
                 self.sick_in += hours
-                self.offered_by_kind[kind] += hours
+                _add(self.offered_by_kind, kind, hours)
             case _:
                 self.sick_out += hours
 
     def end_job(self, kind: str) -> None:
         """Take in that a job has ended by the fault of the GPU that it was put on."""
         self.jobs_ended += 1
-        self.ended_by_kind[kind] += 1
+        _add(self.ended_by_kind, kind, 1)
 
     def add(self, other: Account) -> None:
         """Take in the sums of other GPUs."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.well_in += other.well_in
+        self.well_out += other.well_out
+        self.sick_in += other.sick_in
+        self.sick_out += other.sick_out
+        self.jobs_on_sick += other.jobs_on_sick
+        self.jobs_ended += other.jobs_ended
+        self.taken_out += other.taken_out
+        for mine, its in (
+            (self.lost_by_kind, other.lost_by_kind),
+            (self.offered_by_kind, other.offered_by_kind),
+            (self.ended_by_kind, other.ended_by_kind),
+        ):
+            for kind, figure in its.items():
+                _add(mine, kind, figure)
+
+
+def _add(figures: dict[str, float], kind: str, figure: float) -> None:
+    figures[kind] = figures.get(kind, 0.0) + figure

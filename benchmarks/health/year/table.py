@@ -103,7 +103,10 @@ def as_kinds(kinds: Sequence[Kind], rows: Sequence[Row]) -> str:
 
 def _of_kind(rows: Sequence[Row], policy: str, kind: str) -> list[tuple[float, float, float]]:
     accounts = [row.account for row in rows if row.policy == policy]
-    return [(each.lost_by_kind[kind], each.offered_by_kind[kind], each.ended_by_kind[kind]) for each in accounts]
+    return [
+        (each.lost_by_kind.get(kind, 0.0), each.offered_by_kind.get(kind, 0.0), each.ended_by_kind.get(kind, 0.0))
+        for each in accounts
+    ]
 
 
 def _cell(cell: str) -> str:
