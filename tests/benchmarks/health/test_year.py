@@ -101,6 +101,13 @@ def test_a_round_each_day_costs_the_plugin_a_day() -> None:
     assert one("memory row replaced", "nvidia-plugin", operator=daily).well_out == pytest.approx(23)
 
 
+@EVERY
+def test_nobody_lets_in_what_fails_the_tests(policy: str) -> None:
+    """However often people look."""
+    often = one("firmware", policy, operator=replace(OPERATOR, round=HOUR / 2))
+    assert often.sick_in == one("firmware", policy).sick_in
+
+
 def test_time_reopens_what_only_a_repair_cures_where_there_is_only_a_timer() -> None:
     """So job after job ends on it until people come."""
     timer, ours = one("firmware", "five-minute timer"), one("firmware", "gputopo")
@@ -122,6 +129,13 @@ def test_nobody_sees_what_nobody_is_told(policy: str) -> None:
     account = one("reckons wrongly", policy)
     assert (account.jobs_ended, account.taken_out) == (0, 0)
     assert account.sick_in == pytest.approx((14 + 3) * 24)
+
+
+def test_one_job_at_a_time_is_put_on_a_sick_gpu() -> None:
+    """A new one after each, as often as in a fleet that is in use for 83 % of the time, reboots or not."""
+    accounts = [one("reckons wrongly", "gputopo", seed=seed) for seed in range(20)]
+    jobs, hours = (sum(getattr(each, name) for each in accounts) for name in ("jobs_on_sick", "sick_in"))
+    assert jobs == pytest.approx(hours * 0.83, rel=0.05)
 
 
 def test_a_link_that_both_ends_tell_of_costs_ours_nothing() -> None:
