@@ -103,8 +103,6 @@ class _Node:
     def _at(self, t: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._events, (t, next(self._order), what))
 
-    # What happens to GPUs.
-
     def _befall(self, incident: Incident) -> None:
         kind, now = incident.kind, self._now
         for number in (incident.gpu, incident.peer):
@@ -132,8 +130,6 @@ class _Node:
     def _tell(self, number: int, kind: Kind) -> None:
         for evidence in kind.told:
             self._policy.told(number, evidence, self._now)
-
-    # What people do.
 
     def _cure(self, number: int, kind: Kind) -> None:
         gpu = self._gpus[number]
@@ -176,8 +172,6 @@ class _Node:
             if not gpu.is_in and gpu.passes_tests:
                 self._policy.let_in(number, self._now)
 
-    # What follows for jobs.
-
     def _await_job(self, gpu: _Gpu, number: int) -> None:
         gpu.job, gpu.turn = _Job.AWAITED, gpu.turn + 1
         self._at(self._now + gpu.random.expovariate(1 / IDLE_SECONDS), partial(self._place, number, gpu.turn))
@@ -203,8 +197,6 @@ class _Node:
 
     def _drop_job(self, gpu: _Gpu) -> None:
         gpu.job, gpu.turn = _Job.NONE, gpu.turn + 1
-
-    # What is seen of it.
 
     def _look(self) -> None:
         for number, gpu in enumerate(self._gpus):
