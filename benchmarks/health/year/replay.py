@@ -148,14 +148,11 @@ class _Node:
         for number, gpu in enumerate(self._gpus):
             gpu.is_stuck = False
             self._drop_job(gpu)
-            if gpu.sick_of is None or Lost() not in gpu.sick_of.told:
-                found: Back | Lost = Back()
-            else:
-                found = Back() if gpu.sick_of.cure is Cure.REBOOT else Lost()
-            self._policy.told(number, found, self._now)
             if gpu.sick_of and gpu.sick_of.cure is Cure.REBOOT:
                 self._settle(gpu)
                 gpu.sick_of = None
+            is_lost = gpu.sick_of is not None and Lost() in gpu.sick_of.told
+            self._policy.told(number, Lost() if is_lost else Back(), self._now)
         self._policy.restarted(self._now)
 
     def _reset(self, number: int) -> None:
