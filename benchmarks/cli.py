@@ -20,6 +20,7 @@ app.command(name="plan")(topology.plan_gpus)
 app.command(name="value")(topology.value)
 app.command(name="list")(topology.list_machines)
 app.command(name="health")(health.health)
+app.command(name="health-year")(health.health_year)
 
 
 @app.command()

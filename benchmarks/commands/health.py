@@ -1,4 +1,4 @@
-"""`health`: what the agent makes of GPUs that fall sick, from a file of facts."""
+"""`health` and `health-year`: what the agent makes of GPUs that fall sick, from a file of facts or over a year."""
 
 from __future__ import annotations
 
@@ -28,6 +28,39 @@ def health(
         refuse(str(error))
     course = follow(facts, Policy(), until)
     reply(output, asdict(course), _in_words(course))
+
+
+def health_year(
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated, of eight GPUs each.")] = 1_000,
+    days: Annotated[float, typer.Option("--days", min=1, help="How long.")] = 365.0,
+    seed: Annotated[int, typer.Option("--seed", help="The first of the seeds.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Years, each with random numbers of its own.")] = 5,
+    repair_hours: Annotated[
+        float, typer.Option("--repair-hours", min=0, help="From an error to the reset, or reboot, that it needs.")
+    ] = 4.0,
+    round_days: Annotated[
+        float, typer.Option("--round-days", min=0.01, help="How often people test the GPUs that are out.")
+    ] = 7.0,
+    published_only: Annotated[
+        bool, typer.Option("--published-only", help="Leave out the kinds of incidents whose rate is assumed.")
+    ] = False,
+    by_kind: Annotated[
+        bool, typer.Option("--by-kind", help="Print also which incidents the figures come from.")
+    ] = False,
+    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+) -> None:
+    """Let GPUs fall sick at published rates, and compare what each policy loses and hands to jobs."""
+    from benchmarks.health.year.incidents import DAY, HOUR, Fleet
+    from benchmarks.health.year.kinds import KINDS
+    from benchmarks.health.year.operators import Operator
+    from benchmarks.health.year.table import as_document, as_kinds, as_table, compare
+
+    fleet = Fleet(nodes=nodes, days=days)
+    kinds = [kind for kind in KINDS if not (published_only and kind.is_assumed)]
+    operator = Operator(reboot=repair_hours * HOUR, round=round_days * DAY)
+    rows = compare(fleet, kinds, operator, range(seed, seed + seeds))
+    text = as_table(fleet, rows)
+    reply(output, as_document(fleet, kinds, operator, rows), f"{text}\n\n{as_kinds(kinds, rows)}" if by_kind else text)
 
 
 def _in_words(course: Course) -> str:
