@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from agent.health.evidence import (
@@ -56,6 +57,10 @@ def changed(gpu: GpuRecord, evidence: Evidence, policy: Policy, now: float) -> G
 def failed_by_count(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
     """Return the record as failed where too many incidents count."""
     counting = [each for each in gpu.incidents if each.counts]
+    repairs = sum(each > now - policy.week for each in gpu.repairs)
+    if repairs >= policy.repairs_a_week and counting and counting[-1].began > gpu.repairs[-1] and not gpu.failure:
+        reason = f"{counting[-1].reason}, after {repairs} repairs in a week"
+        return _failed(gpu, reason, Repair.NONE, now, by_count=True)
     for most, seconds, span in (
         (policy.incidents_a_day, policy.day, "day"),
         (policy.incidents_a_week, policy.week, "week"),
@@ -63,7 +68,11 @@ def failed_by_count(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
         number = sum(each.began > now - seconds for each in counting)
         if number >= most and not gpu.failure:
             return _failed(
-                gpu, f"{number} incidents in a {span}, the last with {counting[-1].reason}", Repair.RESET, now
+                gpu,
+                f"{number} incidents in a {span}, the last with {counting[-1].reason}",
+                Repair.RESET,
+                now,
+                by_count=True,
             )
     return gpu
 
@@ -116,10 +125,10 @@ def _joined(incidents: tuple[Incident, ...], reason: str, policy: Policy, now: f
     return (*incidents, Incident(now, now, reason))
 
 
-def _failed(gpu: GpuRecord, reason: str, repair: Repair, now: float) -> GpuRecord:
+def _failed(gpu: GpuRecord, reason: str, repair: Repair, now: float, *, by_count: bool = False) -> GpuRecord:
     if gpu.failure and _ENDS[gpu.failure.repair] >= _ENDS[repair]:
         return gpu
-    return replace(gpu, failure=Failure(reason, now, repair))
+    return replace(gpu, failure=Failure(reason, now, repair, by_count))
 
 
 _ENDS = {Repair.RESET: 0, Repair.RETURN: 1, Repair.BOOT: 2, Repair.NONE: 3}
@@ -196,6 +205,9 @@ def _asking_nothing(gpu: GpuRecord, now: float) -> GpuRecord:
 
 
 def _after_reset(gpu: GpuRecord, repair: Repair, now: float) -> GpuRecord:
+    since = gpu.failure.since if gpu.failure else gpu.closure.since if gpu.closure else -math.inf
+    if since > max(gpu.repairs, default=-math.inf):  # a GPU that was well was not repaired
+        gpu = replace(gpu, repairs=(*gpu.repairs, now))
     closure = gpu.closure and replace(gpu.closure, reset_at=now)
     if not gpu.failure or gpu.failure.repair not in {Repair.RESET, repair}:
         return replace(gpu, closure=closure)

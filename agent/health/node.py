@@ -10,7 +10,7 @@ from types import MappingProxyType
 from agent.health.changes import changed, failed_by_count
 from agent.health.evidence import Evidence, Xid
 from agent.health.policy import Policy
-from agent.health.record import GpuRecord, Repair, State, Verdict, forget, judge, next_change
+from agent.health.record import GpuRecord, State, Verdict, forget, judge, next_change
 from agent.health.xids import NVLINK_ERROR, OF_LINKS
 
 
@@ -95,8 +95,8 @@ class NodeHealth:
         for name in gpus:
             record = self._records[name]
             last = replace(record.incidents[-1], counts=False)
-            by_count = record.failure and record.failure.repair is Repair.RESET and record.failure.since >= last.began
-            failure = None if by_count else record.failure
+            too_many = record.failure and record.failure.by_count and record.failure.since >= last.began
+            failure = None if too_many else record.failure
             self._records[name] = replace(record, incidents=(*record.incidents[:-1], last), failure=failure)
 
     def _reopen_for_link(self, gpus: Iterable[str], now: float) -> None:

@@ -23,8 +23,10 @@ class Policy:
     day: float = _DAY
     week: float = 7 * _DAY
     incidents_a_day: int = 3
-    """So many and a person, or a repair, has to come. NVSentinel: 5 fatal errors in 24 h, 5 repairs in 7 d."""
+    """So many and a person, or a repair, has to come. NVSentinel: 5 fatal errors in 24 h."""
     incidents_a_week: int = 5
+    repairs_a_week: int = 5
+    """After so many, a GPU that is sick again is one that repairs do not cure. NVSentinel: 5 in 7 d."""
     applications_a_day: int = 2
     """So many programs that went wrong make a GPU suspect: NVSentinel's rule for 13 and 31."""
     common_cause: float = 5 * _MINUTE

@@ -82,6 +82,8 @@ class Failure:
     reason: str
     since: float
     repair: Repair
+    by_count: bool = False
+    """Whether it follows from how often something happened, and not from what did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ class GpuRecord:
     closed_before: Closure | None = None
     """What stood before the last closure, in case that one turns out to be another's."""
     failure: Failure | None = None
+    repairs: tuple[float, ...] = ()
+    """When it was reset, or its machine started anew, while it was out."""
     action: RecoveryAction | None = None
     """`None` while the driver has never said."""
     is_lost: bool = False
@@ -190,6 +194,7 @@ def forget(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
         gpu,
         incidents=tuple(each for each in gpu.incidents if each.began > now - policy.week)[-_MOST:],
         applications=tuple(each for each in gpu.applications if each.began > now - policy.day)[-_MOST:],
+        repairs=tuple(each for each in gpu.repairs if each > now - policy.week)[-_MOST:],
         closure=closure,
         closed_before=gpu.closed_before if closure else None,
         throttled=tuple(

@@ -320,4 +320,24 @@ CASES = [
         "0 a throttled true; 200 a throttled false; 300 a throttled true; 700 a throttled false",
         {"a": _course(460, S, 940, H)},
     ),
+    Case(
+        "a reset cures it for a day, five times a week: the sixth time only a person's word counts",
+        "; ".join(f"{day}00000 a xid 95; {day}00400 driver_reload true" for day in range(6))
+        + "; 600000 a override healthy",
+        {
+            "a": _course(
+                *(0, Q, 400, P, 4000, H),
+                *(100000, Q, 100400, P, 104000, H),
+                *(200000, Q, 200400, P, 204000, H),
+                *(300000, Q, 300400, P, 304000, H),
+                *(400000, F, 400400, P, 404000, H),
+                *(500000, F, 600000, H),
+            )
+        },
+    ),
+    Case(
+        "resets of a GPU that is well are no repairs",
+        "; ".join(f"{hour}000 driver_reload true" for hour in range(8)) + "; 9000 a xid 95; 9400 driver_reload true",
+        {"a": _course(9000, Q, 9400, P, 13000, H)},
+    ),
 ]
