@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import yaml
 
+from extender.inspect.drift import Difference, Drift
 from extender.inspect.fragmentation import Fragmentation, Room
 from extender.inspect.inspection import (
     Answer,
@@ -77,7 +81,24 @@ class Form:
         lines = [[*heads[:shown]], *lines] if self.headers else lines
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         for line in lines:
-            print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+            cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+            print("   ".join(map(_coloured, heads, cells)).rstrip())
+
+
+_RED, _GREEN, _YELLOW = 31, 32, 33
+_COLOURS: Final = {
+    "STATE": {"free": _GREEN, "held": _YELLOW, "unplanned": _YELLOW, "unusable": _RED, "conflict": _RED},
+    "FITS": {"yes": _GREEN, "no": _RED},
+}
+"""Heads of columns → words that stand out there, as ANSI numbers them."""
+
+
+def _coloured(head: str, cell: str) -> str:
+    """Colour a cell, for people at a terminal who want colours (https://no-color.org)."""
+    colour = _COLOURS.get(head, {}).get(cell.strip())
+    if colour is None or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty():
+        return cell
+    return f"\x1b[{colour}m{cell}\x1b[0m"
 
 
 def print_nodes(listed: NodeList, form: Form) -> None:
@@ -223,6 +244,22 @@ def _step_row(step: Step) -> tuple[str, ...]:
     pod = step.pod
     placed = (_ring(pod.indexes), pod.affinity or "", _predicted(pod.bandwidth_gb_per_s))
     return (f"{pod.namespace}/{pod.name}", pod.node or "", *placed, step.reason)
+
+
+def print_drift(told: Drift, form: Form) -> None:
+    """Print a row for each pod that has other GPUs than is written."""
+    if form.document(told, (f"pod/{each.name}" for each in told.differences)):
+        return
+    if not told.differences:
+        print("every pod has the GPUs that were planned for it")
+        return
+    heads = ("POD", "NODE", "PLANNED", "LEDGER", "SEEN", "WHAT")
+    form.table(heads, map(_difference_row, told.differences))
+
+
+def _difference_row(each: Difference) -> tuple[str, ...]:
+    gpus = (_ring(each.planned), _ring(each.claimed), _ring(each.seen))
+    return (f"{each.namespace}/{each.name}", each.node, *gpus, each.what)
 
 
 def print_leftovers(found: Found, form: Form) -> None:
