@@ -75,7 +75,7 @@ class ClusterState:
             first_reports=self._first_reports,
             later_reports=self._later_reports,
         )
-        self._views = Views(sources, self._shapes, self.fences)
+        self._views = Views(sources, self._shapes, self.fences, resource)
 
     @property
     def synced(self) -> bool:
@@ -122,6 +122,10 @@ class ClusterState:
     def silent(self) -> int:
         """How many nodes' agents have not written for too long."""
         return len(self._hearing)
+
+    def map_to_dra(self, is_mapped: bool) -> None:
+        """Take note of whether a DeviceClass maps the resource: then nodes where nobody offers it are kube-scheduler's."""
+        self._views.map_to_dra(is_mapped=is_mapped)
 
     def claimed_on(self, uid: str) -> Collection[str]:
         """Return the nodes on which a pod has claims."""

@@ -40,8 +40,8 @@ class Sources:
 class Views:
     """One view per node, those to be derived anew, and the nodes by what their views say."""
 
-    def __init__(self, sources: Sources, shapes: ShapeIndex, fences: Fences) -> None:
-        """Begin without a node; `shapes` and `fences` are told of every view."""
+    def __init__(self, sources: Sources, shapes: ShapeIndex, fences: Fences, resource: str) -> None:
+        """Begin without a node; `shapes` and `fences` are told of every view, and `resource` counts GPUs."""
         self.by_name: dict[str, NodeView] = {}
         self.unsettled: set[str] = set()
         """Nodes with claims of which not all are held by pods that run there."""
@@ -54,6 +54,8 @@ class Views:
         self._sources = sources
         self._shapes = shapes
         self._fences = fences
+        self._resource = resource
+        self._is_mapped_to_dra = False
         self._publishers = Publishers()
         self._claimed_on: dict[str, set[str]] = {}
         self._dirty: set[str] = set()
@@ -65,6 +67,11 @@ class Views:
     def claimed_on(self, uid: str) -> Collection[str]:
         """Return the nodes on which a pod has claims, as of the views derived last."""
         return self._claimed_on.get(uid, ())
+
+    def map_to_dra(self, *, is_mapped: bool) -> None:
+        """Take note of whether a DeviceClass maps the resource."""
+        self._is_mapped_to_dra = is_mapped
+        self.outdated(self.by_name)
 
     def refresh(self) -> None:
         """Derive anew what is outdated, and whatever that brings about."""
@@ -119,8 +126,13 @@ class Views:
             is_duplicate_publisher=self._publishers.is_duplicate(name),
             agent_is_silent=self._sources.hearing.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
+            is_left_to_dra=self._is_mapped_to_dra and not self._is_offered(node),
             free_cpu_milli=self._sources.cpu.free_milli(node),
         )
+
+    def _is_offered(self, node: Node) -> bool:
+        """Whether a device plugin offers the resource there, to kube-scheduler's eyes."""
+        return (node.status.allocatable or {}).get(self._resource, "0") != "0"
 
     def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:
         old = {claim.uid for claim, _ in before.claims} if before else set()
