@@ -21,8 +21,9 @@ from agent.service import Agent
 from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts, machine_of
 from tests.agent.conftest import Read
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology
+from topology.annotations.codec import decode_topology
 from topology.annotations.records import Holder, decode_observed
+from topology.annotations.status_codec import decode_status
 from topology.node.status import DevicePluginStatus, Mode
 
 

@@ -20,7 +20,7 @@ from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from tests.extender.plugin import PODS, invoke, plugin
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, encode_status
+from topology.annotations.status_codec import decode_status, encode_status
 from topology.node.status import Outlook
 
 

@@ -18,8 +18,8 @@ from extender.inspect import inspection
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology.annotations import keys
-from topology.annotations.codec import encode_status
 from topology.annotations.records import decode_ledger
+from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 from topology.value.fragmentation import DemandProfile, PodKind
 

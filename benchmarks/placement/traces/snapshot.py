@@ -22,7 +22,8 @@ from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod, PodSpec, PodStatus
 from extender.cluster.objects.quantities import quantity, requests
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology, encode_topology
+from topology.annotations.codec import decode_topology, encode_topology
+from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError
 from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClasses

@@ -11,8 +11,9 @@ from agent.node.look import Look
 from agent.node.publish import TOO_LARGE, Publication
 from tests.agent.builders import discovery
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology, digest
+from topology.annotations.codec import decode_topology, digest
 from topology.annotations.records import Holder, Observed, decode_observed
+from topology.annotations.status_codec import decode_status
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 
 REFRESH = 300.0

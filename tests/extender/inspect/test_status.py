@@ -7,7 +7,7 @@ from pathlib import Path
 from extender.inspect.status import Status, status
 from tests.extender.builders import cluster, gpus, node, pod, running
 from tests.extender.plugin import plugin
-from topology.annotations.codec import encode_status
+from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 PLUGIN = DevicePluginStatus(Mode.ENFORCE, ready=True)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 
 from tests.strategies.topologies import topologies
-from topology.annotations.codec import decode_status, decode_topology, digest, encode_status, encode_topology
+from topology.annotations.codec import decode_topology, digest, encode_topology
+from topology.annotations.status_codec import decode_status, encode_status
 from topology.errors import PayloadError
 from topology.formats.catalog import MACHINES, machine
 from topology.node.links import PciePath
