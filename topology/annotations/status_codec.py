@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -28,12 +29,15 @@ class _GpuStatus(_StatusTraits):
     memory_used_gib: Annotated[int, Field(ge=0, le=2**20)] | None = None
     sick_since: Count | None = None
     outlook: _Outlook | None = None
+    doubtful: bool = False
 
 
 class _LinkFault(Schema):
     gpu: Uuid
     link: Annotated[int, Field(ge=0, le=255)]
     reason: Text
+    since: Count | None = None
+    until: Count | None = None
 
 
 class _DevicePlugin(Schema):
@@ -68,6 +72,7 @@ def encode_status(status: NodeStatus) -> str:
                 "mig_enabled": gpu.mig_enabled if shared is None else None,
                 "sick_since": gpu.sick_since,
                 "outlook": _encode_outlook(gpu.outlook) if gpu.outlook else None,
+                "doubtful": gpu.doubtful or None,
             }
         )
     payload: dict[str, Any] = {"generation": status.generation}
@@ -76,7 +81,7 @@ def encode_status(status: NodeStatus) -> str:
     payload["gpus"] = gpus
     if status.link_faults:
         faults = sorted(status.link_faults, key=lambda fault: (fault.gpu, fault.link))
-        payload["link_faults"] = [{"gpu": f.gpu, "link": f.link, "reason": f.reason} for f in faults]
+        payload["link_faults"] = [known(asdict(fault)) for fault in faults]
     if status.reasons:
         payload["reasons"] = list(status.reasons)
     if plugin := status.device_plugin:
@@ -102,7 +107,7 @@ def decode_status(text: str | bytes) -> NodeStatus:
     return NodeStatus(
         generation=payload.generation,
         gpus=tuple(GpuStatus(uuid, **said) for uuid, said in gpus.items()),
-        link_faults=tuple(LinkFault(fault.gpu, fault.link, fault.reason) for fault in payload.link_faults),
+        link_faults=tuple(LinkFault(**fault.model_dump()) for fault in payload.link_faults),
         reasons=tuple(payload.reasons),
         device_plugin=_decode_device_plugin(payload.device_plugin) if payload.device_plugin else None,
     )
