@@ -87,6 +87,13 @@ def test_the_fullest_numa_node_comes_after_doubt() -> None:
     assert chosen("dgx-a100", free, 1, 0b0010) == [2]
 
 
+def test_among_more_equals_than_are_weighed_the_sound_ones_are() -> None:
+    """Eight GPUs no two of which are alike: the sixteen pairs that come first all have one of the three doubtful ones."""
+    unlike = NodeTopology(tuple(Gpu(i, f"u{i}", "x", memory_bytes=2**34 + i) for i in range(8)))
+    found = decide(Situation(TopologyClass(unlike), 0xFF, doubtful=0b0111), GpuRequest.plain(2))
+    assert isinstance(found, Placement) and sorted(found.gpus) == [3, 4]
+
+
 def test_a_gpu_that_must_be_among_them_is() -> None:
     """What the kubelet insists on, or the pod has claimed, is not exchanged for a sounder one; the rest is sound."""
     assert chosen("hgx-h100", 0xFF, 2, 0b0011, must=0b0001) == [0, 2]
