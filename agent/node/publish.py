@@ -159,7 +159,7 @@ def _status(status: NodeStatus, look: Look | None) -> NodeStatus:
     if look is None:
         return status
     gpus = (
-        replace(gpu, healthy=False, reasons=(*gpu.reasons, look.withheld[gpu.uuid]))
+        replace(gpu, healthy=False, doubtful=False, reasons=(*gpu.reasons, look.withheld[gpu.uuid]))
         if gpu.uuid in look.withheld
         else gpu
         for gpu in status.gpus

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +16,8 @@ from agent.gpus.machine import Machine
 from agent.gpus.nvml import read_nvml
 from agent.gpus.xids import Coverage, Xid
 from agent.health.evidence import RecoveryAction
-from agent.health.memory import encode_memory
+from agent.health.memory import Memory, encode_memory
 from agent.health.policy import Policy
-from agent.health.record import GpuRecord
 from tests.agent.builders import discovery, gpu_facts, machine_of
 from tests.nvml.library import FakeNvml, machine
 from topology.annotations.overrides import Override, Word, encode_overrides
@@ -187,15 +185,15 @@ def test_a_look_that_finds_nothing_new_is_no_write() -> None:
     """Energy that grows is nothing new, but where a GPU waits for a reset."""
     kept = list[bytes]()
 
-    class Memory:
-        def load(self) -> tuple[dict[str, GpuRecord], str]:
-            return {}, ""
+    class File:
+        def load(self) -> Memory:
+            return Memory()
 
-        def keep(self, records: Mapping[str, GpuRecord], boot: str) -> None:
-            kept.append(encode_memory(records, boot))
+        def keep(self, memory: Memory) -> None:
+            kept.append(encode_memory(memory))
 
     life = Life()
-    life.health = Health(lambda: life.now, Policy(), Memory())
+    life.health = Health(lambda: life.now, Policy(), File())
     for spent in range(5_000, 5_010):
         life.now += 30.0
         life.look(energy_millijoules=Known(spent))
