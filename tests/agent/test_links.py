@@ -62,6 +62,15 @@ def test_what_is_well_is_not_kept() -> None:
     assert links.in_trouble == {}
 
 
+def test_a_fault_that_was_never_told_is_not_told_to_be_over() -> None:
+    """Where an agent was stopped between a look and the telling."""
+    links = NodeLinks(POLICY)
+    links.looked_at("a", 0, 0.0, is_down=False)
+    links.looked_at("a", 0, 10.0, is_down=True)
+    links.looked_at("a", 0, 20.0, is_down=False)
+    assert links.changes(20.0 + POLICY.link_up) == []
+
+
 def test_links_of_gpus_that_are_gone_are_forgotten() -> None:
     """Another GPU in its place has other links."""
     links = NodeLinks(POLICY)

@@ -261,11 +261,13 @@ def test_what_the_device_plugin_withholds_is_given_to_nobody() -> None:
     """With the reason, beside those that NVML knows."""
     node = Node()
     seen = replace(look({}), withheld={"GPU-0": "shared by the device plugin"})
-    patch = node.publication.patch(discovery(), 0.0, seen)
+    found = discovery()
+    doubted = replace(found.status, gpus=tuple(replace(gpu, doubtful=True) for gpu in found.status.gpus))
+    patch = node.publication.patch(replace(found, status=doubted), 0.0, seen)
     assert patch is not None
     first, second = decode_status(patch.annotations[keys.STATUS]).gpus[:2]
-    assert (first.healthy, first.reasons[-1]) == (False, "shared by the device plugin")
-    assert second.healthy
+    assert (first.healthy, first.doubtful, first.reasons[-1]) == (False, False, "shared by the device plugin")
+    assert (second.healthy, second.doubtful) == (True, True)
 
 
 def test_who_computes_without_a_container_is_named() -> None:
