@@ -200,6 +200,16 @@ def test_unidentified_gpu_is_counted_as_unhealthy() -> None:
     assert b'gputopo_agent_gpus{state="unhealthy"} 1.0' in life.metrics.text()
 
 
+def test_nvlinks_that_go_and_come_back_are_counted() -> None:
+    """Both series are there from the start, so that the first change is a rise."""
+    metrics = Metrics("test")
+    assert b'gputopo_agent_nvlink_changes_total{state="up"} 0.0' in metrics.text()
+    metrics.links_changed(3, are_used=False)
+    metrics.links_changed(2, are_used=True)
+    assert b'gputopo_agent_nvlink_changes_total{state="down"} 3.0' in metrics.text()
+    assert b'gputopo_agent_nvlink_changes_total{state="up"} 2.0' in metrics.text()
+
+
 class Kubelet:
     """A kubelet side on which a pod has come since it was seen last."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.kinds import Node
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
@@ -70,6 +71,14 @@ def test_a_node_is_not_shunned_for_gpus_that_the_pod_would_not_get() -> None:
     """It has sound ones enough, so its name comes first as ever."""
     state = cluster(doubting("n1", 5), doubting("n2"))
     assert order(state, 4, "n1", "n2") == ["n1", "n2"]
+
+
+def test_holds_for_others_leave_that_order() -> None:
+    """Where a GPU is held for another pod, a node is looked at on its own; the doubt counts there, too."""
+    state = cluster(doubting("n1", 5), doubting("n2"))
+    for name in ("n1", "n2"):
+        state.holds.put(f"other-{name}", Hold(name, 0b1, expires=60.0))
+    assert order(state, 7, "n1", "n2") == ["n2", "n1"]
 
 
 def test_a_better_node_is_better_with_a_doubtful_gpu() -> None:
