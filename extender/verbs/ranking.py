@@ -128,7 +128,7 @@ class Ranking:
     def best_first(self) -> Iterator[str]:
         """Yield the names of the nodes that fit."""
         plain = self._names.difference(self._special) if self._special else self._names
-        return (name for *_, name in merge(self._special_keys(), self._order.best_first(plain)))
+        return (key[-1] for key in merge(self._special_keys(), self._order.best_first(plain)))
 
     def _special_keys(self) -> list[Key]:
         return sorted(

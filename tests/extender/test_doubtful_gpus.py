@@ -12,22 +12,27 @@ from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import args, at, cluster, free, gpus, node, pod, running
 from topology.annotations.status_codec import encode_status
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
 A100 = "dgx-a100"
 
 
-def doubting(name: str, *positions: int, healthy: bool = True) -> Node:
+def doubting(name: str, *positions: int, healthy: bool = True, mode: Mode = Mode.ENFORCE) -> Node:
     """Return a node whose GPUs at these positions are doubtful."""
     named = gpus(name, *positions, machine_name=A100)
-    status = NodeStatus(1, tuple(GpuStatus(gpu, healthy=healthy, doubtful=True) for gpu in named))
+    doubted = tuple(GpuStatus(gpu, healthy=healthy, doubtful=True) for gpu in named)
+    status = NodeStatus(1, doubted, device_plugin=DevicePluginStatus(mode, ready=True))
     return node(name, A100, status=encode_status(status))
 
 
 def order(state: ClusterState, count: int, *names: str) -> list[str]:
-    """Return the nodes best first, as filter offers them."""
+    """Return the nodes best first, as filter offers them once the searches have come to their end."""
+    filter_nodes(state, args(pod("p", count), *names), at())
+    for _ in state.effort.work():
+        pass
+    state.offers.forget("p")
     return list(filter_nodes(state, args(pod("p", count), *names), at()).node_names or ())
 
 
@@ -59,9 +64,10 @@ def test_a_closed_gpu_is_never_doubtful() -> None:
     assert (state.views["n1"].doubtful, state.views["n1"].shape.doubtful) == (0, 0)
 
 
-def test_of_equal_nodes_the_one_that_gives_sound_gpus_comes_first() -> None:
-    """A pod of eight takes all of a node: the names would have said otherwise."""
-    state = cluster(doubting("n1", 5), doubting("n2"), doubting("n3", 1, 2))
+@pytest.mark.parametrize("mode", Mode)
+def test_of_equal_nodes_the_one_that_gives_sound_gpus_comes_first(mode: Mode) -> None:
+    """A pod of eight takes all of a node, whoever hands them out: the names would have said otherwise."""
+    state = cluster(doubting("n1", 5, mode=mode), doubting("n2", mode=mode), doubting("n3", 1, 2, mode=mode))
     assert order(state, 8, "n1", "n2", "n3") == ["n2", "n1", "n3"]
     asked = args(pod("p", 8), "n1", "n2", "n3")
     assert {each.host: each.score for each in prioritize_nodes(state, asked, at())} == {"n1": 9, "n2": 10, "n3": 9}
@@ -90,7 +96,7 @@ def test_a_better_node_is_better_with_a_doubtful_gpu() -> None:
 @pytest.mark.parametrize("doubts", [{}, {"n1": (0, 3)}])
 def test_nodes_without_doubts_keep_their_shape(doubts: Mapping[str, tuple[int, ...]]) -> None:
     """So all that is remembered of them stays good; one with a doubt has another shape than one without."""
-    state = cluster(doubting("n1", *doubts.get("n1", ())), node("n2", A100))
+    state = cluster(doubting("n1", *doubts.get("n1", ())), doubting("n2"))
     assert (state.views["n1"].shape == state.views["n2"].shape) is not bool(doubts)
 
 

@@ -36,7 +36,7 @@ def plan(
     those that are chosen last among equals. Where the class's effort is bounded, and the search takes more: `UNDECIDED` until it
     has come to its end beside the calls.
     """
-    return topology_class.recall(_search, free, request, must, doubtful & free & ~must) or UNDECIDED
+    return topology_class.recall(_search, free, request, must, doubtful and doubtful & free & ~must) or UNDECIDED
 
 
 def planned(topology_class: TopologyClass, free: int, request: GpuRequest) -> Search[Placement | Rejection]:

@@ -82,7 +82,7 @@ def test_no_new_pod_gets_a_gpu_that_is_sick_and_its_neighbours_go_on(
 def test_a_dead_link_is_told_and_new_pods_go_around_it(
     node_cluster: GpuCluster, nodes: Nodes, figure: Callable[[str], None]
 ) -> None:
-    """The GPU is well and stays open; four GPUs that are as fast as ever are those without it, and a link that is up again waits."""
+    """The GPU stays open; four GPUs that are as fast as ever are those without it. A link that is up again waits."""
     node = nodes.one("hgx_h100")
     agent = enforcing(node)
     hurt = node.machine.uuids[2]
