@@ -18,7 +18,10 @@ class Metrics:
     def __init__(self, version: str) -> None:
         self._registry = CollectorRegistry()
         self._gpus = self._gauge("gpus", "GPUs by health.", "state")
-        self._nvlinks_down = self._gauge("nvlinks_down", "NVLinks that are down, and up on other GPUs of the model.")
+        self._nvlinks_down = self._gauge(
+            "nvlinks_down", "NVLinks that should be used and are not: down, or not up for long."
+        )
+        self._nvlink_changes = self._counter("nvlink_changes", "NVLinks that rings do without, or use again.", "state")
         self._downgraded_pairs = self._gauge("downgraded_pairs", "GPU pairs worth less than their wires.", "reason")
         self._discovery_seconds = self._gauge("discovery_duration_seconds", "How long the last discovery took.")
         self._failures = self._counter("discovery_failures", "Discoveries without NVML.", "code")
@@ -30,6 +33,8 @@ class Metrics:
         self._events = self._counter("events", "Events about the node, by what became of them.", "result")
         for state in State:
             self._health_changes.labels(state)
+        for used in (False, True):
+            self.links_changed(0, are_used=used)
         self._identified = Histogram(
             "gputopo_agent_identification_duration_seconds",
             "How long it took to look up the pod under admission, and its claims.",
@@ -81,6 +86,10 @@ class Metrics:
     def health_changed(self, state: State) -> None:
         """Count a GPU whose health is another one now."""
         self._health_changes.labels(state).inc()
+
+    def links_changed(self, count: int, *, are_used: bool) -> None:
+        """Count NVLinks that are used again, or no more."""
+        self._nvlink_changes.labels("up" if are_used else "down").inc(count)
 
     def event(self, result: str) -> None:
         """Count an event about the node: `posted`, `lost`."""

@@ -22,7 +22,8 @@ from agent.gpus.nvml import read_nvml, read_processes
 from agent.gpus.nvml_events import follow_xids
 from agent.gpus.patience import PatientNvml
 from agent.gpus.xid_watch import XidWatch
-from agent.health.announcement import announce
+from agent.health.announcement import Announcement, announce, announce_links
+from agent.health.links import LinkChange
 from agent.health.node import Change
 from agent.health.policy import Policy
 from agent.kubelet.side import KubeletSide
@@ -54,13 +55,21 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     memory = HealthFile(settings.enforce.state)
     events = NodeEvents(node_name, node, counted=metrics.event)
 
+    def post(said: Announcement) -> None:
+        events.say(Event(said.reason, said.note, "Warning" if said.is_warning else "Normal"))
+
     def tell(change: Change, index: int | None) -> None:
         if change.before.state is not change.after.state:
             metrics.health_changed(change.after.state)
-        said = announce(change, index, time.time())
-        events.say(Event(said.reason, said.note, "Warning" if said.is_warning else "Normal"))
+        post(announce(change, index, time.time()))
 
-    health = Health(time.time, Policy(hold=discovery.xid_recovery), memory, host.boot(), tell)
+    policy = Policy(hold=discovery.xid_recovery)
+
+    def tell_links(change: LinkChange, index: int | None) -> None:
+        metrics.links_changed(len(change.links), are_used=change.are_used)
+        post(announce_links(change, index, policy))
+
+    health = Health(time.time, policy, memory, host.boot(), tell, tell_links)
     if settings.health.gpu_series:
         metrics.watch(health.readings)
     agent = Agent(

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from agent.health.changes import changed, failed_by_count
 from agent.health.evidence import Evidence, Xid
 from agent.health.policy import Policy
-from agent.health.record import GpuRecord, State, Verdict, forget, judge, next_change
+from agent.health.record import Doubt, GpuRecord, State, Verdict, doubt, forget, judge, next_change
 from agent.health.xids import NVLINK_ERROR, OF_LINKS
 
 
@@ -53,6 +53,11 @@ class NodeHealth:
         """Return what holds of a GPU now; one of which nothing was told is healthy."""
         record = self._records.get(gpu)
         return judge(record, self._policy, now) if record else Verdict(State.HEALTHY)
+
+    def doubt(self, gpu: str, now: float) -> Doubt | None:
+        """Return why a GPU that takes pods is the last among its equals, `None` where it is not."""
+        record = self._records.get(gpu)
+        return doubt(record, self._policy, now) if record else None
 
     def changes(self, now: float) -> list[Change]:
         """Return what is new since the last call: another state, or the same with something else to come; each is told once."""

@@ -62,7 +62,7 @@ class KubeletSide:
         self._offered: tuple[tuple[Device, ...], Scorer | None] | None = None
         self._enforces = settings.mode == "enforce"
         self._topology: NodeTopology | None = None
-        self._scorer: Scorer | None = None
+        self._scorer: best.Scorer | None = None
 
     def start(self) -> None:
         """Start looking."""
@@ -84,6 +84,8 @@ class KubeletSide:
             scorer = best.Scorer(discovery.topology)
             self._scorer, self._topology = scorer, discovery.topology
             Thread(target=self._appraise, args=(scorer,), name="values", daemon=True).start()
+        if self._scorer:
+            self._scorer.doubtful = discovery.status.doubtful
         unfit = discovery.status.unhealthy
         whole = (gpu for gpu in discovery.topology.gpus if not gpu.mig_enabled)
         self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer

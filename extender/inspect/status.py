@@ -19,6 +19,8 @@ _REMEDIES = {
     _NO_AGENT: "look at the agents' pods",
 }
 _OF_A_GPU = "see `kubectl gputopo node NODE`; the page Operate says what opens it"
+_LINKS_DOWN = "NVLinks are down, or not up for long: less bandwidth is predicted"
+_OF_LINKS = "see `kubectl gputopo node NODE`; drain the node and reset a GPU whose links stay down"
 _OF_A_PLUGIN = "look at the log of the node's agent"
 
 
@@ -79,6 +81,8 @@ def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
     plugin = view.payloads.status.value and view.payloads.status.value.device_plugin
     if plugin and not plugin.ready:
         yield f"the device plugin is not ready: {'; '.join(plugin.reasons) or 'no reason given'}", _OF_A_PLUGIN
+    if view.payloads.status.value and view.payloads.status.value.link_faults:
+        yield _LINKS_DOWN, _OF_LINKS
     unhealthy = view.payloads.status.value.unhealthy if view.payloads.status.value else frozenset()
     for position, uuid in enumerate(view.uuids):
         for reason in reasons_of(view, position):

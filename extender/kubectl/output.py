@@ -25,6 +25,7 @@ from extender.inspect.inspection import (
     NodeInfo,
     NodeList,
 )
+from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
 from extender.inspect.why import NodeVerdict, Why
@@ -125,7 +126,15 @@ def print_node(node: NodeDetail, form: Form) -> None:
     if any(gpu.outlook for gpu in node.gpus):
         form.table(("GPU", "SINCE", "NEXT", "WHEN", "TO-DO"), _outlook_rows(node.gpus))
         print()
+    if node.link_faults:
+        form.table(("GPU", "NVLINKS", "SINCE", "WHAT", "NEXT", "WHEN"), map(_link_fault_row, node.link_faults))
+        print()
     form.table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets))
+
+
+def _link_fault_row(fault: LinkFaultInfo) -> tuple[str, ...]:
+    gpu = fault.uuid if fault.index is None else str(fault.index)
+    return gpu, ",".join(map(str, fault.links)), written(fault.since), fault.reason, fault.next, written(fault.until)
 
 
 def _outlook_rows(gpus: Iterable[GpuInfo]) -> Iterator[tuple[str, ...]]:
@@ -296,7 +305,7 @@ def _node_row(node: NodeInfo) -> Sequence[str]:
 def _gpu_row(gpu: GpuInfo) -> Sequence[str]:
     numa = "" if gpu.numa_node is None else str(gpu.numa_node)
     memory = "" if gpu.memory_bytes is None else f"{gpu.memory_bytes / 2**30:.4g}"
-    said = (gpu.pod or "", gpu.container or "", numa, gpu.uuid, "; ".join(gpu.reasons))
+    said = (gpu.pod or "", gpu.container or "", numa, gpu.uuid, gpu.line)
     return str(gpu.index), gpu.state, *said, gpu.model, memory
 
 

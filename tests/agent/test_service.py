@@ -21,8 +21,9 @@ from agent.service import Agent
 from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts, machine_of
 from tests.agent.conftest import Read
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology
+from topology.annotations.codec import decode_topology
 from topology.annotations.records import Holder, decode_observed
+from topology.annotations.status_codec import decode_status
 from topology.node.status import DevicePluginStatus, Mode
 
 
@@ -197,6 +198,16 @@ def test_unidentified_gpu_is_counted_as_unhealthy() -> None:
     life.turns(1)
     assert decode_status(node.annotations[keys.STATUS]).unhealthy == {"index-0"}
     assert b'gputopo_agent_gpus{state="unhealthy"} 1.0' in life.metrics.text()
+
+
+def test_nvlinks_that_go_and_come_back_are_counted() -> None:
+    """Both series are there from the start, so that the first change is a rise."""
+    metrics = Metrics("test")
+    assert b'gputopo_agent_nvlink_changes_total{state="up"} 0.0' in metrics.text()
+    metrics.links_changed(3, are_used=False)
+    metrics.links_changed(2, are_used=True)
+    assert b'gputopo_agent_nvlink_changes_total{state="down"} 3.0' in metrics.text()
+    assert b'gputopo_agent_nvlink_changes_total{state="up"} 2.0' in metrics.text()
 
 
 class Kubelet:

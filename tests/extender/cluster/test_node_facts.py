@@ -14,7 +14,7 @@ from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus
 from extender.cluster.objects.locations import LABELS, locate
 from extender.cluster.objects.payloads import NodePayloads, Payload
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
-from topology.annotations.codec import encode_status
+from topology.annotations.status_codec import encode_status
 from topology.node.status import GpuStatus
 from topology.node.status import NodeStatus as AgentStatus
 from topology.request.domains import Level, Location

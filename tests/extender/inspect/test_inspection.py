@@ -9,8 +9,8 @@ from extender.inspect import faults, inspection
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology.annotations import keys
-from topology.annotations.codec import encode_status
 from topology.annotations.records import Observed, encode_observed
+from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}

@@ -7,8 +7,8 @@ from pathlib import Path
 from extender.inspect.status import Status, status
 from tests.extender.builders import cluster, gpus, node, pod, running
 from tests.extender.plugin import plugin
-from topology.annotations.codec import encode_status
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.annotations.status_codec import encode_status
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
 
 PLUGIN = DevicePluginStatus(Mode.ENFORCE, ready=True)
 
@@ -44,6 +44,14 @@ def test_equal_troubles_are_one_finding_with_all_their_nodes() -> None:
     assert found(told)["the device plugin is not ready: not registered"] == ("n4",)
     assert any(what.startswith("no GPU is given away: ") and "n2" in nodes for what, nodes in found(told).items())
     assert all(finding.remedy for finding in told.findings)
+
+
+def test_nvlinks_that_are_down_are_one_finding() -> None:
+    """However many, and on however many GPUs; the GPUs themselves are well."""
+    faults = tuple(LinkFault(gpu, link, "inactive") for gpu in gpus("n1", 0, 1) for link in range(3))
+    told = status(cluster(node("n1", status=encode_status(NodeStatus(1, link_faults=faults))), node("n2")))
+    assert list(found(told).values()) == [("n1",)]
+    assert next(iter(found(told))).startswith("NVLinks are down")
 
 
 def test_pods_that_hold_one_gpu_are_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
+from extender.inspect.nvlinks import LinkFaultInfo
 from extender.web import pages
 from extender.web.html import Html, el
 from tests.extender.serving import Running, serving
@@ -40,7 +42,22 @@ GPU = GpuInfo(
     container=HOSTILE,
 )
 NODE = NodeInfo(name=HOSTILE, free=0, closed=HOSTILE, gpus=(GPU,))
-DETAIL = NodeDetail(**dict(NODE), matrix=((HOSTILE,),), driver_version=HOSTILE, cuda_version=HOSTILE, best_sets=())
+FAULT = LinkFaultInfo(
+    index=None,
+    uuid=HOSTILE,
+    links=(9, 11),
+    reason=HOSTILE,
+    since=datetime(2026, 11, 23, 9, 12, tzinfo=UTC),
+    until=datetime(2026, 11, 23, 9, 20, tzinfo=UTC),
+)
+DETAIL = NodeDetail(
+    **dict(NODE),
+    matrix=((HOSTILE,),),
+    driver_version=HOSTILE,
+    cuda_version=HOSTILE,
+    best_sets=(),
+    link_faults=(FAULT,),
+)
 FIGURES = {"nodes": 1.0, "gpus": 1.0, "gpus_free": 0.0, "pods": 1.0, "pods_waiting": 1.0}
 
 
@@ -64,6 +81,17 @@ def test_nothing_that_others_wrote_becomes_markup(page: str) -> None:
     assert "<script" not in page
     assert "alert('x')" not in page
     assert all(target.startswith("/") and "<" not in target for target in links(page))
+
+
+def test_dead_links_and_doubtful_gpus_stand_on_the_nodes_page() -> None:
+    """Which, since when and when they are used again; a node without them has no such section."""
+    page = pages.node_page(DETAIL, [])
+    for text in ("9, 11", "2026-11-23T09:12:00Z", "used again if up until then 2026-11-23T09:20:00Z"):
+        assert text in page
+    doubted = GPU.model_copy(update={"doubtful": True, "reasons": ("row remap pending",)})
+    well = DETAIL.model_copy(update={"link_faults": (), "gpus": (doubted,)})
+    assert "NVLinks that are not used" not in pages.node_page(well, [])
+    assert pages.node_page(well, []).count("row remap pending; pods get it last") == 2
 
 
 def test_only_marked_text_is_markup() -> None:

@@ -18,7 +18,8 @@ from extender.cluster.objects.kinds import Container, ContainerStatus, Node, Obj
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, running
 from topology.annotations import keys
-from topology.annotations.codec import encode_status, encode_topology
+from topology.annotations.codec import encode_topology
+from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 
