@@ -108,6 +108,12 @@ class Health:
                 )
             return True
 
+    @property
+    def in_storm(self) -> bool:
+        """Whether each look makes a driver slower that is slow already."""
+        with self._lock:
+            return self._node.has_storm(self._clock())
+
     def readings(self) -> list[Reading]:
         """Return what the last look gave of each GPU that answered."""
         with self._lock:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from agent.health.changes import changed, failed_by_count
+from agent.health.concerns import Concern, standing
 from agent.health.evidence import Evidence, Xid
 from agent.health.policy import Policy
 from agent.health.record import GpuRecord, State, Verdict, forget, judge, next_change
@@ -61,6 +62,10 @@ class NodeHealth:
         for change in news:
             self._records[change.gpu] = replace(self._records[change.gpu], told=change.after)
         return news
+
+    def has_storm(self, now: float) -> bool:
+        """Whether memory errors are corrected so fast somewhere that the driver itself is slow."""
+        return any(Concern.CORRECTED in standing(each.concerns, self._policy, now) for each in self._records.values())
 
     def next_change(self, now: float) -> float:
         """Return when time alone may change a verdict; infinite if never."""
