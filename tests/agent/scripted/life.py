@@ -1,4 +1,4 @@
-"""The agent's own parts on a scripted machine, under a clock that the test moves: hours pass in a second, none of it by chance."""
+"""The agent's own parts on a scripted machine, under a clock that the test moves: hours pass in a second, none by chance."""
 
 from __future__ import annotations
 
