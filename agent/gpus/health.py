@@ -5,7 +5,7 @@ What NVML itself says of a GPU holds as long as it says so. The machine adds wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from threading import Lock
 from typing import Protocol
@@ -143,7 +143,10 @@ class Health:
             for change in self._node.changes(now):
                 self._tell(change, self._indexes.get(change.gpu))
             self._keep()
-            gpus = tuple(_marked(gpu, self._node.verdict(gpu.uuid, now)) for gpu in status.gpus)
+            gpus = tuple(
+                _marked(_excused(gpu, self._node.excused(gpu.uuid)), self._node.verdict(gpu.uuid, now))
+                for gpu in status.gpus
+            )
         untold = self.coverage.untold if self.coverage else ()
         reasons = (f"critical errors are not told: {', '.join(untold)}",) if untold else ()
         return replace(status, gpus=gpus, reasons=(*status.reasons, *reasons))
@@ -211,6 +214,11 @@ def _told(gpu: GpuFacts) -> Iterator[evidence.Evidence]:
         yield evidence.Throttled(gpu.watched.throttled.value)
     if isinstance(gpu.watched.energy_millijoules, Known):
         yield evidence.Spent(gpu.watched.energy_millijoules.value)
+
+
+def _excused(gpu: GpuStatus, excused: Collection[str]) -> GpuStatus:
+    """NVML's own reason stands; that the GPU takes no pods for it does not."""
+    return replace(gpu, healthy=not is_lost(gpu)) if not set(excused).isdisjoint(gpu.reasons) else gpu
 
 
 def _marked(gpu: GpuStatus, verdict: Verdict) -> GpuStatus:

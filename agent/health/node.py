@@ -55,6 +55,11 @@ class NodeHealth:
         record = self._records.get(gpu)
         return judge(record, self._policy, now) if record else Verdict(State.HEALTHY)
 
+    def excused(self, gpu: str) -> tuple[str, ...]:
+        """Return what NVML tells of a GPU for ever, and a person has cleared."""
+        record = self._records.get(gpu)
+        return record.excused if record else ()
+
     def changes(self, now: float) -> list[Change]:
         """Return what is new since the last call: another state, or the same with something else to come; each is told once."""
         found = [Change(gpu, each.told, judge(each, self._policy, now)) for gpu, each in self._records.items()]

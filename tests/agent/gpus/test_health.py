@@ -279,6 +279,23 @@ def test_a_limit_that_nvml_tells_for_ever_is_cleared_once_by_a_person(tmp_path: 
     assert after.look(sram_exceeded=Known(value=True)).unhealthy == frozenset()
 
 
+def test_a_person_opens_a_gpu_whose_row_remap_failed(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """NVML says so for ever, and people still read it."""
+    described = tmp_path / "machine.nvml"
+    described.write_text(machine("watched_h100").read_text() + "gpu 1 remap_failure 1\n")
+    health = Health(lambda: 1e9, Policy())
+    whole = Machine(read_nvml, Host(tmp_path, tmp_path), health)
+    with fake_nvml.loaded(described):
+        closed = whole.discover(NOTHING)
+        uuid = closed.topology.gpus[1].uuid
+        health.overridden(encode_overrides({uuid: Override(Word.HEALTHY)}))
+        opened = whole.discover(closed)
+        described.write_text(described.read_text() + "fail nvmlDeviceGetHandleByIndex_v2 1 GPU_IS_LOST\n")
+        lost = whole.discover(opened)
+    assert [found.status.unhealthy for found in (closed, opened, lost)] == [{uuid}, frozenset(), {uuid}]
+    assert opened.status.gpus[1].reasons == ("row remap failed",)
+
+
 def test_what_cannot_be_told_now_is_no_evidence() -> None:
     """A driver that is busy says so, and closes nothing by it."""
     life = Life()
