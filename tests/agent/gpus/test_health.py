@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -243,20 +244,26 @@ def test_each_look_tells_what_nvml_counts() -> None:
     assert life.look().unhealthy == {"GPU-0"}
 
 
-def test_two_looks_tell_how_fast_errors_come() -> None:
-    """Of memory that is corrected, of links, of PCIe; what each look finds by itself counts at once."""
-    for answers, reason in (
-        ({"corrected_errors": (0, 600_000)}, "corrected memory errors come too fast"),
-        ({"nvlink_errors": ({"crc": 5, "receive": 5}, {"crc": 2_000, "receive": 2_005})}, "many transfer errors"),
-        ({"banks_without_spares": (0, 1)}, "part of its memory has no spare rows left"),
-        ({"margin_celsius": (9, 0)}, "as hot as it may be"),
-    ):
-        life = Life()
-        ((fact, (before, after)),) = answers.items()
-        assert life.look(**{fact: Known(before)}).gpus[0].reasons == ()
-        life.now += 30.0
-        (told,) = life.look(**{fact: Known(after)}).gpus[0].reasons
-        assert told.startswith(f"suspect: {reason}")
+@pytest.mark.parametrize(
+    ("fact", "before", "after", "reason"),
+    [
+        ("corrected_errors", 0, 600_000, "corrected memory errors come too fast"),
+        (
+            "nvlink_errors",
+            {"crc": 5, "receive": 5},
+            {"crc": 2_000, "receive": 2_005},
+            "many transfer errors on its nvlinks",
+        ),
+        ("banks_without_spares", 0, 1, "part of its memory has no spare rows left"),
+        ("margin_celsius", 9, 0, "as hot as it may be"),
+    ],
+)
+def test_two_looks_tell_what_became_worse(fact: str, before: object, after: object, reason: str) -> None:
+    """How fast errors come, and what each look finds by itself."""
+    life, unknown = Life(), dict[str, Any]()
+    assert life.look(**unknown | {fact: Known(before)}).gpus[0].reasons == ()
+    life.now += 30.0
+    assert life.look(**unknown | {fact: Known(after)}).gpus[0].reasons == (f"suspect: {reason}",)
 
 
 def test_pcie_that_repeats_itself_for_ten_minutes_is_suspect() -> None:

@@ -29,6 +29,8 @@ def test_a_counter_that_fell_counts_anew() -> None:
     rates = Rates(20.0)
     found = [rates.per_second("GPU-0", "x", count, now) for now, count in ((0, 9000), (30, 5), (60, 35), (90, 35))]
     assert found == [None, None, 1.0, 0.0]
+    found = [rates.per_second("GPU-1", "x", count, now) for now, count in ((0, 9000), (5, 0), (30, 50))]
+    assert found == [None, None, 2.0]
 
 
 def test_gpus_and_counters_do_not_mix() -> None:
