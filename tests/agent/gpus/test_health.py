@@ -66,6 +66,19 @@ class Life:
         return Life(folder, boot, self.now)
 
 
+class Memory:
+    """Keeps each write."""
+
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+
+    def load(self) -> tuple[dict[str, GpuRecord], str]:
+        return {}, ""
+
+    def keep(self, records: Mapping[str, GpuRecord], boot: str) -> None:
+        self.kept.append(encode_memory(records, boot))
+
+
 def test_each_change_is_told_with_the_gpus_index() -> None:
     """Of one that is lost, too, which no look finds; and the status says since when it is sick."""
     told: list[tuple[str, int | None, str]] = []
@@ -186,17 +199,8 @@ def test_probation_ends_however_often_somebody_looks(lost: bool) -> None:
 
 def test_a_look_that_finds_nothing_new_is_no_write() -> None:
     """Energy that grows is nothing new, but where a GPU waits for a reset."""
-    kept = list[bytes]()
-
-    class Memory:
-        def load(self) -> tuple[dict[str, GpuRecord], str]:
-            return {}, ""
-
-        def keep(self, records: Mapping[str, GpuRecord], boot: str) -> None:
-            kept.append(encode_memory(records, boot))
-
-    life = Life()
-    life.health = Health(lambda: life.now, Policy(), Memory())
+    life, memory = Life(), Memory()
+    kept, life.health = memory.kept, Health(lambda: life.now, Policy(), memory)
     for spent in range(5_000, 5_010):
         life.now += 30.0
         life.look(energy_millijoules=Known(spent))
@@ -206,6 +210,17 @@ def test_a_look_that_finds_nothing_new_is_no_write() -> None:
         life.now += 30.0
         life.look(energy_millijoules=Known(spent))
     assert len(kept) == 3
+
+
+def test_what_goes_on_as_it_is_is_no_write() -> None:
+    """Two concerns that stand, and counters that rise slowly."""
+    life, memory = Life(), Memory()
+    life.health = Health(lambda: life.now, Policy(), memory)
+    life.look(banks_without_spares=Known(1), margin_celsius=Known(0))
+    for corrected in range(10):
+        life.now += 30.0
+        life.look(banks_without_spares=Known(1), margin_celsius=Known(0), corrected_errors=Known(corrected))
+    assert len(memory.kept) == 1
 
 
 def test_gpu_that_was_lost_stays_out_for_the_hold() -> None:

@@ -263,6 +263,12 @@ CASES = [
         {"a": _course(0, S, 1700, H)},
     ),
     Case(
+        "one concern comes back while another stands",
+        "0 a temperature_margin 0; 30 a temperature_margin 9; 60 a nvlink_errors_per_second 500; 90 a temperature_margin 0; "
+        "120 a temperature_margin 9; 1000 a nvlink_errors_per_second 0",
+        {"a": _course(0, S, 1600, H)},
+    ),
+    Case(
         "one concern after the other",
         "0 a temperature_margin 0; 30 a temperature_margin 9; 500 a nvlink_errors_per_second 500; "
         "530 a nvlink_errors_per_second 0; 560 a temperature_margin 9; 600 a temperature_margin 0; 640 a temperature_margin 9",
