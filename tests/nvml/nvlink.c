@@ -118,10 +118,13 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t gpu, int count, nvmlFieldValu
     if (count <= 0) return INVALID_ARGUMENT;
     for (int n = 0; n < count; n++) {
         unsigned value = 0;
-        values[n].nvmlReturn = field(gpu, values[n].fieldId, values[n].scopeId, &value);
-        values[n].valueType = 1; /* unsigned int */
+        unsigned long long count = 0;
+        nvmlReturn_t code = error_field(gpu, values[n].fieldId, values[n].scopeId, &count);
+        bool counts = code != NOT_FOUND;
+        values[n].nvmlReturn = counts ? code : field(gpu, values[n].fieldId, values[n].scopeId, &value);
+        values[n].valueType = counts ? 3 : 1; /* unsigned long long, unsigned int */
         values[n].timestamp = 1;
-        values[n].value.uiVal = value;
+        values[n].value.ullVal = counts ? count : value;
     }
     return SUCCESS;
 }
