@@ -1,4 +1,4 @@
-"""A series for each GPU and each thing that is known of it; what NVML does not say is absent.
+"""A series for each GPU and each thing that is known of its health; what NVML does not say is absent.
 
 The label is the UUID, by which other exporters are joined. Nothing is read for a scrape: the values are those of the last look.
 """
@@ -18,15 +18,6 @@ from agent.health.record import State
 _Value = Callable[[GpuFacts], float | None]
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
-
-
-def _of_memory(gpu: GpuFacts, field: str) -> float | None:
-    memory = value_of(gpu.memory)
-    return None if memory is None else float(getattr(memory, field))
-
-
 def _of_rows(gpu: GpuFacts, field: str) -> float | None:
     rows = value_of(gpu.remapped_rows)
     return None if rows is None else float(getattr(rows, field))
@@ -40,23 +31,11 @@ _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
     "row_remap_pending": ("Whether a memory row waits for the next reset.", lambda gpu: _of_rows(gpu, "pending")),
     "row_remap_failed": ("Whether no spare memory row was left.", lambda gpu: _of_rows(gpu, "failed")),
     "throttled": ("Whether heat or its power supply slow it down.", lambda gpu: value_of(gpu.watched.throttled)),
-    "memory_total_bytes": ("Its memory.", lambda gpu: _of_memory(gpu, "total_bytes")),
-    "memory_used_bytes": ("Of its memory in use.", lambda gpu: _of_memory(gpu, "used_bytes")),
-    "utilization_ratio": (
-        "Share of the last moment in which it computed.",
-        lambda gpu: _scaled(value_of(gpu.watched.utilization_percent), 0.01),
-    ),
-    "temperature_celsius": ("Of the chip.", lambda gpu: value_of(gpu.watched.temperature_celsius)),
-    "power_watts": ("That it draws.", lambda gpu: _scaled(value_of(gpu.watched.power_milliwatts), 1e-3)),
 }
 _COUNTERS: Final[dict[str, tuple[str, _Value]]] = {
     "uncorrected_errors": (
         "Memory errors that could not be corrected, over its life.",
         lambda gpu: value_of(gpu.watched.uncorrected_errors),
-    ),
-    "energy_joules": (
-        "Since the driver was loaded, or the GPU reset.",
-        lambda gpu: _scaled(value_of(gpu.watched.energy_millijoules), 1e-3),
     ),
 }
 

@@ -162,9 +162,6 @@ class Watched:
     """Whether heat or its power supply slow it down."""
     energy_millijoules: Answer[int]
     """Since the driver was loaded, or the GPU reset."""
-    utilization_percent: Answer[int]
-    temperature_celsius: Answer[int]
-    power_milliwatts: Answer[int]
 
 
 @dataclass(frozen=True, slots=True)

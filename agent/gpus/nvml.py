@@ -1,4 +1,4 @@
-"""Read the facts through `nvidia-ml-py`; beside `nvml_events` the only module that imports `pynvml`.
+"""Read the facts through `nvidia-ml-py`; `nvml_events` and `nvml_activity` are the only others that import `pynvml`.
 
 It turns NVML's numbers, structs and exceptions into our values and knows the binding's traps; it decides nothing.
 """
@@ -88,13 +88,13 @@ def read_nvml() -> NvmlFacts:
 
     NVML is shut down again before this returns: an agent that kept it open would keep the driver from being unloaded.
     """
-    with _opened():
+    with opened():
         return _read()
 
 
 def read_processes(gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
     """Return UUID → who computes on that GPU now; raises `NvmlUnavailable`."""
-    with _opened():
+    with opened():
         handles = {uuid: ask(pynvml.nvmlDeviceGetHandleByUUID, uuid) for uuid in gpus}
         return {
             uuid: _processes(handle.value) if isinstance(handle, Known) else handle for uuid, handle in handles.items()
@@ -102,7 +102,8 @@ def read_processes(gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, 
 
 
 @contextmanager
-def _opened() -> Iterator[None]:
+def opened() -> Iterator[None]:
+    """Keep NVML initialised meanwhile, once more if it is already; raises `NvmlUnavailable`."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -168,9 +169,6 @@ def _watched(handle: Any) -> Watched:
             ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle), lambda reasons: bool(reasons & _SLOWED)
         ),
         energy_millijoules=ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
-        utilization_percent=_mapped(ask(pynvml.nvmlDeviceGetUtilizationRates, handle), lambda rates: rates.gpu),
-        temperature_celsius=ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
-        power_milliwatts=ask(pynvml.nvmlDeviceGetPowerUsage, handle),
     )
 
 

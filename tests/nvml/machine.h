@@ -33,6 +33,12 @@ struct fabric {
     unsigned char health_summary;
 };
 
+/* What a GPU does, beside what `struct gpu` has by name; activity.c has their words. */
+enum figure {
+    MEMORY_BUSY, MEMORY_TEMPERATURE, POWER_LIMIT_MW, SM_CLOCK_MHZ, MEMORY_CLOCK_MHZ, NVLINK_TX_KIB, NVLINK_RX_KIB, PCIE_TX_BYTES,
+    PCIE_RX_BYTES, COUNTER_BITS, FIGURES
+};
+
 struct process {
     unsigned pid;
     char command[NAME]; /* empty: of another PID namespace */
@@ -53,6 +59,7 @@ struct gpu {
     /* slowdown: bits of the clock event reasons */
     int recovery_action, uncorrected_errors, slowdown, energy_mj;
     int utilization, temperature, power_mw;
+    long long figures[FIGURES];
     int nvlink_version;
     int process_count; /* that compute */
     struct process processes[MAX_PROCESSES];
@@ -83,6 +90,10 @@ struct machine {
 
 /* Reads the file into *machine; false, with file, line and reason on stderr, when it makes no sense. */
 bool read_machine(const char *file, struct machine *machine);
+
+void no_figures(struct gpu *gpu);
+/* False where the key is none of activity.c. */
+bool set_figure(struct gpu *gpu, const char *key, const char *value);
 
 /* The NVML code of a name such as GPU_IS_LOST; ABSENT if there is none. */
 int nvml_code(const char *name);

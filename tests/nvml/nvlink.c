@@ -117,11 +117,13 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t gpu, int count, nvmlFieldValu
     ENTER(gpu, values);
     if (count <= 0) return INVALID_ARGUMENT;
     for (int n = 0; n < count; n++) {
-        unsigned value = 0;
-        values[n].nvmlReturn = field(gpu, values[n].fieldId, values[n].scopeId, &value);
-        values[n].valueType = 1; /* unsigned int */
+        unsigned value = 0, type = 1; /* unsigned int */
+        unsigned long long figure = 0;
+        nvmlReturn_t code = figure_field(gpu, values[n].fieldId, values[n].scopeId, &figure, &type);
+        values[n].nvmlReturn = code == NOT_FOUND ? field(gpu, values[n].fieldId, values[n].scopeId, &value) : code;
+        values[n].valueType = type;
         values[n].timestamp = 1;
-        values[n].value.uiVal = value;
+        values[n].value.ullVal = code == SUCCESS ? figure : value;
     }
     return SUCCESS;
 }
