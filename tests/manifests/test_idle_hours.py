@@ -56,7 +56,7 @@ CASES: Mapping[str, tuple[str, list[tuple[str, str]], dict[str, float]]] = {
     ),
     "a job that pauses for a minute in five is not idle": (
         IDLE,
-        [holder("a", "team"), use("a", "0.9 0.9 0 0.9 0.9 " * 36)],
+        [holder("a", "team"), use("a", "0 0.9 0.9 0.9 0.9 " * 36)],
         {'{namespace="team"}': 0},
     ),
     "GPUs of a namespace add up": (
@@ -81,7 +81,7 @@ CASES: Mapping[str, tuple[str, list[tuple[str, str]], dict[str, float]]] = {
     ),
     "two agents of one node, while one replaces the other, count once": (
         IDLE,
-        [holder("a", "team"), use("a", "0x180"), use("a", "0x180", "agent-y")],
+        [holder("a", "team"), use("a", "0.03x180"), use("a", "0.03x180", "agent-y")],
         {'{namespace="team"}': 2},
     ),
     "where the use is not known, no hour is idle, and none counts as held": (IDLE, [holder("a", "team")], {}),
@@ -92,8 +92,8 @@ CASES: Mapping[str, tuple[str, list[tuple[str, str]], dict[str, float]]] = {
     ),
     "... and such GPUs are told apart": (
         UNKNOWN,
-        [holder("a", "team"), holder("b", "team"), use("b", "0x180")],
-        {'{namespace="team"}': 1},
+        [holder("a", "team"), holder("b", "team"), holder("c", "team"), use("c", "0x180")],
+        {'{namespace="team"}': 2},
     ),
     "the share is of the hours held": (
         SHARE,
