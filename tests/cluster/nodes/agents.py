@@ -35,10 +35,11 @@ class AgentProcess(NodeProcess):
         node: where gputopo is installed.
         mode: `enforce`, and it is the device plugin; `observe`, and it reports what another one does.
         deadline: how long a kubelet may have to wait for an answer.
+        sections: further ones of its configuration.
 
     """
 
-    def __init__(self, node: GpuNode, mode: str, deadline: str = PATIENT) -> None:
+    def __init__(self, node: GpuNode, mode: str, deadline: str = PATIENT, **sections: object) -> None:
         port = free_port()
         self._plane, self._pod = node.plane, create_agent_pod(node.plane, node.name, port)
         kubeconfig = node.plane.service_account_kubeconfig(NAMESPACE, AGENT, self._pod)
@@ -51,6 +52,7 @@ class AgentProcess(NodeProcess):
             "enforce": {"deadline": deadline},
             "kubernetes": {"kubeconfig": str(kubeconfig)},
             "health": {"host": "127.0.0.1", "port": port},
+            **sections,
         }
         file = node.state / "agent.yaml"
         file.write_text(yaml.safe_dump(configuration))
@@ -96,8 +98,8 @@ def enforcing(node: GpuNode, deadline: str = PATIENT) -> AgentProcess:
     return agent
 
 
-def observing(node: GpuNode) -> AgentProcess:
+def observing(node: GpuNode, **sections: object) -> AgentProcess:
     """Start our agent beside another device plugin, and return when it has published what the node is."""
-    agent = AgentProcess(node, "observe")
+    agent = AgentProcess(node, "observe", **sections)
     agent.run()
     return agent
