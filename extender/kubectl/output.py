@@ -25,6 +25,7 @@ from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
 from extender.inspect.why import NodeVerdict, Why
 from extender.kubectl.cleanup import Found
+from extender.kubectl.replay import Replay, Step
 from extender.logs import printable
 
 _FEW = 3
@@ -206,6 +207,22 @@ def print_why(told: Why, form: Form) -> None:
             print(printable(told.group.line), end="\n\n")
         heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")
         form.table(heads, map(_verdict_row, told.nodes), 2)
+
+
+def print_replay(told: Replay, form: Form) -> None:
+    """Print what becomes of each pod that waits."""
+    if form.document(told, (f"pod/{step.pod.name}" for step in told.steps)):
+        return
+    if not told.steps:
+        print("no pod waits")
+        return
+    form.table(("POD", "NODE", "GPUS", "AFFINITY", "PREDICTED-GB/S", "WAITS-BECAUSE"), map(_step_row, told.steps))
+
+
+def _step_row(step: Step) -> tuple[str, ...]:
+    pod = step.pod
+    placed = (_ring(pod.indexes), pod.affinity or "", _predicted(pod.bandwidth_gb_per_s))
+    return (f"{pod.namespace}/{pod.name}", pod.node or "", *placed, step.reason)
 
 
 def print_leftovers(found: Found, form: Form) -> None:

@@ -36,6 +36,7 @@ NOT_RUN = {
     "gputopo-bench scheduler": "needs a control plane",
     "gputopo-bench snapshot": "needs what a cluster printed",
     "gputopo-bench state": "minutes",
+    "git push": "publishes",
     "helm ": "needs a cluster",
     "kubectl ": "needs a cluster",
     "make ": "takes minutes; the target has to exist",
