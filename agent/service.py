@@ -25,6 +25,10 @@ _SLOW_TURN_SECONDS = 120.0
 """NVML takes its time on a GPU that is going; a new process is no help before this has passed."""
 
 
+_STORM_PAUSE_SECONDS = 60.0
+"""More between two looks while memory errors come too fast: calls that wait for each other are what hangs the driver."""
+
+
 class Agent:
     """One node's agent; `clock` is monotonic, in seconds."""
 
@@ -101,6 +105,10 @@ class Agent:
         if self._kubelet:
             self._kubelet.heard(version)
 
+    def interval_seconds(self, usual: float) -> float:
+        """Return how long it is to be from one turn to the next."""
+        return usual + _STORM_PAUSE_SECONDS if self._machine.in_storm else usual
+
     def pause_seconds(self, longest: float) -> float:
         """Return how long there is nothing to do unless something happens, at most `longest`."""
         pause = self._publication.pause_seconds(self._clock())
@@ -130,8 +138,8 @@ class Agent:
             log.warning("nvml does not work", reason=str(error))
             if code == STALE_LIBRARY:
                 raise
-        if not self._before.topology.gpus:
-            return None
+        if not self._before.topology.gpus or (self._hangs and self._machine.in_storm):
+            return None  # in a storm of memory errors an answer is late, and no GPU is sick for that
         return self._machine.blackout(self._before, code)
 
     def _write(self, patch: Patch) -> None:

@@ -5,17 +5,17 @@ What NVML itself says of a GPU holds as long as it says so. The machine adds wha
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from threading import Lock
 from typing import Protocol
 
 import structlog
 
-from agent.gpus.facts import GpuFacts, Known, NvmlFacts, value_of
+from agent.gpus.facts import GpuFacts, Known, NvmlFacts, Watched, value_of
 from agent.gpus.faults import is_lost
-from agent.gpus.readings import Reading
+from agent.gpus.rates import Rates
+from agent.gpus.readings import Reading, XidCount
 from agent.gpus.xids import Coverage, Xid
 from agent.health import evidence
 from agent.health.node import Change, NodeHealth
@@ -67,8 +67,10 @@ class Health:
         self._lock = Lock()
         self._overrides: Mapping[str, Override] = {}
         self._said: str | None = None
-        self._xids: dict[str, Counter[int]] = {}
+        self._xids: dict[str, dict[int, XidCount]] = {}
         self._facts: dict[str, tuple[int, GpuFacts]] = {}
+        self._looked_at = 0.0
+        self._rates = Rates(policy.rate_window)
         self._indexes: dict[str, int] = {}
         kept, kept_boot = memory.load() if memory else ({}, "")
         self._node = NodeHealth(policy, kept)
@@ -85,7 +87,8 @@ class Health:
             return False  # whose it is, a look has to find out
         with self._lock:
             now = self._clock()
-            self._xids.setdefault(xid.uuid, Counter())[xid.number] += 1
+            told = self._xids.setdefault(xid.uuid, {})
+            told[xid.number] = XidCount(told[xid.number].count + 1 if xid.number in told else 1, now)
             was_open = self._node.verdict(xid.uuid, now).state.takes_pods
             self._node.told(xid.uuid, evidence.Xid(xid.number), now)
             self._keep()
@@ -105,12 +108,25 @@ class Health:
                 )
             return True
 
+    @property
+    def in_storm(self) -> bool:
+        """Whether each look makes a driver slower that is slow already."""
+        with self._lock:
+            return self._node.has_storm(self._clock())
+
     def readings(self) -> list[Reading]:
         """Return what the last look gave of each GPU that answered."""
         with self._lock:
             now = self._clock()
             return [
-                Reading(uuid, index, self._node.verdict(uuid, now).state, dict(self._xids.get(uuid, {})), facts)
+                Reading(
+                    uuid,
+                    index,
+                    self._node.verdict(uuid, now).state,
+                    dict(self._xids.get(uuid, {})),
+                    facts,
+                    self._looked_at,
+                )
                 for uuid, (index, facts) in self._facts.items()
             ]
 
@@ -127,23 +143,40 @@ class Health:
             for change in self._node.changes(now):
                 self._tell(change, self._indexes.get(change.gpu))
             self._keep()
-            gpus = tuple(_marked(gpu, self._node.verdict(gpu.uuid, now)) for gpu in status.gpus)
+            gpus = tuple(
+                _marked(_excused(gpu, self._node.excused(gpu.uuid)), self._node.verdict(gpu.uuid, now))
+                for gpu in status.gpus
+            )
         untold = self.coverage.untold if self.coverage else ()
         reasons = (f"critical errors are not told: {', '.join(untold)}",) if untold else ()
         return replace(status, gpus=gpus, reasons=(*status.reasons, *reasons))
 
     def _look(self, status: NodeStatus, facts: NvmlFacts) -> None:
         now = self._clock()
+        self._looked_at = now
         self._node.has(gpu.uuid for gpu in status.gpus)
+        self._rates.forget_all_but({gpu.uuid for gpu in status.gpus})
         known = ((index, value_of(gpu)) for index, gpu in enumerate(facts.gpus))
         self._facts = {gpu.uuid.value: (index, gpu) for index, gpu in known if gpu and isinstance(gpu.uuid, Known)}
         self._indexes |= {uuid: index for uuid, (index, _) in self._facts.items()}  # one that is lost keeps its own
-        self._xids = {gpu.uuid: self._xids.get(gpu.uuid, Counter()) for gpu in status.gpus}
+        self._xids = {gpu.uuid: self._xids.get(gpu.uuid, {}) for gpu in status.gpus}
         for gpu in status.gpus:
             _, found = self._facts.get(gpu.uuid, (0, None))
             self._node.told(gpu.uuid, evidence.Lost() if is_lost(gpu) else evidence.Back(), now)
-            for told in _told(found) if found else ():
+            for told in (*_told(found), *self._rising(gpu.uuid, found.watched, now)) if found else ():
                 self._node.told(gpu.uuid, told, now)
+
+    def _rising(self, uuid: str, gpu: Watched, now: float) -> Iterator[evidence.Evidence]:
+        """Yield what two looks say of one GPU's counters."""
+        links = value_of(gpu.nvlink_errors)
+        counters: tuple[tuple[str, int | None, Callable[[float], evidence.Symptom]], ...] = (
+            ("corrected", value_of(gpu.corrected_errors), evidence.Corrected),
+            ("replays", value_of(gpu.pcie_replays), lambda rate: evidence.Replays(60 * rate)),
+            ("links", sum(links.get(kind, 0) for kind in _CHECKSUMS) if links else None, evidence.LinkErrors),
+        )
+        for counter, count, symptom in counters:
+            if count is not None and (rate := self._rates.per_second(uuid, counter, count, now)) is not None:
+                yield symptom(rate)
 
     def _obey(self, uuid: str, now: float) -> None:
         said = self._overrides.get(uuid)
@@ -159,10 +192,20 @@ class Health:
             self._memory.keep(self._kept, self._boot)
 
 
+_CHECKSUMS = ("crc", "receive")
+"""The kinds of NVLink errors that are transfers with a wrong checksum, up to Hopper and from Blackwell on."""
+
+
 def _told(gpu: GpuFacts) -> Iterator[evidence.Evidence]:
     """Yield what a look at one GPU says about its health."""
     if (rows := value_of(gpu.remapped_rows)) and rows.failed:
         yield evidence.RemapFailed()
+    if value_of(gpu.watched.sram_exceeded):
+        yield evidence.SramExceeded()
+    if isinstance(gpu.watched.banks_without_spares, Known):
+        yield evidence.WithoutSpares(gpu.watched.banks_without_spares.value)
+    if isinstance(gpu.watched.margin_celsius, Known):
+        yield evidence.Margin(gpu.watched.margin_celsius.value)
     if isinstance(gpu.watched.recovery_action, Known):
         yield evidence.Asked(gpu.watched.recovery_action.value)
     if isinstance(gpu.watched.uncorrected_errors, Known):
@@ -171,6 +214,11 @@ def _told(gpu: GpuFacts) -> Iterator[evidence.Evidence]:
         yield evidence.Throttled(gpu.watched.throttled.value)
     if isinstance(gpu.watched.energy_millijoules, Known):
         yield evidence.Spent(gpu.watched.energy_millijoules.value)
+
+
+def _excused(gpu: GpuStatus, excused: Collection[str]) -> GpuStatus:
+    """NVML's own reason stands; that the GPU takes no pods for it does not."""
+    return replace(gpu, healthy=not is_lost(gpu)) if not set(excused).isdisjoint(gpu.reasons) else gpu
 
 
 def _marked(gpu: GpuStatus, verdict: Verdict) -> GpuStatus:

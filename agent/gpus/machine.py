@@ -23,6 +23,11 @@ class Machine:
     ignored: Collection[str] = ()
     """Programs that may compute anywhere."""
 
+    @property
+    def in_storm(self) -> bool:
+        """Whether it is better to look less often."""
+        return self.health is not None and self.health.in_storm
+
     def discover(self, before: Discovery) -> Discovery:
         """Return what the node is now; `before` is what this one will replace; raises `NvmlUnavailable`."""
         facts = self.read_nvml()

@@ -34,5 +34,17 @@ class Policy:
     throttled: float = 6 * _MINUTE
     """So long of `throttled_window`, and a GPU is suspect."""
     throttled_window: float = 10 * _MINUTE
+    corrected_a_second: float = 1000.0
+    """With 4,600 to 17,600 corrected memory errors a second the driver's calls took 45 s and more: NVSentinel issue 1748."""
+    link_errors_a_second: float = 100.0
+    """NVLink transfers with a wrong checksum: DCGM's limit."""
+    replays_a_minute: float = 8.0
+    """PCIe transfers made again: DCGM's limit."""
+    replays_for: float = 10 * _MINUTE
+    """So long without a break: a slot that was touched settles."""
+    concern_over: float = 10 * _MINUTE
+    """So long without it, and what made a GPU suspect is over."""
+    rate_window: float = 20.0
+    """How far apart two readings of a counter have to be, at least, to say how fast it rises."""
     link_up: float = 5 * _MINUTE
     """How long a link has to be up again before rings use it."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from agent.health.concerns import Held, remembered, standing, when_concerns_change
 from agent.health.evidence import RecoveryAction
 from agent.health.policy import Policy
 from agent.health.throttling import Spell, throttled_seconds, when_throttling_changes
@@ -131,6 +132,10 @@ class GpuRecord:
     suspect_until: float = 0.0
     """For memory errors that no XID told."""
     throttled: tuple[Spell, ...] = ()
+    concerns: tuple[Held, ...] = ()
+    """What made it suspect, or may soon."""
+    excused: tuple[str, ...] = ()
+    """What NVML tells for ever, and a person has cleared."""
     cordoned: str = ""
     """Why a person has taken it out."""
     cleared_by: str = ""
@@ -184,6 +189,7 @@ def next_change(gpu: GpuRecord, policy: Policy, now: float) -> float:
     times = [opens, opens + policy.probation, gpu.suspect_until]
     times += [each.began + policy.day for each in gpu.applications]
     times += when_throttling_changes(gpu.throttled, policy, now)
+    times += when_concerns_change(gpu.concerns, policy)
     return min((each for each in times if each > now), default=math.inf)
 
 
@@ -200,6 +206,7 @@ def forget(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
         throttled=tuple(
             each for each in gpu.throttled if each.until is None or each.until > now - policy.throttled_window
         ),
+        concerns=remembered(gpu.concerns, policy, now),
     )
 
 
@@ -245,6 +252,8 @@ def _suspicion(gpu: GpuRecord, policy: Policy, now: float) -> str:
         return f"{len(programs)} programs went wrong on it in a day, the last with {programs[-1].reason}"
     if now < gpu.suspect_until:
         return "memory errors that could not be corrected"
+    if concerns := standing(gpu.concerns, policy, now):
+        return concerns[0]
     if throttled_seconds(gpu.throttled, policy, now) >= policy.throttled:
         return "slowed down by heat or power"
     return ""

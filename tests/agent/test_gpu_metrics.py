@@ -80,6 +80,46 @@ def test_state_and_errors_are_told_of_each(fake_nvml: FakeNvml, tmp_path: Path) 
     assert (states[uuids[0]], states[uuids[1]], states[uuids[2]]) == ("quarantined", "healthy", "quarantined")
     assert len(states) == len(uuids)
     assert found["gputopo_gpu_xid_errors_total"] == {(uuids[0], "31"): 1, (uuids[0], "74"): 2}
+    assert found["gputopo_gpu_xid_last_timestamp_seconds"] == {(uuids[0], "31"): 1e9, (uuids[0], "74"): 1e9}
+
+
+def test_errors_are_told_by_kind_and_place(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """With what wears out: rows, spare rows, links, the margin of heat."""
+    lines = (
+        "gpu 1 dram_uncorrected 4", "gpu 1 nvlink_crc 70", "gpu 1 margin -2", "gpu 1 pcie_width_now 8", "gpu 1 pcie_replays 11",
+        "gpu 1 slow_power_ns 2500000000", "gpu 1 banks_without_spares 2", "gpu 1 sram_exceeded 1", "gpu 1 remap_failure 1",
+        "link 1 3-4 inactive", "health 1 3",
+    )  # fmt: skip
+    described = tmp_path / "machine.nvml"
+    described.write_text("\n".join([machine("watched_h100").read_text(), *lines, ""]))
+    health = Health(lambda: 1e9, Policy())
+    with fake_nvml.loaded(described):
+        found = Machine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
+    told, uuid = series(health), found.topology.gpus[1].uuid
+    values = {
+        (name.removeprefix("gputopo_gpu_"), *(label for label in labels if label != uuid)): value
+        for name, values in told.items()
+        for labels, value in values.items()
+        if uuid in labels and name.startswith("gputopo_gpu_")
+    }
+    expected = {
+        ("ecc_errors_total", "uncorrected", "dram"): 4,
+        ("ecc_errors_total", "corrected", "sram"): 3,
+        ("nvlink_errors_total", "crc"): 70,
+        ("nvlinks", "up"): 16,
+        ("nvlinks", "down"): 2,
+        ("temperature_margin_celsius",): -2,
+        ("pcie_link_width",): 8,
+        ("pcie_replays_total",): 11,
+        ("throttled_seconds_total", "power"): 2.5,
+        ("memory_banks_without_spares",): 2,
+        ("sram_threshold_exceeded",): 1,
+        ("remapped_rows", "corrected"): 1,
+        ("remapped_rows", "uncorrected"): 1,
+        ("fabric_health",): 3,
+        ("collected_timestamp_seconds",): 1e9,
+    }
+    assert {key: values.get(key) for key in expected} == expected
 
 
 def test_before_the_first_look_there_is_no_series() -> None:

@@ -18,7 +18,7 @@ from topology.node.model import Gpu, NodeTopology, NvlinkDomain
 
 Described = Callable[..., Path]
 
-SOURCES = (HERE / "nvml.c").read_text() + (HERE / "nvlink.c").read_text()
+SOURCES = "".join((HERE / name).read_text() for name in ("nvml.c", "nvlink.c", "errors.c"))
 DEVICE_CALLS = sorted(set(re.findall(r"^nvmlReturn_t (nvmlDeviceGet\w+)\(nvmlDevice_t gpu", SOURCES, re.MULTILINE)))
 SYSTEM_CALLS = sorted(set(re.findall(r"^nvmlReturn_t (nvmlSystemGet\w+)\(", SOURCES, re.MULTILINE)))
 CODES = [

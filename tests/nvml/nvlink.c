@@ -117,13 +117,15 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t gpu, int count, nvmlFieldValu
     ENTER(gpu, values);
     if (count <= 0) return INVALID_ARGUMENT;
     for (int n = 0; n < count; n++) {
-        unsigned value = 0, type = 1; /* unsigned int */
-        unsigned long long figure = 0;
-        nvmlReturn_t code = figure_field(gpu, values[n].fieldId, values[n].scopeId, &figure, &type);
-        values[n].nvmlReturn = code == NOT_FOUND ? field(gpu, values[n].fieldId, values[n].scopeId, &value) : code;
-        values[n].valueType = type;
+        unsigned value = 0, type = 3; /* unsigned long long */
+        unsigned long long wide = 0;
+        nvmlReturn_t code = error_field(gpu, values[n].fieldId, values[n].scopeId, &wide);
+        if (code == NOT_FOUND) code = figure_field(gpu, values[n].fieldId, values[n].scopeId, &wide, &type);
+        bool plain = code == NOT_FOUND;
+        values[n].nvmlReturn = plain ? field(gpu, values[n].fieldId, values[n].scopeId, &value) : code;
+        values[n].valueType = plain ? 1 : type; /* unsigned int */
         values[n].timestamp = 1;
-        values[n].value.ullVal = code == SUCCESS ? figure : value;
+        values[n].value.ullVal = plain ? value : wide;
     }
     return SUCCESS;
 }

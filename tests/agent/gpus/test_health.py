@@ -243,6 +243,59 @@ def test_each_look_tells_what_nvml_counts() -> None:
     assert life.look().unhealthy == {"GPU-0"}
 
 
+def test_two_looks_tell_how_fast_errors_come() -> None:
+    """Of memory that is corrected, of links, of PCIe; what each look finds by itself counts at once."""
+    for answers, reason in (
+        ({"corrected_errors": (0, 600_000)}, "corrected memory errors come too fast"),
+        ({"nvlink_errors": ({"crc": 5, "receive": 5}, {"crc": 2_000, "receive": 2_005})}, "many transfer errors"),
+        ({"banks_without_spares": (0, 1)}, "part of its memory has no spare rows left"),
+        ({"margin_celsius": (9, 0)}, "as hot as it may be"),
+    ):
+        life = Life()
+        ((fact, (before, after)),) = answers.items()
+        assert life.look(**{fact: Known(before)}).gpus[0].reasons == ()
+        life.now += 30.0
+        (told,) = life.look(**{fact: Known(after)}).gpus[0].reasons
+        assert told.startswith(f"suspect: {reason}")
+
+
+def test_pcie_that_repeats_itself_for_ten_minutes_is_suspect() -> None:
+    """Five a look are ten a minute."""
+    life, count, reasons = Life(), 0, list[tuple[str, ...]]()
+    while life.now <= 660.0:
+        reasons.append(life.look(pcie_replays=Known(count)).gpus[0].reasons)
+        life.now, count = life.now + 30.0, count + 5
+    assert reasons[:21] == [()] * 21
+    assert reasons[21:] == [("suspect: many transfers over pcie are made again",)] * 2
+
+
+def test_a_limit_that_nvml_tells_for_ever_is_cleared_once_by_a_person(tmp_path: Path) -> None:
+    """Also for the next agent: the driver goes on telling it."""
+    life = Life(tmp_path)
+    assert life.look(sram_exceeded=Known(value=True)).unhealthy == {"GPU-0"}
+    life.health.overridden(said(GPU_0=Override(Word.HEALTHY)))
+    assert life.look(sram_exceeded=Known(value=True)).unhealthy == frozenset()
+    after = life.restart(tmp_path)
+    assert after.look(sram_exceeded=Known(value=True)).unhealthy == frozenset()
+
+
+def test_a_person_opens_a_gpu_whose_row_remap_failed(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """NVML says so for ever, and people still read it."""
+    described = tmp_path / "machine.nvml"
+    described.write_text(machine("watched_h100").read_text() + "gpu 1 remap_failure 1\n")
+    health = Health(lambda: 1e9, Policy())
+    whole = Machine(read_nvml, Host(tmp_path, tmp_path), health)
+    with fake_nvml.loaded(described):
+        closed = whole.discover(NOTHING)
+        uuid = closed.topology.gpus[1].uuid
+        health.overridden(encode_overrides({uuid: Override(Word.HEALTHY)}))
+        opened = whole.discover(closed)
+        described.write_text(described.read_text() + "fail nvmlDeviceGetHandleByIndex_v2 1 GPU_IS_LOST\n")
+        lost = whole.discover(opened)
+    assert [found.status.unhealthy for found in (closed, opened, lost)] == [{uuid}, frozenset(), {uuid}]
+    assert opened.status.gpus[1].reasons == ("row remap failed",)
+
+
 def test_what_cannot_be_told_now_is_no_evidence() -> None:
     """A driver that is busy says so, and closes nothing by it."""
     life = Life()
