@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,19 @@ class Life:
         assert self.file
         self.file.close()
         return Life(folder, boot, self.now)
+
+
+class Memory:
+    """Keeps each write."""
+
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+
+    def load(self) -> tuple[dict[str, GpuRecord], str]:
+        return {}, ""
+
+    def keep(self, records: Mapping[str, GpuRecord], boot: str) -> None:
+        self.kept.append(encode_memory(records, boot))
 
 
 def test_each_change_is_told_with_the_gpus_index() -> None:
@@ -185,17 +199,8 @@ def test_probation_ends_however_often_somebody_looks(lost: bool) -> None:
 
 def test_a_look_that_finds_nothing_new_is_no_write() -> None:
     """Energy that grows is nothing new, but where a GPU waits for a reset."""
-    kept = list[bytes]()
-
-    class Memory:
-        def load(self) -> tuple[dict[str, GpuRecord], str]:
-            return {}, ""
-
-        def keep(self, records: Mapping[str, GpuRecord], boot: str) -> None:
-            kept.append(encode_memory(records, boot))
-
-    life = Life()
-    life.health = Health(lambda: life.now, Policy(), Memory())
+    life, memory = Life(), Memory()
+    kept, life.health = memory.kept, Health(lambda: life.now, Policy(), memory)
     for spent in range(5_000, 5_010):
         life.now += 30.0
         life.look(energy_millijoules=Known(spent))
@@ -205,6 +210,17 @@ def test_a_look_that_finds_nothing_new_is_no_write() -> None:
         life.now += 30.0
         life.look(energy_millijoules=Known(spent))
     assert len(kept) == 3
+
+
+def test_what_goes_on_as_it_is_is_no_write() -> None:
+    """Two concerns that stand, and counters that rise slowly."""
+    life, memory = Life(), Memory()
+    life.health = Health(lambda: life.now, Policy(), memory)
+    life.look(banks_without_spares=Known(1), margin_celsius=Known(0))
+    for corrected in range(10):
+        life.now += 30.0
+        life.look(banks_without_spares=Known(1), margin_celsius=Known(0), corrected_errors=Known(corrected))
+    assert len(memory.kept) == 1
 
 
 def test_gpu_that_was_lost_stays_out_for_the_hold() -> None:
@@ -243,20 +259,26 @@ def test_each_look_tells_what_nvml_counts() -> None:
     assert life.look().unhealthy == {"GPU-0"}
 
 
-def test_two_looks_tell_how_fast_errors_come() -> None:
-    """Of memory that is corrected, of links, of PCIe; what each look finds by itself counts at once."""
-    for answers, reason in (
-        ({"corrected_errors": (0, 600_000)}, "corrected memory errors come too fast"),
-        ({"nvlink_errors": ({"crc": 5, "receive": 5}, {"crc": 2_000, "receive": 2_005})}, "many transfer errors"),
-        ({"banks_without_spares": (0, 1)}, "part of its memory has no spare rows left"),
-        ({"margin_celsius": (9, 0)}, "as hot as it may be"),
-    ):
-        life = Life()
-        ((fact, (before, after)),) = answers.items()
-        assert life.look(**{fact: Known(before)}).gpus[0].reasons == ()
-        life.now += 30.0
-        (told,) = life.look(**{fact: Known(after)}).gpus[0].reasons
-        assert told.startswith(f"suspect: {reason}")
+@pytest.mark.parametrize(
+    ("fact", "before", "after", "reason"),
+    [
+        ("corrected_errors", 0, 600_000, "corrected memory errors come too fast"),
+        (
+            "nvlink_errors",
+            {"crc": 5, "receive": 5},
+            {"crc": 2_000, "receive": 2_005},
+            "many transfer errors on its nvlinks",
+        ),
+        ("banks_without_spares", 0, 1, "part of its memory has no spare rows left"),
+        ("margin_celsius", 9, 0, "as hot as it may be"),
+    ],
+)
+def test_two_looks_tell_what_became_worse(fact: str, before: object, after: object, reason: str) -> None:
+    """How fast errors come, and what each look finds by itself."""
+    life, unknown = Life(), dict[str, Any]()
+    assert life.look(**unknown | {fact: Known(before)}).gpus[0].reasons == ()
+    life.now += 30.0
+    assert life.look(**unknown | {fact: Known(after)}).gpus[0].reasons == (f"suspect: {reason}",)
 
 
 def test_pcie_that_repeats_itself_for_ten_minutes_is_suspect() -> None:

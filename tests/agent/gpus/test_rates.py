@@ -20,8 +20,9 @@ def test_the_first_reading_tells_nothing() -> None:
 def test_looks_that_follow_each_other_closely_are_one() -> None:
     """One error within a second is not sixty a minute."""
     rates = Rates(20.0)
-    found = [rates.per_second("GPU-0", "replays", count, now) for now, count in ((0, 0), (1, 1), (19.9, 1), (40, 1))]
-    assert found == [None, None, None, 1 / 40]
+    looks = ((0, 0), (1, 0), (2, 1), (19.9, 1), (40, 1), (60, 11))
+    found = [rates.per_second("GPU-0", "replays", count, now) for now, count in looks]
+    assert found == [None, None, None, None, 1 / 40, 0.5]
 
 
 def test_a_counter_that_fell_counts_anew() -> None:
@@ -29,6 +30,8 @@ def test_a_counter_that_fell_counts_anew() -> None:
     rates = Rates(20.0)
     found = [rates.per_second("GPU-0", "x", count, now) for now, count in ((0, 9000), (30, 5), (60, 35), (90, 35))]
     assert found == [None, None, 1.0, 0.0]
+    found = [rates.per_second("GPU-1", "x", count, now) for now, count in ((0, 9000), (5, 0), (30, 50))]
+    assert found == [None, None, 2.0]
 
 
 def test_gpus_and_counters_do_not_mix() -> None:

@@ -250,6 +250,30 @@ CASES = [
         "900 a ecc_corrected_per_second 0",
         {"a": _course(0, S, 1500, H)},
     ),
+    Case(
+        "that it is over is told at each look, and counts from the first",
+        "0 a ecc_corrected_per_second 5000; 300 a ecc_corrected_per_second 0; 600 a ecc_corrected_per_second 0; "
+        "870 a ecc_corrected_per_second 0",
+        {"a": _course(0, S, 900, H)},
+    ),
+    Case(
+        "two concerns at once, each over by itself",
+        "0 a temperature_margin 0; 10 a nvlink_errors_per_second 500; 20 a temperature_margin 0; 30 a temperature_margin 5; "
+        "1000 a nvlink_errors_per_second 500; 1100 a nvlink_errors_per_second 0; 1130 a temperature_margin 5",
+        {"a": _course(0, S, 1700, H)},
+    ),
+    Case(
+        "one concern comes back while another stands",
+        "0 a temperature_margin 0; 30 a temperature_margin 9; 60 a nvlink_errors_per_second 500; 90 a temperature_margin 0; "
+        "120 a temperature_margin 9; 1000 a nvlink_errors_per_second 0",
+        {"a": _course(0, S, 1600, H)},
+    ),
+    Case(
+        "one concern after the other",
+        "0 a temperature_margin 0; 30 a temperature_margin 9; 500 a nvlink_errors_per_second 500; "
+        "530 a nvlink_errors_per_second 0; 560 a temperature_margin 9; 600 a temperature_margin 0; 640 a temperature_margin 9",
+        {"a": _course(0, S, 1240, H)},
+    ),
     Case("no spare row in a bank of its memory, for ever", "0 a banks_without_spares 1", {"a": _course(0, S)}),
     Case(
         "... until it is another GPU's memory that is told of",
@@ -282,6 +306,17 @@ CASES = [
         "eleven minutes of PCIe replays",
         "0 a pcie_replays_per_minute 9; 660 a pcie_replays_per_minute 8",
         {"a": _course(600, S, 1260, H)},
+    ),
+    Case(
+        "ten minutes of PCIe replays, to the second",
+        "0 a pcie_replays_per_minute 60; 600 a pcie_replays_per_minute 0",
+        {"a": _course(600, S, 1200, H)},
+    ),
+    Case(
+        "PCIe replays an hour later need their ten minutes anew",
+        "0 a pcie_replays_per_minute 60; 700 a pcie_replays_per_minute 0; 5000 a pcie_replays_per_minute 60; "
+        "5300 a pcie_replays_per_minute 0",
+        {"a": _course(600, S, 1300, H)},
     ),
     Case(
         "PCIe replays with a break do not add up",
