@@ -93,6 +93,11 @@ _LABELLED_GAUGES: Final[dict[str, tuple[str, tuple[str, ...], _Values]]] = {
         ("xid",),
         lambda gpu: (((str(number),), told.last) for number, told in gpu.xids.items()),
     ),
+    "last_xid": (
+        "The critical error that was told last since the agent began; 0: none.",
+        (),
+        lambda gpu: [((), max(gpu.xids, key=lambda number: gpu.xids[number].last, default=0))],
+    ),
     "collected_timestamp_seconds": ("When the look was that these values are of.", (), lambda gpu: [((), gpu.at)]),
 }
 _LABELLED_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...], _Values]]] = {

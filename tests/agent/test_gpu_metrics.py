@@ -122,6 +122,19 @@ def test_errors_are_told_by_kind_and_place(fake_nvml: FakeNvml, tmp_path: Path) 
     assert {key: values.get(key) for key in expected} == expected
 
 
+def test_the_last_error_is_told_by_its_number(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """The one that was told last, and not the one that is new or the largest; 0 where there was none."""
+    now = [1e9]
+    health = Health(lambda: now[0], Policy())
+    with fake_nvml.loaded(machine("hgx_h100")):
+        gpus = Machine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING).topology.gpus
+    for number in (31, 74, 31):
+        now[0] += 1
+        health.happened(Xid(gpus[0].uuid, number))
+    last = series(health)["gputopo_gpu_last_xid"]
+    assert (last[gpus[0].uuid,], last[gpus[1].uuid,]) == (31, 0)
+
+
 def test_before_the_first_look_there_is_no_series() -> None:
     """The families are described all the same."""
     assert not any(name.startswith("gputopo_gpu_") for name in series(Health(lambda: 0.0, Policy())))

@@ -77,7 +77,9 @@ def test_a_legend_names_labels_that_its_query_keeps(name: str) -> None:
     """Another would be shown as nothing."""
     for panel in DASHBOARDS[name]["panels"]:
         for target in panel["targets"]:
-            kept = set(re.findall(r"\w+", " ".join(re.findall(r"(?:by|group_left) \(([^)]*)\)", target["expr"]))))
+            kept = set(
+                re.findall(r"\w+", " ".join(re.findall(r"(?:by|group_left|count_values) ?\(([^)]*)\)", target["expr"])))
+            )
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= kept, target
 
 
@@ -128,6 +130,12 @@ OF_HEALTH = (
     'gputopo_gpu_health{uuid="GPU-a",state="quarantined",node="node-1"}',
     'gputopo_gpu_recovery_action{uuid="GPU-a",node="node-1"}',
     'gputopo_gpu_xid_errors_total{uuid="GPU-a",xid="74",node="node-1"}',
+    'gputopo_gpu_temperature_margin_celsius{uuid="GPU-a",node="node-1"}',
+    'gputopo_gpu_ecc_errors_total{uuid="GPU-a",kind="corrected",location="dram",node="node-1"}',
+    'gputopo_gpu_nvlink_errors_total{uuid="GPU-a",kind="crc",node="node-1"}',
+    'gputopo_gpu_pcie_replays_total{uuid="GPU-a",node="node-1"}',
+    'gputopo_gpu_pcie_link_width{uuid="GPU-a",node="node-1"}',
+    'gputopo_gpu_fabric_health{uuid="GPU-a",node="node-1"}',
     'gputopo_agent_nvlinks_down{node="node-1"}',
     'gputopo_agent_downgraded_pairs{reason="p2p CNS",node="node-1"}',
     "gputopo_gpus",
@@ -146,7 +154,7 @@ def told() -> Iterator[tuple[str, str]]:
             written = ",".join(f'{key}="{value}"' for key, value in labels.items())
             if sample.name.startswith("gputopo_gpu_"):
                 yield f"{sample.name}{{{written}}}", "0+60x180" if family.type == "counter" else f"{sample.value}x180"
-    yield from ((series, "1x180") for series in OF_HEALTH)
+    yield from ((series, "2+1x180") for series in OF_HEALTH)
 
 
 @pytest.mark.slow
