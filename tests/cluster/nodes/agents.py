@@ -2,6 +2,7 @@
 
 import sysconfig
 import urllib.request
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -39,7 +40,9 @@ class AgentProcess(NodeProcess):
 
     """
 
-    def __init__(self, node: GpuNode, mode: str, deadline: str = PATIENT, **sections: object) -> None:
+    def __init__(
+        self, node: GpuNode, mode: str, deadline: str = PATIENT, *, sections: Mapping[str, object] | None = None
+    ) -> None:
         port = free_port()
         self._plane, self._pod = node.plane, create_agent_pod(node.plane, node.name, port)
         kubeconfig = node.plane.service_account_kubeconfig(NAMESPACE, AGENT, self._pod)
@@ -52,7 +55,7 @@ class AgentProcess(NodeProcess):
             "enforce": {"deadline": deadline},
             "kubernetes": {"kubeconfig": str(kubeconfig)},
             "health": {"host": "127.0.0.1", "port": port},
-            **sections,
+            **(sections or {}),
         }
         file = node.state / "agent.yaml"
         file.write_text(yaml.safe_dump(configuration))
@@ -100,6 +103,6 @@ def enforcing(node: GpuNode, deadline: str = PATIENT) -> AgentProcess:
 
 def observing(node: GpuNode, **sections: object) -> AgentProcess:
     """Start our agent beside another device plugin, and return when it has published what the node is."""
-    agent = AgentProcess(node, "observe", **sections)
+    agent = AgentProcess(node, "observe", sections=sections)
     agent.run()
     return agent
