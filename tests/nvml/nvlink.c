@@ -124,7 +124,9 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t gpu, int count, nvmlFieldValu
         values[n].nvmlReturn = counts ? code : field(gpu, values[n].fieldId, values[n].scopeId, &value);
         values[n].valueType = counts ? 3 : 1; /* unsigned long long, unsigned int */
         values[n].timestamp = 1;
-        values[n].value.ullVal = counts ? count : value;
+        values[n].value.ullVal = 0xabad1deafeedfaceULL; /* what is not said to be there may be anything */
+        if (counts) values[n].value.ullVal = count;
+        else values[n].value.uiVal = value;
     }
     return SUCCESS;
 }
