@@ -135,6 +135,18 @@ def test_the_last_error_is_told_by_its_number(fake_nvml: FakeNvml, tmp_path: Pat
     assert (last[gpus[0].uuid,], last[gpus[1].uuid,]) == (31, 0)
 
 
+def test_gpu_without_links_and_fabric_has_no_series_of_them(fake_nvml: FakeNvml) -> None:
+    """Nor of errors that its driver does not count."""
+    health = Health(lambda: 1e9, Policy())
+    with fake_nvml.loaded(machine("pcie_l40s")):
+        Machine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
+    told = series(health)
+    assert "gputopo_gpu_info" in told
+    assert not {
+        f"gputopo_gpu_{name}" for name in ("nvlinks", "nvlink_errors_total", "fabric_health", "ecc_errors_total")
+    } & {*told}
+
+
 def test_before_the_first_look_there_is_no_series() -> None:
     """The families are described all the same."""
     assert not any(name.startswith("gputopo_gpu_") for name in series(Health(lambda: 0.0, Policy())))

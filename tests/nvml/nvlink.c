@@ -125,7 +125,9 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t gpu, int count, nvmlFieldValu
         values[n].nvmlReturn = plain ? field(gpu, values[n].fieldId, values[n].scopeId, &value) : code;
         values[n].valueType = plain ? 1 : type; /* unsigned int */
         values[n].timestamp = 1;
-        values[n].value.ullVal = plain ? value : wide;
+        values[n].value.ullVal = 0xabad1deafeedfaceULL; /* what is not said to be there may be anything */
+        if (!plain && type == 3) values[n].value.ullVal = wide;
+        else values[n].value.uiVal = plain ? value : (unsigned)wide;
     }
     return SUCCESS;
 }
