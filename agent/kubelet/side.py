@@ -27,6 +27,7 @@ from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
+from agent.plugin.pods import ListedPod
 from topology.node.model import NodeTopology
 
 if TYPE_CHECKING:
@@ -95,6 +96,11 @@ class KubeletSide:
         """Take in what the Node says now."""
         if self._enforces and version.ledger is not None:
             self._ledger.heard(version.ledger)
+
+    @property
+    def pods(self) -> tuple[ListedPod, ...] | None:
+        """The node's pods as the kubelet listed them last; `None` while it does not say; from any thread."""
+        return self._watch.pods if self._started.is_set() else None
 
     @property
     def last_look(self) -> Look:

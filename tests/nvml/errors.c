@@ -10,7 +10,7 @@ enum { LINK_FIELD = 1, VOLATILE = 2 };
 static const struct {
     const char *name; /* as `gpu 0 NAME VALUE` */
     unsigned field;   /* NVML's id, where it is read so */
-    unsigned flags;   /* read of each link, where the first has them all; counts anew after a reset */
+    unsigned flags;   /* read of each link, of which the first two have them; counts anew after a reset */
 } WORDS[ERRORS] = {
     [CORRECTED_ERRORS] = {"corrected_errors", 3, VOLATILE},
     [DRAM_CORRECTED] = {"dram_corrected", 22, 0},
@@ -52,7 +52,8 @@ nvmlReturn_t error_field(const struct gpu *gpu, unsigned field, unsigned scope, 
     for (int n = 0; n < ERRORS; n++) {
         if (!WORDS[n].field || WORDS[n].field != field) continue;
         if (gpu->errors[n] == UNSAID) return NOT_SUPPORTED;
-        *value = WORDS[n].flags & LINK_FIELD && scope ? 0 : (unsigned long long)gpu->errors[n];
+        unsigned long long all = (unsigned long long)gpu->errors[n], second = all / 4;
+        *value = !(WORDS[n].flags & LINK_FIELD) ? all : scope == 0 ? all - second : scope == 1 ? second : 0;
         return SUCCESS;
     }
     return NOT_FOUND;
@@ -78,7 +79,8 @@ nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t gpu, nvmlEccSramErrorS
     if (status->version != VERSION(sizeof *status, 1)) return ARGUMENT_VERSION_MISMATCH;
     if (gpu->errors[SRAM_EXCEEDED] == UNSAID) return NOT_SUPPORTED;
     status->exceeded = gpu->errors[SRAM_EXCEEDED] != 0;
-    status->aggregate_secded = or_none(gpu->errors[SRAM_UNCORRECTED]);
+    status->aggregate_parity = or_none(gpu->errors[SRAM_UNCORRECTED]) / 3;
+    status->aggregate_secded = or_none(gpu->errors[SRAM_UNCORRECTED]) - status->aggregate_parity;
     status->aggregate_corrected = or_none(gpu->errors[SRAM_CORRECTED]);
     return SUCCESS;
 }

@@ -144,10 +144,29 @@ def test_what_is_counted_is_read_of_each_gpu(read: Read) -> None:
 
 def test_counters_are_as_wide_as_the_driver_makes_them(read: Read, described: Described) -> None:
     """More than 32 bits of errors, and a margin below nought."""
-    watched = gpu(read(described("watched_h100", "gpu 1 nvlink_crc 5000000000", "gpu 1 margin -4")).gpus[1], "watched")
+    lines = ("gpu 1 nvlink_crc 5000000000", "gpu 1 margin -4", "gpu 1 sram_uncorrected 9")
+    watched = gpu(read(described("watched_h100", *lines)).gpus[1], "watched")
     assert isinstance(watched, Watched)
     assert watched.nvlink_errors == Known({"crc": 5_000_000_000, "replay": 0})
     assert watched.margin_celsius == Known(-4)
+    assert isinstance(watched.memory_errors, Known)
+    assert watched.memory_errors.value["uncorrected", "sram"] == 9
+
+
+def test_slow_for_its_power_limit_is_not_slow_for_heat(read: Read, described: Described) -> None:
+    """Only what the hardware does by itself: heat, and the power brake."""
+    slow = read(described("watched_h100", "gpu 0 slowdown 4", "gpu 1 slowdown 64", "gpu 2 slowdown 132"))
+    told = [gpu(facts, "watched") for facts in slow.gpus]
+    assert [watched.throttled for watched in told if isinstance(watched, Watched)] == [
+        Known(value) for value in (False, True, True, False)
+    ]
+
+
+def test_gpu_without_links_has_no_errors_of_links(read: Read) -> None:
+    """Nought would say that they are well."""
+    watched = gpu(read("pcie_l40s").gpus[0], "watched")
+    assert isinstance(watched, Watched)
+    assert watched.nvlink_errors == Missing(Gap.UNSUPPORTED, "NO_LINKS")
 
 
 @pytest.mark.parametrize(
@@ -157,6 +176,8 @@ def test_counters_are_as_wide_as_the_driver_makes_them(read: Read, described: De
         ("fail nvmlDeviceGetRowRemapperHistogram 1 NOT_SUPPORTED", "banks_without_spares", "NOT_SUPPORTED"),
         ("gpu 1 margin -", "margin_celsius", "NOT_SUPPORTED"),
         ("gpu 1 pcie_replays -", "pcie_replays", "NOT_SUPPORTED"),
+        ("gpu 1 recovery_action 99", "recovery_action", "99"),
+        ("gpu 1 pcie_width_now 0", "pcie_width", "OUT_OF_RANGE"),
         ("fail nvmlDeviceGetFieldValues 1 UNKNOWN", "nvlink_errors", "UNKNOWN"),
         ("fail nvmlDeviceGetFieldValues 1 UNKNOWN", "corrected_errors", "UNKNOWN"),
     ],

@@ -86,8 +86,8 @@ class _Told:
                 self.facts.append({"t": step.at + float(arguments[4]), "gpu": uuid, key: 0})
             case "gpu":
                 yield from _of_value(arguments[1], arguments[2])
-            case "hang":
-                return
+            case "hang" | "link" | "health":
+                return  # they change what is said of links, and no state
             case _:
                 raise UnreadableScript(f"no fact says {step.verb}")
 

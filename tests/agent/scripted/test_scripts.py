@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from tests.invoking import call
 from tests.nvml.library import HERE, FakeNvml, machine
 from tests.nvml.script import Scripted, Step
 from topology.annotations import keys
+from topology.annotations.codec import decode_topology
 from topology.annotations.status_codec import decode_status
 
 SCRIPTS = sorted((HERE / "scripts").glob("*.script"))
@@ -78,3 +79,17 @@ def test_in_a_storm_of_memory_errors_nobody_is_sick_for_an_answer_that_is_late(
     gaps = {end - begin for begin, end in pairwise(life.looks) if begin >= 120 and end <= 960}
     assert gaps == {LOOK_SECONDS + 60}
     assert life.looks[-1] - life.looks[-2] == LOOK_SECONDS
+
+
+def test_links_that_come_and_go_are_told_and_make_no_gpu_sick(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """Four links, and then the fabric's manager."""
+    played = scripted(tmp_path, (HERE / "scripts" / "link_flap.script").read_text())
+    with fake_nvml.loaded(played.description):
+        life = Life(played, tmp_path)
+        life.run(1590.0)
+    statuses = [decode_status(write[keys.STATUS]) for write in life.node.writes if keys.STATUS in write]
+    downs = [len(status.link_faults) for status in statuses]
+    assert [count for count, _ in groupby(downs)] == [0, 4, 0, 4, 0]
+    assert statuses[-1].gpus[2].reasons == ("fabric manager gone",)
+    assert {status.unhealthy for status in statuses} == {frozenset()}
+    assert decode_topology(life.node.annotations[keys.TOPOLOGY]).gpus[2].switch_links == 0

@@ -2,6 +2,7 @@
 
 import sysconfig
 import urllib.request
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -35,10 +36,13 @@ class AgentProcess(NodeProcess):
         node: where gputopo is installed.
         mode: `enforce`, and it is the device plugin; `observe`, and it reports what another one does.
         deadline: how long a kubelet may have to wait for an answer.
+        sections: further ones of its configuration.
 
     """
 
-    def __init__(self, node: GpuNode, mode: str, deadline: str = PATIENT) -> None:
+    def __init__(
+        self, node: GpuNode, mode: str, deadline: str = PATIENT, *, sections: Mapping[str, object] | None = None
+    ) -> None:
         port = free_port()
         self._plane, self._pod = node.plane, create_agent_pod(node.plane, node.name, port)
         kubeconfig = node.plane.service_account_kubeconfig(NAMESPACE, AGENT, self._pod)
@@ -51,6 +55,7 @@ class AgentProcess(NodeProcess):
             "enforce": {"deadline": deadline},
             "kubernetes": {"kubeconfig": str(kubeconfig)},
             "health": {"host": "127.0.0.1", "port": port},
+            **(sections or {}),
         }
         file = node.state / "agent.yaml"
         file.write_text(yaml.safe_dump(configuration))
@@ -96,8 +101,8 @@ def enforcing(node: GpuNode, deadline: str = PATIENT) -> AgentProcess:
     return agent
 
 
-def observing(node: GpuNode) -> AgentProcess:
+def observing(node: GpuNode, **sections: object) -> AgentProcess:
     """Start our agent beside another device plugin, and return when it has published what the node is."""
-    agent = AgentProcess(node, "observe")
+    agent = AgentProcess(node, "observe", sections=sections)
     agent.run()
     return agent
