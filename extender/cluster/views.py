@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 from extender.cluster.caches.agents import AgentPods, Hearing
 from extender.cluster.caches.cpu import CpuInUse
-from extender.cluster.caches.node_cache import NodeCache
+from extender.cluster.caches.node_cache import KnownNode, NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.publishers import Publishers
 from extender.cluster.candidates.openness import Surroundings
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.node_view import NodeView, derive
-from extender.cluster.objects.kinds import Node
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.ownership.first_reports import FirstReports
@@ -89,7 +88,7 @@ class Views:
             self._fences.mended(name)
             return
         evidence = Evidence(known, sources.pods, sources.first_reports, sources.later_reports)
-        bound, surroundings = sources.pods.bound_to(name), self._surroundings(known.node)
+        bound, surroundings = sources.pods.bound_to(name), self._surroundings(known)
         view = derive(known.node, known.payloads, bound, evidence, surroundings)
         self.by_name[name] = view
         self._shapes.put(name, view.shape)
@@ -113,13 +112,14 @@ class Views:
         known = self._sources.nodes.get(name)
         return (known.node.metadata.creation_timestamp or "" if known else "", name)
 
-    def _surroundings(self, node: Node) -> Surroundings:
-        name = node.metadata.name
+    def _surroundings(self, known: KnownNode) -> Surroundings:
+        name = known.name
         return Surroundings(
             is_duplicate_publisher=self._publishers.is_duplicate(name),
             agent_is_silent=self._sources.hearing.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
-            free_cpu_milli=self._sources.cpu.free_milli(node),
+            free_cpu_milli=self._sources.cpu.free_milli(known.node),
+            signs=known.signs,
         )
 
     def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:

@@ -20,12 +20,12 @@ from extender.cluster.state import ClusterState
 from extender.inspect.faults import reasons_of
 from extender.inspect.judgement import Judgement
 from extender.inspect.outlook import OutlookInfo, outlooks_of
+from extender.inspect.words import DevicePluginInfo, SignInfo, device_plugin_of, signs_of
 from extender.verbs.asked import Asked
 from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth
 from topology.errors import RequestError
 from topology.node.links import Affinity
-from topology.node.status import Mode
 from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 
@@ -98,20 +98,6 @@ class BestSet(Answer):
     bandwidth_gb_per_s: BandwidthInfo | None
 
 
-class DevicePluginInfo(Answer):
-    """How the node's GPUs get into containers, as its agent says."""
-
-    mode: Mode
-    ready: bool
-    reasons: tuple[str, ...]
-    """Why it is not ready, or what to watch though it is."""
-
-    @property
-    def line(self) -> str:
-        """All of it, for people."""
-        return "; ".join([f"mode {self.mode}, {'ready' if self.ready else 'not ready'}", *self.reasons])
-
-
 class NodeDetail(NodeInfo):
     """One node, with its wiring and what its free GPUs are worth."""
 
@@ -121,6 +107,8 @@ class NodeDetail(NodeInfo):
     best_sets: tuple[BestSet, ...]
     device_plugin: DevicePluginInfo | None = None
     """`None` when its agent does not say."""
+    signs: tuple[SignInfo, ...] = ()
+    """What other health agents say of its GPUs, what closes it first."""
 
 
 class PodInfo(Answer):
@@ -224,7 +212,8 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         driver_version=topology.driver_version if topology else None,
         cuda_version=topology.cuda_version if topology else None,
         best_sets=best_sets,
-        device_plugin=_device_plugin(view),
+        device_plugin=device_plugin_of(view),
+        signs=signs_of(view),
     )
 
 
@@ -275,14 +264,6 @@ def group_info(state: ClusterState, asked: Asked) -> GroupInfo | None:
         nodes=tuple(asked.siblings_on(state)),
         domains=tuple(sorted(name for name in domains if name is not None)),
     )
-
-
-def _device_plugin(view: NodeView) -> DevicePluginInfo | None:
-    status = view.payloads.status.value
-    if status is None or status.device_plugin is None:
-        return None
-    plugin = status.device_plugin
-    return DevicePluginInfo(mode=plugin.mode, ready=plugin.ready, reasons=plugin.reasons)
 
 
 def _node(view: NodeView, held: int) -> NodeInfo:

@@ -93,7 +93,11 @@ def print_node(node: NodeDetail, form: Form) -> None:
     if form.document(node, [f"node/{node.name}"]):
         return
     print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""))
-    print(f"device plugin: {printable(node.device_plugin.line)}\n" if node.device_plugin else "")
+    if node.device_plugin:
+        print(f"device plugin: {printable(node.device_plugin.line)}")
+    for sign in node.signs:
+        print(f"said by others: {printable(sign.line)}")
+    print()
     labels = [f"GPU{gpu.index}" for gpu in node.gpus]
     form.table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
     print()

@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from extender.inspect.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
+from extender.inspect.words import SignInfo
 from extender.metrics import Figures
 from extender.web.html import Html, el
 
@@ -118,6 +119,7 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo]) -> str:
         el("div", " · ".join([_machine(node), *(fact for fact in facts if fact and "None" not in fact)]), class_="dim"),
         el("h2", "Topology"),
         picture,
+        *_said_by_others(node.signs),
         el("h2", "What the free GPUs are worth"),
         _table(("#GPUs", "GPUs, in ring order", "Affinity", "#Predicted, GB/s"), map(_best_row, node.best_sets)),
         el("h2", "GPUs"),
@@ -128,6 +130,20 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo]) -> str:
         el("h2", "Matrix"),
         _table(("", *(f"GPU{index}" for index in indexes)), matrix),
     )
+
+
+def _said_by_others(signs: Sequence[SignInfo]) -> list[Html]:
+    rows = [
+        el(
+            "tr",
+            el("td", f"{sign.kind} {sign.name}={sign.value}", class_="wide"),
+            el("td", sign.agent),
+            el("td", sign.detail, class_="wide"),
+            el("td", "yes" if sign.closes else "no"),
+        )
+        for sign in signs
+    ]
+    return [el("h2", "What other health agents say"), _table(("Word", "Agent", "Why", "Closes"), rows)] if rows else []
 
 
 def pod_page(explanation: Explanation) -> str:

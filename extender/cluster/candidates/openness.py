@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding
@@ -20,6 +21,7 @@ NOT_READY = "node is not ready"
 AGENT_NOT_READY = "GPU agent is not ready"
 AGENT_SILENT = "GPU agent has not reported for too long"
 PLUGIN_NOT_READY = "GPU device plugin is not ready"
+CLOSED_BY_OTHERS = "closed by"
 _SEE_LOG = "see the log of the node's agent"
 _REMEDIES = (
     (DUPLICATE_PUBLISHER, "delete the Node object that the machine had before"),
@@ -27,6 +29,7 @@ _REMEDIES = (
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
+    (CLOSED_BY_OTHERS, "kubectl gputopo node shows what another health agent says; it, or the repair, takes that back"),
     (NO_TOPOLOGY, "an agent has to run there"),
     (RESTLESS, "look for a link that comes and goes"),
     (UNKNOWN_GPUS, ASK_WHO),
@@ -48,6 +51,8 @@ class Surroundings:
     """What the agent's pod says; `None`: there is no such pod."""
     free_cpu_milli: int | None = None
     """CPU that no pod there has asked for; `None`: nobody knows."""
+    signs: tuple[Sign, ...] = ()
+    """What other health agents say of its GPUs, what closes it first."""
 
 
 def why_closed(
@@ -71,7 +76,7 @@ def why_closed(
         return PLUGIN_NOT_READY
     if any(holding.hidden is None for holding in holdings):
         return UNKNOWN_GPUS
-    return None
+    return surroundings.signs[0].closes if surroundings.signs else None
 
 
 def what_opens(closed: str) -> str:
