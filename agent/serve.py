@@ -29,6 +29,7 @@ from agent.kubelet.side import KubeletSide
 from agent.loop import turn
 from agent.metrics import Metrics
 from agent.news import News
+from agent.node.condition import NodeCondition
 from agent.node.events import Event, NodeEvents
 from agent.node.kube import KubernetesNode
 from agent.node.publish import Publication
@@ -70,6 +71,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         metrics,
         time.monotonic,
         kubelet=kubelet,
+        condition=NodeCondition(node, time.monotonic) if settings.publish.condition else None,
     )
 
     def heard(version: NodeVersion) -> None:
