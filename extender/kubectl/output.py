@@ -213,12 +213,16 @@ def print_why(told: Why, form: Form) -> None:
 
 
 def print_leftovers(found: Found, form: Form) -> None:
-    """Print which objects carry annotations of ours."""
+    """Print which objects carry annotations or conditions of ours."""
     if not found.leftovers:
         print("nothing of gputopo is left on nodes and pods")
         return
-    rows = ((each.kind, each.namespace, each.name, ",".join(each.keys)) for each in found.leftovers)
-    form.table(("KIND", "NAMESPACE", "NAME", "ANNOTATIONS"), rows)
+    rows = (
+        (each.kind, each.namespace, each.name, ",".join(each.keys), ",".join(each.conditions))
+        for each in found.leftovers
+    )
+    heads = ("KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS")
+    form.table(heads, rows)
 
 
 def _whereabouts(told: Explanation | Why) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -152,4 +153,4 @@ def test_the_node_always_says_what_holds_and_each_write_is_news(course: list[lis
         assert port.condition == gpus_healthy(of(*gpus))
         if port.writes > before:
             said.append(gpus_healthy(of(*gpus)))
-    assert all(one != other for one, other in zip(said, said[1:], strict=False))
+    assert all(one != other for one, other in pairwise(said))
