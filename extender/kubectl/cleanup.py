@@ -1,7 +1,7 @@
-"""What gputopo has written on nodes and pods, shown and removed: all under the prefixes of the agent and the extender, and the
-condition of a node that its agent may have kept.
+"""What gputopo has written on nodes and pods, shown and removed.
 
-What users wrote under `gputopo.dev/` stays: it is part of their manifests. While agents or extenders run nothing is removed: they
+That is all under the prefixes of the agent and the extender, and the condition of a node that its agent may have kept. What users
+wrote under `gputopo.dev/` stays: it is part of their manifests. While agents or extenders run nothing is removed: they
 would write again, and a node without its ledger takes no pods before it is rebuilt.
 """
 

@@ -29,7 +29,7 @@ _REMEDIES = (
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
-    (CLOSED_BY_OTHERS, "kubectl gputopo node shows what another health agent says; it, or the repair, takes that back"),
+    (CLOSED_BY_OTHERS, "the health agent that says so takes it back; kubectl gputopo node names it"),
     (NO_TOPOLOGY, "an agent has to run there"),
     (RESTLESS, "look for a link that comes and goes"),
     (UNKNOWN_GPUS, ASK_WHO),
