@@ -5,11 +5,12 @@ They name no GPU. So they are shown, and close a node only where an operator say
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import Final
 
 from extender.cluster.objects.kinds import Node
@@ -17,8 +18,12 @@ from extender.cluster.objects.kinds import Node
 MAX_SIGNS: Final = 16
 """Of one node; those that close it come first."""
 MAX_NAME_CHARACTERS: Final = 253
-"""Of what a sign is called; longer names are nobody's."""
+"""Of what a sign is called, and of its value; longer ones are nobody's."""
 MAX_DETAIL_CHARACTERS: Final = 200
+
+
+_NAME: Final = re.compile(rf"[A-Za-z0-9._/-]{{1,{MAX_NAME_CHARACTERS}}}")
+"""The API server takes any text for the type of a condition, and a reason goes into kube-scheduler's events."""
 
 
 class Kind(StrEnum):
@@ -108,42 +113,58 @@ class HealthWords:
     """Finds signs on nodes by the words that are known and those that an operator adds."""
 
     def __init__(self, more: Iterable[Word] = ()) -> None:
-        self._literal = defaultdict[tuple[Kind, str], list[Word]](list)
-        self._patterns = defaultdict[Kind, list[Word]](list)
-        for word in (*KNOWN, *more):
-            (self._patterns[word.kind] if "*" in word.name else self._literal[word.kind, word.name]).append(word)
+        words = (*KNOWN, *more)
+        self._conditions, self._labels, self._taints = (
+            _Table(word for word in words if word.kind is kind) for kind in (Kind.CONDITION, Kind.LABEL, Kind.TAINT)
+        )
 
     def signs(self, node: Node) -> tuple[Sign, ...]:
         """Return what a node says, what closes it first; mostly nothing."""
-        found = [sign for said in self._said(node) if (sign := self._sign(*said))]
-        if not found:
-            return ()
+        found = [*self._signs(node)]
         return tuple(sorted(found, key=lambda sign: (sign.closes is None, sign.kind, sign.name))[:MAX_SIGNS])
 
-    def _said(self, node: Node) -> Iterator[tuple[Kind, str, str, str]]:
+    def _signs(self, node: Node) -> Iterator[Sign]:
         for condition in node.status.conditions or ():
-            detail = ": ".join(filter(None, (condition.reason, condition.message)))
-            yield Kind.CONDITION, condition.type, condition.status, detail
-        for taint in node.spec.taints or ():
-            yield Kind.TAINT, taint.key, f"{taint.value or ''}:{taint.effect}", ""
+            if said := self._conditions.find(condition.type, condition.status):
+                detail = ": ".join(filter(None, (condition.reason, condition.message)))
+                yield _sign(said, condition.type, condition.status, detail[:MAX_DETAIL_CHARACTERS])
         labels = node.metadata.labels or {}
-        for name in self._of_interest(labels):
-            yield Kind.LABEL, name, labels[name], ""
+        for name in self._labels.of_interest(labels):
+            if said := self._labels.find(name, labels[name]):
+                yield _sign(said, name, labels[name])
+        for taint in node.spec.taints or ():
+            value = f"{taint.value or ''}:{taint.effect}"
+            if said := self._taints.find(taint.key, value):
+                yield _sign(said, taint.key, value)
 
-    def _of_interest(self, labels: Mapping[str, str]) -> Iterable[str]:
-        """Return the labels that may be words: a node has a hundred, and mostly one name is looked for."""
-        if self._patterns.get(Kind.LABEL):
-            return labels
-        return (name for kind, name in self._literal if kind is Kind.LABEL and name in labels)
 
-    def _sign(self, kind: Kind, name: str, value: str, detail: str) -> Sign | None:
-        words = (*self._literal.get((kind, name), ()), *self._patterns.get(kind, ()))
+class _Table:
+    """Words of one kind, found by name in about a microsecond: nodes are read all the time, and mostly say nothing."""
+
+    def __init__(self, words: Iterable[Word]) -> None:
+        self._literal = defaultdict[str, list[Word]](list)
+        self._patterns: list[Word] = []
+        for word in words:
+            (self._patterns if "*" in word.name else self._literal[word.name]).append(word)
+        self._any_pattern = re.compile("|".join(translate(word.name) for word in self._patterns) or r"(?!)")
+
+    def find(self, name: str, value: str) -> list[Word]:
+        """Return the words that are said by this."""
+        words = self._literal.get(name, [])
+        if self._any_pattern.match(name):
+            words = words + self._patterns
         said = [word for word in words if word.covers(name, value)]
-        if not said or max(len(name), len(value)) > MAX_NAME_CHARACTERS:
-            return None
-        agent = next((word.agent for word in said if word.agent), "")
-        closes = next((word.reason(name) for word in said if word.closes), None)
-        return Sign(kind, name, value, agent, detail[:MAX_DETAIL_CHARACTERS], closes)
+        return said if said and _NAME.fullmatch(name) and len(value) <= MAX_NAME_CHARACTERS else []
+
+    def of_interest(self, labels: Mapping[str, str]) -> Iterable[str]:
+        """Return the labels that may be words: a node has a hundred, and mostly one name is looked for."""
+        return labels if self._patterns else [name for name in self._literal if name in labels]
+
+
+def _sign(said: Sequence[Word], name: str, value: str, detail: str = "") -> Sign:
+    agent = next((word.agent for word in said if word.agent), "")
+    closes = next((word.reason(name) for word in said if word.closes), None)
+    return Sign(said[0].kind, name, value, agent, detail, closes)
 
 
 def condition(text: str) -> Word:

@@ -149,6 +149,12 @@ def test_a_flood_of_signs_is_cut_and_what_closes_stays() -> None:
     assert all(len(sign.name) <= MAX_NAME_CHARACTERS for sign in signs)
 
 
+@pytest.mark.parametrize("name", ["GpuBooWatch\n", "Gpu Boo Watch", "Gpu<b>Watch", "Gpu\x1b[31mWatch", "GpuüWatch"])
+def test_a_name_that_is_none_is_nobodys(name: str) -> None:
+    """The API server takes any text for the type of a condition; a reason with one would be in every pod's event."""
+    assert texts(node(NodeCondition(name, "True")), condition("Gpu*")) == []
+
+
 def test_taints_and_conditions_are_read_as_the_api_server_sends_them() -> None:
     """Without a value where a taint has none, and without a reason where a condition has none."""
     document = (
