@@ -79,6 +79,8 @@ class Publish(_Section):
 
     refresh_interval: Duration = 300.0
     """Without a change, one write per interval, ± 10 %; readers call a node stale after two and a half."""
+    condition: bool = False
+    """Whether the node's condition `gputopo.dev/GPUsHealthy` is kept, which takes the right to patch `nodes/status`."""
 
 
 class Kubernetes(_Section):

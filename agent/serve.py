@@ -34,6 +34,7 @@ from agent.metrics import Metrics
 from agent.monitoring.dcgm import DcgmExporter, answers_as_dcgm
 from agent.monitoring.sampler import Sampler
 from agent.news import News
+from agent.node.condition import NodeCondition
 from agent.node.events import Event, NodeEvents
 from agent.node.kube import KubernetesNode
 from agent.node.publish import Publication
@@ -83,6 +84,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         metrics,
         time.monotonic,
         kubelet=kubelet,
+        condition=NodeCondition(node, time.monotonic) if settings.publish.condition else None,
     )
 
     def heard(version: NodeVersion) -> None:

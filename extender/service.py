@@ -85,6 +85,7 @@ class Extender:
             agent_namespace=config.agents.namespace,
             silence_seconds=config.agents.silence,
             labels=config.scheduling.domain_labels,
+            health_words=config.node_health.words,
         )
         self.metrics = Metrics(config.digest)
         self.metrics.watch(self.figures, lambda: refused_of(self.state))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from extender.cluster.candidates.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NodePayloads
 from extender.cluster.ownership.evidence import Evidence
@@ -52,6 +53,8 @@ class NodeView:
     """The ledger is missing, cannot be read or was changed by somebody else, and nothing may rest on it."""
     is_new: bool
     """There is no ledger, and as far as is known there never was one."""
+    signs: tuple[Sign, ...] = ()
+    """What other health agents say of its GPUs, what closes it first."""
 
     @property
     def name(self) -> str:
@@ -216,6 +219,7 @@ def derive(
         conflicts=_conflicts(holdings),
         is_broken=payloads.is_ledger_broken or is_lost or is_ledger_missing(payloads),
         is_new=payloads.ledger.text is None and not is_lost,
+        signs=surroundings.signs,
     )
 
 

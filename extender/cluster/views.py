@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from extender.cluster.caches.agents import AgentPods, Hearing
 from extender.cluster.caches.cpu import CpuInUse
-from extender.cluster.caches.node_cache import NodeCache
+from extender.cluster.caches.node_cache import KnownNode, NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.publishers import Publishers
 from extender.cluster.candidates.openness import Surroundings
@@ -96,7 +96,7 @@ class Views:
             self._fences.mended(name)
             return
         evidence = Evidence(known, sources.pods, sources.first_reports, sources.later_reports)
-        bound, surroundings = sources.pods.bound_to(name), self._surroundings(known.node)
+        bound, surroundings = sources.pods.bound_to(name), self._surroundings(known)
         view = derive(known.node, known.payloads, bound, evidence, surroundings)
         self.by_name[name] = view
         self._shapes.put(name, view.shape)
@@ -120,14 +120,15 @@ class Views:
         known = self._sources.nodes.get(name)
         return (known.node.metadata.creation_timestamp or "" if known else "", name)
 
-    def _surroundings(self, node: Node) -> Surroundings:
-        name = node.metadata.name
+    def _surroundings(self, known: KnownNode) -> Surroundings:
+        name = known.name
         return Surroundings(
             is_duplicate_publisher=self._publishers.is_duplicate(name),
             agent_is_silent=self._sources.hearing.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
-            is_left_to_dra=self._is_mapped_to_dra and not self._is_offered(node),
-            free_cpu_milli=self._sources.cpu.free_milli(node),
+            is_left_to_dra=self._is_mapped_to_dra and not self._is_offered(known.node),
+            free_cpu_milli=self._sources.cpu.free_milli(known.node),
+            signs=known.signs,
         )
 
     def _is_offered(self, node: Node) -> bool:

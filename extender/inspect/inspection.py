@@ -22,12 +22,12 @@ from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.judgement import Judgement
 from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
 from extender.inspect.outlook import OutlookInfo, outlooks_of
+from extender.inspect.words import DevicePluginInfo, SignInfo, device_plugin_of, signs_of
 from extender.verbs.asked import Asked
 from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth
 from topology.errors import RequestError
 from topology.node.links import Affinity
-from topology.node.status import Mode
 from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 
@@ -107,20 +107,6 @@ class BestSet(Answer):
     bandwidth_gb_per_s: BandwidthInfo | None
 
 
-class DevicePluginInfo(Answer):
-    """How the node's GPUs get into containers, as its agent says."""
-
-    mode: Mode
-    ready: bool
-    reasons: tuple[str, ...]
-    """Why it is not ready, or what to watch though it is."""
-
-    @property
-    def line(self) -> str:
-        """All of it, for people."""
-        return "; ".join([f"mode {self.mode}, {'ready' if self.ready else 'not ready'}", *self.reasons])
-
-
 class NodeDetail(NodeInfo):
     """One node, with its wiring and what its free GPUs are worth."""
 
@@ -132,6 +118,8 @@ class NodeDetail(NodeInfo):
     """`None` when its agent does not say."""
     link_faults: tuple[LinkFaultInfo, ...] = ()
     """NVLinks that rings do without."""
+    signs: tuple[SignInfo, ...] = ()
+    """What other health agents say of its GPUs, what closes it first."""
 
 
 class PodInfo(Answer):
@@ -214,8 +202,9 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         driver_version=topology.driver_version if topology else None,
         cuda_version=topology.cuda_version if topology else None,
         best_sets=best_sets,
-        device_plugin=_device_plugin(view),
+        device_plugin=device_plugin_of(view),
         link_faults=link_faults_of(view),
+        signs=signs_of(view),
     )
 
 
@@ -251,14 +240,6 @@ def explained(state: ClusterState, pod: PodInfo, asked: Asked) -> Explanation:
         refusals=_refusals(verdicts.items()),
         problem=None,
     )
-
-
-def _device_plugin(view: NodeView) -> DevicePluginInfo | None:
-    status = view.payloads.status.value
-    if status is None or status.device_plugin is None:
-        return None
-    plugin = status.device_plugin
-    return DevicePluginInfo(mode=plugin.mode, ready=plugin.ready, reasons=plugin.reasons)
 
 
 def _node(view: NodeView, held: int) -> NodeInfo:

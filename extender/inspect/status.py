@@ -10,6 +10,7 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.state import ClusterState
 from extender.inspect.faults import FOREIGN, reasons_of
 from extender.inspect.inspection import Answer, node_names
+from extender.inspect.words import signs_of
 
 _CONFLICT = "two running pods hold one GPU"
 _NO_AGENT = "no node has a topology: no agent has reported"
@@ -21,6 +22,7 @@ _REMEDIES = {
 _OF_A_GPU = "see `kubectl gputopo node NODE`; the page Operate says what opens it"
 _LINKS_DOWN = "NVLinks are down, or not up for long: less bandwidth is predicted"
 _OF_LINKS = "see `kubectl gputopo node NODE`; drain the node and reset a GPU whose links stay down"
+_OF_OTHERS = "see `kubectl gputopo node NODE`; new pods still go there"
 _OF_A_PLUGIN = "look at the log of the node's agent"
 
 
@@ -76,6 +78,9 @@ def status(state: ClusterState) -> Status:
 def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
     if closed := view.shape.closed:
         yield f"no GPU is given away: {closed}", what_opens(closed)
+    for sign in signs_of(view):
+        if not sign.closes:
+            yield f"another health agent says: {sign.kind} {sign.name}={sign.value}", _OF_OTHERS
     if view.conflicts:
         yield _CONFLICT, _REMEDIES[_CONFLICT]
     plugin = view.payloads.status.value and view.payloads.status.value.device_plugin

@@ -116,7 +116,11 @@ def print_node(node: NodeDetail, form: Form) -> None:
     if form.document(node, [f"node/{node.name}"]):
         return
     print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""))
-    print(f"device plugin: {printable(node.device_plugin.line)}\n" if node.device_plugin else "")
+    if node.device_plugin:
+        print(f"device plugin: {printable(node.device_plugin.line)}")
+    for sign in node.signs:
+        print(f"said by others: {printable(sign.line)}")
+    print()
     labels = [f"GPU{gpu.index}" for gpu in node.gpus]
     form.table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
     print()
@@ -272,12 +276,16 @@ def _difference_row(each: Difference) -> tuple[str, ...]:
 
 
 def print_leftovers(found: Found, form: Form) -> None:
-    """Print which objects carry annotations of ours."""
+    """Print which objects carry annotations or conditions of ours."""
     if not found.leftovers:
         print("nothing of gputopo is left on nodes and pods")
         return
-    rows = ((each.kind, each.namespace, each.name, ",".join(each.keys)) for each in found.leftovers)
-    form.table(("KIND", "NAMESPACE", "NAME", "ANNOTATIONS"), rows)
+    rows = (
+        (each.kind, each.namespace, each.name, ",".join(each.keys), ",".join(each.conditions))
+        for each in found.leftovers
+    )
+    heads = ("KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS")
+    form.table(heads, rows)
 
 
 def _whereabouts(told: Explanation | Why) -> str:

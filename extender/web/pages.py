@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 from extender.inspect.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.outlook import written
+from extender.inspect.words import SignInfo
 from extender.metrics import Figures
 from extender.web.html import Html, el
 
@@ -121,6 +122,7 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo]) -> str:
         el("h2", "Topology"),
         picture,
         *_link_faults(node.link_faults),
+        *_said_by_others(node.signs),
         el("h2", "What the free GPUs are worth"),
         _table(("#GPUs", "GPUs, in ring order", "Affinity", "#Predicted, GB/s"), map(_best_row, node.best_sets)),
         el("h2", "GPUs"),
@@ -147,6 +149,20 @@ def _link_faults(faults: Sequence[LinkFaultInfo]) -> list[Html]:
     ]
     heads = ("GPU", "NVLinks", "What", "Since", "Next")
     return [el("h2", "NVLinks that are not used"), _table(heads, rows)] if rows else []
+
+
+def _said_by_others(signs: Sequence[SignInfo]) -> list[Html]:
+    rows = [
+        el(
+            "tr",
+            el("td", f"{sign.kind} {sign.name}={sign.value}", class_="wide"),
+            el("td", sign.agent),
+            el("td", sign.detail, class_="wide"),
+            el("td", "yes" if sign.closes else "no"),
+        )
+        for sign in signs
+    ]
+    return [el("h2", "What other health agents say"), _table(("Word", "Agent", "Why", "Closes"), rows)] if rows else []
 
 
 def pod_page(explanation: Explanation) -> str:

@@ -14,6 +14,7 @@ from agent.gpus.host import Host
 from agent.gpus.machine import Machine
 from agent.gpus.patience import TIMED_OUT
 from agent.metrics import Metrics
+from agent.node.condition import NodeCondition, gpus_healthy
 from agent.node.look import Look
 from agent.node.publish import Publication
 from agent.node.watch import NodeVersion
@@ -30,7 +31,9 @@ from topology.node.status import DevicePluginStatus, Mode
 class Life:
     """An agent on virtual time: NVML answers one outcome per turn, and the last one for ever."""
 
-    def __init__(self, node: FakeNode, *outcomes: NvmlFacts | NvmlUnavailable) -> None:
+    def __init__(
+        self, node: FakeNode, *outcomes: NvmlFacts | NvmlUnavailable, condition: NodeCondition | None = None
+    ) -> None:
         self.now = 0.0
         self.node = node
         self.metrics = Metrics("test")
@@ -39,7 +42,7 @@ class Life:
         nowhere = Path("/nonexistent")
         publication = Publication(lambda: 0.5, 300.0)
         machine = Machine(self._read, Host(nowhere, nowhere))
-        self.agent = Agent(machine, node, publication, self.metrics, lambda: self.now)
+        self.agent = Agent(machine, node, publication, self.metrics, lambda: self.now, condition=condition)
 
     def _read(self) -> NvmlFacts:
         outcome = self._outcomes[min(self._turns, len(self._outcomes) - 1)]
@@ -61,6 +64,28 @@ def test_ten_minutes_of_nothing_new() -> None:
     Life(node, machine_of("GPU-1")).turns(21)
     assert (node.reads, len(node.writes)) == (1, 3)
     assert [sorted(write) for write in node.writes[1:]] == [[keys.STATUS]] * 2
+
+
+def test_the_condition_follows_the_look_once_the_node_is_known() -> None:
+    """What stands there already is not known before the first read, and an agent without the setting asks for nothing."""
+    shown: list[str] = []
+
+    class Keeper(NodeCondition):
+        def __init__(self) -> None:
+            pass
+
+        def show(self, discovery: Discovery) -> None:
+            shown.append(gpus_healthy(discovery).status)
+
+    node = FakeNode()
+    node.failure = ApiError(0, "nobody there")
+    gone = NvmlUnavailable("DRIVER_NOT_LOADED", "gone")
+    life = Life(node, machine_of("GPU-1"), machine_of("GPU-1"), gone, condition=Keeper())
+    life.turns(1)
+    assert shown == []
+    node.failure = None
+    life.turns(2)
+    assert shown == ["True", "Unknown"]
 
 
 def test_refresh_writes_once_more() -> None:

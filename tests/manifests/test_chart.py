@@ -64,6 +64,24 @@ def test_only_who_is_told_to_evict_may(form: str) -> None:
     assert re.search(r"sickGpus:\n +evict: true\n", rendered)
 
 
+def test_an_agent_may_write_its_nodes_status_only_if_it_is_to() -> None:
+    """Off by default; switched on, it has the right and the setting, and it can only be switched on under the policies."""
+    assert "nodes/status" not in str(role_of_agent(render()))
+    assert configuration(render(), "agent.yaml")["publish"] == {"condition": False}
+    rendered = render("agent.nodeCondition=true")
+    assert {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]} in role_of_agent(rendered)["rules"]
+    assert configuration(rendered, "agent.yaml")["publish"] == {"condition": True}
+    with pytest.raises(HelmRefused, match=r"agent\.nodeCondition needs policies\.enabled"):
+        render("agent.nodeCondition=true", "policies.enabled=false")
+
+
+def role_of_agent(rendered: str) -> Any:
+    """Return the ClusterRole of the agent."""
+    objects = [found for found in yaml.safe_load_all(rendered) if found and found["kind"] == "ClusterRole"]
+    [role] = [found for found in objects if found["metadata"]["name"] == "gputopo-agent"]
+    return role
+
+
 def test_gpus_can_be_asked_for_by_mounts() -> None:
     """For toolkits that ignore the variable in unprivileged pods."""
     rendered = render("agent.deviceListStrategy=volume-mounts")

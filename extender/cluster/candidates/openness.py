@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding
@@ -21,6 +22,7 @@ AGENT_NOT_READY = "GPU agent is not ready"
 AGENT_SILENT = "GPU agent has not reported for too long"
 PLUGIN_NOT_READY = "GPU device plugin is not ready"
 BY_DRA = "GPUs of the node are handed out by DRA"
+CLOSED_BY_OTHERS = "closed by"
 _SEE_LOG = "see the log of the node's agent"
 _REMEDIES = (
     (DUPLICATE_PUBLISHER, "delete the Node object that the machine had before"),
@@ -29,6 +31,7 @@ _REMEDIES = (
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
     (BY_DRA, "a device plugin has to offer them, or the pod to ask by a ResourceClaim"),
+    (CLOSED_BY_OTHERS, "the health agent that says so takes it back; kubectl gputopo node names it"),
     (NO_TOPOLOGY, "an agent has to run there"),
     (RESTLESS, "look for a link that comes and goes"),
     (UNKNOWN_GPUS, ASK_WHO),
@@ -52,6 +55,8 @@ class Surroundings:
     """A DeviceClass maps our resource, and no device plugin offers it there: kube-scheduler allocates devices itself."""
     free_cpu_milli: int | None = None
     """CPU that no pod there has asked for; `None`: nobody knows."""
+    signs: tuple[Sign, ...] = ()
+    """What other health agents say of its GPUs, what closes it first."""
 
 
 def why_closed(
@@ -77,7 +82,7 @@ def why_closed(
         return PLUGIN_NOT_READY
     if any(holding.hidden is None for holding in holdings):
         return UNKNOWN_GPUS
-    return None
+    return surroundings.signs[0].closes if surroundings.signs else None
 
 
 def what_opens(closed: str) -> str:

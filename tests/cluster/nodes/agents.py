@@ -10,6 +10,7 @@ import yaml
 
 from benchmarks.processes.process import free_port
 from tests.cluster.agent_pod import AGENT, create_agent_pod
+from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.nodes.namespaces import NodeProcess
 from tests.cluster.nodes.node import GpuNode
@@ -93,9 +94,9 @@ class AgentProcess(NodeProcess):
         return [datetime.fromisoformat(ts).timestamp() for ts in said]
 
 
-def enforcing(node: GpuNode, deadline: str = PATIENT) -> AgentProcess:
+def enforcing(node: GpuNode, deadline: str = PATIENT, **sections: Json) -> AgentProcess:
     """Start our agent as the node's device plugin, and return when the cluster sees the GPUs."""
-    agent = AgentProcess(node, "enforce", deadline)
+    agent = AgentProcess(node, "enforce", deadline, sections=sections)
     agent.run()
     node.wait_allocatable(len(node.machine.uuids))
     return agent

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
+from extender.cluster.objects.health_words import HealthWords, Kind, Word
+from extender.cluster.objects.kinds import Node, NodeCondition
+from extender.cluster.objects.kinds import NodeStatus as NodeHealth
+from extender.cluster.state import ClusterState
 from extender.inspect.status import Status, status
 from tests.extender.builders import cluster, gpus, node, pod, running
 from tests.extender.plugin import plugin
@@ -59,6 +65,24 @@ def test_pods_that_hold_one_gpu_are_told() -> None:
     (shared,) = gpus("n1", 0)
     told = status(cluster(node("n1"), running("a", "n1", shared), running("b", "n1", shared)))
     assert found(told)["two running pods hold one GPU"] == ("n1",)
+
+
+def test_what_other_health_agents_say_needs_somebody() -> None:
+    """Equal words are one finding, whatever their messages are; one that closes is the reason that stands there already."""
+    state = ClusterState(health_words=HealthWords([Word(Kind.CONDITION, "GPUMissing", "True", closes=True)]))
+    state.nodes.replaced([said("n1", "XIDErrors"), said("n2", "XIDErrors"), said("n3", "GPUMissing")])
+    state.pods.replaced([])
+    told = status(state)
+    assert found(told)["another health agent says: condition XIDErrors=True"] == ("n1", "n2")
+    assert found(told)["no GPU is given away: closed by condition GPUMissing=True"] == ("n3",)
+    assert not any("says: condition GPUMissing" in what for what in found(told))
+    assert all(finding.remedy for finding in told.findings)
+
+
+def said(name: str, condition: str) -> Node:
+    """Build a node of which another health agent says this."""
+    conditions = [NodeCondition("Ready", "True"), NodeCondition(condition, "True", "R", f"on {name}")]
+    return msgspec.structs.replace(node(name), status=NodeHealth(None, conditions))
 
 
 def test_a_cluster_without_agents_says_so() -> None:

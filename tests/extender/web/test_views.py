@@ -12,8 +12,10 @@ import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
+from extender.cluster.objects.health_words import Kind
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.nvlinks import LinkFaultInfo
+from extender.inspect.words import SignInfo
 from extender.web import pages
 from extender.web.html import Html, el
 from tests.extender.serving import Running, serving
@@ -50,6 +52,7 @@ FAULT = LinkFaultInfo(
     since=datetime(2026, 11, 23, 9, 12, tzinfo=UTC),
     until=datetime(2026, 11, 23, 9, 20, tzinfo=UTC),
 )
+SIGN = SignInfo(kind=Kind.CONDITION, name=HOSTILE, value=HOSTILE, agent=HOSTILE, detail=HOSTILE, closes=True)
 DETAIL = NodeDetail(
     **dict(NODE),
     matrix=((HOSTILE,),),
@@ -57,6 +60,7 @@ DETAIL = NodeDetail(
     cuda_version=HOSTILE,
     best_sets=(),
     link_faults=(FAULT,),
+    signs=(SIGN,),
 )
 FIGURES = {"nodes": 1.0, "gpus": 1.0, "gpus_free": 0.0, "pods": 1.0, "pods_waiting": 1.0}
 
@@ -178,3 +182,12 @@ async def test_the_configuration_in_force_can_be_read(tmp_path: Path) -> None:
     async with serving(tmp_path, SimulatedNode("n1", "t4-4"), settings={"scheduling.candidates": "3"}) as extender:
         _, text = await extender.get("/v1/inspect/config")
         assert json.loads(text)["scheduling"]["candidates"] == 3
+
+
+def test_a_node_page_shows_what_other_health_agents_say() -> None:
+    """Each word with who says it, why, and whether it closes the node; without any there is no such table."""
+    sign = SIGN.model_copy(update={"name": "XIDErrors", "value": "True", "agent": "AKS", "detail": "XID 79"})
+    page = pages.node_page(DETAIL.model_copy(update={"signs": (sign,)}), [])
+    for shown in ("condition XIDErrors=True", "AKS", "XID 79", "What other health agents say"):
+        assert shown in page
+    assert "other health agents" not in pages.node_page(DETAIL.model_copy(update={"signs": ()}), [])
