@@ -289,7 +289,10 @@ def _ring(indexes: Iterable[int]) -> str:
 
 
 def _predicted(predicted: BandwidthInfo | None) -> str:
-    return f"{predicted.point:.0f}  ({predicted.low:.0f}–{predicted.high:.0f})" if predicted else ""
+    if predicted is None:
+        return ""
+    measured = " measured" if predicted.measured else ""
+    return f"{predicted.point:.0f}  ({predicted.low:.0f}–{predicted.high:.0f}){measured}"
 
 
 def _machine(node: NodeInfo) -> str:
