@@ -84,6 +84,7 @@ def overview(
         el("h1", "gputopo"),
         el("div", "Where GPUs are, who has them, and what they are worth together.", class_="dim"),
         el("div", (_tile(f"{value:.0f}", label) for value, label in tiles), class_="tiles"),
+        _measured(figures) if "measured_figures" in figures else "",
         el("h2", "Waiting") if waiting else "",
         _table(("Pod", "GPUs"), (_waiting_row(pod) for pod in waiting)) if waiting else "",
         el("h2", "Nodes ", search),
@@ -201,6 +202,15 @@ def _table(heads: Iterable[str], rows: Iterable[Html], empty: str = "none") -> H
         el("th", head.removeprefix("#"), class_="number") if head.startswith("#") else el("th", head) for head in heads
     )
     return el("div", el("table", el("tr", cells), body), class_="card")
+
+
+def _measured(figures: Figures) -> Html:
+    said = f"kinds of GPU sets that are measured: {figures['measured_figures']:.0f}"
+    if refused := figures["measured_refused"]:
+        said += f"; figures refused: {refused:.0f}"
+    if figures["measured_unreadable"]:
+        said += "; the file cannot be read as it is now"
+    return el("div", said, " ", el("a", "which, as JSON →", href="/v1/inspect/measured"), class_="dim")
 
 
 def _tile(value: str, label: str) -> Html:

@@ -6,6 +6,7 @@ path and the reason; all others count.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -29,7 +30,7 @@ Rate = Annotated[float, Field(gt=0, le=1e6)]
 
 
 def _rises(gpus: list[int]) -> list[int]:
-    if any(after <= before for before, after in zip(gpus, gpus[1:], strict=False)):
+    if any(after <= before for before, after in pairwise(gpus)):
         raise ValueError("places must rise")
     return gpus
 

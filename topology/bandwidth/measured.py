@@ -1,6 +1,6 @@
 """What kinds of sets reached on kinds of machines when somebody measured them, to stand in the place of predictions.
 
-A kind of machine is told by its GPUs' models and all that bandwidth depends on: wires, PCIe, processors. Identity, drivers, memory
+A kind of machine is told by its GPUs' models and by what bandwidth depends on: wires, PCIe, processors. Identity, drivers, memory
 and NICs make no difference. Its sets are named by places; a figure holds for every set that is wired like the one it names.
 """
 
@@ -17,7 +17,7 @@ from topology.bandwidth.rings import members_of
 from topology.node.model import NodeTopology
 
 LIMIT_TOLERANCE = 1.25
-"""Over what the wires carry by NCCL's constants, which are as far below the signalling rate: 20.6 of 25 GB/s on an H100's link."""
+"""Over NCCL's constants, which are as far below the signalling rate: 20.6 of 25 GB/s on an H100's link."""
 
 
 @dataclass(frozen=True, slots=True)

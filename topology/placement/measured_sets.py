@@ -7,7 +7,7 @@ model's own error would send pods to whatever nobody has measured. What was meas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from topology.bandwidth.measured import Figure, limit_gb_per_s
@@ -46,10 +46,9 @@ class MeasuredSets:
     def __len__(self) -> int:
         return len(self._found)
 
-    @property
-    def errors(self) -> list[float]:
-        """How far each measured kind is from its prediction, as a share of the prediction; below 0: slower than predicted."""
-        return [figure.bandwidth.point / predicted.point - 1 for figure, predicted in self._found.values()]
+    def __iter__(self) -> Iterator[tuple[Figure, Bandwidth]]:
+        """Yield each figure in force with what is predicted for its set."""
+        return iter(self._found.values())
 
     def instead_of(self, predicted: Bandwidth, members: int) -> Bandwidth:
         """Return what a set is taken for that is predicted to reach so much."""

@@ -61,7 +61,8 @@ class TopologyClasses:
     def measured(self, measurements: Measurements) -> bool:
         """Let these figures, and no others, stand in the place of predictions; returns whether that changes any class."""
         self._measurements = measurements
-        return any([each.measured(figures_of(each.node, measurements)) for each in self])
+        changed = [each.measured(figures_of(each.node, measurements)) for each in self]
+        return any(changed)
 
     def __len__(self) -> int:
         return len(self._known)

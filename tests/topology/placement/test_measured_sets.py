@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from topology.bandwidth.measured import Conditions, Figure, MeasuredMachine, kind_of
-from topology.bandwidth.predict import Bandwidth, Wiring
+from topology.bandwidth.predict import Bandwidth
 from topology.bandwidth.rings import members_of
 from topology.effort import finish
 from topology.formats.catalog import MACHINES, machine
@@ -64,7 +64,9 @@ def test_sets_of_one_kind_have_one_prediction(name: str) -> None:
     for size in (2, 3, 4):
         kinds = kinds_of_sets(node, compiled.wiring, size)
         predicted = {mask: compiled.predict(mask)[0] for mask in kinds}
-        by_kind = measured(node, *(Figure(members_of(mask), (1.0 + n / 1e3,), CONDITIONS) for n, mask in enumerate(kinds)))
+        by_kind = measured(
+            node, *(Figure(members_of(mask), (1.0 + n / 1e3,), CONDITIONS) for n, mask in enumerate(kinds))
+        )
         for gpus in combinations(range(len(node)), size):
             mask = sum(1 << gpu for gpu in gpus)
             found = by_kind.predict(mask)[0]
