@@ -100,7 +100,8 @@ def plan_gpus(
         float | None, typer.Option("--min-bandwidth", min=0.0, callback=_finite, help="GB/s.")
     ] = None,
     measured: Annotated[
-        Path | None, typer.Option("--measured", help="Figures to put in the place of predictions, as `measure` writes them.")
+        Path | None,
+        typer.Option("--measured", help="Figures to put in the place of predictions, as `measure` writes them."),
     ] = None,
     output: Annotated[PlanFormat, typer.Option("--output", "-o")] = PlanFormat.JSON,
 ) -> None:

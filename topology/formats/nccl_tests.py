@@ -1,4 +1,4 @@
-"""What nccl-tests prints: `all_reduce_perf` of any version, with or without a column `root`, and with NCCL's own lines between."""
+"""What nccl-tests prints: `all_reduce_perf` of any version, with or without a column `root`, and NCCL's own lines between."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from topology.errors import SourceError
 
+CUT_SHORT = "the program did not come to its end"
+_HEAD = "# nThread"
 _ROW = re.compile(
     r"\s*(?P<bytes>\d+)\s+\d+\s+\w+\s+(?P<operation>\w+)\s+(?:-?\d+\s+)?"
     r"[\d.]+\s+[\d.]+\s+(?P<out_of_place>[\d.]+)\s+\S+\s+[\d.]+\s+[\d.]+\s+(?P<in_place>[\d.]+)\s+\S+\s*"
@@ -56,10 +58,12 @@ def parse_nccl_tests(text: str) -> NcclOutput:
             if verdict["verdict"] != "OK":
                 raise SourceError(number, 1, f"{verdict['wrong']} values came out wrong")
             unchecked = 0
+        elif unchecked and line.startswith(_HEAD):
+            raise SourceError(unchecked, 1, CUT_SHORT)
         elif found := _NCCL.search(line):
             version = found["printed"] or _spelled(int(found["number"]))
     if unchecked:
-        raise SourceError(unchecked, 1, "the program did not come to its end")
+        raise SourceError(unchecked, 1, CUT_SHORT)
     if not runs:
         raise SourceError(0, 0, "no row of figures")
     return NcclOutput(tuple(runs), frozenset(buses), version)

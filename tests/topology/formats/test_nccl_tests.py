@@ -12,7 +12,7 @@ HEADS = """\
 #        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
 """
 TWO_V100 = f"""\
-# nThread 1 nGpus 2 minBytes 536870912 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0
+# nThread 1 nGpus 2 minBytes 536870912 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20 validation: 1 graph: 0
 #
 # Using devices
 #  Rank  0 Group  0 Pid   8756 on     node-1 device  0 [0x8d] Tesla V100-SXM2-32GB
@@ -44,7 +44,7 @@ OLD = """\
 NEW = f"""\
 # nccl-tests version 2.17.1 nccl-headers=22703 nccl-library=22703
 # Collective test starting: all_reduce_perf
-# nThread 1 nGpus 1 minBytes 1073741824 maxBytes 1073741824 step: 1048576(bytes) warmup iters: 1 iters: 20 agg iters: 1 validation: 1 graph: 0
+# nThread 1 nGpus 1 minBytes 1073741824 maxBytes 1073741824 step: 1048576(bytes) warmup iters: 1 iters: 20 validation: 1 graph: 0
 #
 # Using devices
 #  Rank  0 Group  0 Pid 202829 on  nid005471 device  0 [0009:01:00] NVIDIA GH200 120GB
@@ -93,8 +93,9 @@ def test_several_programs_one_after_the_other_are_read_together() -> None:
         ("", "no row of figures"),
         ("CUDA error: out of memory\n", "no row of figures"),
         (NEW.replace(": 0 OK", ": 50 FAILED"), "line 13, column 1: 50 values came out wrong"),
-        (NEW.split("# Out of")[0], "line 12, column 1: the program did not come to its end"),
-        (NEW + NEW.split("# Out of")[0], "the program did not come to its end"),
+        (NEW.split("# Out of", maxsplit=1)[0], "line 12, column 1: the program did not come to its end"),
+        (NEW + NEW.split("# Out of", maxsplit=1)[0], "the program did not come to its end"),
+        (NEW.split("# Out of", maxsplit=1)[0] + NEW, "line 12, column 1: the program did not come to its end"),
         (NEW.replace(" sum ", " none "), "line 12, column 1: no all-reduce"),
     ],
 )
