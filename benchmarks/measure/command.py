@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.measure import table
 from benchmarks.measure.cluster import Cluster
 from benchmarks.measure.job import Wanted
-from benchmarks.measure.run import INTERRUPTED, Measuring, Outcome
+from benchmarks.measure.run import INTERRUPTED, Measuring, Outcome, Pace
 from benchmarks.measure.store import ConfigMapStore, FileStore, Store, Unusable
 from benchmarks.measure.survey import Survey, selected, survey
 from extender.kubectl.reading import read_state
@@ -69,7 +69,13 @@ class Report:
 
 
 async def measure_cluster(
-    config: Kubeconfig, namespace: str, wanted: Wanted, limits: Limits, place: Place, say: Callable[[str], None]
+    config: Kubeconfig,
+    namespace: str,
+    wanted: Wanted,
+    limits: Limits,
+    place: Place,
+    say: Callable[[str], None],
+    pace: Pace = Pace(),  # noqa: B008 - a frozen value
 ) -> Report:
     """Measure the kinds of machines of a cluster; raises `Unusable` where figures could not be kept, before any Job."""
     state = await read_state(config, wanted.resource)
@@ -81,7 +87,7 @@ async def measure_cluster(
         if limits.dry_run:
             document = {"rows": table.plan_as_rows(found), "skipped": table.skipped(found)}
             return Report(document, table.plan_as_text(found))
-        measuring = Measuring(Cluster(api, namespace), wanted, say, _utc_now)
+        measuring = Measuring(Cluster(api, namespace), wanted, say, _utc_now, pace)
         await _until_interrupted(measuring.run(found.targets), say)
         unkept = await _keep(store, measuring.outcomes)
     return _report(found, measuring.outcomes, [*table.problems(measuring.outcomes, namespace), *unkept])

@@ -17,14 +17,21 @@ from topology.annotations.records import decode_placement
 from topology.bandwidth.measured import Figure, MeasuredMachine
 from topology.errors import PayloadError
 
-LOOK_SECONDS: Final = 2.0
-BOUND_WITHIN_SECONDS: Final = 120.0
-"""A pod that waits longer is taken back: the node is not idle any more, and nobody shall have to make room."""
 CLEAN_UP_TRIES: Final = 5
 INTERRUPTED: Final = "interrupted"
 CONFLICT: Final = 409
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long to wait, in seconds."""
+
+    look: float = 2.0
+    """Between two looks at a Job."""
+    bound_within: float = 120.0
+    """A pod that waits longer is taken back: the node is not idle any more, and nobody shall have to make room."""
 
 
 @dataclass(slots=True)
@@ -58,8 +65,7 @@ class Measuring:
     say: Callable[[str], None]
     """Takes a line about progress."""
     utc_now: Callable[[], str]
-    look_seconds: float = LOOK_SECONDS
-    bound_within_seconds: float = BOUND_WITHIN_SECONDS
+    pace: Pace = Pace()
     go: str = field(default_factory=lambda: uuid4().hex)
     """Its own name, by which it knows its Jobs."""
     outcomes: list[Outcome] = field(default_factory=list)
@@ -108,17 +114,17 @@ class Measuring:
                 if pod["status"].get("reason") and not pod["status"].get("containerStatuses"):
                     raise _Ended(f"its pod ended before it began: {pod['status']['reason']}")
                 return pod
-            if not (pod and pod["spec"].get("nodeName")) and waited > self.bound_within_seconds:
-                raise _Ended(f"its pod was not placed within {self.bound_within_seconds:g} s")
+            if not (pod and pod["spec"].get("nodeName")) and waited > self.pace.bound_within:
+                raise _Ended(f"its pod was not placed within {self.pace.bound_within:g} s")
             if waited > self.wanted.timeout_seconds:
                 raise _Ended(f"it took longer than {self.wanted.timeout_seconds} s")
-            await asyncio.sleep(self.look_seconds)
+            await asyncio.sleep(self.pace.look)
 
     async def _remove(self, name: str) -> bool:
         """Remove the Job if we have made it, whatever we were told of that; returns whether there is none of ours left."""
         for attempt in range(CLEAN_UP_TRIES):
             if attempt:
-                await asyncio.sleep(self.look_seconds)
+                await asyncio.sleep(self.pace.look)
             try:
                 await self.cluster.delete_job(name, (GO, self.go))
             except (Refused, Unavailable):

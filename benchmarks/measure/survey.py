@@ -60,7 +60,7 @@ def survey(views: Iterable[NodeView], *, known: Collection[str], max_jobs: int, 
     """Choose one idle node of each kind of machine, by name, and its sets; the kinds in `known` need no measuring."""
     by_kind: dict[str, list[tuple[NodeView, NodeTopology]]] = {}
     for view in sorted(views, key=lambda view: view.name):
-        if view.payloads.topology.text is not None and len(view.uuids) > 1:
+        if view.payloads.topology.text is not None and view.payloads.topology.problem is None and len(view.uuids) > 1:
             topology = decode_topology(view.payloads.topology.text)
             by_kind.setdefault(kind_of(topology), []).append((view, topology))
     targets: list[Target] = []
