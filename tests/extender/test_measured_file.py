@@ -25,6 +25,7 @@ from topology.annotations.measurements import encode_measurements
 from topology.bandwidth.measured import Conditions, Figure, MeasuredMachine, kind_of
 from topology.formats.catalog import machine
 from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
 
 DGX = "dgx-1v"
 CONDITIONS = Conditions("n9", "2026-11-23T15:04:05Z", 2**30, "570.124.06", "2.26.2")
@@ -48,7 +49,7 @@ def looked(state: ClusterState, path: Path, text: str | None) -> MeasuredFile:
 
 
 def best(state: ClusterState, asked: Pod, name: str = "n1") -> Placement:
-    found = state.views[name].shape.decide(inspection.GpuRequest.plain(2))
+    found = state.views[name].shape.decide(GpuRequest.plain(2))
     assert isinstance(found, Placement)
     return found
 
@@ -130,12 +131,12 @@ def test_a_file_that_nobody_may_read_is_told_and_read_once_that_is_mended(tmp_pa
     state, path = cluster(node("n1", PAIRS)), tmp_path / "measured.json"
     path.mkdir()
     file = looked(state, path, None)
-    assert file.problem == "Is a directory"
+    before = file.problem
     path.rmdir()
     path.write_text(measured())
     file.look()
 
-    assert file.problem is None
+    assert (before, file.problem) == ("Is a directory", None)
     assert file.figures()["measured_figures"] == 1
 
 

@@ -32,7 +32,8 @@ from topology.annotations.measurements import decode_measurements
 from topology.bandwidth.measured import kind_of
 
 PAIRS, TWO = SimulatedNode("pairs", "a100-pcie-8-pairs"), SimulatedNode("two", "rtx-3090-2")
-RATES = {"pairs": {(0, 1): "150.25"}, "two": {(0, 1): "33.5"}}
+Rates = Mapping[str, Mapping[tuple[int, ...], str]]
+RATES: Rates = {"pairs": {(0, 1): "150.25"}, "two": {(0, 1): "33.5"}}
 LIMITS = Limits(labels={}, max_jobs=4, max_sets=3)
 JOBS, PODS = "/apis/batch/v1/jobs", "/api/v1/pods"
 CONFIG_MAPS = "/api/v1/namespaces/gputopo-system/configmaps"
@@ -41,7 +42,7 @@ CONFIG_MAPS = "/api/v1/namespaces/gputopo-system/configmaps"
 class Cluster:
     """What runs pods: the scheduler, and containers with a program that prints like nccl-tests."""
 
-    def __init__(self, extender: Running, folder: Path, rates: Mapping[str, Mapping[tuple[int, ...], str]]) -> None:
+    def __init__(self, extender: Running, folder: Path, rates: Rates) -> None:
         self.extender = extender
         self.config = Kubeconfig.find(folder / "kubeconfig", None, {})
         self.held = set[str]()
@@ -89,7 +90,7 @@ class Cluster:
 async def at_work(
     folder: Path,
     *nodes: SimulatedNode,
-    rates: Mapping[str, Mapping[tuple[int, ...], str]] = RATES,
+    rates: Rates = RATES,
     faults: Unreliable | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Cluster]:

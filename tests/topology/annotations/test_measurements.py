@@ -120,7 +120,7 @@ def test_new_figures_take_the_place_of_old_ones_about_the_same_set() -> None:
     """All others stay, and so do other machines."""
     old = decode_measurements(document(GOOD, GOOD | {"gpus": [0, 2]})).measurements
     new = decode_measurements(document(GOOD | {"gb_per_s": [50.0]})).measurements
-    found = merged(old | {"f" * 16: old[KIND]}, new)
+    found = merged({**old, "f" * 16: old[KIND]}, new)
 
     assert {figure.gpus: figure.bandwidth.point for figure in found[KIND].figures} == {(0, 1): 50.0, (0, 2): 40.5}
     assert found["f" * 16] == old[KIND]
