@@ -27,7 +27,7 @@ def measure(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be measured.")] = False,
     command: Annotated[str, typer.Option("--command", help="The program in the image.")] = "all_reduce_perf",
-    scheduler: Annotated[str, typer.Option("--scheduler", help="schedulerName of the Jobs' pods.")] = "gputopo",
+    scheduler: Annotated[str, typer.Option("--scheduler", help="Who places the Jobs' pods.")] = "gputopo",
     resource: Annotated[str, typer.Option("--resource", help="The resource that counts GPUs.")] = "nvidia.com/gpu",
     priority_class: Annotated[
         str | None, typer.Option("--priority-class", help="Of the Jobs' pods; a low one makes room for others.")

@@ -1,14 +1,19 @@
 """Measured figures are written and read without loss, and what is wrong is refused alone, with its path and the reason."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.annotations.measurements import MAX_BYTES, decode_measurements, encode_measurements
-from topology.bandwidth.measured import Conditions, Figure, MeasuredMachine, merged
+from topology.bandwidth.measured import Conditions, Figure, MeasuredMachine, kind_of, merged
+from topology.bandwidth.predict import Wiring
 from topology.errors import PayloadError, UnsupportedVersion
+from topology.formats.catalog import machine
+from topology.placement.measured_sets import kinds_of_sets
 
 KIND = "0123456789abcdef"
 GOOD = {"gpus": [0, 1], "gb_per_s": [40.0, 41.0], "message_bytes": 2**30, "node": "n1", "at": "2026-11-23T15:04:05Z"}
@@ -124,3 +129,16 @@ def test_new_figures_take_the_place_of_old_ones_about_the_same_set() -> None:
 
     assert {figure.gpus: figure.bandwidth.point for figure in found[KIND].figures} == {(0, 1): 50.0, (0, 2): 40.5}
     assert found["f" * 16] == old[KIND]
+
+
+def test_the_page_shows_a_file_that_can_be_read() -> None:
+    """Its kind is that of the machine that it describes, and the counts of its table are those of the catalogue."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "measure.md").read_text(encoding="utf-8")
+    text = page.partition("```json\n")[2].partition("```")[0]
+    found = decode_measurements(text)
+
+    assert (found.refused, [*found.measurements]) == ((), [kind_of(machine("a100-pcie-8-pairs"))])
+    for name in ("hgx-h100", "dgx-a100", "a100-pcie-8-pairs", "dgx-1v"):
+        node = machine(name)
+        kinds = sum(len(kinds_of_sets(node, Wiring(node), size)) for size in range(2, 9))
+        assert re.search(rf"^\| .*`{name}`.* \| {kinds} \|$", page, re.MULTILINE), (name, kinds)
