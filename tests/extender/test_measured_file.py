@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from typer.testing import Result
 
 from benchmarks.simulated.fleet import SimulatedNode
 from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop
@@ -18,6 +20,7 @@ from extender.inspect.why import why
 from extender.measured_file import MeasuredFile
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import PAIRS, args, at, cluster, node, pod
+from tests.extender.plugin import invoke
 from tests.extender.polling import eventually
 from tests.extender.serving import Running, serving
 from topology.annotations import keys
@@ -227,3 +230,42 @@ async def test_without_a_file_nothing_is_said_of_measuring(tmp_path: Path) -> No
         assert "measured" not in made["metadata"]["annotations"][keys.PLACEMENT]
         assert not [text for text in shown if "measured" in text]
         assert json.loads((await extender.get("/v1/inspect/measured"))[1])["file"] is None
+
+
+async def test_kubectl_shows_what_the_extender_goes_by(tmp_path: Path) -> None:
+    """A row for each figure, what is not believed, and exit 1 where there is such."""
+    path = tmp_path / "measured.json"
+    document = json.loads(measured())
+    figures = document["machines"][0]["figures"]
+    path.write_text(json.dumps(document))
+    settings = {"measured.file": str(path), "measured.reread": "20ms"}
+    async with serving(tmp_path, SimulatedNode("n1", PAIRS), settings=settings) as extender:
+
+        async def told(*arguments: str) -> Result:
+            return await asyncio.to_thread(invoke, "measured", "--extender", extender.url, *arguments)
+
+        good = await told()
+        figures.append(figures[0] | {"gpus": [0, 2], "gb_per_s": [-1.0]})
+        path.write_text(json.dumps(document))
+
+        async def is_refused() -> bool:
+            return (await told()).exit_code == 1
+
+        await eventually(is_refused)
+        bad = await told()
+
+    assert good.exit_code == 0
+    head, row = good.stdout.splitlines()
+    assert head.split() == ["MACHINE", "GPUS", "MEASURED-GB/S", "PREDICTED-GB/S", "OFF-BY", "INSIDE", "RUNS", "AT"]
+    assert row.split()[:4] == [kind_of(machine(PAIRS)), "0,1", "120", "(120-120)"]
+    assert bad.stdout.startswith("not believed: input should be greater than 0 @ $.machines[0].figures[1].gb_per_s[0]")
+
+
+async def test_kubectl_says_that_nothing_is_measured(tmp_path: Path) -> None:
+    """Without an extender to ask there is no answer, and without a file nothing to show."""
+    async with serving(tmp_path, SimulatedNode("n1", PAIRS)) as extender:
+        told = await asyncio.to_thread(invoke, "measured", "--extender", extender.url)
+
+    assert (told.exit_code, told.stdout) == (0, "no file of measured bandwidths is configured; all is predicted\n")
+    assert invoke("measured").exit_code == 2
+    assert invoke("measured", "--extender", extender.url).exit_code == 2
