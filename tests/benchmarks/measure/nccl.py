@@ -24,7 +24,7 @@ for gpu in $(IFS=,; echo $CUDA_VISIBLE_DEVICES); do
   case $gpu in
 BUSES
   esac
-  echo "#  Rank  $rank Group  0 Pid      9 on       host device  $rank [0x$bus] GPU"
+  [ -n "$bus" ] && echo "#  Rank  $rank Group  0 Pid      9 on       host device  $rank [0x$bus] GPU"
   rank=$((rank + 1))
 done
 [ $rank = $gpus ] || { echo "invalid number of GPUs $gpus"; exit 2; }
