@@ -26,8 +26,10 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 NOT_RUN = {
     "export PATH": "is for the shell that goes on",
+    "curl ": "needs Prometheus",
     "gputopo-agent --once": "needs a GPU",
     "gputopo-bench bandwidth": "the tests of the model compare it",
+    "gputopo-bench drift": "needs a cluster, and what Prometheus answered",
     "gputopo-bench health-year": "minutes",
     "gputopo-bench latency": "minutes",
     "gputopo-bench measure": "needs a cluster",
