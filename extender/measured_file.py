@@ -17,7 +17,6 @@ from extender.cluster.state import ClusterState
 from extender.inspect.measured import MeasuredReport, measured_sets
 from extender.metrics import Figures
 from topology.annotations.measurements import MAX_BYTES, Read, decode_measurements
-from topology.bandwidth.measured import kind_of
 from topology.errors import PayloadError
 from topology.placement.topology_class import TopologyClass
 
@@ -117,4 +116,4 @@ def _content(file: Path) -> bytes | None:
 def _impossible(topology_class: TopologyClass) -> Iterator[str]:
     sets = topology_class.measured_sets
     for each in sets.refused if sets else ():
-        yield f"{each.reason} @ machine {kind_of(topology_class.node)}, GPUs {','.join(map(str, each.gpus))}"
+        yield f"{each.reason} @ machine {topology_class.kind}, GPUs {','.join(map(str, each.gpus))}"

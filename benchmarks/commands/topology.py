@@ -17,7 +17,6 @@ from benchmarks.sources import UnreadableSource, load_topology
 from benchmarks.worth import describe_value, explain_value
 from topology.annotations.codec import encode_topology
 from topology.annotations.measurements import decode_measurements
-from topology.bandwidth.measured import kind_of
 from topology.bandwidth.predict import Bandwidth
 from topology.bandwidth.rings import members_of
 from topology.effort import finish
@@ -135,11 +134,11 @@ def _stand_on(topology_class: TopologyClass, file: Path) -> None:
         read = decode_measurements(file.read_bytes())
     except (OSError, PayloadError) as error:
         refuse(f"{file}: {error.strerror if isinstance(error, OSError) else error}")
-    topology_class.measured(figures_of(topology_class.node, read.measurements))
+    topology_class.measured(figures_of(topology_class, read.measurements))
     sets = topology_class.measured_sets
     refused = [f"{each.reason} @ GPUs {','.join(map(str, each.gpus))}" for each in (sets.refused if sets else ())]
     if sets is None:
-        refused.append(f"no figures for this kind of machine, {kind_of(topology_class.node)}")
+        refused.append(f"no figures for this kind of machine, {topology_class.kind}")
     for complaint in (*read.refused, *refused):
         typer.echo(f"warning: {file}: {complaint}", err=True)
 

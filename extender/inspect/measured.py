@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from extender.inspect.inspection import Answer, BandwidthInfo
-from topology.bandwidth.measured import kind_of
 from topology.placement.topology_class import TopologyClass
 
 
@@ -45,7 +44,7 @@ class MeasuredReport(Answer):
 
 def measured_sets(classes: Iterable[TopologyClass]) -> tuple[MeasuredSet, ...]:
     """Return the figures in force on these classes of machines, each kind of machine once."""
-    by_kind = {kind_of(each.node): each for each in classes if each.measured_sets is not None}
+    by_kind = {each.kind: each for each in classes if each.measured_sets is not None}
     found = [row for kind, each in by_kind.items() for row in _rows(kind, each)]
     return tuple(sorted(found, key=lambda row: (-abs(row.error_ratio), row.machine, row.gpus)))
 

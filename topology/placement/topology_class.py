@@ -6,7 +6,7 @@ Predictions, values of free sets and plans of one class hold for every node of i
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakValueDictionary
 
@@ -55,13 +55,13 @@ class TopologyClasses:
         if known is None:
             known = self._known[nameless] = TopologyClass(nameless, self._weights, self._effort)
             if self._measurements:
-                known.measured(figures_of(nameless, self._measurements))
+                known.measured(figures_of(known, self._measurements))
         return known
 
     def measured(self, measurements: Measurements) -> bool:
         """Let these figures, and no others, stand in the place of predictions; returns whether that changes any class."""
         self._measurements = measurements
-        changed = [each.measured(figures_of(each.node, measurements)) for each in self]
+        changed = [each.measured(figures_of(each, measurements)) for each in self]
         return any(changed)
 
     def __len__(self) -> int:
@@ -71,9 +71,9 @@ class TopologyClasses:
         return iter([*self._known.values()])
 
 
-def figures_of(node: NodeTopology, measurements: Measurements) -> tuple[Figure, ...]:
+def figures_of(topology_class: TopologyClass, measurements: Measurements) -> tuple[Figure, ...]:
     """Return what was measured on such machines."""
-    found = measurements.get(kind_of(node)) if measurements else None
+    found = measurements.get(topology_class.kind) if measurements else None
     return found.figures if found else ()
 
 
@@ -112,6 +112,11 @@ class TopologyClass:
         """The value of free sets, by how many GPUs of each group of interchangeable GPUs are free."""
         self.appraised: Weights | None = None
         """What `appraise` has been through with."""
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of machine, as measured figures name it; classes that differ in software or NICs alone are of one."""
+        return kind_of(self.node)
 
     @property
     def breadth(self) -> int:

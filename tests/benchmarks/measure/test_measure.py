@@ -14,7 +14,7 @@ import pytest
 from benchmarks.measure.cluster import KEY
 from benchmarks.measure.command import EXIT_INTERRUPTED, Limits, Place, Report, measure_cluster
 from benchmarks.measure.job import LABELS, Wanted
-from benchmarks.measure.run import Pace
+from benchmarks.measure.run import Pace, _whole
 from benchmarks.measure.store import Unusable
 from benchmarks.processes.client import MERGE_PATCH, Json
 from benchmarks.simulated.double.faults import RequestFault, Rule, Unreliable
@@ -171,6 +171,43 @@ async def test_figures_go_into_a_configmap_beside_those_it_has(tmp_path: Path) -
 
         found = decode_measurements(kept["data"][KEY]).measurements
         assert sorted(len(machine.figures) for machine in found.values()) == [1, 2]
+
+
+async def test_who_writes_a_configmap_at_the_same_time_loses_nothing(tmp_path: Path) -> None:
+    """A write that came between is read again and added to."""
+    between = Rule(RequestFault.CONFLICT, method="PATCH", path="*/configmaps/*", times=2)
+    async with at_work(tmp_path, TWO, faults=Unreliable([between])) as cluster:
+        place = Place(config_map="m")
+        await cluster.measure(place=place)
+        report = await cluster.measure(Limits(labels={}, max_jobs=1, max_sets=1, again=True), place)
+
+        assert report.exit_code == 0, report.notes
+
+
+async def test_figures_that_cannot_be_kept_are_printed_all_the_same(tmp_path: Path) -> None:
+    """With the reason, and exit 1."""
+    async with at_work(tmp_path, TWO) as cluster:
+        report = await cluster.measure(place=Place(config_map="nowhere/m"))
+
+        assert measured(report) == {("two", (0, 1)): 33.5}
+        assert report.document["problems"] == ['not kept: ConfigMap nowhere/m: 404: namespaces "nowhere" not found']
+        assert report.exit_code == 1
+
+
+async def test_what_is_begun_is_ended_before_an_interruption_is_heard(tmp_path: Path) -> None:
+    """So a Job is never made without us knowing of it."""
+    done: list[str] = []
+
+    async def work() -> None:
+        await asyncio.sleep(0.05)
+        done.append("made")
+
+    task = asyncio.create_task(_whole(work()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == ["made"]
 
 
 async def test_a_configmap_that_says_something_else_is_not_written_over(tmp_path: Path) -> None:
