@@ -133,13 +133,16 @@ def test_a_file_that_nobody_may_read_is_told_and_read_once_that_is_mended(tmp_pa
     """A folder in its place is such a file for everybody, root too."""
     state, path = cluster(node("n1", PAIRS)), tmp_path / "measured.json"
     path.mkdir()
-    file = looked(state, path, None)
+    with capture_logs() as logs:
+        file = looked(state, path, None)
+        file.look()
     before = file.problem
     path.rmdir()
     path.write_text(measured())
     file.look()
 
     assert (before, file.problem) == ("Is a directory", None)
+    assert [line["problem"] for line in logs] == ["Is a directory"]
     assert file.figures()["measured_figures"] == 1
 
 

@@ -51,11 +51,12 @@ def test_only_more_than_predicted_is_a_finding(sent: tuple[float, float], findin
 
 def test_pods_of_which_nothing_can_be_said_are_left_out() -> None:
     """Over PCIe no NVLink is used; other GPUs than planned have no prediction; and a GPU without a series is not seen."""
-    pair, other, third = (gpus("n1", *places, machine_name=PAIRS) for places in ((0, 2), (4, 5), (6, 7)))
+    places = ((0, 2), (4, 5), (6, 7), (1, 3))
+    pair, other, third, free = (gpus("n1", *each, machine_name=PAIRS) for each in places)
     pods = []
     for name, held, said in (
         ("pcie", pair, record(*pair, affinity=Affinity.NUMA_NODE)),
-        ("moved", other, record(*third)),
+        ("moved", other, record(*free)),
         ("dark", third, record(*third)),
     ):
         found = running(name, "n1", *held)
@@ -65,7 +66,7 @@ def test_pods_of_which_nothing_can_be_said_are_left_out() -> None:
     observed = {gpu: name for name, held, _ in pods for gpu in held}
     state = cluster(node("n1", PAIRS, claims=claims, held=observed), *(found for *_, found in pods))
 
-    assert compare(state.views.values(), dict.fromkeys((*pair, *other, third[0]), 1e12)) == ()
+    assert compare(state.views.values(), dict.fromkeys((*pair, *other, *free, third[0]), 1e12)) == ()
 
 
 @pytest.mark.parametrize(
