@@ -33,6 +33,7 @@ from extender.kubectl.output import (
     Output,
     print_drift,
     print_fragmentation,
+    print_measured,
     print_node,
     print_nodes,
     print_pod,
@@ -237,6 +238,24 @@ def show_fragmentation(
     """Show how many pods of each size fit now, how many would if the cluster were empty, and who stands in the way."""
     told = fragmentation(Source(file, context, snapshot, resource).state())
     print_fragmentation(told, Form(output, not no_headers))
+
+
+@app.command("measured")
+def show_measured(
+    output: Format = Output.TABLE,
+    no_headers: Headless = False,
+    extender: Url = None,
+) -> None:
+    """Show what was measured beside what is predicted, farthest off first; only a running extender knows."""
+    if extender is None:
+        fail("say which extender to ask, with --extender or $GPUTOPO_EXTENDER")
+    try:
+        told = asking.measured(extender)
+    except asking.NoAnswer as error:
+        fail(f"the extender at {extender} does not answer: {error}")
+    print_measured(told, Form(output, not no_headers))
+    if told.problem or told.refused:
+        raise typer.Exit(1)
 
 
 @app.command("drift")

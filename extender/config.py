@@ -265,6 +265,15 @@ class Policies(_Section):
     """How often that is tried; it costs a dry run."""
 
 
+class Measured(_Section):
+    """Measured bandwidths, which stand in the place of predictions for the machines that they are about."""
+
+    file: Path | None = None
+    """As `gputopo-bench measure` writes it, for example a ConfigMap's key in a volume: whoever may write it says how fast GPUs
+    are. Where there is no such file, all is predicted."""
+    reread: Duration = 10.0
+
+
 class Limits(_Section):
     """What a caller may cost."""
 
@@ -304,6 +313,7 @@ class ExtenderConfiguration(_Section):
     sick_gpus: SickGpus = SickGpus()
     node_health: NodeHealth = NodeHealth()
     policies: Policies = Policies()
+    measured: Measured = Measured()
     limits: Limits = Limits()
     log: Log = Log()
 

@@ -33,6 +33,7 @@ from extender.gauges import gauges_of, refused_of
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
+from extender.measured_file import MeasuredFile
 from extender.metrics import Figures, Metrics, Recent
 from extender.patience import Patience
 from extender.sick_gpus import SickGpus
@@ -115,6 +116,8 @@ class Extender:
             clock=clock,
             may_evict=config.sick_gpus.evict,
         )
+        self.measured = MeasuredFile(config.measured.file, self.state) if config.measured.file else None
+        """What stands in the place of predictions, when somebody has measured."""
         self._patience = Patience(filled_at=clock().monotonic)
         self._patience_for_news = Patience(filled_at=clock().monotonic)
         self._reflectors = self._watches()
@@ -127,6 +130,9 @@ class Extender:
         }
         work |= {"events": self._events.run(), "reconcile": self._reconcile(), "preconditions": self._try_api_server()}
         work |= {"values": self._appraise(), "searches": self._search(), "sick-gpus": self._look_after_sick_gpus()}
+        if self.measured:
+            self.measured.look()
+            work["measured"] = self.measured.run(self.config.measured.reread)
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
         return self
 
@@ -254,7 +260,8 @@ class Extender:
             "preconditions_honoured": self._preconditions.honoured,
             "policies_in_force": self.guard.in_force,
         }
-        return {**gauges_of(self.state), **{name: value for name, value in known.items() if value is not None}}
+        figures = {name: value for name, value in known.items() if value is not None}
+        return {**gauges_of(self.state), **figures, **(self.measured.figures() if self.measured else {})}
 
     def _unguarded(self) -> str | None:
         return None if self.guard.in_force else "the admission policies are not known to be in force"

@@ -30,6 +30,7 @@ from extender.cluster.ownership.later_reports import LaterReports
 from extender.cluster.views import Sources, Views
 from topology.annotations import keys
 from topology.annotations.records import Claim
+from topology.bandwidth.measured import Measurements
 from topology.effort import Effort
 from topology.placement.topology_class import TopologyClasses
 from topology.value.fragmentation import DemandProfile, PodKind
@@ -52,11 +53,12 @@ class ClusterState:
         self.resource = resource
         self.effort = Effort()
         """What searches may do in a call, and those that go on beside; the verbs bound it."""
-        classes = TopologyClasses(weights, self.effort)
+        self.classes = TopologyClasses(weights, self.effort)
+        """Of all machines there are; to be read."""
         self._shapes = ShapeIndex()
-        self.values = Values(classes, weights, self._revalued)
+        self.values = Values(self.classes, weights, self._revalued)
         self.fences = Fences()
-        self.nodes = NodeCache(classes, self._node_touched, self.fences.missed, labels, health_words)
+        self.nodes = NodeCache(self.classes, self._node_touched, self.fences.missed, labels, health_words)
         self.pods = PodCache(resource, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
@@ -138,6 +140,11 @@ class ClusterState:
         """Derive anew the views of all nodes that changed; every reader does that first."""
         if self.synced:
             self._views.refresh()
+
+    def measured(self, measurements: Measurements) -> None:
+        """Let these figures, and no others, stand in the place of predictions from now on."""
+        if self.classes.measured(measurements):
+            self._revalued()
 
     def listen(self, now: float) -> list[str]:
         """Take note of whose agent has written since the last call, at `now` (monotonic seconds); returns who fell silent.

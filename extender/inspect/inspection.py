@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from extender.clock import Instant
 from extender.cluster.node_view import NodeView
@@ -42,11 +43,12 @@ class Answer(BaseModel):
 
 
 class BandwidthInfo(Answer):
-    """Predicted all-reduce bus bandwidth, GB/s."""
+    """All-reduce bus bandwidth, GB/s: predicted, or measured on such GPUs."""
 
     low: float
     point: float
     high: float
+    measured: bool = Field(default=False, exclude_if=lambda measured: not measured)
 
 
 class GpuInfo(Answer):
@@ -338,7 +340,7 @@ def _indexes(view: NodeView | None, record: PlacementRecord | None) -> tuple[int
 
 
 def _bandwidth(predicted: Bandwidth | None) -> BandwidthInfo | None:
-    return BandwidthInfo(low=predicted.low, point=predicted.point, high=predicted.high) if predicted else None
+    return BandwidthInfo(**asdict(predicted)) if predicted else None
 
 
 def _refusals(verdicts: Iterable[tuple[str, Placement | Rejection]]) -> tuple[Refusal, ...]:

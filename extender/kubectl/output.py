@@ -25,6 +25,7 @@ from extender.inspect.inspection import (
     NodeInfo,
     NodeList,
 )
+from extender.inspect.measured import MeasuredReport, MeasuredSet
 from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
@@ -275,6 +276,37 @@ def _difference_row(each: Difference) -> tuple[str, ...]:
     return (f"{each.namespace}/{each.name}", each.node, *gpus, each.what)
 
 
+def print_measured(told: MeasuredReport, form: Form) -> None:
+    """Print a row for each figure in force, and what is wrong with the file."""
+    if form.document(told, (f"{row.machine}/{_ring(row.gpus)}" for row in told.sets)):
+        return
+    if told.file is None:
+        print("no file of measured bandwidths is configured; all is predicted")
+        return
+    for complaint in filter(None, (told.problem and f"{told.file}: {told.problem}", *told.refused)):
+        print(printable(f"not believed: {complaint}"))
+    heads = (
+        "MACHINE",
+        "GPUS",
+        "MEASURED-GB/S",
+        "PREDICTED-GB/S",
+        "OFF-BY",
+        "INSIDE",
+        "RUNS",
+        "AT",
+        "NODE",
+        "NCCL",
+        "MODELS",
+    )
+    form.table(heads, map(_measured_row, told.sets), 3)
+
+
+def _measured_row(row: MeasuredSet) -> Sequence[str]:
+    rates = (_interval(row.measured), _interval(row.predicted), f"{row.error_ratio:+.0%}")
+    conditions = (str(row.runs), row.at, row.node, row.nccl or "", ", ".join(row.models))
+    return row.machine, _ring(row.gpus), *rates, "yes" if row.is_inside else "no", *conditions
+
+
 def print_leftovers(found: Found, form: Form) -> None:
     """Print which objects carry annotations or conditions of ours."""
     if not found.leftovers:
@@ -331,4 +363,10 @@ def _ring(indexes: Iterable[int]) -> str:
 
 
 def _predicted(predicted: BandwidthInfo | None) -> str:
-    return f"{predicted.point:.0f} ({predicted.low:.0f}-{predicted.high:.0f})" if predicted else ""
+    if predicted is None:
+        return ""
+    return _interval(predicted) + (" measured" if predicted.measured else "")
+
+
+def _interval(rate: BandwidthInfo) -> str:
+    return f"{rate.point:.0f} ({rate.low:.0f}-{rate.high:.0f})"

@@ -87,6 +87,7 @@ def overview(
         el("h1", "gputopo"),
         el("div", "Where GPUs are, who has them, and what they are worth together.", class_="dim"),
         el("div", (_tile(f"{value:.0f}", label) for value, label in tiles), class_="tiles"),
+        _measured(figures) if "measured_figures" in figures else "",
         el("h2", "Waiting") if waiting else "",
         _table(("Pod", "GPUs"), (_waiting_row(pod) for pod in waiting)) if waiting else "",
         el("h2", "Nodes ", search),
@@ -238,6 +239,15 @@ def _table(heads: Iterable[str], rows: Iterable[Html], empty: str = "none") -> H
     return el("div", el("table", el("tr", cells), body), class_="card")
 
 
+def _measured(figures: Figures) -> Html:
+    said = f"kinds of GPU sets that are measured: {figures['measured_figures']:.0f}"
+    if refused := figures["measured_refused"]:
+        said += f"; figures refused: {refused:.0f}"
+    if figures["measured_unreadable"]:
+        said += "; the file cannot be read as it is now"
+    return el("div", said, " ", el("a", "which, as JSON →", href="/v1/inspect/measured"), class_="dim")
+
+
 def _tile(value: str, label: str) -> Html:
     return el("div", el("b", value), el("span", label, class_="dim"), class_="tile")
 
@@ -324,7 +334,10 @@ def _ring(indexes: Iterable[int]) -> str:
 
 
 def _predicted(predicted: BandwidthInfo | None) -> str:
-    return f"{predicted.point:.0f}  ({predicted.low:.0f}–{predicted.high:.0f})" if predicted else ""
+    if predicted is None:
+        return ""
+    measured = " measured" if predicted.measured else ""
+    return f"{predicted.point:.0f}  ({predicted.low:.0f}–{predicted.high:.0f}){measured}"
 
 
 def _machine(node: NodeInfo) -> str:

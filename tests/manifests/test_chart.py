@@ -82,6 +82,37 @@ def role_of_agent(rendered: str) -> Any:
     return role
 
 
+@pytest.mark.parametrize("form", ["extender.service.enabled=false", "extender.service.enabled=true"])
+def test_measured_bandwidths_come_by_a_mount_and_take_no_right(form: str) -> None:
+    """Off by default; switched on, the extender alone sees the ConfigMap, which may be missing, and no rule names ConfigMaps."""
+    secrets = ("extender.service.serverSecret=s", "extender.service.clientSecret=c")
+    assert "measured" not in render(form, *secrets)
+    rendered = render(form, *secrets, "extender.measuredConfigMap=gpu-bandwidth")
+    objects = [found for found in yaml.safe_load_all(rendered) if found]
+    mounted = {
+        container["name"]: mount
+        for found in objects
+        if found["kind"] == "Deployment"
+        for container in [
+            *found["spec"]["template"]["spec"].get("initContainers", ()),
+            *found["spec"]["template"]["spec"]["containers"],
+        ]
+        for mount in container["volumeMounts"]
+        if mount["name"] == "measured"
+    }
+    assert mounted == {"extender": {"name": "measured", "mountPath": "/etc/gputopo-measured", "readOnly": True}}
+    volumes = [
+        volume
+        for found in objects
+        if found["kind"] == "Deployment"
+        for volume in found["spec"]["template"]["spec"]["volumes"]
+        if volume["name"] == "measured"
+    ]
+    assert volumes == [{"name": "measured", "configMap": {"name": "gpu-bandwidth", "optional": True}}]
+    assert re.search(r"measured:\n +file: /etc/gputopo-measured/measured.json\n", rendered)
+    assert not [found for found in objects if "configmaps" in str(found.get("rules"))]
+
+
 def test_gpus_can_be_asked_for_by_mounts() -> None:
     """For toolkits that ignore the variable in unprivileged pods."""
     rendered = render("agent.deviceListStrategy=volume-mounts")

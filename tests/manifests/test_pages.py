@@ -26,12 +26,16 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 NOT_RUN = {
     "export PATH": "is for the shell that goes on",
+    "curl ": "needs Prometheus",
     "gputopo-agent --once": "needs a GPU",
     "gputopo-bench bandwidth": "the tests of the model compare it",
+    "gputopo-bench drift": "needs a cluster, and what Prometheus answered",
     "gputopo-bench health-year": "minutes",
     "gputopo-bench latency": "minutes",
+    "gputopo-bench measure": "needs a cluster",
     "gputopo-bench monitoring": "minutes, and needs a GPU or the fake NVML",
     "gputopo-bench placement": "minutes, or a trace",
+    "gputopo-bench plan topology.json": "needs a machine that somebody has measured",
     "gputopo-bench report": "half an hour",
     "gputopo-bench scheduler": "needs a control plane",
     "gputopo-bench snapshot": "needs what a cluster printed",

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 import msgspec
 from aiohttp import web
 
-from benchmarks.simulated.double.api import Reply, Request, Stream, answer
+from benchmarks.simulated.double.api import Reply, Request, Stream, Text, answer
 from benchmarks.simulated.double.status import ApiError
 from benchmarks.simulated.double.store import Store
 
@@ -86,6 +86,8 @@ class ApiServer:
         match answer(self.store, request):
             case Reply(code, body):
                 return web.Response(status=code, body=_encode(body), content_type="application/json")
+            case Text(text):
+                return web.Response(text=text)
             case Stream() as stream:
                 return await self._send(http, stream)
 
