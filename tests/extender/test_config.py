@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from extender.cluster.objects.locations import LABELS
-from extender.config import ConfigError, ExtenderConfiguration, load
+from extender.config import ExtenderConfiguration
+from extender.config_sources import ConfigError, load
 from topology.request.domains import Level
 from topology.value.score import Weights
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from extender.clock import Instant
-from extender.config import load
+from extender.config_sources import load
 from extender.kubernetes.kube import KubeApi
 from extender.patience import MOST_SECONDS, SHARE, Patience
 from extender.service import NEWS_SECONDS, Extender
