@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-all test-rest test-cluster kills faults soak fuzz model mutants cluster image lint docs verify pictures manifests bench report audit sbom clean
+.PHONY: help venv lock demo test test-all test-rest test-cluster kills faults soak fuzz model mutants cluster image lint docs verify pictures manifests release image-archive bench report audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,15 @@ image: ## Build the image with podman, docker or buildah (TAG=…; BASE=…@sha2
 	@test -n "$(BUILDER)" || { echo "image: needs podman, docker or buildah, and none of them answers here (each is asked for its 'info')" >&2; exit 1; }
 	$(BUILDER) build $(BUILD_ARGS) $(if $(BASE),--build-arg PYTHON=$(BASE)) $(if $(PLATFORM),--platform $(PLATFORM)) -f Containerfile -t $(TAG) .
 
+ARCHIVE ?= image.tar
+
+image-archive: ## Save the image that was built into the file ARCHIVE, as container runtimes import it
+	$(if $(filter buildah,$(BUILDER)),buildah push --quiet $(TAG) docker-archive:$(ARCHIVE):$(TAG),$(BUILDER) save -o $(ARCHIVE) $(TAG))
+
+release: venv ## Release VERSION=X.Y.Z: its number, changelog and manifests; wheel, chart, SBOM, image and checksums in dist/; a commit and its tag
+	@test -n "$(VERSION)" || { echo "release: which one? VERSION=X.Y.Z" >&2; exit 1; }
+	$(BIN)/python -m tests.release $(VERSION) $(RELEASE_ARGS)
+
 PATHS ?= topology/placement extender/binding extender/cluster agent/plugin
 
 mutants: venv ## Break PATHS (files or folders of the product) one line at a time, and list the breaks that no fast test notices (hours)
@@ -123,9 +132,11 @@ SBOM := $(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements
 audit: venv ## Look for known vulnerabilities of all that is locked (asks the package index; CI does not depend on it)
 	$(AUDIT) -r requirements.lock || { echo "audit: vulnerable, or the vulnerability data of the package index is out of reach: see above"; exit 1; }
 
-sbom: venv ## Write reports/sbom.cdx.json: what the image consists of, with hashes
-	mkdir -p reports && $(SBOM) -o reports/sbom.cdx.json requirements-image.lock
+SBOM_FILE ?= reports/sbom.cdx.json
+
+sbom: venv ## Write SBOM_FILE (reports/sbom.cdx.json): what the image consists of, with hashes
+	mkdir -p $(dir $(SBOM_FILE)) && $(SBOM) -o $(SBOM_FILE) requirements-image.lock
 
 clean: ## Remove what the other targets made in this folder
-	rm -rf agent/kubelet/api/*_pb2* .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache reports site
+	rm -rf agent/kubelet/api/*_pb2* .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache reports site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

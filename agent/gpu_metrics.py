@@ -1,4 +1,4 @@
-"""A series for each GPU and each thing that is known of it; what NVML does not say is absent.
+"""A series for each GPU and each thing that is known of its health; what NVML does not say is absent.
 
 The label is the UUID, by which other exporters are joined. Nothing is read for a scrape: the values are those of the last look.
 """
@@ -18,15 +18,6 @@ from agent.health.record import State
 _Value = Callable[[GpuFacts], float | None]
 _Values = Callable[[Reading], Iterable[tuple[tuple[str, ...], float]]]
 """The other labels' values, and what is counted with them."""
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
-
-
-def _of_memory(gpu: GpuFacts, field: str) -> float | None:
-    memory = value_of(gpu.memory)
-    return None if memory is None else float(getattr(memory, field))
 
 
 def _of_rows(gpu: GpuFacts, field: str) -> float | None:
@@ -61,14 +52,6 @@ _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
     "pcie_link_width": ("Lanes of its PCIe link now.", lambda gpu: value_of(gpu.watched.pcie_width)),
     "fabric_health": ("NVML's summary of the fabric: 1 well, 2 unhealthy, 3 with less bandwidth.", _fabric_health),
     "throttled": ("Whether heat or its power supply slow it down.", lambda gpu: value_of(gpu.watched.throttled)),
-    "memory_total_bytes": ("Its memory.", lambda gpu: _of_memory(gpu, "total_bytes")),
-    "memory_used_bytes": ("Of its memory in use.", lambda gpu: _of_memory(gpu, "used_bytes")),
-    "utilization_ratio": (
-        "Share of the last moment in which it computed.",
-        lambda gpu: _scaled(value_of(gpu.watched.utilization_percent), 0.01),
-    ),
-    "temperature_celsius": ("Of the chip.", lambda gpu: value_of(gpu.watched.temperature_celsius)),
-    "power_watts": ("That it draws.", lambda gpu: _scaled(value_of(gpu.watched.power_milliwatts), 1e-3)),
 }
 
 
@@ -99,10 +82,6 @@ _COUNTERS: Final[dict[str, tuple[str, _Value]]] = {
         "PCIe transfers that were made again, since the driver was loaded.",
         lambda gpu: value_of(gpu.watched.pcie_replays),
     ),
-    "energy_joules": (
-        "Since the driver was loaded, or the GPU reset.",
-        lambda gpu: _scaled(value_of(gpu.watched.energy_millijoules), 1e-3),
-    ),
 }
 
 
@@ -113,6 +92,11 @@ _LABELLED_GAUGES: Final[dict[str, tuple[str, tuple[str, ...], _Values]]] = {
         "When the critical error was told last.",
         ("xid",),
         lambda gpu: (((str(number),), told.last) for number, told in gpu.xids.items()),
+    ),
+    "last_xid": (
+        "The critical error that was told last since the agent began; 0: none.",
+        (),
+        lambda gpu: [((), max(gpu.xids, key=lambda number: gpu.xids[number].last, default=0))],
     ),
     "collected_timestamp_seconds": ("When the look was that these values are of.", (), lambda gpu: [((), gpu.at)]),
 }

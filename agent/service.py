@@ -11,6 +11,7 @@ from agent.gpus.discovery import NOTHING, Discovery
 from agent.gpus.machine import Machine
 from agent.gpus.patience import TIMED_OUT
 from agent.metrics import Metrics
+from agent.node.condition import NodeCondition
 from agent.node.kube import NodePort
 from agent.node.look import KubeletPort
 from agent.node.publish import Patch, Publication
@@ -41,6 +42,7 @@ class Agent:
         clock: Callable[[], float],
         *,
         kubelet: KubeletPort | None = None,
+        condition: NodeCondition | None = None,
     ) -> None:
         self._machine = machine
         self._node = node
@@ -48,6 +50,7 @@ class Agent:
         self._metrics = metrics
         self._clock = clock
         self._kubelet = kubelet
+        self._condition = condition
         self._before = NOTHING
         self._discovery: Discovery | None = None
         self._heard: NodeVersion | None = None
@@ -75,6 +78,8 @@ class Agent:
             if self._kubelet:
                 self._kubelet.offer(discovery)
             self.publish()
+            if self._condition and self.is_ready:
+                self._condition.show(discovery)
         if not self._hangs:
             self._turned_at = self._clock()
 

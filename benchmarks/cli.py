@@ -36,6 +36,7 @@ def demo(
 app.command(name="latency")(performance.latency)
 app.command(name="scheduler")(performance.scheduler)
 app.command(name="state")(performance.state)
+app.command(name="monitoring")(performance.monitoring)
 app.command(name="bandwidth")(comparison.bandwidth)
 app.command(name="placement")(comparison.placement)
 app.command(name="snapshot")(comparison.snapshot)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -28,6 +29,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from extender.cluster.candidates.holds import HOLD_SECONDS
+from extender.cluster.objects.health_words import HealthWords, Word, condition, label, taint
 from extender.cluster.objects.locations import LABELS
 from topology.annotations import keys
 from topology.request.domains import Level
@@ -221,6 +223,39 @@ class SickGpus(_Section):
     """Evict those that ask for it by `gputopo.dev/evict-when-sick`; takes the right to create `pods/eviction`."""
 
 
+WordTexts = tuple[Annotated[str, Field(pattern=r"^[^=:\s]")], ...]
+
+
+class NodeWords(_Section):
+    """Conditions, labels and taints of nodes; `*` stands for anything."""
+
+    conditions: WordTexts = ()
+    """`TYPE`, or `TYPE=STATUS`; without a status the one that is bad: `True` where nothing else is known."""
+    labels: WordTexts = ()
+    """`KEY`, or `KEY=VALUE`."""
+    taints: WordTexts = ()
+    """`KEY`, `KEY=VALUE`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`."""
+
+    def read(self, *, closes: bool) -> Iterator[Word]:
+        """Yield them as they are looked for."""
+        for reader, texts in ((condition, self.conditions), (label, self.labels), (taint, self.taints)):
+            yield from (replace(reader(text), closes=closes) for text in texts)
+
+
+class NodeHealth(_Section):
+    """What is made of the words by which other health agents say on a Node that its GPUs are sick; the common ones are known."""
+
+    show: NodeWords = NodeWords()
+    """Words to be shown beside those that are known."""
+    close: NodeWords = NodeWords()
+    """Words that close a node to new pods; none by default, because they name no GPU."""
+
+    @property
+    def words(self) -> HealthWords:
+        """All of them, as nodes are read."""
+        return HealthWords((*self.show.read(closes=False), *self.close.read(closes=True)))
+
+
 class Policies(_Section):
     """The admission policies that keep everybody else from writing our annotations."""
 
@@ -267,6 +302,7 @@ class ExtenderConfiguration(_Section):
     reconcile: Reconcile = Reconcile()
     agents: Agents = Agents()
     sick_gpus: SickGpus = SickGpus()
+    node_health: NodeHealth = NodeHealth()
     policies: Policies = Policies()
     limits: Limits = Limits()
     log: Log = Log()

@@ -183,7 +183,7 @@ GAUGES: Final = {
     "pods_waiting": "Those of them that are not bound.",
     "watch_silence_seconds": "Since the API server was last heard, on the quieter of the two watches.",
     "events_dropped": "Events that were not posted.",
-    "stands_aside": "Whether a DeviceClass hands out our resource by DRA, and we answer no verb.",
+    "stands_aside": "Nodes that are closed because kube-scheduler hands out their GPUs itself, by DRA.",
     "preconditions_honoured": "Whether the API server honours the preconditions of a Binding; absent until it is known.",
     "policies_in_force": "Whether admission policies keep others from forging our annotations; absent until it is known.",
 }

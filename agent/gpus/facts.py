@@ -208,9 +208,6 @@ class Watched:
     """How much hotter it may grow before it slows down."""
     throttled_nanoseconds: Answer[Mapping[str, int]]
     """Reason → how long, since the driver was loaded."""
-    utilization_percent: Answer[int]
-    temperature_celsius: Answer[int]
-    power_milliwatts: Answer[int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """From NVML's facts about one GPU to its status: is it fit for new pods, and what should people watch.
 
 Only a GPU that is lost, waits for a reset, has no spare memory row left, or cannot even be identified is unhealthy. What
-slows a GPU down (links, fabric) or will need care at the next reset is a reason on a healthy GPU.
+slows a GPU down (links, fabric) or will need care at the next reset is a reason on a healthy GPU; of the latter new pods get the
+GPU last among equals.
 """
 
 from __future__ import annotations
@@ -31,18 +32,21 @@ def gpu_status(
     rows = value_of(gpu.remapped_rows)
     reasons = [_LOST.get(lost, lost)] if lost else []
     reasons += ["row remap failed"] if rows and rows.failed else []
-    reasons += ["row remap pending"] if rows and rows.pending else []
-    reasons += ["page retirement pending"] if value_of(gpu.page_retirement_pending) else []
+    pending = ["row remap pending"] if rows and rows.pending else []
+    pending += ["page retirement pending"] if value_of(gpu.page_retirement_pending) else []
+    reasons += pending
     reasons += _fabric_reasons(value_of(gpu.fabric))
     reasons += ["all nvlinks down"] if all_links_dead else []
     reasons += _pcie_reasons(value_of(gpu.watched.pcie_width), value_of(gpu.pcie_width), widest_twin)
     reasons += sorted({f"{fact} unknown: {answer.code}" for fact, answer in _missing(gpu) if answer.gap is Gap.FAILED})
+    healthy = not lost and not (rows and rows.failed)
     return GpuStatus(
         uuid=uuid,
-        healthy=not lost and not (rows and rows.failed),
+        healthy=healthy,
         reasons=tuple(reasons),
         memory_used_gib=_memory_used_gib(value_of(gpu.memory), before.memory_used_gib if before else None),
         mig_enabled=value_of(gpu.mig_enabled),
+        doubtful=healthy and bool(pending),
     )
 
 
@@ -53,7 +57,7 @@ def unidentified_status(name: str, cause: Missing) -> GpuStatus:
 
 def blackout_status(before: NodeStatus, code: str) -> NodeStatus:
     """Return the status of a node whose NVML does not answer at all: no GPU there can be given away."""
-    gpus = (replace(gpu, healthy=False, reasons=(f"nvml unavailable: {code}",)) for gpu in before.gpus)
+    gpus = (replace(gpu, healthy=False, doubtful=False, reasons=(f"nvml unavailable: {code}",)) for gpu in before.gpus)
     return NodeStatus(0, tuple(gpus), before.link_faults)
 
 

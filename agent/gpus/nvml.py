@@ -82,13 +82,13 @@ def read_nvml() -> NvmlFacts:
 
     NVML is shut down again before this returns: an agent that kept it open would keep the driver from being unloaded.
     """
-    with _opened():
+    with opened():
         return _read()
 
 
 def read_processes(gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
     """Return UUID → who computes on that GPU now; raises `NvmlUnavailable`."""
-    with _opened():
+    with opened():
         handles = {uuid: ask(pynvml.nvmlDeviceGetHandleByUUID, uuid) for uuid in gpus}
         return {
             uuid: _processes(handle.value) if isinstance(handle, Known) else handle for uuid, handle in handles.items()
@@ -96,7 +96,8 @@ def read_processes(gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, 
 
 
 @contextmanager
-def _opened() -> Iterator[None]:
+def opened() -> Iterator[None]:
+    """Keep NVML initialised meanwhile, once more if it is already; raises `NvmlUnavailable`."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

@@ -82,9 +82,6 @@ def watched(handle: Any, nvlinks: Answer[tuple[NvLink, ...]]) -> Watched:
         pcie_width=within(ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle), 1, 64),
         margin_celsius=ask(pynvml.nvmlDeviceGetMarginTemperature, handle),
         throttled_nanoseconds=_told({reason: found[field] for field, reason in _THROTTLED.items()}),
-        utilization_percent=mapped(ask(pynvml.nvmlDeviceGetUtilizationRates, handle), lambda rates: rates.gpu),
-        temperature_celsius=ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
-        power_milliwatts=ask(pynvml.nvmlDeviceGetPowerUsage, handle),
     )
 
 

@@ -11,7 +11,7 @@ from agent.health.changes import changed, failed_by_count
 from agent.health.concerns import Concern, standing
 from agent.health.evidence import Evidence, Xid
 from agent.health.policy import Policy
-from agent.health.record import GpuRecord, State, Verdict, forget, judge, next_change
+from agent.health.record import Doubt, GpuRecord, State, Verdict, doubt, forget, judge, next_change
 from agent.health.xids import NVLINK_ERROR, OF_LINKS
 
 
@@ -54,6 +54,11 @@ class NodeHealth:
         """Return what holds of a GPU now; one of which nothing was told is healthy."""
         record = self._records.get(gpu)
         return judge(record, self._policy, now) if record else Verdict(State.HEALTHY)
+
+    def doubt(self, gpu: str, now: float) -> Doubt | None:
+        """Return why a GPU that takes pods is the last among its equals, `None` where it is not."""
+        record = self._records.get(gpu)
+        return doubt(record, self._policy, now) if record else None
 
     def excused(self, gpu: str) -> tuple[str, ...]:
         """Return what NVML tells of a GPU for ever, and a person has cleared."""

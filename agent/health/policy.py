@@ -25,6 +25,9 @@ class Policy:
     incidents_a_day: int = 3
     """So many and a person, or a repair, has to come. NVSentinel: 5 fatal errors in 24 h."""
     incidents_a_week: int = 5
+    incidents_of_a_lemon: int = 2
+    """So many in a week, and a GPU that is well all the same comes last among its equals. One is chance, where the published
+    times between a GPU's errors are months; two are not, and a person is called only for more."""
     repairs_a_week: int = 5
     """After so many, a GPU that is sick again is one that repairs do not cure. NVSentinel: 5 in 7 d."""
     applications_a_day: int = 2

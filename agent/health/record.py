@@ -110,6 +110,17 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why a GPU that takes pods is the last among its equals to get one."""
+
+    reason: str
+    next: str
+    """What ends it if nobody does anything."""
+    until: float | None
+    """When that is, where time alone brings it."""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuRecord:
     """All that is kept of one GPU, bounded: nothing older than a week, and little of what is younger."""
 
@@ -181,6 +192,21 @@ def judge(gpu: GpuRecord, policy: Policy, now: float) -> Verdict:
     if reason := _suspicion(gpu, policy, now):
         return Verdict(State.SUSPECT, reason, "it is healthy when that is over", remedy=_LOOK)
     return Verdict(State.HEALTHY)
+
+
+def doubt(gpu: GpuRecord, policy: Policy, now: float) -> Doubt | None:
+    """Return why the GPU is the last among its equals; `None` where it is not, or takes no pods at all."""
+    verdict = judge(gpu, policy, now)
+    if not verdict.state.takes_pods:
+        return None
+    if verdict.state is not State.HEALTHY:
+        return Doubt(verdict.reason, verdict.next, verdict.until)
+    counting = [each for each in gpu.incidents if each.counts and each.began > now - policy.week]
+    if len(counting) < policy.incidents_of_a_lemon:
+        return None
+    reason = f"{len(counting)} incidents in a week, the last with {counting[-1].reason}"
+    until = counting[-policy.incidents_of_a_lemon].began + policy.week
+    return Doubt(reason, "it counts as any other if nothing happens", until)
 
 
 def next_change(gpu: GpuRecord, policy: Policy, now: float) -> float:

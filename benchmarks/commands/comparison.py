@@ -91,14 +91,20 @@ def placement(
 
 def snapshot(
     folder: Annotated[Path, typer.Argument(help="Where the trace goes.")],
-    nodes: Annotated[Path, typer.Option("--nodes", help="What `kubectl get nodes -o json` printed.")],
-    pods: Annotated[Path, typer.Option("--pods", help="What `kubectl get pods -A -o json` printed.")],
+    nodes: Annotated[Path | None, typer.Option("--nodes", help="What `kubectl get nodes -o json` printed.")] = None,
+    pods: Annotated[Path | None, typer.Option("--pods", help="What `kubectl get pods -A -o json` printed.")] = None,
+    cluster: Annotated[
+        Path | None, typer.Option("--cluster", help="Instead of both: what `kubectl gputopo snapshot` wrote.")
+    ] = None,
     resource: Annotated[str, typer.Option("--resource", help="The resource that pods ask for.")] = keys.GPU_RESOURCE,
 ) -> None:
     """Turn a cluster as it is now into a folder that `placement --trace` takes."""
     from benchmarks.placement.traces.files import BadTrace
     from benchmarks.placement.traces.snapshot import write_snapshot
 
+    nodes, pods = (cluster, cluster) if cluster else (nodes, pods)
+    if nodes is None or pods is None:
+        refuse("say either --cluster, or --nodes and --pods")
     try:
         found_nodes, found_pods = write_snapshot(nodes, pods, folder, resource)
     except BadTrace as wrong:

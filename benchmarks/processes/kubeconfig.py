@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import get_ident
 
 import yaml
 
@@ -20,4 +21,6 @@ def write_kubeconfig(
         "contexts": [{"name": "gputopo", "context": {"cluster": "gputopo", "user": user}}],
         "current-context": "gputopo",
     }
-    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    unfinished = path.with_name(f"{path.name}.{get_ident()}")  # programs may be reading the one that is there
+    unfinished.write_text(yaml.safe_dump(config, sort_keys=False))
+    unfinished.replace(path)

@@ -21,6 +21,7 @@ from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, owner_of
+from extender.cluster.objects.health_words import HealthWords
 from extender.cluster.objects.locations import LABELS, Labels
 from extender.cluster.objects.quantities import cpu_milli
 from extender.cluster.ownership.fences import Fences
@@ -46,6 +47,7 @@ class ClusterState:
         agent_namespace: str = "",
         silence_seconds: float = SILENCE_SECONDS,
         labels: Labels = LABELS,
+        health_words: HealthWords | None = None,
     ) -> None:
         self.resource = resource
         self.effort = Effort()
@@ -54,7 +56,7 @@ class ClusterState:
         self._shapes = ShapeIndex()
         self.values = Values(classes, weights, self._revalued)
         self.fences = Fences()
-        self.nodes = NodeCache(classes, self._node_touched, self.fences.missed, labels)
+        self.nodes = NodeCache(classes, self._node_touched, self.fences.missed, labels, health_words)
         self.pods = PodCache(resource, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
@@ -75,7 +77,7 @@ class ClusterState:
             first_reports=self._first_reports,
             later_reports=self._later_reports,
         )
-        self._views = Views(sources, self._shapes, self.fences)
+        self._views = Views(sources, self._shapes, self.fences, resource)
 
     @property
     def synced(self) -> bool:
@@ -122,6 +124,10 @@ class ClusterState:
     def silent(self) -> int:
         """How many nodes' agents have not written for too long."""
         return len(self._hearing)
+
+    def map_to_dra(self, is_mapped: bool) -> None:
+        """Take note of whether a DeviceClass maps the resource: then nodes where nobody offers it are kube-scheduler's."""
+        self._views.map_to_dra(is_mapped=is_mapped)
 
     def claimed_on(self, uid: str) -> Collection[str]:
         """Return the nodes on which a pod has claims."""

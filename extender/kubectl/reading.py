@@ -1,4 +1,4 @@
-"""What the plugin knows without an extender: the kubeconfig, and the state that the cluster's annotations add up to."""
+"""Where the plugin's answers come from: a running extender, or the annotations of a cluster or of a snapshot of one."""
 
 from __future__ import annotations
 
@@ -6,26 +6,89 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 import typer
 
+from extender.asking import NoAnswer
+from extender.clock import Instant
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.kubectl.eviction import NoSuchPods, PodName, without
+from extender.kubectl.following import follow
+from extender.kubectl.snapshot import PodAsListed, Snapshot, Unreadable
 from extender.kubernetes.documents import BrokenStream, decoder
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Expired, Unavailable, list_objects
 from extender.logs import printable
+from topology.annotations import keys
 
 Answer = TypeVar("Answer")
 
 APPRAISE_SECONDS: Final = 2.0
 """For the values of free GPUs, which break ties; a machine of many unlike sets would take a minute, and keeps the formula."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is asked, as the options name it: a snapshot, else an extender, else the cluster itself."""
+
+    file: Path | None
+    context: str | None
+    snapshot_file: Path | None
+    resource: str = keys.GPU_RESOURCE
+    extender: str | None = None
+
+    @cached_property
+    def place(self) -> Kubeconfig | Snapshot:
+        """The snapshot, or where kubectl would find the cluster; ends the program where there is neither."""
+        if self.snapshot_file is None:
+            return kubeconfig(self.file, self.context)
+        try:
+            return Snapshot.read(self.snapshot_file)
+        except Unreadable as error:
+            fail(str(error))
+
+    @property
+    def now(self) -> Instant:
+        """The moment that is asked about: of a snapshot, when it was taken."""
+        wall = self.place.taken if isinstance(self.place, Snapshot) else time.time()
+        return Instant(time.monotonic(), wall)
+
+    def state(self, gone: Collection[PodName] = ()) -> ClusterState:
+        """Return the cluster as its annotations tell it, without the pods in `gone`; ends the program where it cannot be read."""
+        try:
+            state = ask(read_state(self.place, self.resource, gone))
+        except NoSuchPods as error:
+            fail(str(error))
+        until = time.monotonic() + APPRAISE_SECONDS
+        for _ in state.values.appraise():
+            if time.monotonic() > until:
+                break
+        return state
+
+    def follow(self, show: Callable[[ClusterState], None]) -> None:
+        """Print what `show` prints of the cluster, and again what changes, until Ctrl-C; ends the program for a snapshot."""
+        self.state()  # a cluster that cannot be read is told at once, and not waited for
+        if isinstance(self.place, Snapshot):
+            fail("a snapshot does not change: -w is for a cluster")
+        follow(self.place, self.resource, show)
+
+    def answer(self, question: Callable[[str], Answer], estimate: Callable[[], Answer]) -> Answer:
+        """Ask the extender, and decide here where that cannot be."""
+        if self.extender and self.snapshot_file is None:
+            try:
+                return question(self.extender)
+            except NoAnswer as error:
+                complaint = f"the extender at {self.extender} does not answer: {error}"
+                print(printable(f"{complaint}; this is an estimate from the annotations alone"), file=sys.stderr)
+        return estimate()
 
 
 def kubeconfig(file: Path | None, context: str | None) -> Kubeconfig:
@@ -36,19 +99,6 @@ def kubeconfig(file: Path | None, context: str | None) -> Kubeconfig:
         fail(f"cannot read the cluster: {error}")
 
 
-def load(config: Kubeconfig, resource: str, gone: Collection[PodName] = ()) -> ClusterState:
-    """Return the cluster as its annotations tell it, without the pods in `gone`; ends the program where it cannot be read."""
-    try:
-        state = ask(read_state(config, resource, gone))
-    except NoSuchPods as error:
-        fail(str(error))
-    until = time.monotonic() + APPRAISE_SECONDS
-    for _ in state.values.appraise():
-        if time.monotonic() > until:
-            break
-    return state
-
-
 def ask(question: Coroutine[Any, Any, Answer]) -> Answer:
     """Return what the API server answers; ends the program where it does not."""
     try:
@@ -57,21 +107,25 @@ def ask(question: Coroutine[Any, Any, Answer]) -> Answer:
         fail(f"cannot read the cluster: {str(error) or 'the list expired, try again'}")
 
 
-async def read_state(config: Kubeconfig, resource: str, gone: Collection[PodName] = ()) -> ClusterState:
+async def read_state(place: Kubeconfig | Snapshot, resource: str, gone: Collection[PodName] = ()) -> ClusterState:
     """Return the cluster as its annotations tell it, with values of free GPUs by formula; raises `NoSuchPods`."""
     state = ClusterState(resource=resource)
-    pods = PodFeed(state)
-    async with KubeApi.from_kubeconfig(config.files, config.context) as api:
-        found_nodes, found_pods = await asyncio.gather(
-            list_objects(api.resource("/api/v1/nodes"), decoder(Node)),
-            list_objects(api.resource("/api/v1/pods"), decoder(Pod), pods.keep),
-        )
-    nodes, there = found_nodes.objects, found_pods.objects
-    if gone:
-        nodes, there = without(nodes, there, gone)
+    feed = PodFeed(state)
+    found = place if isinstance(place, Snapshot) else await read_cluster(place, feed.keep)
+    nodes, pods = without(found.nodes, found.pods, gone) if gone else (found.nodes, found.pods)
     state.nodes.replaced(nodes)
-    pods.replaced(there)
+    feed.replaced(pods)
     return state
+
+
+async def read_cluster(config: Kubeconfig, keep: Callable[[Pod], Pod | None] = lambda pod: pod) -> Snapshot:
+    """Return all nodes, and what `keep` makes of all pods."""
+    async with KubeApi.from_kubeconfig(config.files, config.context) as api:
+        nodes, pods = await asyncio.gather(
+            list_objects(api.resource("/api/v1/nodes"), decoder(Node)),
+            list_objects(api.resource("/api/v1/pods"), decoder(PodAsListed), keep),
+        )
+    return Snapshot(nodes.objects, pods.objects, time.time(), config.namespace)
 
 
 def fail(why: str) -> NoReturn:

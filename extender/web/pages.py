@@ -11,6 +11,9 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from extender.inspect.inspection import BandwidthInfo, BestSet, Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
+from extender.inspect.nvlinks import LinkFaultInfo
+from extender.inspect.outlook import written
+from extender.inspect.words import SignInfo
 from extender.metrics import Figures
 from extender.web.html import Html, el
 
@@ -118,6 +121,8 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo]) -> str:
         el("div", " · ".join([_machine(node), *(fact for fact in facts if fact and "None" not in fact)]), class_="dim"),
         el("h2", "Topology"),
         picture,
+        *_link_faults(node.link_faults),
+        *_said_by_others(node.signs),
         el("h2", "What the free GPUs are worth"),
         _table(("#GPUs", "GPUs, in ring order", "Affinity", "#Predicted, GB/s"), map(_best_row, node.best_sets)),
         el("h2", "GPUs"),
@@ -128,6 +133,36 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo]) -> str:
         el("h2", "Matrix"),
         _table(("", *(f"GPU{index}" for index in indexes)), matrix),
     )
+
+
+def _link_faults(faults: Sequence[LinkFaultInfo]) -> list[Html]:
+    rows = [
+        el(
+            "tr",
+            el("td", "?" if fault.index is None else str(fault.index)),
+            el("td", ", ".join(map(str, fault.links)), class_="wide"),
+            el("td", fault.reason, class_="wide"),
+            el("td", written(fault.since)),
+            el("td", f"{fault.next} {written(fault.until)}", class_="wide"),
+        )
+        for fault in faults
+    ]
+    heads = ("GPU", "NVLinks", "What", "Since", "Next")
+    return [el("h2", "NVLinks that are not used"), _table(heads, rows)] if rows else []
+
+
+def _said_by_others(signs: Sequence[SignInfo]) -> list[Html]:
+    rows = [
+        el(
+            "tr",
+            el("td", f"{sign.kind} {sign.name}={sign.value}", class_="wide"),
+            el("td", sign.agent),
+            el("td", sign.detail, class_="wide"),
+            el("td", "yes" if sign.closes else "no"),
+        )
+        for sign in signs
+    ]
+    return [el("h2", "What other health agents say"), _table(("Word", "Agent", "Why", "Closes"), rows)] if rows else []
 
 
 def pod_page(explanation: Explanation) -> str:
@@ -217,7 +252,7 @@ def _chip(state: str, text: str, title: str = "") -> Html:
 
 def _gpu_chip(gpu: GpuInfo) -> Html:
     owner = f" by {gpu.pod}" if gpu.pod else ""
-    why = f"; {'; '.join(gpu.reasons)}" if gpu.reasons else ""
+    why = f"; {gpu.line}" if gpu.line else ""
     return _chip(gpu.state, str(gpu.index), f"GPU {gpu.index}: {_STATES[gpu.state]}{owner}{why}")
 
 
@@ -237,7 +272,7 @@ def _gpu_row(gpu: GpuInfo) -> Html:
         "tr",
         el("td", _gpu_chip(gpu)),
         el("td", _STATES[gpu.state]),
-        el("td", "; ".join(gpu.reasons), class_="wide"),
+        el("td", gpu.line, class_="wide"),
         el("td", gpu.outlook.line if gpu.outlook else "", class_="wide"),
         el("td", _pod_link(*gpu.pod.split("/", 1)) if gpu.pod else ""),
         el("td", gpu.container or ""),

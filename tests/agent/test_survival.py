@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from agent.errors import NvmlUnavailable
 from tests.agent.conftest import Discover
 from tests.nvml.library import HERE
-from topology.annotations.codec import decode_status, decode_topology, encode_status, encode_topology
+from topology.annotations.codec import decode_topology, encode_topology
+from topology.annotations.status_codec import decode_status, encode_status
 from topology.node.model import Gpu, NodeTopology, NvlinkDomain
 
 Described = Callable[..., Path]

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent.node.events import NAMESPACE as NAMESPACE_OF_EVENTS
 from benchmarks.processes.process import free_port
 from benchmarks.simulated.fleet import SimulatedNode, node_object
 from tests.cluster.agent_pod import AGENT, create_agent_pod
-from tests.cluster.api import ApiError
+from tests.cluster.api import Api, ApiError
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import SCHEDULER_POD, in_its_container
@@ -103,21 +104,35 @@ def test_scheduler_meets_the_restricted_standard(installed: ControlPlane) -> Non
 
 
 def test_agent_writes_its_annotations_and_sees_no_pod(installed: ControlPlane) -> None:
-    """With a real token, and by every right that the API server counts out."""
+    """With a real token."""
     installed.admin.post(NODES, node_object(SimulatedNode("agents-own", "t4-4")))
     with installed.service_account(NAMESPACE, AGENT, create_agent_pod(installed, "agents-own")) as agent:
         agent.patch(f"{NODES}/agents-own", {"metadata": {"annotations": {keys.STATUS: "{}"}}})
         with pytest.raises(ApiError, match="403"):
             agent.list(PODS)
-        review = agent.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": "default"}})
+
+
+def test_agent_may_write_nodes_and_tell_of_them_where_such_events_are(installed: ControlPlane) -> None:
+    """By every right that the API server counts out: nothing but nodes in other namespaces, its own among them."""
+    nodes, events = ({"get", "patch", "watch"}, {"nodes"}), ({"create", "patch"}, {"events"})
+    with installed.service_account(NAMESPACE, AGENT) as agent:
+        assert core_rights(agent, NAMESPACE_OF_EVENTS) == [nodes, events]
+        for namespace in (NAMESPACE, "kube-system"):
+            assert core_rights(agent, namespace) == [nodes]
+
+
+def core_rights(account: Api, namespace: str) -> list[tuple[set[str], set[str]]]:
+    """Return verbs and resources, rule by rule, of what an account may do with objects of the core group."""
+    review = account.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": namespace}})
     rules = [rule for rule in review["status"]["resourceRules"] if rule["apiGroups"] == [""]]
-    assert [(rule["verbs"], rule["resources"]) for rule in rules] == [(["get", "patch", "watch"], ["nodes"])]
+    return sorted(((set(rule["verbs"]), set(rule["resources"])) for rule in rules), key=lambda rule: -len(rule[0]))
 
 
 @pytest.mark.parametrize(
     "right",
-    ["list nodes", "patch nodes/status", "update nodes", "get pods", "get nodes/proxy", "get secrets", "create events"],
-)
+    ["list nodes", "patch nodes/status", "update nodes", "get pods", "get nodes/proxy", "get secrets", "get events",
+     "delete events", "create events kube-system", f"create events {NAMESPACE}", f"patch events {NAMESPACE}"],
+)  # fmt: skip
 def test_agent_may_not(installed: ControlPlane, right: str) -> None:
     """It needs none of this."""
     assert not may(installed, AGENT, *right.split())

@@ -14,7 +14,7 @@ from extender.patience import MOST_SECONDS, SHARE, Patience
 from extender.service import NEWS_SECONDS, Extender
 from tests.extender.builders import args, node, pod
 from tests.extender.virtual_time import in_virtual_time
-from topology.annotations.codec import encode_status
+from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 from topology.placement.verdict import UNDECIDED
 

@@ -51,7 +51,7 @@ class Builder:
 
     def save(self, image: str, archive: Path) -> None:
         """Write an image as a file that container runtimes import."""
-        self.run("buildah", "push", "--quiet", image, f"docker-archive:{archive}:{image}")
+        self.run("make", "image-archive", "BUILDER=buildah", f"TAG={image}", f"ARCHIVE={archive}")
 
     def clean(self) -> None:
         """Remove all containers and images."""

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.cluster.nodes.inside import seen_inside
 from tests.cluster.nodes.plugins import wilful
 from tests.cluster.polling import eventually
 from tests.installed.cluster import Cluster
+from tests.installed.load import comings_and_goings
 from tests.installed.release import Release
 from tests.manifests.helm import MANIFESTS
 from tests.manifests.rendered import NAMESPACE
@@ -55,21 +57,29 @@ def test_from_nothing_to_a_pod_on_nvlinks(cluster: Cluster, installed: Install, 
     )
 
 
-def test_upgrade_and_rollback_leave_running_pods_alone(cluster: Cluster, installed: Install) -> None:
-    """Every program of ours is replaced twice; a pod keeps its process and its GPUs, and the next one gets others."""
+def test_upgrade_and_rollback_under_load(cluster: Cluster, installed: Install, figure: Callable[[str], None]) -> None:
+    """Every program of ours is replaced twice; who runs keeps process and GPUs, who comes meanwhile gets GPUs of nobody else."""
     release = installed(agent__mode="enforce")
     cluster.kubectl("apply", "-f", EXAMPLE)
     before = cluster.wait_running("required-nvlink")
-    release.upgrade(scheduler__logVerbosity=3, agent__config__discovery__interval="7s")
-    cluster.kubectl("apply", "-f", MANIFESTS / "examples" / "no-annotation.yaml")
-    other = cluster.wait_running("no-annotation")
-    release.roll_back()
+    with comings_and_goings(cluster) as seen:
+        eventually(lambda: len(seen.waited) >= 3)
+        release.upgrade(scheduler__logVerbosity=3, agent__config__discovery__interval="7s")
+        upgraded = len(seen.waited)
+        eventually(lambda: len(seen.waited) >= upgraded + 3)
+        release.roll_back()
+        rolled_back = len(seen.waited)
+        eventually(lambda: len(seen.waited) >= rolled_back + 3)
     after = cluster.wait_running("required-nvlink")
+    figure(
+        f"upgrade and rollback under load: {len(seen.waited)} pods ran, the longest after {max(seen.waited):.1f} s, "
+        f"half of them within {median(seen.waited):.1f} s"
+    )
+    assert seen.gpus_given_twice == set()
+    assert not planned(after) & seen.gpus
     assert processes(after) == processes(before)
     assert planned(after) == planned(before)
-    assert not planned(after) & planned(other)
-    held = cluster.node_of(after).held()
-    assert held["required-nvlink", "main"] == planned(after)
+    assert cluster.node_of(after).held()["required-nvlink", "main"] == planned(after)
 
 
 def test_nothing_is_left_behind(cluster: Cluster, installed: Install) -> None:

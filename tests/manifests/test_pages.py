@@ -30,15 +30,18 @@ NOT_RUN = {
     "gputopo-bench bandwidth": "the tests of the model compare it",
     "gputopo-bench health-year": "minutes",
     "gputopo-bench latency": "minutes",
+    "gputopo-bench monitoring": "minutes, and needs a GPU or the fake NVML",
     "gputopo-bench placement": "minutes, or a trace",
     "gputopo-bench report": "half an hour",
     "gputopo-bench scheduler": "needs a control plane",
     "gputopo-bench snapshot": "needs what a cluster printed",
     "gputopo-bench state": "minutes",
+    "git push": "publishes",
     "helm ": "needs a cluster",
     "kubectl ": "needs a cluster",
     "make ": "takes minutes; the target has to exist",
     "nvidia-smi ": "needs a GPU",
+    "python -m tests.nvml ": "minutes, and needs a C compiler",
 }
 """How commands begin that no test types, and why; they are only read."""
 

@@ -10,6 +10,8 @@
  *       mig on|off · ecc on|off · memory_numa_node N · remap_failure 0|1 · remap_pending 0|1
  *       retired_pages_pending 0|1 · nvlink_version N · recovery_action N · uncorrected_errors N · energy_mj N
  *       utilization PERCENT · temperature CELSIUS · power_mw N
+ *       memory_busy PERCENT · memory_temperature CELSIUS · power_limit_mw N · sm_clock_mhz N · memory_clock_mhz N
+ *       nvlink_tx_kib N · nvlink_rx_kib N · pcie_tx_bytes N · pcie_rx_bytes N · counter_bits 32|64 (default)
  *       corrected_errors, dram_corrected, dram_uncorrected, l2_corrected, l2_uncorrected, sram_corrected, sram_uncorrected,
  *       sram_exceeded 0|1, rows_corrected, banks_without_spares, pcie_replays, pcie_width_now, margin CELSIUS, slow_power_ns,
  *       slow_hardware_heat_ns, nvlink_crc, nvlink_replay, nvlink_receive, nvlink_unrecovered: N, as errors.c has them
@@ -109,6 +111,7 @@ static struct gpu *described(struct machine *machine, int index) {
     gpu->mig = gpu->ecc = gpu->memory_numa_node = gpu->fabric.state = ABSENT;
     gpu->recovery_action = gpu->uncorrected_errors = gpu->slowdown = gpu->energy_mj = ABSENT;
     gpu->utilization = gpu->temperature = gpu->power_mw = ABSENT;
+    no_figures(gpu);
     no_errors(gpu);
     gpu->nvlink_version = 3;
     if (index >= machine->gpu_count) machine->gpu_count = index + 1;
@@ -142,6 +145,7 @@ static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
                                                     : NULL;
     if (plain) return *plain = number(value), true;
     if (mib) return *mib = number(value), true;
+    if (set_figure(gpu, key, value)) return true;
     if (error_counter(gpu, key)) return *error_counter(gpu, key) = strcmp(value, "-") ? atoll(value) : UNSAID, true;
     if (!strcmp(key, "name")) return snprintf(gpu->name, NAME, "%s", value) < NAME;
     if (!strcmp(key, "uuid")) {

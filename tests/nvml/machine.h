@@ -36,6 +36,12 @@ struct fabric {
     unsigned char health_summary;
 };
 
+/* What a GPU does, beside what `struct gpu` has by name; activity.c has their words. */
+enum figure {
+    MEMORY_BUSY, MEMORY_TEMPERATURE, POWER_LIMIT_MW, SM_CLOCK_MHZ, MEMORY_CLOCK_MHZ, NVLINK_TX_KIB, NVLINK_RX_KIB, PCIE_TX_BYTES,
+    PCIE_RX_BYTES, COUNTER_BITS, FIGURES
+};
+
 /* What errors.c knows; it has their words. */
 enum error {
     CORRECTED_ERRORS, DRAM_CORRECTED, DRAM_UNCORRECTED, L2_CORRECTED, L2_UNCORRECTED, SRAM_CORRECTED, SRAM_UNCORRECTED, SRAM_EXCEEDED,
@@ -63,6 +69,7 @@ struct gpu {
     /* slowdown: bits of the clock event reasons */
     int recovery_action, uncorrected_errors, slowdown, energy_mj;
     int utilization, temperature, power_mw;
+    long long figures[FIGURES];
     long long errors[ERRORS];
     int nvlink_version;
     int process_count; /* that compute */
@@ -95,6 +102,9 @@ struct machine {
 /* Reads the file into *machine; false, with file, line and reason on stderr, when it makes no sense. */
 bool read_machine(const char *file, struct machine *machine);
 
+void no_figures(struct gpu *gpu);
+/* False where the key is none of activity.c. */
+bool set_figure(struct gpu *gpu, const char *key, const char *value);
 /* One statement of a description; false where it is none. It is taken apart. */
 bool read_statement(struct machine *machine, char *line);
 

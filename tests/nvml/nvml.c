@@ -307,7 +307,7 @@ typedef struct {
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t gpu, nvmlUtilization_t *rates) {
     ENTER(gpu, rates);
-    rates->memory = 0;
+    rates->memory = gpu->figures[MEMORY_BUSY] == ABSENT ? 0 : (unsigned)gpu->figures[MEMORY_BUSY];
     return answer(&rates->gpu, gpu->utilization);
 }
 

@@ -7,6 +7,7 @@ refusal is a `PayloadError` with the JSON path of what is wrong. Keys that this 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -62,6 +63,11 @@ def write(schema: type[Schema], payload: dict[str, Any]) -> str:
     if len(text) > MAX_BYTES:
         raise PayloadError("$", f"larger than {MAX_BYTES} bytes")
     return text
+
+
+def known(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of it: absence says the same as `None`."""
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _parse(text: str | bytes) -> Any:

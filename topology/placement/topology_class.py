@@ -311,6 +311,18 @@ class TopologyClass:
         touched = [node for node in self._numa_nodes if node & chosen]
         return len(touched), sum((node & free).bit_count() for node in touched)
 
+    def spared(self, chosen: int, free: int, doubtful: int) -> int:
+        """Return the chosen GPUs, doubtful ones exchanged for free ones where nothing else tells the two apart."""
+        for group in self._alike if chosen & doubtful else ():
+            spare = members_of(group & free & ~chosen & ~doubtful)
+            for old, new in zip(reversed(members_of(group & chosen & doubtful)), spare, strict=False):
+                chosen ^= 1 << old | 1 << new
+        return chosen
+
+    def doubts(self, chosen: int, free: int, doubtful: int) -> int:
+        """Return how many doubtful GPUs a pod that gets these, or others just like them, has to take."""
+        return (self.spared(chosen, free, doubtful) & doubtful).bit_count()
+
     def cut_gb_per_s(self, chosen: int, free: int) -> float:
         """Return the sum of the hops between the chosen GPUs and the free ones that stay behind."""
         left = members_of(free & ~chosen)

@@ -13,16 +13,15 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
-from typing import TypeVar
-
-import msgspec
 
 from benchmarks.placement.traces.files import BadTrace
 from extender.cluster.objects.gpu_pods import has_ended
-from extender.cluster.objects.kinds import Node, ObjectMeta, Pod, PodSpec, PodStatus
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import quantity, requests
+from extender.kubectl.snapshot import SelectingSpec, Snapshot, Unreadable
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology, encode_topology
+from topology.annotations.codec import decode_topology, encode_topology
+from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError
 from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClasses
@@ -32,31 +31,11 @@ PRODUCT_LABEL = "nvidia.com/gpu.product"
 NODE_LIST, POD_LIST = "node_list.csv", "pod_list_now.csv"
 _MIB = 2**20
 
-T = TypeVar("T")
-
-
-class _Spec(PodSpec, frozen=True, rename="camel"):
-    node_selector: dict[str, str] | None = None
-
-
-class _Pod(Pod, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: _Spec = _Spec()
-    status: PodStatus = PodStatus()
-
-
-class _Nodes(msgspec.Struct, frozen=True):
-    items: list[Node]
-
-
-class _Pods(msgspec.Struct, frozen=True):
-    items: list[_Pod]
-
 
 def write_snapshot(nodes: Path, pods: Path, folder: Path, resource: str = keys.GPU_RESOURCE) -> tuple[int, int]:
-    """Write the folder and return how many nodes and pods it holds; raises `BadTrace`."""
-    all_pods = [pod for pod in _read(pods, _Pods).items if not has_ended(pod)]
-    gpu_nodes = [node for node in _read(nodes, _Nodes).items if _amount(node, resource)]
+    """Write the folder and return how many nodes and pods it holds; both files may be one. Raises `BadTrace`."""
+    all_pods = [pod for pod in _read(pods).pods if not has_ended(pod)]
+    gpu_nodes = [node for node in _read(nodes).nodes if _amount(node, resource)]
     if not gpu_nodes:
         raise BadTrace(f"{nodes}: no node has {resource}")
     models = {node.metadata.name: _model(node) for node in gpu_nodes}
@@ -77,13 +56,11 @@ def write_snapshot(nodes: Path, pods: Path, folder: Path, resource: str = keys.G
     return len(gpu_nodes), len(found)
 
 
-def _read(path: Path, form: type[T]) -> T:
+def _read(path: Path) -> Snapshot:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=form)
-    except OSError as failed:
-        raise BadTrace(f"{path}: {failed.strerror}") from failed
-    except msgspec.DecodeError as broken:
-        raise BadTrace(f"{path}: {broken}; kubectl get … -o json writes what is needed") from broken
+        return Snapshot.read(path)
+    except Unreadable as error:
+        raise BadTrace(f"{error}; `kubectl gputopo snapshot` and kubectl get … -o json write what is needed") from error
 
 
 def _write(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -166,9 +143,10 @@ def _asked(pod: Pod) -> Mapping[str, Fraction]:
         raise BadTrace(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {wrong}") from wrong
 
 
-def _welcome(pod: _Pod, models: Sequence[str]) -> list[str]:
+def _welcome(pod: Pod, models: Sequence[str]) -> list[str]:
     """Return the models that will do; none: any. Patterns are written out, as far as there are such nodes."""
-    selected = (pod.spec.node_selector or {}).get(PRODUCT_LABEL)
+    selector = pod.spec.node_selector if isinstance(pod.spec, SelectingSpec) else None
+    selected = (selector or {}).get(PRODUCT_LABEL)
     if selected is not None:
         return [selected]
     patterns = (pod.metadata.annotations or {}).get(keys.GPU_MODEL)

@@ -93,9 +93,10 @@ class ApiServer:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(http)
-        async with aclosing(self._lines(stream)) as told:
-            async for lines in self._faults.stream(http, told):
-                await response.write(lines)
+        with suppress(ConnectionResetError):  # who watched has gone
+            async with aclosing(self._lines(stream)) as told:
+                async for lines in self._faults.stream(http, told):
+                    await response.write(lines)
         return response
 
     async def _lines(self, stream: Stream) -> AsyncGenerator[bytes, None]:

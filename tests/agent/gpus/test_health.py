@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,71 +11,31 @@ import pytest
 from agent.gpus.discovery import NOTHING
 from agent.gpus.facts import Gap, Known, Missing, RemappedRows
 from agent.gpus.health import Health
-from agent.gpus.health_file import HealthFile
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
 from agent.gpus.nvml import read_nvml
-from agent.gpus.xids import Coverage, Xid
+from agent.gpus.xids import Coverage
 from agent.health.evidence import RecoveryAction
-from agent.health.memory import encode_memory
+from agent.health.memory import Memory, encode_memory
 from agent.health.policy import Policy
-from agent.health.record import GpuRecord
-from tests.agent.builders import discovery, gpu_facts, machine_of
+from tests.agent.builders import discovery, machine_of
+from tests.agent.gpus.life import HOLD, Life, said
 from tests.nvml.library import FakeNvml, machine
 from topology.annotations.overrides import Override, Word, encode_overrides
-from topology.node.status import NodeStatus, Outlook
-
-HOLD = 300.0
+from topology.node.status import Outlook
 
 
-class Life:
-    """Two healthy GPUs, `GPU-0` and `GPU-1`, on virtual time."""
-
-    def __init__(self, folder: Path | None = None, boot: str = "boot-1", now: float = 0.0) -> None:
-        self.now = now
-        self.file = HealthFile(folder) if folder else None
-        self.health = Health(lambda: self.now, Policy(hold=HOLD), self.file, boot)
-
-    def has(self, uuid: str, number: int) -> bool:
-        return self.health.happened(Xid(uuid, number))
-
-    def look(self, *, lost: bool = False, **facts: object) -> NodeStatus:
-        """Discover the node, with this known of `GPU-0`."""
-        found, status = machine_of("GPU-0", "GPU-1"), discovery().status
-        if lost:
-            status = replace(
-                status, gpus=(replace(status.gpus[0], healthy=False, reasons=("gpu is lost",)), status.gpus[1])
-            )
-        first = Known(gpu_facts(uuid=Known("GPU-0"), **facts))
-        return self.health.marked(status, replace(found, gpus=(first, found.gpus[1])))
-
-    @property
-    def unhealthy(self) -> frozenset[str]:
-        return self.health.marked(discovery().status).unhealthy
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Of `GPU-0`."""
-        return self.health.marked(discovery().status).gpus[0].reasons
-
-    def restart(self, folder: Path, boot: str = "boot-1") -> Life:
-        """Return the next agent of this node."""
-        assert self.file
-        self.file.close()
-        return Life(folder, boot, self.now)
-
-
-class Memory:
+class Writes:
     """Keeps each write."""
 
     def __init__(self) -> None:
         self.kept: list[bytes] = []
 
-    def load(self) -> tuple[dict[str, GpuRecord], str]:
-        return {}, ""
+    def load(self) -> Memory:
+        return Memory()
 
-    def keep(self, records: Mapping[str, GpuRecord], boot: str) -> None:
-        self.kept.append(encode_memory(records, boot))
+    def keep(self, memory: Memory) -> None:
+        self.kept.append(encode_memory(memory))
 
 
 def test_each_change_is_told_with_the_gpus_index() -> None:
@@ -199,8 +158,8 @@ def test_probation_ends_however_often_somebody_looks(lost: bool) -> None:
 
 def test_a_look_that_finds_nothing_new_is_no_write() -> None:
     """Energy that grows is nothing new, but where a GPU waits for a reset."""
-    life, memory = Life(), Memory()
-    kept, life.health = memory.kept, Health(lambda: life.now, Policy(), memory)
+    life, writes = Life(), Writes()
+    kept, life.health = writes.kept, Health(lambda: life.now, Policy(), writes)
     for spent in range(5_000, 5_010):
         life.now += 30.0
         life.look(energy_millijoules=Known(spent))
@@ -214,7 +173,7 @@ def test_a_look_that_finds_nothing_new_is_no_write() -> None:
 
 def test_what_goes_on_as_it_is_is_no_write() -> None:
     """Two concerns that stand, and counters that rise slowly."""
-    life, memory = Life(), Memory()
+    life, memory = Life(), Writes()
     life.health = Health(lambda: life.now, Policy(), memory)
     life.look(banks_without_spares=Known(1), margin_celsius=Known(0))
     for corrected in range(10):
@@ -399,11 +358,6 @@ def test_nvml_tells_what_health_is_judged_by(fake_nvml: FakeNvml, tmp_path: Path
     gpu = third.value.watched
     assert gpu.recovery_action == Known(RecoveryAction.DRAIN_AND_RESET)
     assert (gpu.uncorrected_errors, gpu.throttled, gpu.energy_millijoules) == (Known(7), Known(True), Known(12))
-
-
-def said(**gpus: Override) -> str:
-    """Return what people say, as the node's annotation has it."""
-    return encode_overrides({name.replace("_", "-"): override for name, override in gpus.items()})
 
 
 def test_a_cordoned_gpu_takes_no_pods_until_it_is_let_in() -> None:

@@ -25,7 +25,7 @@ from tests.invoking import call
 from tests.nvml.library import FakeNvml, machine
 from tests.nvml.script import Scripted
 from topology.annotations import keys
-from topology.annotations.codec import decode_status
+from topology.annotations.status_codec import decode_status
 from topology.node.status import GpuStatus
 
 pytestmark = pytest.mark.waits

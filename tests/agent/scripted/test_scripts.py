@@ -15,7 +15,8 @@ from tests.invoking import call
 from tests.nvml.library import HERE, FakeNvml, machine
 from tests.nvml.script import Scripted, Step
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology
+from topology.annotations.codec import decode_topology
+from topology.annotations.status_codec import decode_status
 
 SCRIPTS = sorted((HERE / "scripts").glob("*.script"))
 UUIDS = [f"GPU-41000000-0000-4000-8000-00000000000{index}" for index in range(4)]

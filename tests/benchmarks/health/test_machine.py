@@ -30,7 +30,7 @@ from agent.health.evidence import (
     WithoutSpares,
     Xid,
 )
-from agent.health.memory import decode_memory, encode_memory
+from agent.health.memory import Memory, decode_memory, encode_memory
 from agent.health.node import NodeHealth
 from agent.health.policy import Policy
 from agent.health.record import State
@@ -180,9 +180,9 @@ def test_a_restart_of_the_agent_changes_nothing(steps: list[tuple[str, Evidence,
     for gpu, evidence, wait in steps:
         now += wait
         health.told(gpu, evidence, now)
-        kept, boot = decode_memory(encode_memory(health.records, "boot"))
-        assert (kept, boot) == (health.records, "boot")
-        assert states(NodeHealth(POLICY, kept), now + 1) == states(health, now + 1)
+        kept = decode_memory(encode_memory(Memory(dict(health.records), "boot")))
+        assert (kept.gpus, kept.boot) == (health.records, "boot")
+        assert states(NodeHealth(POLICY, kept.gpus), now + 1) == states(health, now + 1)
 
 
 @given(STEPS, st.sampled_from(GPUS))
@@ -245,7 +245,7 @@ def test_memory_is_bounded(steps: list[tuple[str, Evidence, float]]) -> None:
         for gpu, evidence, wait in steps:
             now += wait + round_
             health.told(gpu, evidence, now)
-    assert len(encode_memory(health.records, "")) < 40_000
+    assert len(encode_memory(Memory(dict(health.records)))) < 40_000
 
 
 def test_all_short_sequences_keep_the_laws() -> None:

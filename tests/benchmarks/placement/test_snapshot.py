@@ -14,7 +14,8 @@ from benchmarks.placement.traces.files import BadTrace
 from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.placement.traces.snapshot import write_snapshot
 from topology.annotations import keys
-from topology.annotations.codec import encode_status, encode_topology
+from topology.annotations.codec import encode_topology
+from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.status import GpuStatus, NodeStatus
 
@@ -24,6 +25,7 @@ PRODUCT = {"nvidia.com/gpu.product": "Tesla-V100"}
 def node(name: str, gpus: int, annotations: dict[str, str] | None = None) -> dict[str, Any]:
     """Return what kubectl shows of a node with 96 cores and 512 GiB."""
     return {
+        "kind": "Node",
         "metadata": {"name": name, "labels": PRODUCT if gpus else {}, "annotations": annotations or {}},
         "status": {"allocatable": {"cpu": "96", "memory": "512Gi", keys.GPU_RESOURCE: str(gpus)}},
     }
@@ -33,6 +35,7 @@ def pod(name: str, gpus: int, node_name: str = "", phase: str = "Running", **ann
     """Return what kubectl shows of a pod with 8 cores and 64 GiB."""
     asked = {"cpu": "8", "memory": "64Gi"} | ({keys.GPU_RESOURCE: str(gpus)} if gpus else {})
     return {
+        "kind": "Pod",
         "metadata": {"name": name, "namespace": "ml", "annotations": annotations},
         "spec": {"nodeName": node_name, "containers": [{"name": "main", "resources": {"requests": asked}}]},
         "status": {"phase": phase},

@@ -165,7 +165,7 @@ class GpuNode:
         """Return how many devices the cluster believes the node has to give."""
         return int(self.object()["status"].get("allocatable", {}).get(resource, 0))
 
-    def wait_allocatable(self, gpus: int, within_seconds: float = 30.0) -> None:
+    def wait_allocatable(self, gpus: int, within_seconds: float = 60.0) -> None:
         """Return when the cluster believes that the node has so many GPUs to give."""
         eventually(lambda: self.allocatable() == gpus, within_seconds)
 

@@ -1,0 +1,116 @@
+"""The pods that wait, decided one after the other as the extender would, in memory: nothing is written.
+
+GPUs alone decide. Taints, selectors, CPU and memory are kube-scheduler's, and are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from extender.binding.bind import bind
+from extender.binding.intents import BindPod, Conflict, Done, GetNode, GetPod, Intent, Reply, SwapLedger
+from extender.binding.outcome import BindTarget, NotBound, Outcome
+from extender.clock import Instant
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
+from extender.cluster.state import ClusterState
+from extender.inspect.inspection import Answer, Explanation, PodInfo, explain, pod_info
+from topology.annotations import keys
+
+
+class Step(Answer):
+    """What becomes of one pod."""
+
+    pod: PodInfo
+    """On its node, where it fits."""
+    reason: str = ""
+    """Why it goes on waiting: what most nodes say."""
+
+
+class Replay(Answer):
+    """What becomes of all pods that wait."""
+
+    steps: tuple[Step, ...]
+    """In the order in which they were decided: by priority, then by age."""
+
+
+def replay(state: ClusterState, now: Instant) -> Replay:
+    """Decide about every pod that waits; `state` is changed as though each had been bound."""
+    waiting = sorted((pod for pod in state.pods if _waits(pod)), key=_turn)
+    return Replay(steps=tuple(_decided(state, pod, now) for pod in waiting))
+
+
+def _waits(pod: GpuPod) -> bool:
+    is_gated = bool(pod.pod.spec.scheduling_gates)
+    return pod.node is None and not pod.ended and not is_gated and pod.pod.metadata.deletion_timestamp is None
+
+
+def _turn(pod: GpuPod) -> tuple[int, str, tuple[str, str]]:
+    return -(pod.pod.spec.priority or 0), pod.pod.metadata.creation_timestamp or "", pod.key
+
+
+def _decided(state: ClusterState, pod: GpuPod, now: Instant) -> Step:
+    told = explain(state, *pod.key, now)
+    assert told is not None, "it is one of the state's own"
+    if told.problem or not told.fits:
+        return Step(pod=told.pod, reason=told.problem or _why_nowhere(told))
+    target = BindTarget(*pod.key, pod.uid, told.fits[0].node)
+    outcome = _Cluster(state, pod.pod).run(target, now)
+    if isinstance(outcome, NotBound):
+        return Step(pod=told.pod, reason=outcome.message)
+    found = state.pods.get(pod.uid)
+    assert found is not None, "it has just been bound"
+    return Step(pod=pod_info(state, found))
+
+
+def _why_nowhere(told: Explanation) -> str:
+    return "; ".join(f"{refusal.nodes} nodes: {refusal.message}" for refusal in told.refusals[:2]) or "there is no node"
+
+
+class _Cluster:
+    """Answers what binding one pod asks of the API server, from memory."""
+
+    def __init__(self, state: ClusterState, pod: Pod) -> None:
+        self._state = state
+        self._pod = pod
+
+    def run(self, target: BindTarget, now: Instant) -> Outcome:
+        """Return what came of it."""
+        steps = bind(self._state, target, lambda: now, deadline=now.monotonic + 1)
+        try:
+            intent = next(steps)
+            while True:
+                intent = steps.send(self._reply(intent))
+        except StopIteration as stop:
+            outcome: Outcome = stop.value
+            return outcome
+
+    def _reply(self, intent: Intent) -> Reply:
+        match intent:
+            case GetPod():
+                return Done(self._pod)
+            case GetNode(name):
+                return Done(self._node(name))
+            case SwapLedger(node=name, ledger=ledger):
+                node = self._node(name)
+                return Done(replace(node, metadata=_annotated(node.metadata, {keys.LEDGER: ledger})))
+            case BindPod(node=name, annotations=annotations):
+                self._bind(name, annotations)
+                return Done(None)
+        return Conflict("nobody else writes here")
+
+    def _bind(self, node: str, annotations: Mapping[str, str]) -> None:
+        metadata = _annotated(self._pod.metadata, annotations)
+        self._pod = replace(self._pod, metadata=metadata, spec=replace(self._pod.spec, node_name=node))
+        self._state.pods.changed(self._pod)
+
+    def _node(self, name: str) -> Node:
+        return self._state.views[name].node
+
+
+def _annotated(metadata: ObjectMeta, annotations: Mapping[str, str]) -> ObjectMeta:
+    """Return the metadata of the next version."""
+    version = str(int(metadata.resource_version or "0") + 1)
+    return replace(metadata, resource_version=version, annotations={**(metadata.annotations or {}), **annotations})

@@ -1,0 +1,173 @@
+"""A cluster in a file: what is read here of its nodes and pods, and nothing else of them.
+
+The file is a `List` of nodes and pods as kubectl prints one, so `kubectl get nodes,pods -A -o json` makes one too; ours is
+compressed, and leaves out what may be secret: images, commands, environment, volumes, and the annotations and messages of others.
+Names of nodes, namespaces and pods stay, and so do the nodes' labels.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from extender.cluster.objects.kinds import (
+    ContainerState,
+    ContainerStatus,
+    Node,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+)
+from extender.kubernetes.documents import BrokenStream, decoder
+from topology.annotations import keys
+
+_OURS: Final = (keys.USER_PREFIX, keys.AGENT_PREFIX, keys.EXTENDER_PREFIX)
+_GZIP: Final = b"\x1f\x8b"
+
+
+class Unreadable(Exception):
+    """That is no snapshot; the text names the file and the reason."""
+
+
+class SelectingSpec(PodSpec, frozen=True, rename="camel"):
+    """With the labels that a node must have: by one of them pods name models of GPUs."""
+
+    node_selector: dict[str, str] | None = None
+
+
+class PodAsListed(Pod, frozen=True):
+    """A pod with its node selector."""
+
+    spec: SelectingSpec = SelectingSpec()
+
+
+class _Item(msgspec.Struct):
+    kind: str = ""
+
+
+class _File(msgspec.Struct):
+    items: list[msgspec.Raw]
+    kind: str = ""
+    taken: float | None = None
+
+    @property
+    def kind_of_all(self) -> str:
+        """Of items that do not say: in a `NodeList` they need not."""
+        return self.kind.removesuffix("List")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A cluster as of one moment."""
+
+    nodes: list[Node]
+    pods: list[Pod]
+    taken: float
+    """Seconds since the epoch."""
+    namespace: str = "default"
+    """Which one is meant where nobody names one."""
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read a file, or standard input where it is `-`; raises `Unreadable`."""
+        try:
+            text = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+            document = msgspec.json.decode(gzip.decompress(text) if text.startswith(_GZIP) else text, type=_File)
+            nodes, pods = _split(document)
+        except OSError as error:
+            raise Unreadable(f"{file}: {error.strerror or error}") from error
+        except (msgspec.DecodeError, BrokenStream, EOFError, zlib.error) as error:
+            raise Unreadable(f"{file}: no snapshot of a cluster: {error}") from error
+        return cls(nodes, pods, time.time() if document.taken is None else document.taken)
+
+    def write(self, file: Path) -> None:
+        """Write it, to standard output where `file` is `-`; raises `Unreadable`."""
+        items = [*map(_node_item, self.nodes), *map(_pod_item, self.pods)]
+        document = {"apiVersion": "v1", "kind": "List", "taken": self.taken, "items": items}
+        text = gzip.compress(msgspec.json.encode(document), mtime=int(self.taken))
+        try:
+            if str(file) == "-":
+                sys.stdout.buffer.write(text)
+            else:
+                file.write_bytes(text)
+        except OSError as error:
+            raise Unreadable(f"{file}: {error.strerror or error}") from error
+
+
+def _split(document: _File) -> tuple[list[Node], list[Pod]]:
+    read_node, read_pod = decoder(Node), decoder(PodAsListed)
+    nodes, pods = list[Node](), list[Pod]()
+    for text in document.items:
+        kind = msgspec.json.decode(text, type=_Item).kind or document.kind_of_all
+        if kind == "Node":
+            nodes.append(read_node(text))
+        elif kind == "Pod":
+            pods.append(read_pod(text))
+        else:
+            raise BrokenStream(f"{kind or 'an item without kind'}, and neither a Node nor a Pod")
+    return nodes, pods
+
+
+def _node_item(node: Node) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Node", **_plain(msgspec.structs.replace(node, metadata=_own(node.metadata)))}
+
+
+def _pod_item(pod: Pod) -> dict[str, Any]:
+    bare = msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(_own(pod.metadata), labels=None),
+        spec=_bare_spec(pod.spec),
+        status=_bare_status(pod.status),
+    )
+    return {"apiVersion": "v1", "kind": "Pod", **_plain(bare)}
+
+
+def _own(metadata: ObjectMeta) -> ObjectMeta:
+    annotations = {key: text for key, text in (metadata.annotations or {}).items() if key.startswith(_OURS)}
+    return msgspec.structs.replace(metadata, annotations=annotations)
+
+
+def _bare_spec(spec: PodSpec) -> PodSpec:
+    gates = [{"name": str(gate.get("name", ""))} for gate in spec.scheduling_gates or ()]
+    return msgspec.structs.replace(spec, scheduling_gates=gates or None)
+
+
+def _bare_status(status: PodStatus) -> PodStatus:
+    """Return the status without what containers and DRA drivers say in it."""
+
+    def bare(statuses: list[ContainerStatus] | None) -> list[ContainerStatus] | None:
+        return [msgspec.structs.replace(each, state=_bare_state(each.state)) for each in statuses or ()] or None
+
+    return msgspec.structs.replace(
+        status,
+        extended_resource_claim_status=None if status.extended_resource_claim_status is None else {},
+        container_statuses=bare(status.container_statuses),
+        init_container_statuses=bare(status.init_container_statuses),
+    )
+
+
+def _bare_state(state: ContainerState) -> ContainerState:
+    return ContainerState(*(None if each is None else {} for each in (state.waiting, state.running, state.terminated)))
+
+
+def _plain(item: Node | Pod) -> dict[str, Any]:
+    """Return the object without what is empty in it; the length of its text is no field of Kubernetes."""
+    found: dict[str, Any] = msgspec.to_builtins(item)
+    found.pop("json_bytes", None)
+    return {key: _filled(value) for key, value in found.items()}
+
+
+def _filled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_filled(each) for each in value]
+    return value

@@ -1,0 +1,88 @@
+"""The verbs that write: what people say of GPUs, and what is removed once gputopo is uninstalled."""
+
+from __future__ import annotations
+
+import sys
+import time
+from getpass import getuser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from extender.kubectl import cleanup, gpu_health
+from extender.kubectl.options import Context, File, Headless
+from extender.kubectl.output import Form, print_leftovers
+from extender.kubectl.reading import ask, fail, kubeconfig, say_no
+from extender.logs import printable
+from topology.annotations.overrides import Override, Word
+
+Node = Annotated[str, typer.Argument(help="The node's name.")]
+Gpus = Annotated[list[str], typer.Argument(help="UUIDs, or indexes as nvidia-smi counts them.")]
+Reason = Annotated[str, typer.Option("--why", help="What others read.")]
+
+
+def clean_up(
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, it is only shown.")] = False,
+    no_headers: Headless = False,
+    file: File = None,
+    context: Context = None,
+) -> None:
+    """Show, and with --yes remove, what gputopo has written on nodes and pods, once it is uninstalled."""
+    config = kubeconfig(file, context)
+    found = ask(cleanup.find(config))
+    print_leftovers(found, Form(headers=not no_headers))
+    if found.unread:
+        fail(f"too large to be looked at: {', '.join(found.unread)}")
+    if not found.leftovers:
+        return
+    if not yes:
+        say_no("this is left of gputopo; with --yes it is removed")
+    if found.running:
+        say_no(f"nothing is removed while gputopo runs: {', '.join(found.running[:3])}")
+    failed = ask(cleanup.remove(config, found.leftovers))
+    for leftover, reason in failed.items():
+        print(printable(f"{leftover.kind} {leftover.name}: {reason}"), file=sys.stderr)
+    if failed:
+        fail(f"{len(failed)} of {len(found.leftovers)} could not be cleaned")
+    if again := ask(cleanup.find(config)).leftovers:
+        say_no(f"{len(again)} have been written again: something of gputopo still runs")
+    print(f"removed from {len(found.leftovers)} nodes and pods")
+
+
+def cordon_gpu(
+    node: Node,
+    gpus: Gpus,
+    why: Reason = "",
+    hours: Annotated[float | None, typer.Option("--hours", min=0.01, help="Until it counts no more.")] = None,
+    file: File = None,
+    context: Context = None,
+) -> None:
+    """Keep new pods off some GPUs of a node; what runs on them goes on."""
+    until = None if hours is None else int(time.time() + 3600 * hours)
+    _say(node, gpus, Override(Word.CORDONED, why, getuser(), until), file, context)
+
+
+def uncordon_gpu(node: Node, gpus: Gpus, file: File = None, context: Context = None) -> None:
+    """Take back what was said of some GPUs of a node."""
+    _say(node, gpus, None, file, context)
+
+
+def clear_gpu(node: Node, gpus: Gpus, why: Reason = "", file: File = None, context: Context = None) -> None:
+    """Say that some GPUs of a node are well: errors of before count no more, later ones do."""
+    _say(node, gpus, Override(Word.HEALTHY, why, getuser(), at=int(time.time())), file, context)
+
+
+def _say(node: str, gpus: list[str], override: Override | None, file: Path | None, context: str | None) -> None:
+    def change(said: gpu_health.Overrides, uuid: str) -> None:
+        if override:
+            said[uuid] = override
+        else:
+            said.pop(uuid, None)
+
+    try:
+        said = ask(gpu_health.say(kubeconfig(file, context), node, gpus, change))
+    except gpu_health.Refused as error:
+        fail(str(error))
+    for uuid, word in sorted(said.items()):
+        print(printable(f"{node} {uuid}: {word}"))

@@ -1,0 +1,76 @@
+"""Pods that come and go while something else happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from threading import Event, Thread
+
+from tests.cluster.nodes.pods import pod
+from tests.cluster.objects import PODS
+from tests.installed.cluster import Cluster
+from tests.manifests.rendered import SCHEDULER_NAME
+from topology.annotations import keys
+from topology.annotations.records import decode_placement
+
+_AT_ONCE = 3
+_PATIENCE_SECONDS = 120.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What became of them."""
+
+    waited: list[float] = field(default_factory=list)
+    """Seconds from creation until its container ran, of each pod."""
+    gpus: set[str] = field(default_factory=set)
+    """All that any of them had."""
+    gpus_given_twice: set[str] = field(default_factory=set)
+    """To two pods that ran side by side."""
+
+
+@contextmanager
+def comings_and_goings(cluster: Cluster) -> Iterator[Seen]:
+    """Let pods of one GPU come one after the other for the length of a `with` block, three of them at a time.
+
+    Raises at the end what went wrong meanwhile: a pod that did not run within two minutes.
+    """
+    seen, over, failures = Seen(), Event(), list[BaseException]()
+
+    def keep_coming() -> None:
+        try:
+            _come_and_go(cluster, seen, over)
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = Thread(target=keep_coming, name="load")
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+        if failures:
+            raise failures[0]
+
+
+def _come_and_go(cluster: Cluster, seen: Seen, over: Event) -> None:
+    running: dict[str, set[str]] = {}
+    for number in count():
+        if over.is_set():
+            return
+        name, began = f"load-{number}", time.monotonic()
+        cluster.plane.admin.post(PODS, pod(name, 1, schedulerName=SCHEDULER_NAME))
+        found = cluster.wait_running(name, _PATIENCE_SECONDS)
+        seen.waited.append(time.monotonic() - began)
+        gpus = set(decode_placement(found["metadata"]["annotations"][keys.PLACEMENT]).containers["main"])
+        seen.gpus_given_twice |= {gpu for others in running.values() for gpu in others & gpus}
+        seen.gpus |= gpus
+        running[name] = gpus
+        if len(running) > _AT_ONCE:
+            oldest = next(iter(running))
+            cluster.kubectl("delete", "pod", oldest, "--grace-period=1", "--wait")
+            del running[oldest]

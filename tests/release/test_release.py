@@ -1,0 +1,134 @@
+"""`make release` writes a version wherever it stands, and gives people files that belong together."""
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tests.manifests.helm import HelmUnavailable, executable
+from tests.release.numbers import NoRelease, notes, write_number
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CHANGES = "# Changelog\n\n## Unreleased\n\nMore of it.\n\n- One.\n\n## 0.1.0 (2026-01-01)\n\nFirst.\n"
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> Path:
+    """Give a folder with the files that say the version."""
+    (tmp_path / "manifests/chart").mkdir(parents=True)
+    for name in ("pyproject.toml", "manifests/chart/Chart.yaml"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    (tmp_path / "CHANGELOG.md").write_text(CHANGES)
+    return tmp_path
+
+
+def test_what_was_unreleased_are_the_notes_of_the_release(numbered: Path) -> None:
+    """And the next change finds its place above them."""
+    write_number(numbered, "0.2.0", date(2026, 11, 23))
+    assert notes(numbered, "0.2.0") == "More of it.\n\n- One."
+    assert notes(numbered, "0.1.0") == "First."
+    assert notes(numbered, "Unreleased") == ""
+    assert "## Unreleased\n\n## 0.2.0 (2026-11-23)\n\nMore of it." in (numbered / "CHANGELOG.md").read_text()
+
+
+def test_program_and_chart_have_one_number(numbered: Path) -> None:
+    """And nothing else changes in their files."""
+    before = {name: (numbered / name).read_text() for name in ("pyproject.toml", "manifests/chart/Chart.yaml")}
+    write_number(numbered, "77.0.1", date(2026, 11, 23))
+    changed = {
+        name: [line for line in (numbered / name).read_text().splitlines() if line not in text.splitlines()]
+        for name, text in before.items()
+    }
+    assert changed == {
+        "pyproject.toml": ['version = "77.0.1"'],
+        "manifests/chart/Chart.yaml": ["version: 77.0.1", "appVersion: 77.0.1"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "reason"),
+    [
+        ("0.2", CHANGES, "'0.2' is no version"),
+        ("v0.2.0", CHANGES, "is no version"),
+        ("0.1.0", CHANGES, "there is a 0.1.0 already"),
+        ("0.2.0", CHANGES.replace("More of it.\n\n- One.\n", ""), "nothing is said under Unreleased"),
+    ],
+)
+def test_what_is_no_release_changes_nothing(numbered: Path, version: str, changes: str, reason: str) -> None:
+    """The reason is told before the first file is written."""
+    (numbered / "CHANGELOG.md").write_text(changes)
+    before = {file: file.read_text() for file in numbered.rglob("*") if file.is_file()}
+    with pytest.raises(NoRelease, match=reason):
+        write_number(numbered, version, date(2026, 11, 23))
+    assert {file: file.read_text() for file in numbered.rglob("*") if file.is_file()} == before
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Give a clone of this repository as it was committed last."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no clone of a repository")
+    try:
+        executable()
+    except HelmUnavailable as reason:
+        pytest.skip(str(reason))
+    git(ROOT, "clone", "--quiet", str(ROOT), str(tmp_path / "clone"))
+    found = tmp_path / "clone"
+    git(found, "config", "user.name", "A. Releaser")
+    git(found, "config", "user.email", "releaser@example.org")
+    for stub in (ROOT / "agent/kubelet/api").glob("*_pb2*"):
+        (found / "agent/kubelet/api" / stub.name).write_bytes(stub.read_bytes())
+    (found / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    return found
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git there, and return what it printed."""
+    return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def released(folder: Path, version: str) -> subprocess.CompletedProcess[str]:
+    """Release from there."""
+    command = [sys.executable, "-m", "tests.release", version, "--without-image"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.waits
+def test_a_release_is_one_commit_its_tag_and_files_that_belong_together(
+    clone: Path, figure: Callable[[str], None]
+) -> None:
+    """The image is left out here: that it is built is shown in `tests/image`."""
+    before = git(clone, "rev-parse", "HEAD").strip()
+    done = released(clone, "9.8.7")
+    assert done.returncode == 0, done.stderr
+    assert git(clone, "rev-parse", "v9.8.7^{commit}", "HEAD~1").split() == [
+        git(clone, "rev-parse", "HEAD").strip(),
+        before,
+    ]
+    assert git(clone, "status", "--porcelain") == ""
+    folder = clone / "dist" / "9.8.7"
+    wheel = "gputopo-9.8.7-py3-none-any.whl"
+    names = {"NOTES.md", "SHA256SUMS", wheel, "gputopo-9.8.7.tar.gz", "gputopo-9.8.7.tgz", "gputopo-9.8.7.cdx.json"}
+    assert {file.name for file in folder.iterdir()} == names
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
+    assert len((folder / "SHA256SUMS").read_text().splitlines()) == len(names) - 1
+    inside = zipfile.ZipFile(folder / wheel).namelist()
+    assert {"extender/cli.py", "agent/serve.py", "topology/node/model.py", "agent/kubelet/api/podresources_pb2.py"} <= {
+        *inside
+    }
+    assert not [name for name in inside if name.startswith("tests/")]
+    rendered = "\n".join(file.read_text() for file in (clone / "manifests/rendered").rglob("*.yaml"))
+    assert ":9.8.7" in rendered
+    again = released(clone, "9.8.6")
+    assert (again.returncode, again.stderr) == (1, "release: 9.8.6 does not come after 9.8.7\n")
+    (clone / "README.md").write_text("changed")
+    changed = released(clone, "9.9.0")
+    assert changed.returncode == 1
+    assert "README.md" in changed.stderr
+    figure(f"a release, but for its image: {sum(file.stat().st_size for file in folder.iterdir()) / 2**20:.1f} MiB")
