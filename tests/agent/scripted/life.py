@@ -28,7 +28,6 @@ from tests.nvml.script import Scripted
 
 LOOK_SECONDS = 30.0
 """`discovery.interval` as it is by default."""
-_PATIENCE_SECONDS = 0.5
 _DEADLINE_SECONDS = 60.0
 _NOWHERE = Path("/nonexistent")
 
@@ -38,16 +37,23 @@ Course = dict[str, list[tuple[float, str]]]
 class Life:
     """One node: its agent looks every half minute of the script, and hears of errors as they happen."""
 
-    def __init__(self, scripted: Scripted, folder: Path) -> None:
+    def __init__(self, scripted: Scripted, folder: Path, patience_seconds: float = _DEADLINE_SECONDS) -> None:
         self.course: Course = {}
         self.looks: list[float] = []
+        self._metrics = Metrics("test")
         self.node = FakeNode()
         self._scripted = scripted
         self._folder = folder
+        self._patience_seconds = patience_seconds
         self._now = -LOOK_SECONDS
         self._heard = 0
         self._read = Event()
         self._start()
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether a look did not end in time."""
+        return b'gputopo_agent_discovery_failures_total{code="TIMEOUT"}' in self._metrics.text()
 
     def run(self, until: float, restarts: tuple[float, ...] = ()) -> Course:
         """Let the script play; return GPU → the states that it came to, each with when."""
@@ -72,9 +78,9 @@ class Life:
         self._deaf = Event()
         self._memory = HealthFile(self._folder)
         health = Health(lambda: self._now, Policy(), self._memory, "one boot", self._tell)
-        machine = Machine(PatientNvml(self._look, _PATIENCE_SECONDS), Host(_NOWHERE, _NOWHERE), health)
+        machine = Machine(PatientNvml(self._look, self._patience_seconds), Host(_NOWHERE, _NOWHERE), health)
         publication = Publication(lambda: 0.5, 300.0)
-        self._agent = Agent(machine, self.node, publication, Metrics("test"), lambda: self._now)
+        self._agent = Agent(machine, self.node, publication, self._metrics, lambda: self._now)
         self._watch = XidWatch(self._follow, health, lambda: None)
         self._watch.start()
         self._wait(lambda: health.coverage is not None)

@@ -72,8 +72,9 @@ def test_in_a_storm_of_memory_errors_nobody_is_sick_for_an_answer_that_is_late(
     """Calls that hang then say nothing of any GPU, and there is more time between two looks."""
     played = scripted(tmp_path, (HERE / "scripts" / "storm.script").read_text())
     with fake_nvml.loaded(played.description):
-        life = Life(played, tmp_path)
+        life = Life(played, tmp_path, patience_seconds=2.0)
         life.run(2000.0)
+    assert life.timed_out
     statuses = [decode_status(write[keys.STATUS]) for write in life.node.writes if keys.STATUS in write]
     assert {status.unhealthy for status in statuses} == {frozenset()}
     gaps = {end - begin for begin, end in pairwise(life.looks) if begin >= 120 and end <= 960}
