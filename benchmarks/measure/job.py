@@ -26,6 +26,8 @@ LABELS: Final = {"app.kubernetes.io/name": "gputopo-measure"}
 GO: Final = "measure.gputopo.dev/go"
 """Label of a Job: who has made it, and may remove it."""
 CONTAINER: Final = "nccl-tests"
+READ_SECONDS: Final = 300
+"""After its time, until the cluster ends a Job and its log is gone: we read that first."""
 FORGET_SECONDS: Final = 600
 """After which the cluster removes a Job that has ended, if we cannot."""
 _MARK: Final = "# gputopo: GPUs "
@@ -42,7 +44,7 @@ class Wanted:
     command: str = "all_reduce_perf"
     runs: int = 3
     """Of each set."""
-    timeout_seconds: int = 1800
+    timeout_seconds: float = 1800.0
     scheduler: str = "gputopo"
     resource: str = "nvidia.com/gpu"
     priority_class: str | None = None
@@ -92,7 +94,7 @@ def job(target: Target, wanted: Wanted, go: str) -> Json:
         "metadata": {"name": job_name(target), "labels": {**LABELS, GO: go}},
         "spec": {
             "backoffLimit": 0,
-            "activeDeadlineSeconds": wanted.timeout_seconds,
+            "activeDeadlineSeconds": int(wanted.timeout_seconds) + READ_SECONDS,
             "ttlSecondsAfterFinished": FORGET_SECONDS,
             "template": {"metadata": {"labels": LABELS}, "spec": pod_spec},
         },

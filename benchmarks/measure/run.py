@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -17,7 +18,7 @@ from topology.annotations.records import decode_placement
 from topology.bandwidth.measured import Figure, MeasuredMachine
 from topology.errors import PayloadError
 
-CLEAN_UP_TRIES: Final = 5
+TRIES: Final = 5
 INTERRUPTED: Final = "interrupted"
 CONFLICT: Final = 409
 
@@ -94,7 +95,7 @@ class Measuring:
 
     async def _await_figures(self, outcome: Outcome, name: str) -> None:
         pod = await self._ended(name)
-        log = await self.cluster.log(pod["metadata"]["name"], CONTAINER)
+        log = await self._log(pod["metadata"]["name"])
         try:
             record = decode_placement((pod["metadata"].get("annotations") or {})[keys.PLACEMENT])
         except (KeyError, PayloadError) as error:
@@ -102,12 +103,20 @@ class Measuring:
         outcome.figures, outcome.failed = figures_in(log, outcome.target, record, self.utc_now())
         self.say(f"{outcome.target.node}: {len(outcome.figures)} of {len(outcome.target.sets)} sets measured")
 
+    async def _log(self, pod: str) -> str:
+        for _ in range(TRIES - 1):
+            with suppress(Refused, Unavailable):
+                return await self.cluster.log(pod, CONTAINER)
+            await asyncio.sleep(self.pace.look)
+        return await self.cluster.log(pod, CONTAINER)
+
     async def _ended(self, job: str) -> Any:
-        """Return the Job's pod once its container has ended."""
+        """Return the Job's pod once its container has ended, or its time is over: what it has done by then counts."""
         clock = asyncio.get_running_loop()
-        began = clock.time()
+        began, pod = clock.time(), None
         while True:
-            pod = await self.cluster.pod_of(job)
+            with suppress(Unavailable):  # the next look may do better
+                pod = await self.cluster.pod_of(job)
             phase = pod["status"].get("phase") if pod else None
             waited = clock.time() - began
             if pod and phase in ("Succeeded", "Failed"):
@@ -117,12 +126,14 @@ class Measuring:
             if not (pod and pod["spec"].get("nodeName")) and waited > self.pace.bound_within:
                 raise _Ended(f"its pod was not placed within {self.pace.bound_within:g} s")
             if waited > self.wanted.timeout_seconds:
-                raise _Ended(f"it took longer than {self.wanted.timeout_seconds} s")
+                if phase == "Running":
+                    return pod
+                raise _Ended(f"its container did not start within {self.wanted.timeout_seconds:g} s")
             await asyncio.sleep(self.pace.look)
 
     async def _remove(self, name: str) -> bool:
         """Remove the Job if we have made it, whatever we were told of that; returns whether there is none of ours left."""
-        for attempt in range(CLEAN_UP_TRIES):
+        for attempt in range(TRIES):
             if attempt:
                 await asyncio.sleep(self.pace.look)
             try:
@@ -140,4 +151,6 @@ async def _whole(work: Coroutine[Any, Any, Result]) -> Result:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # nobody else will ask for it
         raise

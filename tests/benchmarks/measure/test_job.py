@@ -113,7 +113,7 @@ def test_the_job_takes_its_whole_node_and_goes_by_itself() -> None:
     assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
     assert (spec["schedulerName"], spec["restartPolicy"], spec["priorityClassName"]) == ("gputopo", "Never", "low")
     kept = {key: made["spec"][key] for key in ("backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")}
-    assert kept == {"backoffLimit": 0, "activeDeadlineSeconds": 1800, "ttlSecondsAfterFinished": 600}
+    assert kept == {"backoffLimit": 0, "activeDeadlineSeconds": 2100, "ttlSecondsAfterFinished": 600}
 
 
 def test_one_idle_node_of_each_kind_is_chosen() -> None:

@@ -47,6 +47,8 @@ class Cluster:
         self.config = Kubeconfig.find(folder / "kubeconfig", None, {})
         self.held = set[str]()
         """Nodes whose containers do not end."""
+        self.cut_before: dict[str, str] = {}
+        """Nodes whose containers have printed what is before these words, and go on."""
         self.ended = set[str]()
         self._folder = folder
         for node in (PAIRS, TWO):
@@ -72,7 +74,10 @@ class Cluster:
         path = {"PATH": f"{self._folder / pod['spec']['nodeName']}:{os.environ['PATH']}"}
         process = await asyncio.create_subprocess_exec(*container["command"], env=path, stdout=asyncio.subprocess.PIPE)
         printed, _ = await process.communicate()
-        said = {"metadata": {"annotations": {POD_LOG: printed.decode(), EXIT_CODE: str(process.returncode)}}}
+        annotations = {POD_LOG: printed.decode(), EXIT_CODE: str(process.returncode)}
+        if words := self.cut_before.get(pod["spec"]["nodeName"]):
+            annotations = {POD_LOG: printed.decode().partition(words)[0]}
+        said = {"metadata": {"annotations": annotations}}
         where = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         (await self.extender.api.call("PATCH", where, said, content_type=MERGE_PATCH)).ok()
 
@@ -86,8 +91,9 @@ class Cluster:
         place: Place = Place(),  # noqa: B008
         *,
         bound_within: float = 60.0,
+        within: float = 600.0,
     ) -> Report:
-        asked = Wanted("example.com/nccl-tests:1", runs=2)
+        asked = Wanted("example.com/nccl-tests:1", runs=2, timeout_seconds=within)
         pace = Pace(look=0.05, bound_within=bound_within)
         return await measure_cluster(self.config, "default", asked, limits, place, lambda line: None, pace)
 
@@ -185,6 +191,32 @@ async def test_figures_go_into_a_configmap_beside_those_it_has(tmp_path: Path) -
 
         found = [decode_measurements(kept["data"][KEY]).measurements.values() for kept in (one_each, more)]
         assert [sorted(len(machine.figures) for machine in kept) for kept in found] == [[1, 1], [1, 2]]
+
+
+async def test_what_is_done_when_the_time_is_over_counts(tmp_path: Path) -> None:
+    """The container goes on, and what it has printed by then is read; the rest is named."""
+    async with at_work(tmp_path, PAIRS) as cluster:
+        cluster.cut_before["pairs"] = "# gputopo: GPUs 0,1,2\n"
+        report = await cluster.measure(within=3.0)
+
+        assert measured(report) == {("pairs", (0, 1)): 150.25}
+        assert [problem.split(": ", 2)[1:] for problem in report.document["problems"]] == [
+            ["GPUs 0,1,2", "it was not reached in time"],
+            ["GPUs 0,1,2,3", "it was not reached in time"],
+        ]
+        assert await cluster.list(JOBS) == []
+
+
+async def test_an_api_server_that_is_away_for_a_moment_costs_no_measurement(tmp_path: Path) -> None:
+    """Looks and the log are tried again."""
+    away = [
+        Rule(RequestFault.UNAVAILABLE, method="GET", path="*/log", times=2),
+        Rule(RequestFault.RESET_BEFORE, method="GET", path="/api/v1/namespaces/default/pods", times=2),
+    ]
+    async with at_work(tmp_path, TWO, faults=Unreliable(away)) as cluster:
+        report = await cluster.measure()
+
+        assert (measured(report), report.exit_code) == ({("two", (0, 1)): 33.5}, 0)
 
 
 async def test_who_writes_a_configmap_at_the_same_time_loses_nothing(tmp_path: Path) -> None:
