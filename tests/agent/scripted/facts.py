@@ -9,6 +9,9 @@ from tests.nvml.script import Step, UnreadableScript
 
 Fact = dict[str, object]
 
+SWITCH = "the switch"
+"""What a link of these machines leads to."""
+
 _RATES = {
     "corrected_errors": ("ecc_corrected_per_second", 1),
     "nvlink_crc": ("nvlink_errors_per_second", 1),
@@ -86,8 +89,10 @@ class _Told:
                 self.facts.append({"t": step.at + float(arguments[4]), "gpu": uuid, key: 0})
             case "gpu":
                 yield from _of_value(arguments[1], arguments[2])
-            case "hang" | "link" | "health":
-                return  # they change what is said of links, and no state
+            case "link":
+                yield {"nvlink_up" if arguments[2] == "active" else "nvlink_down": SWITCH}
+            case "hang" | "health":
+                return  # they change how long calls take, and what is said of the fabric, and no state
             case _:
                 raise UnreadableScript(f"no fact says {step.verb}")
 

@@ -25,6 +25,8 @@ from agent.node.publish import Publication
 from agent.service import Agent
 from tests.agent.builders import FakeNode
 from tests.nvml.script import Scripted
+from topology.annotations import keys
+from topology.annotations.status_codec import decode_status
 
 LOOK_SECONDS = 30.0
 """`discovery.interval` as it is by default."""
@@ -41,6 +43,8 @@ class Life:
         self.course: Course = {}
         self.looks: list[float] = []
         self._metrics = Metrics("test")
+        self.dead_links: list[tuple[int, float]] = []
+        """How many the node says are down, and since when it does."""
         self.node = FakeNode()
         self._scripted = scripted
         self._folder = folder
@@ -70,6 +74,7 @@ class Life:
             self.looks.append(self._now)
             self._agent.turn()
             self._wait(self._read.is_set)
+            self._note_links()
             next_look = self._now + self._agent.interval_seconds(LOOK_SECONDS)
         self._end()
         return self.course
@@ -97,6 +102,11 @@ class Life:
             return read_nvml()
         finally:
             self._read.set()
+
+    def _note_links(self) -> None:
+        dead = len(decode_status(self.node.annotations[keys.STATUS]).link_faults)
+        if not self.dead_links or self.dead_links[-1][0] != dead:
+            self.dead_links.append((dead, self._now))
 
     def _tell(self, change: Change, index: int | None) -> None:
         if change.before.state is not change.after.state:

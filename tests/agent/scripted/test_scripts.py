@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from benchmarks.cli import app
-from tests.agent.scripted.facts import as_lines, facts_of
+from tests.agent.scripted.facts import SWITCH, as_lines, facts_of
 from tests.agent.scripted.life import LOOK_SECONDS, Course, Life
 from tests.invoking import call
 from tests.nvml.library import HERE, FakeNvml, machine
@@ -83,14 +83,19 @@ def test_in_a_storm_of_memory_errors_nobody_is_sick_for_an_answer_that_is_late(
 
 
 def test_links_that_come_and_go_are_told_and_make_no_gpu_sick(fake_nvml: FakeNvml, tmp_path: Path) -> None:
-    """Four links, and then the fabric's manager."""
+    """Four links, which are used again when the command line says so, and then the fabric's manager."""
     played = scripted(tmp_path, (HERE / "scripts" / "link_flap.script").read_text())
     with fake_nvml.loaded(played.description):
         life = Life(played, tmp_path)
         life.run(1590.0)
-    statuses = [decode_status(write[keys.STATUS]) for write in life.node.writes if keys.STATUS in write]
-    downs = [len(status.link_faults) for status in statuses]
-    assert [count for count, _ in groupby(downs)] == [0, 4, 0, 4, 0]
-    assert statuses[-1].gpus[2].reasons == ("fabric manager gone",)
-    assert {status.unhealthy for status in statuses} == {frozenset()}
+    file = tmp_path / "facts.jsonl"
+    file.write_text(as_lines(facts_of(played.steps, UUIDS)))
+    said = json.loads(call(app, "health", str(file), "-o", "json").stdout)["links"][f"{UUIDS[0]}-{SWITCH}"]
+    assert [change["state"] for change in said] == ["down", "up"]
+    assert [dead for dead, _ in life.dead_links] == [0, 4, 0]
+    for change, (_, found) in zip(said, life.dead_links[1:], strict=True):
+        assert 0 <= found - change["t"] <= LATE_SECONDS
+    status = decode_status(life.node.annotations[keys.STATUS])
+    assert status.gpus[2].reasons == ("fabric manager gone",)
+    assert status.unhealthy == frozenset()
     assert decode_topology(life.node.annotations[keys.TOPOLOGY]).gpus[2].switch_links == 0
