@@ -70,6 +70,7 @@ def placement(
     from benchmarks.placement.policies import UnknownPolicy
     from benchmarks.placement.processes import ProcessLost
     from benchmarks.placement.report.differences import differences
+    from benchmarks.placement.rows import QUANTILE
     from benchmarks.placement.traces.files import BadTrace
 
     try:
@@ -81,7 +82,7 @@ def placement(
     if unknown:
         asked = []  # the runs may have taken an hour: all that they measured is shown before the word is refused
     usual = [metric for metric in COMPARED if metric in measured] if against else []
-    shown = asked or usual or measured
+    shown = asked or usual or [metric for metric in measured if not metric.endswith(QUANTILE)]
     text = differences(rows, against, shown) if against else summary(rows, shown)
     kept = [row for row in rows if not asked or row.metric in asked]
     reply(output, {"rows": [asdict(row) for row in kept], "machine": describe_machine()}, text)

@@ -69,7 +69,7 @@ def measure(scenarios: Sequence[str], seeds: int | None, jobs: int, machine: dic
             sys.stderr.write(f"{section.scenario}\n")
             before = _cpu_seconds()
             try:
-                found = run_cells(_cells(section, seeds), jobs)
+                found = run_cells(_cells(section, seeds), jobs, section.scenario)
             except BadTrace as absent:
                 sys.stderr.write(f"skipped: {absent}\n")
                 missing[section.scenario] = str(absent)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from benchmarks.cli import app
 from benchmarks.placement.report.differences import differences
 from benchmarks.placement.rows import Row
+from benchmarks.placement.scenarios.inflation import METRICS
 from tests.benchmarks.placement.test_openb import trace
 
 
@@ -30,7 +31,7 @@ def test_prints_rows_of_the_promised_form(tmp_path: Path) -> None:
     assert code == 0
     assert {tuple(row) for row in rows} == {("workload", "policy", "seed", "metric", "x", "value")}
     assert {row["policy"] for row in rows} == {"best-fit", "fgd"}
-    assert {row["metric"] for row in rows} == {"allocation_pct", "fragmentation_pct", "fragmentation_ratio_pct"}
+    assert {row["metric"] for row in rows} == {*METRICS}
 
 
 @pytest.mark.slow
