@@ -39,6 +39,7 @@ app.command(name="state")(performance.state)
 app.command(name="bandwidth")(comparison.bandwidth)
 app.command(name="placement")(comparison.placement)
 app.command(name="snapshot")(comparison.snapshot)
+app.command(name="compare")(comparison.compare)
 app.command(name="report")(comparison.report_placement)
 
 

@@ -1,4 +1,4 @@
-"""`bandwidth`, `placement`, `snapshot` and `report`: the product beside measurements, and beside its peers."""
+"""`bandwidth`, `placement`, `snapshot`, `compare` and `report`: the product beside measurements, and beside its peers."""
 
 from __future__ import annotations
 
@@ -141,6 +141,43 @@ def report_placement(
         refuse(str(wrong))
     write_page(folder, document)
     reply(output, document, f"{folder / 'report.html'}")
+
+
+def compare(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="FILE_OR_FOLDER", help="What `kubectl gputopo snapshot` wrote, or a folder made of it."),
+    ],
+    page: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the page with its pictures there as well, as HTML.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Orders of arrival; 10, or 3 with --quick.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Three orders of arrival and fewer peers, in less than a minute.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = os.cpu_count() or 1,
+) -> None:
+    """Say on one page what gputopo would gain on your own cluster."""
+    from benchmarks.placement.gain.command import QUICK_SEEDS, SEEDS, ask, parts_of, what_was_cut
+    from benchmarks.placement.gain.words import TITLE
+    from benchmarks.placement.processes import ProcessLost
+    from benchmarks.placement.report.page import to_html, to_text
+    from benchmarks.placement.traces.files import BadTrace
+
+    runs = seeds or (QUICK_SEEDS if quick else SEEDS)
+    try:
+        answer = ask(source, runs, jobs, quick=quick)
+    except (BadTrace, ProcessLost) as wrong:
+        refuse(str(wrong))
+    parts = parts_of(answer, what_was_cut(runs) if quick else "")
+    print(to_text(parts), end="")
+    if page:
+        try:
+            page.write_text(to_html(TITLE, parts), encoding="utf-8")
+        except OSError as failed:
+            refuse(f"{page}: {failed.strerror}")
 
 
 def _words(listed: str | None) -> list[str]:

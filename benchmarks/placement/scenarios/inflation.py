@@ -133,7 +133,7 @@ class _Wires:
     """How good the sets of pods with several GPUs are; of nodes whose wires nobody knows there is nothing to say."""
 
     def __init__(self, cluster: Cluster) -> None:
-        known = any(_is_wired(node.server.topology) for node in cluster.nodes)
+        known = any(is_wired(node.server.topology) for node in cluster.nodes)
         self.communication = Communication.HEAVY if known else Communication.NONE
         self.ratios: list[float] = []
         self._speed = SpeedModel(cluster) if known else None
@@ -144,7 +144,7 @@ class _Wires:
             self.ratios.append(self._speed.bandwidth(placed) / self._speed.best_bandwidth(job))
 
 
-def _is_wired(node: NodeTopology) -> bool:
+def is_wired(node: NodeTopology) -> bool:
     """Whether anything is known of what joins the GPUs."""
     return bool(node.links) or any(gpu.switch_links for gpu in node.gpus)
 
