@@ -13,8 +13,9 @@ from benchmarks.placement.gain.answer import NAMES, OBSERVE, Answer, Measure
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.rows import QUANTILE
 
-_WIDTH, _NAMES, _ROW, _TOP = 900, 230, 26, 40
+_WIDTH, _NAMES, _ROW, _TOP = 900, 230, 26, 50
 _LEFT, _BOTTOM, _PLOT_WIDTH, _PLOT_HEIGHT = 56, 46, 540, 250
+_STEP: Final = 20
 _PALETTE: Final = ("#5b7fb5", "#b5785b", "#8a6bb1", "#a08a2e", "#7d838c")
 _OURS: Final = {PRODUCT: "var(--ours,#0b6e4f)", OBSERVE: "var(--ours,#0b6e4f)"}
 _INK, _RULE = "currentColor", "var(--rule,#ccc)"
@@ -58,18 +59,19 @@ def _panel(answer: Answer, measure: Measure, left: float, width: float) -> Itera
         (row, policy, each) for row, policy in enumerate(answer.policies) if (each := answer.measured(measure, policy))
     ]
     spreads = [each.half_width if answer.seeds > 1 else 0.0 for _, _, each in found]
-    low = min(each.mean - spread for (_, _, each), spread in zip(found, spreads, strict=True))
+    low = min(max(0.0, each.mean - spread) for (_, _, each), spread in zip(found, spreads, strict=True))
     high = max(each.mean + spread for (_, _, each), spread in zip(found, spreads, strict=True))
     scale = width / ((high - low) or 1.0)
     bottom = _TOP + _ROW * len(answer.policies)
-    yield _text(left, 16, measure.value + (" (more is better)" if measure.more_is_better else " (fewer is better)"))
+    yield _text(left, 14, measure.value, bold=True)
+    yield _text(left, 28, "more is better" if measure.more_is_better else "fewer is better", size=11)
     yield _line([(left, bottom - 8), (left + width, bottom - 8)], _RULE)
     yield _text(left, bottom + 10, f"{low:.1f}", size=11)
     yield _text(left + width, bottom + 10, f"{high:.1f}", size=11, anchor="end")
     for (row, policy, each), spread in zip(found, spreads, strict=True):
         y, x, reach = _TOP + row * _ROW, left + (each.mean - low) * scale, spread * scale
-        yield _line([(x - reach, y), (x + reach, y)], _colour(answer, policy))
-        yield f'<circle class="point" cx="{x:.1f}" cy="{y}" r="5" fill="{_colour(answer, policy)}"/>'
+        yield _line([(max(left, x - reach), y), (x + reach, y)], _colour(policy))
+        yield f'<circle class="point" cx="{x:.1f}" cy="{y}" r="5" fill="{_colour(policy)}"/>'
 
 
 def _curves(title: str, curves: dict[str, list[Point]], axes: tuple[str, str]) -> str | None:
@@ -77,7 +79,7 @@ def _curves(title: str, curves: dict[str, list[Point]], axes: tuple[str, str]) -
     if not drawn:
         return None
     across = [x for points in drawn.values() for x, _ in points]
-    low, high = 10 * int(min(across) // 10), max(*across, 1.0)
+    low, high = _STEP * int(min(across) // _STEP), max(*across, 100.0)
     height = _TOP + _PLOT_HEIGHT + _BOTTOM
 
     def place(point: Point) -> Point:
@@ -91,14 +93,14 @@ def _curves(title: str, curves: dict[str, list[Point]], axes: tuple[str, str]) -
             _line([(_LEFT, y), (_LEFT + _PLOT_WIDTH, y)], _RULE),
             _text(_LEFT - 8, y + 4, f"{percent}", anchor="end"),
         ]
-    for step in range(5):
-        at = low + step * (high - low) / 4
+    for at in range(low, int(high) + 1, _STEP):
         x, y = place((at, 0))
-        parts.append(_text(x, y + 18, f"{at:.0f}", anchor="middle"))
+        parts.append(_text(x, y + 18, f"{at}", anchor="middle"))
     parts.append(_text(_LEFT + _PLOT_WIDTH / 2, height - 6, axes[0], anchor="middle"))
     parts.append(_text(_LEFT, _TOP - 10, axes[1], size=11))
-    for number, (policy, points) in enumerate(drawn.items()):
-        colour, y = _colour_at(policy, number), _TOP + 14 + number * 22
+    # The product first: its broad line would hide others that run along it.
+    for number, (policy, points) in enumerate(sorted(drawn.items(), key=lambda item: item[0] != PRODUCT)):
+        colour, y = _colour(policy), _TOP + 14 + number * 22
         width, dash = (3.0 if policy == PRODUCT else 1.6), ("6 3" if policy == OBSERVE else "")
         parts.append(_line([place(point) for point in points], colour, width, dash, series=True))
         x = _LEFT + _PLOT_WIDTH + 24
@@ -106,12 +108,8 @@ def _curves(title: str, curves: dict[str, list[Point]], axes: tuple[str, str]) -
     return _joined(parts)
 
 
-def _colour(answer: Answer, policy: str) -> str:
-    return _colour_at(policy, answer.policies.index(policy))
-
-
-def _colour_at(policy: str, number: int) -> str:
-    return _OURS.get(policy) or _PALETTE[number % len(_PALETTE)]
+def _colour(policy: str) -> str:
+    return _OURS.get(policy) or _PALETTE[[*NAMES].index(policy) % len(_PALETTE)]
 
 
 def _head(width: int, height: int, title: str) -> Iterator[str]:

@@ -77,6 +77,10 @@ def what_it_does_not_say(answer: Answer, quick: str = "") -> list[str]:
             f"Of {subject.nodes - subject.wired_nodes} of {subject.nodes} nodes nobody knows the wires. They count as "
             "machines without NVLink."
         )
+    if OBSERVE not in answer.policies:
+        limits.append(
+            "Some pods share a GPU. Mode observe is left out, since NVIDIA's device plugin hands out whole GPUs."
+        )
     if answer.fits_nowhere:
         limits.append(
             f"Up to {answer.fits_nowhere} of the pods fit on no node, even an empty one. No policy helps them."
@@ -95,10 +99,7 @@ def what_it_does_not_say(answer: Answer, quick: str = "") -> list[str]:
             "Pods come and never leave, and none waits. A snapshot tells what pods ask for, not how long they run: it says "
             "nothing of waiting times."
         ),
-        (
-            "Every pod counts as whole GPUs that talk to one another. Shares of a GPU, affinity, taints, quotas and priorities "
-            "are left out."
-        ),
+        "Affinity, taints, quotas and priorities are left out, and every pod of several GPUs counts as one that communicates.",
         "± is half a 95 % interval over the orders of arrival. It does not tell how far tomorrow's pods differ from these.",
     ]
     return ["## What this does not say", "\n".join(f"- {limit}" for limit in limits)]
