@@ -174,9 +174,15 @@ def compare(
     from benchmarks.placement.gain.command import QUICK_SEEDS, SEEDS, ask, parts_of, what_was_cut
     from benchmarks.placement.gain.words import TITLE
     from benchmarks.placement.processes import ProcessLost
+    from benchmarks.placement.report.command import prepare
     from benchmarks.placement.report.page import to_html, to_text
     from benchmarks.placement.traces.files import BadTrace
 
+    if page:
+        try:
+            prepare(page.parent)
+        except OSError as failed:
+            refuse(f"{page.parent}: {failed.strerror}")
     runs = seeds or (QUICK_SEEDS if quick else SEEDS)
     try:
         answer = ask(source, runs, jobs, quick=quick)
@@ -185,10 +191,7 @@ def compare(
     parts = parts_of(answer, what_was_cut(runs) if quick else "")
     print(to_text(parts), end="")
     if page:
-        try:
-            page.write_text(to_html(TITLE, parts), encoding="utf-8")
-        except OSError as failed:
-            refuse(f"{page}: {failed.strerror}")
+        page.write_text(to_html(TITLE, parts), encoding="utf-8")
 
 
 def _words(listed: str | None) -> list[str]:

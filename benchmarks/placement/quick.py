@@ -18,7 +18,7 @@ def fewer_policies(policies: Sequence[str]) -> list[str]:
 
 def what_was_cut(seeds: int, whole_seeds: int, policies: Sequence[str], workloads: Sequence[str]) -> str:
     """Return the sentence that stands beside every result of a quick run; the lists are of what was left out."""
-    parts = [f"{seeds} seeds instead of {whole_seeds}"]
+    parts = [f"{seeds} {'seed' if seeds == 1 else 'seeds'} instead of {whole_seeds}"]
     parts += [
         f"without the {what} {', '.join(names)}"
         for what, names in (("policies", policies), ("workloads", workloads))

@@ -28,6 +28,7 @@ NOT_RUN = {
     "export PATH": "is for the shell that goes on",
     "gputopo-agent --once": "needs a GPU",
     "gputopo-bench bandwidth": "the tests of the model compare it",
+    "gputopo-bench compare": "needs what a cluster printed",
     "gputopo-bench health-year": "minutes",
     "gputopo-bench latency": "minutes",
     "gputopo-bench placement": "minutes, or a trace",
