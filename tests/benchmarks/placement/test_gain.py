@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -16,7 +17,7 @@ from benchmarks.placement.gain.answer import NAMES, OBSERVE, STOCK, Answer, Meas
 from benchmarks.placement.gain.command import parts_of, what_was_cut
 from benchmarks.placement.gain.drawing import allocation, bandwidth_spread, intervals
 from benchmarks.placement.gain.subject import Subject
-from benchmarks.placement.gain.words import in_short, what_was_asked
+from benchmarks.placement.gain.words import in_short
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.page import to_html, to_text
 from benchmarks.placement.rows import Row, quantile_rows
@@ -86,11 +87,11 @@ def test_of_stranded_gpus_fewer_are_better() -> None:
 
 
 @pytest.mark.parametrize("draw", [intervals, bandwidth_spread, allocation])
-def test_a_picture_is_xml_with_a_mark_and_a_name_for_each_policy(draw: object) -> None:
+def test_a_picture_is_xml_with_a_mark_and_a_name_for_each_policy(draw: Callable[[Answer], str | None]) -> None:
     """Nothing is drawn for policies that did not run."""
     ran = [STOCK, "hived", OBSERVE, PRODUCT]
     answer = Answer(subject(), [row for policy in ran for row in rows(policy, (18, 19))], 2)
-    tree = ET.fromstring(draw(answer))  # type: ignore[operator]
+    tree = ET.fromstring(draw(answer) or "")
     labels = [text.text for text in tree.iter(f"{SVG}text")]
     assert tree.find(f"{SVG}title") is not None
     assert [name for name in NAMES.values() if name in labels] == [NAMES[policy] for policy in NAMES if policy in ran]
@@ -105,10 +106,22 @@ def test_a_curve_goes_through_what_was_measured() -> None:
     spread += [
         Row("now", PRODUCT, 0, "bandwidth_ratio_quantile", x, value) for x, value in ((0, 0), (50, 0.25), (100, 1))
     ]
-    drawn = bandwidth_spread(Answer(subject(), spread, 1)) or ""
-    (line,) = re.findall(r'points="([^"]+)"[^>]*class="series"', drawn)
-    (left, bottom), middle, (right, top) = ([float(each) for each in point.split(",")] for point in line.split())
-    assert middle == pytest.approx([left + (right - left) / 4, (bottom + top) / 2], abs=0.2)
+    tree = ET.fromstring(bandwidth_spread(Answer(subject(), spread, 1)) or "")
+    (line,) = (each for each in tree.iter(f"{SVG}polyline") if each.get("class") == "series")
+    drawn = [tuple(map(float, point.split(","))) for point in (line.get("points") or "").split()]
+    assert drawn == [
+        pytest.approx((tick(tree, "x", at), tick(tree, "y", up)), abs=0.2) for at, up in ((0, 0), (25, 50), (100, 100))
+    ]
+
+
+def tick(tree: ET.Element, axis: str, value: float) -> float:
+    """Return where a value lies, by the labels of the axis at 0 and at 100."""
+    anchor, beside = {"x": ("middle", 0.0), "y": ("end", 4.0)}[axis]
+    texts = [text for text in tree.iter(f"{SVG}text") if text.get("text-anchor") == anchor]
+    low, high = (
+        next(float(text.get(axis, "")) for text in texts if text.text == said) - beside for said in ("0", "100")
+    )
+    return low + value / 100 * (high - low)
 
 
 def test_without_wires_nothing_is_said_or_drawn_of_bandwidth() -> None:
