@@ -42,6 +42,7 @@ app.command(name="monitoring")(performance.monitoring)
 app.command(name="bandwidth")(comparison.bandwidth)
 app.command(name="placement")(comparison.placement)
 app.command(name="snapshot")(comparison.snapshot)
+app.command(name="compare")(comparison.compare)
 app.command(name="report")(comparison.report_placement)
 
 

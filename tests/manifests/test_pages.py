@@ -30,6 +30,7 @@ NOT_RUN = {
     "gputopo-agent --once": "needs a GPU",
     "gputopo-bench bandwidth": "the tests of the model compare it",
     "gputopo-bench drift": "needs a cluster, and what Prometheus answered",
+    "gputopo-bench compare": "needs what a cluster printed",
     "gputopo-bench health-year": "minutes",
     "gputopo-bench latency": "minutes",
     "gputopo-bench measure": "needs a cluster",
