@@ -35,6 +35,7 @@ from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
 from extender.metrics import Figures, Metrics, Recent
 from extender.patience import Patience
+from extender.quality import Quality
 from extender.sick_gpus import SickGpus
 from extender.upkeep import Upkeep
 from extender.verbs.filter_prioritize import filter_nodes, is_refusal, is_undecided, prioritize_nodes
@@ -114,6 +115,8 @@ class Extender:
             clock=clock,
             may_evict=config.sick_gpus.evict,
         )
+        pods_to_come = config.scheduling.weights.pods_to_come
+        self._quality = Quality(self.state, self.metrics, clock, pods_to_come=pods_to_come)
         self._patience = Patience(filled_at=clock().monotonic)
         self._patience_for_news = Patience(filled_at=clock().monotonic)
         self._reflectors = self._watches()
@@ -126,6 +129,7 @@ class Extender:
         }
         work |= {"events": self._events.run(), "reconcile": self._reconcile(), "preconditions": self._try_api_server()}
         work |= {"values": self._appraise(), "searches": self._search(), "sick-gpus": self._look_after_sick_gpus()}
+        work["quality"] = self._judge()
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
         return self
 
@@ -216,6 +220,8 @@ class Extender:
             turn.release()
         if isinstance(outcome, Bound):
             self._tell(target, outcome)
+            if outcome.chosen:
+                self._quality.bound(outcome.chosen)
             if refusal:
                 self.metrics.waited(refusal.reasons, self._clock().monotonic - refusal.since)
         return outcome
@@ -314,6 +320,10 @@ class Extender:
         """Keep the ledgers in order, round by round."""
         await self.synced()
         await self._upkeep.run(self.config.reconcile.interval)
+
+    async def _judge(self) -> None:
+        await self.synced()
+        await self._quality.run()
 
     async def _look_after_sick_gpus(self) -> None:
         await self.synced()

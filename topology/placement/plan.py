@@ -74,7 +74,7 @@ def _best_single(
     near_nic = [mask for mask in sets if mask & topology_class.near_nic] if request.nic else []
     chosen = yield from _kindest(topology_class, free, near_nic or sets)
     lost = yield from topology_class.loss(free, chosen)
-    return Placement(members_of(chosen), None, None, score(request, None, None, lost, topology_class.weights))
+    return Placement(members_of(chosen), None, None, score(request, None, None, lost, topology_class.weights), lost)
 
 
 def _best_many(
@@ -105,7 +105,8 @@ def _best_many(
     lost = yield from topology_class.loss(free, chosen)
     yield
     order = ring_order(topology_class.wiring, chosen)
-    return Placement(order, affinity, bandwidth, score(request, bandwidth, affinity, lost, topology_class.weights))
+    scored = score(request, bandwidth, affinity, lost, topology_class.weights)
+    return Placement(order, affinity, bandwidth, scored, lost)
 
 
 def _merit(
