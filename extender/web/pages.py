@@ -1,4 +1,4 @@
-"""The pages that people look at: values in, HTML out; the templates say how it looks.
+"""The pages that people look at: values in, HTML out, piece by piece; the templates say how it looks.
 
 Whatever is not markup of a template is escaped. Nothing comes from outside, and no script or style stands in a page.
 """
@@ -6,7 +6,7 @@ Whatever is not markup of a template is escaped. Nothing comes from outside, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from extender.inspect.inspection import BandwidthInfo, Explanation, NodeDetail, NodeInfo, PodInfo
+from extender.inspect.inspection import BandwidthInfo, Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.places import WIDEST_FIRST, Place
 from extender.inspect.waiting import WaitingPod
 from extender.metrics import Figures
@@ -30,6 +30,8 @@ STATES: Final = {
     "conflict": "held by two pods",
 }
 LEVELS: Final = {Level.BLOCK: "block", Level.RACK: "rack", Level.NVLINK_DOMAIN: "NVLink domain"}
+CLUSTER: Final = Location()
+"""No block, no rack: all of it."""
 PLACES: Final = 100
 """Shown at most; the search field leads to the nodes of others."""
 
@@ -38,14 +40,14 @@ PLACES: Final = 100
 class Asked:
     """Which nodes the front page is to show."""
 
-    within: Location = Location()
+    within: Location = CLUSTER
     containing: str = ""
     """A part of their names."""
 
     @property
     def trail(self) -> list[tuple[str, str]]:
         """What leads here from the whole cluster: words and address of each step."""
-        steps, place = [("cluster", "/")], Location()
+        steps, place = [("cluster", "/")], CLUSTER
         for level in WIDEST_FIRST:
             name = self.within.domain(level)[1]
             if name is not None:
@@ -76,7 +78,7 @@ def overview(
     *,
     asked: Asked = Asked(),
     following: str | None = None,
-) -> str:
+) -> Iterator[str]:
     """Return the front page; `following` is the node after which the next page begins, if there is one.
 
     Of the pods `placed` and `waiting` it may be given the first ones only.
@@ -94,7 +96,7 @@ def overview(
     )
 
 
-def node_page(node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "") -> str:
+def node_page(node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "") -> Iterator[str]:
     """Return one node's page; `ringed` is the pod (`namespace/name`) whose ring the picture shows."""
     facts = [
         _machine(node),
@@ -115,7 +117,7 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "") -> 
     )
 
 
-def pod_page(explanation: Explanation) -> str:
+def pod_page(explanation: Explanation) -> Iterator[str]:
     """Return one pod's page: where it is, or where it could go and why not elsewhere."""
     pod = explanation.pod
     asked = "an unreadable number of GPUs" if pod.gpus is None else f"{pod.gpus} GPUs"
@@ -123,7 +125,7 @@ def pod_page(explanation: Explanation) -> str:
     return _render("pod.html", explanation=explanation, pod=pod, facts=facts)
 
 
-def missing_page(what: str) -> str:
+def missing_page(what: str) -> Iterator[str]:
     """Return the page for what is not there."""
     return _render("missing.html", what=what)
 
@@ -140,6 +142,12 @@ def for_how_long(seconds: float) -> str:
         if count or parts:
             parts.append(f"{count}{letter}")
     return "".join(part for part in parts[:2] if not part.startswith("0")) or "0s"
+
+
+def _said_of(gpu: GpuInfo) -> str:
+    owner = f" by {gpu.pod}" if gpu.pod else ""
+    why = f"; {'; '.join(gpu.reasons)}" if gpu.reasons else ""
+    return f"GPU {gpu.index}: {STATES[gpu.state]}{owner}{why}"
 
 
 def _machine(node: NodeInfo) -> str:
@@ -185,6 +193,7 @@ def _environment() -> Environment:
         "pod_path": _pod_path,
         "predicted": _predicted,
         "ring": _ring,
+        "said_of": _said_of,
     }
     found.globals |= {
         "BEING_BOUND": picture.BEING_BOUND,
@@ -199,5 +208,5 @@ def _environment() -> Environment:
 _ENVIRONMENT: Final = _environment()
 
 
-def _render(template: str, **values: object) -> str:
-    return _ENVIRONMENT.get_template(template).render(values)
+def _render(template: str, **values: object) -> Iterator[str]:
+    return _ENVIRONMENT.get_template(template).generate(values)

@@ -6,7 +6,7 @@ They are served on the verbs' port, which is not for everybody; see `listen` in 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
@@ -15,8 +15,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.state import ClusterState
 from extender.inspect import inspection
-from extender.inspect.places import node_names_in, places
+from extender.inspect.inspection import NodeInfo
+from extender.inspect.places import Place, node_names_in, places_in_steps
 from extender.inspect.waiting import waiting_pod
 from extender.service import Extender, now
 from extender.web import pages, paging
@@ -26,6 +28,8 @@ from topology.request.domains import Level, Location
 
 SHOWN: Final = 50
 """Nodes, and placed and waiting pods, on the front page."""
+_PIECES: Final = 100
+"""Of a page, each a few characters, between two chances for everybody else."""
 _HEADERS: Final = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": (
@@ -74,17 +78,18 @@ async def _overview(extender: Extender, request: Request) -> Page:
     query, state = request.query_params, extender.state
     within = Location(*(query.get(level.value) or None for level in Level))
     asked = pages.Asked(within, query.get("q", ""))
-    figures = extender.figures()
-    await asyncio.sleep(0)
-    below = places(state, within)
-    await asyncio.sleep(0)
+    figures, below = extender.figures(), await _places(state, within)
     names = list(islice(node_names_in(state, within, asked.containing, query.get("after", "")), SHOWN + 1))
-    nodes = inspection.nodes(state, names[:SHOWN], now())
+    nodes = list[NodeInfo]()
+    for name in names[:SHOWN]:
+        if name in state.views:
+            nodes += inspection.nodes(state, [name], now())
+        await asyncio.sleep(0)
     following = names[SHOWN - 1] if len(names) > SHOWN else None
     placed = await _first(extender, lambda pod: pod.key, lambda pod: pod.node is not None)
     waiting = await _first(extender, _oldest, lambda pod: pod.node is None)
     moment = now()
-    return _page(
+    return await _page(
         pages.overview(
             figures,
             below,
@@ -97,25 +102,38 @@ async def _overview(extender: Extender, request: Request) -> Page:
     )
 
 
+async def _places(state: ClusterState, within: Location) -> tuple[Place, ...]:
+    found: tuple[Place, ...] = ()
+    for step in places_in_steps(state, within):
+        found = step
+        await asyncio.sleep(0)
+    return found
+
+
 async def _node(extender: Extender, request: Request) -> Page:
     name = request.path_params["name"]
     detail = inspection.node(extender.state, name, now())
     if detail is None:
-        return _page(pages.missing_page(f"There is no node {name}."), 404)
+        return await _page(pages.missing_page(f"There is no node {name}."), 404)
     placed = inspection.pods_on(extender.state, name)
-    return _page(pages.node_page(detail, placed, request.query_params.get("pod", "")))
+    return await _page(pages.node_page(detail, placed, request.query_params.get("pod", "")))
 
 
 async def _pod(extender: Extender, request: Request) -> Page:
     namespace, name = request.path_params["namespace"], request.path_params["name"]
     explanation = inspection.explain(extender.state, namespace, name, now())
     if explanation is None:
-        return _page(pages.missing_page(f"No pod {namespace}/{name} asks for GPUs."), 404)
-    return _page(pages.pod_page(explanation))
+        return await _page(pages.missing_page(f"No pod {namespace}/{name} asks for GPUs."), 404)
+    return await _page(pages.pod_page(explanation))
 
 
-def _page(text: str, status: int = 200) -> Page:
-    return Page(text.encode(), status)
+async def _page(pieces: Iterable[str], status: int = 200) -> Page:
+    text = list[str]()
+    for piece in pieces:
+        text.append(piece)
+        if len(text) % _PIECES == 0:
+            await asyncio.sleep(0)
+    return Page("".join(text).encode(), status)
 
 
 def _oldest(pod: GpuPod) -> tuple[str, tuple[str, str]]:

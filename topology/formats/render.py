@@ -44,10 +44,11 @@ text{fill:#e6edf3}.card{fill:#0d1117;stroke:#30363d}.note,.name,.tiny{fill:#9da7
 
 
 _MARKS_STYLE: Final = """\
+svg{color-scheme:light dark}
 .holder{stroke:#24292f}.holder-number,.holder-size,.letter{fill:#16191d}.letter{font-size:12px;font-weight:700}
 .h0{fill:#e69f00}.h1{fill:#5cc8f2}.h2{fill:#35c89f}.h3{fill:#f0e442}.h4{fill:#dc8fba}.h5{fill:#f58a4b}.h6{fill:#b9adf0}.h7{fill:#c3ccd5}
 .unheld{fill:#fff;stroke:#0072b2}.used.sick{fill:#e6e8eb}.sick{stroke-dasharray:6 3}.around{stroke:#d55e00;stroke-width:5}
-.cross{stroke:#b3261e;stroke-width:3;fill:none}.bad{fill:#b3261e}.bad-mark{font-size:13px;font-weight:700;fill:#fff;text-anchor:middle}
+.cross{stroke:#b3261e;stroke-width:3;fill:none;opacity:.55}.bad{fill:#b3261e}.bad-mark{font-size:13px;font-weight:700;fill:#fff;text-anchor:middle}
 .link.sick{stroke:#b3261e;stroke-dasharray:2 7}
 @media (prefers-color-scheme:dark){.unheld{fill:#0d1117;stroke:#56b4e9}.holder{stroke:#e6edf3}.used.sick{fill:#1c2128}
 .cross,.link.sick{stroke:#ff7b72}.around{stroke:#f08a3c}.holder-number,.holder-size,.letter{fill:#16191d}.bad-mark{fill:#fff}}
@@ -333,6 +334,7 @@ class _Picture:
         return _titled(
             " · ".join(filter(None, said)),
             _rect(box, f"gpu {kind}".strip(), 12),
+            drawn,
             _text(
                 box.centre,
                 box.y + (33 if memory else 39),
@@ -340,7 +342,6 @@ class _Picture:
                 str(gpu.index),
             ),
             _text(box.centre, box.y + 49, f"size {text}-size" if text else "size", memory) if memory else "",
-            drawn,
         )
 
     def _legend(self) -> Iterator[str]:
@@ -350,8 +351,9 @@ class _Picture:
         entries = []
         if self.marks is not None:
             sick = any(mark.sick for mark in self.marks)
-            held = [(f"gpu holder h{colour_of(letter)}", 4.0, letter) for letter in self.letters.values()]
-            entries += [*held, ("gpu unheld", 4.0, "free"), *([("gpu used sick", 4.0, "! sick")] if sick else [])]
+            entries += [("gpu holder h0", 4.0, "held")] if self.letters else []
+            entries += [("gpu unheld", 4.0, "free")]
+            entries += [("gpu used sick", 4.0, "! sick")] if sick else []
         elif self.free is not None or self.chosen:
             named = (("chosen", "chosen"), ("", "free"), ("used", "in use"))
             entries += [(f"gpu {kind}".strip(), 4.0, word) for kind, word in named if (kind or "free") in states]

@@ -1,4 +1,4 @@
-"""axe-core, which finds what people with a screen reader or a keyboard would stumble over: one pinned file, from npm's registry."""
+"""axe-core finds what people with a screen reader or a keyboard would stumble over; one pinned file, from npm's registry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AxeUnavailable(Exception):
 
 
 def source(folder: Path) -> str:
-    """Return the script; raises `AxeUnavailable` without npm or its registry, and `ValueError` for another file than the pinned one."""
+    """Return the script; raises `AxeUnavailable` without npm or its registry, and `ValueError` for another file."""
     npm = shutil.which("npm")
     if npm is None:
         raise AxeUnavailable("npm is not installed")

@@ -73,7 +73,7 @@ class Tab:
     async def becomes(self, expression: str, seconds: float = 30.0) -> None:
         """Wait until an expression is true."""
         async with asyncio.timeout(seconds):
-            while not await self.value(expression):
+            while not await self.value(expression):  # noqa: ASYNC110 - the browser sends no event for this
                 await asyncio.sleep(0.05)
 
     async def press(self, key: str) -> None:
@@ -129,6 +129,7 @@ async def tab(folder: Path) -> AsyncIterator[Tab]:
                 listening = asyncio.create_task(opened.listen())
                 for domain in ("Page", "Runtime", "Log", "Network"):
                     await opened.call(f"{domain}.enable")
+                await opened.call("Emulation.setFocusEmulationEnabled", enabled=True)
                 yield opened
             await listening
     finally:

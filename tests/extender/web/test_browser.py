@@ -63,7 +63,8 @@ async def inhabited(folder: Path) -> AsyncIterator[Running]:
         loop = SchedulerLoop(extender.api, extender.session, extender.url)
         await loop.schedule(await extender.create("train", 4))
         await loop.schedule(await extender.create("serve", 2))
-        await loop.schedule(await extender.create("huge", 64))
+        huge = await extender.create("huge", 8)
+        await extender.post("filter", {"Pod": huge, "Nodes": None, "NodeNames": [node.name for node in NODES]})
         await extender.create(HOSTILE, 1)
         await sicken(extender, NODES[2], 5)
         yield extender
@@ -94,6 +95,7 @@ def keep(name: str, picture: bytes) -> None:
 async def test_no_page_makes_the_browser_complain(tmp_path: Path) -> None:
     """No error, no broken policy, no request to anybody else, no markup from names; by day, by night and on paper."""
     async with inhabited(tmp_path) as extender, tab(tmp_path / "profile") as page:
+        assert (await extender.get("/"))[1].count("too-few-free") == 1
         for name, path in PAGES.items():
             for scheme, medium in (("light", "screen"), ("dark", "screen"), ("light", "print")):
                 await page.look(scheme, medium)

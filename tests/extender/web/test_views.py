@@ -57,10 +57,10 @@ def links(page: str) -> set[str]:
 @pytest.mark.parametrize(
     "page",
     [
-        pages.overview(FIGURES, [PLACE], [NODE], [POD], [WAITING], asked=HOSTILE_ASKER, following=HOSTILE),
-        pages.node_page(DETAIL, [POD], HOSTILE),
-        pages.pod_page(Explanation(pod=POD, fits=(), refusals=(), problem=HOSTILE)),
-        pages.missing_page(HOSTILE),
+        "".join(pages.overview(FIGURES, [PLACE], [NODE], [POD], [WAITING], asked=HOSTILE_ASKER, following=HOSTILE)),
+        "".join(pages.node_page(DETAIL, [POD], HOSTILE)),
+        "".join(pages.pod_page(Explanation(pod=POD, fits=(), refusals=(), problem=HOSTILE))),
+        "".join(pages.missing_page(HOSTILE)),
     ],
     ids=["overview", "node", "pod", "missing"],
 )
@@ -73,7 +73,7 @@ def test_nothing_that_others_wrote_becomes_markup(page: str) -> None:
 
 def test_a_page_holds_no_script_and_no_style() -> None:
     """The browser is told to run none that stands in a page, so none may be needed."""
-    page = pages.node_page(DETAIL, [POD])
+    page = "".join(pages.node_page(DETAIL, [POD]))
     assert "<style" not in page
     assert not re.search(r"<script[^>]*>[^<]|\son\w+=|\sstyle=", page)
 
@@ -134,8 +134,8 @@ async def test_many_pods_come_page_by_page(tmp_path: Path) -> None:
 
 def test_the_front_page_says_where_all_pods_are() -> None:
     """It shows the first ones only."""
-    some = pages.overview(FIGURES | {"pods": 3.0}, [], [NODE], [POD], [WAITING])
-    every = pages.overview(FIGURES | {"pods": 2.0}, [], [NODE], [POD], [WAITING])
+    some = "".join(pages.overview(FIGURES | {"pods": 3.0}, [], [NODE], [POD], [WAITING]))
+    every = "".join(pages.overview(FIGURES | {"pods": 2.0}, [], [NODE], [POD], [WAITING]))
     assert ("/v1/inspect/pods" in links(some), "/v1/inspect/pods" in links(every)) == (True, False)
 
 
