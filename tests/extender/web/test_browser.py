@@ -148,12 +148,12 @@ async def test_a_page_keeps_up_without_being_loaded_again(tmp_path: Path) -> Non
     async with inhabited(tmp_path) as extender, tab(tmp_path / "profile") as page:
         await page.open(extender.url)
         await page.value("window.same = true, document.querySelector('input[type=search]').value = 'typed'")
-        await page.value("document.querySelector('#nodes a[href=\"/nodes/n2\"]').focus()")
+        await page.value("document.querySelector('#waiting a[href=\"/pods/default/huge\"]').focus()")
         await extender.create("newcomer", 64)
         await page.becomes("document.querySelector('#waiting').textContent.includes('default/newcomer')")
         assert await page.value("window.same")
         assert await page.value("document.querySelector('input[type=search]').value") == "typed"
-        assert await page.value("document.activeElement.getAttribute('href')") == "/nodes/n2"
+        assert await page.value("document.activeElement.getAttribute('href')") == "/pods/default/huge"
         assert page.complaints == []
 
 
