@@ -79,6 +79,8 @@ class Publish(_Section):
 
     refresh_interval: Duration = 300.0
     """Without a change, one write per interval, ± 10 %; readers call a node stale after two and a half."""
+    condition: bool = False
+    """Whether the node's condition `gputopo.dev/GPUsHealthy` is kept, which takes the right to patch `nodes/status`."""
 
 
 class Kubernetes(_Section):
@@ -125,8 +127,26 @@ class Health(_Section):
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
     port: int = Field(default=9410, ge=0, le=65535)
     """0 takes a free one and logs it."""
-    gpu_series: bool = True
-    """Whether /metrics has a series for each GPU and each thing that is known of it."""
+
+
+class Dcgm(_Section):
+    """Where DCGM exporter is asked for, beside the names of the node's pods."""
+
+    host: str = "127.0.0.1"
+    """The node's own address."""
+    port: int = Field(default=9400, ge=1, le=65535)
+
+
+class Metrics(_Section):
+    """What /metrics has of each GPU beside its health."""
+
+    gpus: Literal["auto", "always", "never"] = "auto"
+    """Whether what the GPUs do is sampled; `auto`: where DCGM exporter does not do it already."""
+    interval: Duration = 15.0
+    """Between two samples."""
+    holders: bool = False
+    """Whether the containers that hold a GPU are named, with their namespace and pod."""
+    dcgm: Dcgm = Dcgm()
 
 
 class Log(_Section):
@@ -152,6 +172,7 @@ class AgentConfiguration(_Section):
     kubelet: Kubelet = Kubelet()
     enforce: Enforce = Enforce()
     health: Health = Health()
+    metrics: Metrics = Metrics()
     log: Log = Log()
 
     def to_yaml(self) -> str:

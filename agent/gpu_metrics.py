@@ -1,4 +1,4 @@
-"""A series for each GPU and each thing that is known of it; what NVML does not say is absent.
+"""A series for each GPU and each thing that is known of its health; what NVML does not say is absent.
 
 The label is the UUID, by which other exporters are joined. Nothing is read for a scrape: the values are those of the last look.
 """
@@ -11,25 +11,23 @@ from typing import Final
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from agent.gpus.facts import GpuFacts, value_of
+from agent.gpus.facts import GpuFacts, Known, value_of
 from agent.gpus.readings import Reading
 from agent.health.record import State
 
 _Value = Callable[[GpuFacts], float | None]
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
-
-
-def _of_memory(gpu: GpuFacts, field: str) -> float | None:
-    memory = value_of(gpu.memory)
-    return None if memory is None else float(getattr(memory, field))
+_Values = Callable[[Reading], Iterable[tuple[tuple[str, ...], float]]]
+"""The other labels' values, and what is counted with them."""
 
 
 def _of_rows(gpu: GpuFacts, field: str) -> float | None:
     rows = value_of(gpu.remapped_rows)
     return None if rows is None else float(getattr(rows, field))
+
+
+def _fabric_health(gpu: GpuFacts) -> float | None:
+    fabric = value_of(gpu.fabric)
+    return fabric.health or None if fabric else None
 
 
 _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
@@ -39,25 +37,86 @@ _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
     ),
     "row_remap_pending": ("Whether a memory row waits for the next reset.", lambda gpu: _of_rows(gpu, "pending")),
     "row_remap_failed": ("Whether no spare memory row was left.", lambda gpu: _of_rows(gpu, "failed")),
-    "throttled": ("Whether heat or its power supply slow it down.", lambda gpu: value_of(gpu.watched.throttled)),
-    "memory_total_bytes": ("Its memory.", lambda gpu: _of_memory(gpu, "total_bytes")),
-    "memory_used_bytes": ("Of its memory in use.", lambda gpu: _of_memory(gpu, "used_bytes")),
-    "utilization_ratio": (
-        "Share of the last moment in which it computed.",
-        lambda gpu: _scaled(value_of(gpu.watched.utilization_percent), 0.01),
+    "sram_threshold_exceeded": (
+        "Whether errors of its on-chip memory have passed the driver's limit.",
+        lambda gpu: value_of(gpu.watched.sram_exceeded),
     ),
-    "temperature_celsius": ("Of the chip.", lambda gpu: value_of(gpu.watched.temperature_celsius)),
-    "power_watts": ("That it draws.", lambda gpu: _scaled(value_of(gpu.watched.power_milliwatts), 1e-3)),
+    "memory_banks_without_spares": (
+        "Banks of its memory that have no spare row left.",
+        lambda gpu: value_of(gpu.watched.banks_without_spares),
+    ),
+    "temperature_margin_celsius": (
+        "How much hotter it may grow before it slows down.",
+        lambda gpu: value_of(gpu.watched.margin_celsius),
+    ),
+    "pcie_link_width": ("Lanes of its PCIe link now.", lambda gpu: value_of(gpu.watched.pcie_width)),
+    "fabric_health": ("NVML's summary of the fabric: 1 well, 2 unhealthy, 3 with less bandwidth.", _fabric_health),
+    "throttled": ("Whether heat or its power supply slow it down.", lambda gpu: value_of(gpu.watched.throttled)),
 }
+
+
+def _links_by_state(gpu: Reading) -> Iterator[tuple[tuple[str], int]]:
+    links = value_of(gpu.facts.nvlinks) or ()
+    for state, is_up in (("up", True), ("down", False)):
+        if links:
+            yield (state,), sum(link.active == Known(is_up) for link in links)
+
+
+def _rows_by_cause(gpu: Reading) -> Iterator[tuple[tuple[str], int]]:
+    if rows := value_of(gpu.facts.remapped_rows):
+        yield ("corrected",), rows.after_corrected
+        yield ("uncorrected",), rows.after_uncorrected
+
+
+def _slow_seconds(gpu: Reading) -> Iterator[tuple[tuple[str], float]]:
+    for reason, nanoseconds in (value_of(gpu.facts.watched.throttled_nanoseconds) or {}).items():
+        yield (reason,), nanoseconds / 1e9
+
+
 _COUNTERS: Final[dict[str, tuple[str, _Value]]] = {
     "uncorrected_errors": (
         "Memory errors that could not be corrected, over its life.",
         lambda gpu: value_of(gpu.watched.uncorrected_errors),
     ),
-    "energy_joules": (
-        "Since the driver was loaded, or the GPU reset.",
-        lambda gpu: _scaled(value_of(gpu.watched.energy_millijoules), 1e-3),
+    "pcie_replays": (
+        "PCIe transfers that were made again, since the driver was loaded.",
+        lambda gpu: value_of(gpu.watched.pcie_replays),
     ),
+}
+
+
+_LABELLED_GAUGES: Final[dict[str, tuple[str, tuple[str, ...], _Values]]] = {
+    "nvlinks": ("Its NVLinks.", ("state",), _links_by_state),
+    "remapped_rows": ("Memory rows that were replaced, by what for.", ("cause",), _rows_by_cause),
+    "xid_last_timestamp_seconds": (
+        "When the critical error was told last.",
+        ("xid",),
+        lambda gpu: (((str(number),), told.last) for number, told in gpu.xids.items()),
+    ),
+    "last_xid": (
+        "The critical error that was told last since the agent began; 0: none.",
+        (),
+        lambda gpu: [((), max(gpu.xids, key=lambda number: gpu.xids[number].last, default=0))],
+    ),
+    "collected_timestamp_seconds": ("When the look was that these values are of.", (), lambda gpu: [((), gpu.at)]),
+}
+_LABELLED_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...], _Values]]] = {
+    "xid_errors": (
+        "Critical errors since the agent began.",
+        ("xid",),
+        lambda gpu: (((str(number),), told.count) for number, told in gpu.xids.items()),
+    ),
+    "ecc_errors": (
+        "Memory errors over its life, corrected or not, by the place where they were.",
+        ("kind", "location"),
+        lambda gpu: (value_of(gpu.facts.watched.memory_errors) or {}).items(),
+    ),
+    "nvlink_errors": (
+        "Errors of its NVLinks since the driver was loaded.",
+        ("kind",),
+        lambda gpu: (((kind,), count) for kind, count in (value_of(gpu.facts.watched.nvlink_errors) or {}).items()),
+    ),
+    "throttled_seconds": ("How long it was slowed down since the driver was loaded.", ("reason",), _slow_seconds),
 }
 
 
@@ -81,21 +140,20 @@ def _families(readings: list[Reading]) -> Iterator[Metric]:
         "gputopo_gpu_info", "1, with what does not change.", labels=["uuid", "gpu", "model", "pci"]
     )
     health = GaugeMetricFamily("gputopo_gpu_health", "1 for the state that it is in.", labels=["uuid", "state"])
-    xids = CounterMetricFamily(
-        "gputopo_gpu_xid_errors", "Critical errors since the agent began.", labels=["uuid", "xid"]
-    )
     for gpu in readings:
         model, pci = value_of(gpu.facts.model) or "", value_of(gpu.facts.pci) or ""
         info.add_metric([gpu.uuid, str(gpu.index), model, pci], 1)
         for state in State:
             health.add_metric([gpu.uuid, state], gpu.state is state)
-        for number, count in sorted(gpu.xids.items()):
-            xids.add_metric([gpu.uuid, str(number)], count)
-    yield from (info, health, xids)
+    yield from (info, health)
     for name, (text, value) in _GAUGES.items():
         yield _filled(GaugeMetricFamily(f"gputopo_gpu_{name}", text, labels=["uuid"]), readings, value)
     for name, (text, value) in _COUNTERS.items():
         yield _filled(CounterMetricFamily(f"gputopo_gpu_{name}", text, labels=["uuid"]), readings, value)
+    for name, (text, labels, values) in _LABELLED_GAUGES.items():
+        yield _spread(GaugeMetricFamily(f"gputopo_gpu_{name}", text, labels=["uuid", *labels]), readings, values)
+    for name, (text, labels, values) in _LABELLED_COUNTERS.items():
+        yield _spread(CounterMetricFamily(f"gputopo_gpu_{name}", text, labels=["uuid", *labels]), readings, values)
 
 
 def _filled(
@@ -104,4 +162,13 @@ def _filled(
     for gpu in readings:
         if (found := value(gpu.facts)) is not None:
             family.add_metric([gpu.uuid], found)
+    return family
+
+
+def _spread(
+    family: GaugeMetricFamily | CounterMetricFamily, readings: Iterable[Reading], values: _Values
+) -> GaugeMetricFamily | CounterMetricFamily:
+    for gpu in readings:
+        for labels, value in values(gpu):
+            family.add_metric([gpu.uuid, *labels], value)
     return family

@@ -17,7 +17,10 @@ def turn(agent: Agent, news: News, interval_seconds: float) -> None:
         news.discovery_wanted = False
         agent.turn()
         turned = time.monotonic()
-        while not news.stopped and (left := turned + _pause(news, interval_seconds) - time.monotonic()) > 0:
+        while (
+            not news.stopped
+            and (left := turned + _pause(news, agent.interval_seconds(interval_seconds)) - time.monotonic()) > 0
+        ):
             pause = agent.pause_seconds(left)
             if news.wait(pause) or pause < left:
                 agent.publish()

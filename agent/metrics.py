@@ -1,4 +1,4 @@
-"""The agent's own metrics, and those of its GPUs where they are wanted."""
+"""The agent's own metrics, and those of its GPUs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from agent.gpu_metrics import GpuSeries
+from agent.gpus.activity import Activity
 from agent.gpus.discovery import Discovery
 from agent.gpus.readings import Reading
 from agent.health.record import State
+from agent.monitoring.series import ActivitySeries, HolderSeries
+from agent.plugin.pods import ListedPod
 
 
 class Metrics:
@@ -18,9 +21,13 @@ class Metrics:
     def __init__(self, version: str) -> None:
         self._registry = CollectorRegistry()
         self._gpus = self._gauge("gpus", "GPUs by health.", "state")
-        self._nvlinks_down = self._gauge("nvlinks_down", "NVLinks that are down, and up on other GPUs of the model.")
+        self._nvlinks_down = self._gauge(
+            "nvlinks_down", "NVLinks that should be used and are not: down, or not up for long."
+        )
+        self._nvlink_changes = self._counter("nvlink_changes", "NVLinks that rings do without, or use again.", "state")
         self._downgraded_pairs = self._gauge("downgraded_pairs", "GPU pairs worth less than their wires.", "reason")
         self._discovery_seconds = self._gauge("discovery_duration_seconds", "How long the last discovery took.")
+        self._sampling_seconds = self._gauge("sampling_duration_seconds", "How long the last sample took.")
         self._failures = self._counter("discovery_failures", "Discoveries without NVML.", "code")
         self._writes = self._counter("writes", "Writes to the Node object.", "result")
         self._allocations = self._counter("allocations", "GPU requests of containers, by what decided them.", "basis")
@@ -30,6 +37,8 @@ class Metrics:
         self._events = self._counter("events", "Events about the node, by what became of them.", "result")
         for state in State:
             self._health_changes.labels(state)
+        for used in (False, True):
+            self.links_changed(0, are_used=used)
         self._identified = Histogram(
             "gputopo_agent_identification_duration_seconds",
             "How long it took to look up the pod under admission, and its claims.",
@@ -41,6 +50,18 @@ class Metrics:
     def watch(self, read: Callable[[], Iterable[Reading]]) -> None:
         """Tell of each GPU what `read` gives whenever somebody scrapes."""
         self._registry.register(GpuSeries(read))
+
+    def watch_activity(self, read: Callable[[], Iterable[Activity]]) -> None:
+        """Tell of each GPU what it did at the last sample."""
+        self._registry.register(ActivitySeries(read))
+
+    def watch_holders(self, pods: Callable[[], Iterable[ListedPod] | None]) -> None:
+        """Tell of each GPU who holds it."""
+        self._registry.register(HolderSeries(pods))
+
+    def sampled(self, seconds: float) -> None:
+        """Note how long it took to read what the GPUs do."""
+        self._sampling_seconds.set(seconds)
 
     def saw(self, discovery: Discovery, duration_seconds: float) -> None:
         """Count what a discovery gave."""
@@ -81,6 +102,10 @@ class Metrics:
     def health_changed(self, state: State) -> None:
         """Count a GPU whose health is another one now."""
         self._health_changes.labels(state).inc()
+
+    def links_changed(self, count: int, *, are_used: bool) -> None:
+        """Count NVLinks that are used again, or no more."""
+        self._nvlink_changes.labels("up" if are_used else "down").inc(count)
 
     def event(self, result: str) -> None:
         """Count an event about the node: `posted`, `lost`."""

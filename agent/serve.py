@@ -14,21 +14,27 @@ from importlib.metadata import version
 import structlog
 
 from agent.config import AgentConfiguration
+from agent.config import Metrics as MetricsSettings
 from agent.gpus.health import Health
 from agent.gpus.health_file import HealthFile
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
 from agent.gpus.nvml import read_nvml, read_processes
+from agent.gpus.nvml_activity import read_activity
 from agent.gpus.nvml_events import follow_xids
 from agent.gpus.patience import PatientNvml
 from agent.gpus.xid_watch import XidWatch
-from agent.health.announcement import announce
+from agent.health.announcement import Announcement, announce, announce_links
+from agent.health.links import LinkChange
 from agent.health.node import Change
 from agent.health.policy import Policy
 from agent.kubelet.side import KubeletSide
 from agent.loop import turn
 from agent.metrics import Metrics
+from agent.monitoring.dcgm import DcgmExporter, answers_as_dcgm
+from agent.monitoring.sampler import Sampler
 from agent.news import News
+from agent.node.condition import NodeCondition
 from agent.node.events import Event, NodeEvents
 from agent.node.kube import KubernetesNode
 from agent.node.publish import Publication
@@ -54,15 +60,23 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     memory = HealthFile(settings.enforce.state)
     events = NodeEvents(node_name, node, counted=metrics.event)
 
+    def post(said: Announcement) -> None:
+        events.say(Event(said.reason, said.note, "Warning" if said.is_warning else "Normal"))
+
     def tell(change: Change, index: int | None) -> None:
         if change.before.state is not change.after.state:
             metrics.health_changed(change.after.state)
-        said = announce(change, index, time.time())
-        events.say(Event(said.reason, said.note, "Warning" if said.is_warning else "Normal"))
+        post(announce(change, index, time.time()))
 
-    health = Health(time.time, Policy(hold=discovery.xid_recovery), memory, host.boot(), tell)
-    if settings.health.gpu_series:
-        metrics.watch(health.readings)
+    policy = Policy(hold=discovery.xid_recovery)
+
+    def tell_links(change: LinkChange, index: int | None) -> None:
+        metrics.links_changed(len(change.links), are_used=change.are_used)
+        post(announce_links(change, index, policy))
+
+    health = Health(time.time, policy, memory, host.boot(), tell, tell_links)
+    metrics.watch(health.readings)
+    sampler = _sampler(settings.metrics, kubelet, metrics)
     agent = Agent(
         Machine(PatientNvml(read_nvml), host, health, discovery.ignored_processes),
         node,
@@ -70,6 +84,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         metrics,
         time.monotonic,
         kubelet=kubelet,
+        condition=NodeCondition(node, time.monotonic) if settings.publish.condition else None,
     )
 
     def heard(version: NodeVersion) -> None:
@@ -84,10 +99,23 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         structlog.get_logger().info("started", node=node_name, mode=settings.mode, probes=probes.port)
         watch = NodeWatch(node.follow, heard, news.changed, random.random)
         errors = XidWatch(follow_xids, health, news.discover)
-        for service in (events, kubelet, watch, *((errors,) if discovery.xids else ())):
+        for service in (events, kubelet, watch, *((errors,) if discovery.xids else ()), *sampler):
             running.callback(service.close)
             service.start()
         turn(agent, news, discovery.interval)
+
+
+def _sampler(settings: MetricsSettings, kubelet: KubeletSide, metrics: Metrics) -> list[Sampler]:
+    """Return who samples the GPUs, if anybody is to, and have the series told."""
+    if settings.holders:
+        metrics.watch_holders(lambda: kubelet.pods)
+    if settings.gpus == "never":
+        return []
+    dcgm = DcgmExporter(lambda: kubelet.pods, lambda: answers_as_dcgm(settings.dcgm.host, settings.dcgm.port))
+    wanted = (lambda: True) if settings.gpus == "always" else (lambda: not dcgm.runs())
+    sampler = Sampler(read_activity, wanted, settings.interval, metrics.sampled)
+    metrics.watch_activity(sampler.samples)
+    return [sampler]
 
 
 def _probes(settings: AgentConfiguration, agent: Agent, news: News, metrics: Metrics) -> Probes:

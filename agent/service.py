@@ -11,6 +11,7 @@ from agent.gpus.discovery import NOTHING, Discovery
 from agent.gpus.machine import Machine
 from agent.gpus.patience import TIMED_OUT
 from agent.metrics import Metrics
+from agent.node.condition import NodeCondition
 from agent.node.kube import NodePort
 from agent.node.look import KubeletPort
 from agent.node.publish import Patch, Publication
@@ -25,6 +26,10 @@ _SLOW_TURN_SECONDS = 120.0
 """NVML takes its time on a GPU that is going; a new process is no help before this has passed."""
 
 
+_STORM_PAUSE_SECONDS = 60.0
+"""More between two looks while memory errors come too fast: calls that wait for each other are what hangs the driver."""
+
+
 class Agent:
     """One node's agent; `clock` is monotonic, in seconds."""
 
@@ -37,6 +42,7 @@ class Agent:
         clock: Callable[[], float],
         *,
         kubelet: KubeletPort | None = None,
+        condition: NodeCondition | None = None,
     ) -> None:
         self._machine = machine
         self._node = node
@@ -44,6 +50,7 @@ class Agent:
         self._metrics = metrics
         self._clock = clock
         self._kubelet = kubelet
+        self._condition = condition
         self._before = NOTHING
         self._discovery: Discovery | None = None
         self._heard: NodeVersion | None = None
@@ -71,6 +78,8 @@ class Agent:
             if self._kubelet:
                 self._kubelet.offer(discovery)
             self.publish()
+            if self._condition and self.is_ready:
+                self._condition.show(discovery)
         if not self._hangs:
             self._turned_at = self._clock()
 
@@ -101,6 +110,10 @@ class Agent:
         if self._kubelet:
             self._kubelet.heard(version)
 
+    def interval_seconds(self, usual: float) -> float:
+        """Return how long it is to be from one turn to the next."""
+        return usual + _STORM_PAUSE_SECONDS if self._machine.in_storm else usual
+
     def pause_seconds(self, longest: float) -> float:
         """Return how long there is nothing to do unless something happens, at most `longest`."""
         pause = self._publication.pause_seconds(self._clock())
@@ -130,8 +143,8 @@ class Agent:
             log.warning("nvml does not work", reason=str(error))
             if code == STALE_LIBRARY:
                 raise
-        if not self._before.topology.gpus:
-            return None
+        if not self._before.topology.gpus or (self._hangs and self._machine.in_storm):
+            return None  # in a storm of memory errors an answer is late, and no GPU is sick for that
         return self._machine.blackout(self._before, code)
 
     def _write(self, patch: Patch) -> None:

@@ -18,8 +18,9 @@ import structlog
 import typer
 import uvloop
 
-from extender import config as configuration
 from extender import logs
+from extender.config import ExtenderConfiguration
+from extender.config_sources import ConfigError, load
 from extender.kubernetes.reflector import Unavailable
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -43,8 +44,8 @@ def run(
         return
     try:
         overrides = dict(_pair(setting) for setting in settings or ())
-        effective = configuration.load(config, os.environ, overrides)
-    except configuration.ConfigError as error:
+        effective = load(config, os.environ, overrides)
+    except ConfigError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from error
     if print_config:
@@ -63,7 +64,7 @@ def run(
         raise typer.Exit(1) from group
 
 
-async def _serve(effective: configuration.ExtenderConfiguration) -> None:
+async def _serve(effective: ExtenderConfiguration) -> None:
     from extender.web.server import serve
 
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -81,7 +82,7 @@ def _allow_many_connections() -> None:
 def _pair(setting: str) -> tuple[str, str]:
     key, equals, value = setting.partition("=")
     if not equals:
-        raise configuration.ConfigError(f"--set {setting}: not KEY=VALUE")
+        raise ConfigError(f"--set {setting}: not KEY=VALUE")
     return key, value
 
 

@@ -12,9 +12,10 @@ from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from extender.inspect.inspection import Explanation, NodeDetail, NodeInfo, NodeList, NodePage
+from extender.inspect.measured import MeasuredReport
 from extender.inspect.why import NodeVerdict, Why
 
-Shown = TypeVar("Shown", NodePage, NodeDetail, Explanation, Why)
+Shown = TypeVar("Shown", NodePage, NodeDetail, Explanation, Why, MeasuredReport)
 
 _SECONDS: Final = 5.0
 
@@ -64,6 +65,14 @@ def why(url: str, namespace: str, name: str, node: str = "") -> Why | None:
 def what_if(url: str, pod: bytes) -> Explanation:
     """Return where this pod, as JSON, could go if it were created, and why not elsewhere; raises `NoAnswer`."""
     told = _get(url, "what-if", Explanation, pod)
+    if told is None:
+        raise NoAnswer("it does not know the question")
+    return told
+
+
+def measured(url: str) -> MeasuredReport:
+    """Return what is measured beside what is predicted; raises `NoAnswer`."""
+    told = _get(url, "measured", MeasuredReport)
     if told is None:
         raise NoAnswer("it does not know the question")
     return told

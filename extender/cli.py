@@ -17,7 +17,9 @@ import msgspec
 import typer
 
 from extender import asking
+from extender.cluster.state import ClusterState
 from extender.inspect import inspection
+from extender.inspect.drift import drift
 from extender.inspect.fragmentation import fragmentation
 from extender.inspect.inspection import Explanation, NodeList
 from extender.inspect.status import status
@@ -25,11 +27,13 @@ from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
 from extender.kubectl import writing
 from extender.kubectl.hypothetical import pod_from, pod_of, read
-from extender.kubectl.options import Context, File, Format, Headless, Namespace, Resource, SnapshotFile, Url
+from extender.kubectl.options import Context, File, Format, Headless, Namespace, Resource, SnapshotFile, Url, Watch
 from extender.kubectl.output import (
     Form,
     Output,
+    print_drift,
     print_fragmentation,
+    print_measured,
     print_node,
     print_nodes,
     print_pod,
@@ -58,6 +62,7 @@ app = typer.Typer(
 
 @app.command()
 def nodes(
+    watch: Watch = False,
     output: Format = Output.TABLE,
     no_headers: Headless = False,
     file: File = None,
@@ -69,11 +74,14 @@ def nodes(
     """List the nodes with GPUs, and how many are free."""
     source = Source(file, context, snapshot, resource, extender)
 
-    def estimate() -> NodeList:
-        state = source.state()
+    def listed(state: ClusterState) -> NodeList:
         return NodeList(nodes=tuple(inspection.nodes(state, inspection.node_names(state), source.now)))
 
-    print_nodes(source.answer(asking.nodes, estimate), Form(output, not no_headers))
+    form = Form(output, not no_headers)
+    if watch:
+        source.follow(lambda state: print_nodes(listed(state), form))
+    else:
+        print_nodes(source.answer(asking.nodes, lambda: listed(source.state())), form)
 
 
 @app.command()
@@ -100,6 +108,7 @@ def node(
 @app.command()
 def pod(
     name: str,
+    watch: Watch = False,
     namespace: Namespace = None,
     output: Format = Output.TABLE,
     no_headers: Headless = False,
@@ -113,13 +122,18 @@ def pod(
     source = Source(file, context, snapshot, resource, extender)
     within = namespace or source.place.namespace
 
-    def estimate() -> Explanation | None:
-        return _as_estimate(inspection.explain(source.state(), within, name, source.now))
+    def explained(state: ClusterState) -> Explanation:
+        told = _as_estimate(inspection.explain(state, within, name, source.now))
+        return told or say_no(f"no pod {within}/{name} asks for {resource}")
 
-    told = source.answer(lambda url: asking.explain(url, within, name), estimate)
+    form = Form(output, not no_headers)
+    if watch:
+        source.follow(lambda state: print_pod(explained(state), form))
+        return
+    told = source.answer(lambda url: asking.explain(url, within, name), lambda: explained(source.state()))
     if told is None:
         say_no(f"no pod {within}/{name} asks for {resource}")
-    print_pod(told, Form(output, not no_headers))
+    print_pod(told, form)
     _end(told)
 
 
@@ -224,6 +238,40 @@ def show_fragmentation(
     """Show how many pods of each size fit now, how many would if the cluster were empty, and who stands in the way."""
     told = fragmentation(Source(file, context, snapshot, resource).state())
     print_fragmentation(told, Form(output, not no_headers))
+
+
+@app.command("measured")
+def show_measured(
+    output: Format = Output.TABLE,
+    no_headers: Headless = False,
+    extender: Url = None,
+) -> None:
+    """Show what was measured beside what is predicted, farthest off first; only a running extender knows."""
+    if extender is None:
+        fail("say which extender to ask, with --extender or $GPUTOPO_EXTENDER")
+    try:
+        told = asking.measured(extender)
+    except asking.NoAnswer as error:
+        fail(f"the extender at {extender} does not answer: {error}")
+    print_measured(told, Form(output, not no_headers))
+    if told.problem or told.refused:
+        raise typer.Exit(1)
+
+
+@app.command("drift")
+def show_drift(
+    output: Format = Output.TABLE,
+    no_headers: Headless = False,
+    file: File = None,
+    context: Context = None,
+    snapshot: SnapshotFile = None,
+    resource: Resource = keys.GPU_RESOURCE,
+) -> None:
+    """Show the pods that have other GPUs than was planned, or than the ledgers say; exit 1 where there are some."""
+    told = drift(Source(file, context, snapshot, resource).state())
+    print_drift(told, Form(output, not no_headers))
+    if told.differences:
+        raise typer.Exit(1)
 
 
 @app.command("snapshot")

@@ -1,17 +1,14 @@
-"""The extender's configuration: one versioned YAML document, validated whole before anything starts.
-
-A setting comes from the command line, else the environment, else the file, else its default. Unknown keys are refused
-with their path. `listen.port` is `GPUTOPO_LISTEN_PORT` in the environment and `--set listen.port=…` as a flag.
-"""
+"""The extender's settings: one versioned document, section by section. `extender.config_sources` says where they come from."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import yaml
 from pydantic import (
@@ -21,13 +18,13 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    ValidationError,
     field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
 
 from extender.cluster.candidates.holds import HOLD_SECONDS
+from extender.cluster.objects.health_words import HealthWords, Word, condition, label, taint
 from extender.cluster.objects.locations import LABELS
 from topology.annotations import keys
 from topology.request.domains import Level
@@ -35,11 +32,6 @@ from topology.value.score import Weights
 
 API_VERSION: Final = "config.gputopo.dev/v1alpha1"
 KIND: Final = "ExtenderConfiguration"
-ENVIRONMENT_PREFIX: Final = "GPUTOPO_"
-
-
-class ConfigError(Exception):
-    """A configuration that cannot be used; one line per problem, each with where it is."""
 
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
@@ -221,6 +213,39 @@ class SickGpus(_Section):
     """Evict those that ask for it by `gputopo.dev/evict-when-sick`; takes the right to create `pods/eviction`."""
 
 
+WordTexts = tuple[Annotated[str, Field(pattern=r"^[^=:\s]")], ...]
+
+
+class NodeWords(_Section):
+    """Conditions, labels and taints of nodes; `*` stands for anything."""
+
+    conditions: WordTexts = ()
+    """`TYPE`, or `TYPE=STATUS`; without a status the one that is bad: `True` where nothing else is known."""
+    labels: WordTexts = ()
+    """`KEY`, or `KEY=VALUE`."""
+    taints: WordTexts = ()
+    """`KEY`, `KEY=VALUE`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`."""
+
+    def read(self, *, closes: bool) -> Iterator[Word]:
+        """Yield them as they are looked for."""
+        for reader, texts in ((condition, self.conditions), (label, self.labels), (taint, self.taints)):
+            yield from (replace(reader(text), closes=closes) for text in texts)
+
+
+class NodeHealth(_Section):
+    """What is made of the words by which other health agents say on a Node that its GPUs are sick; the common ones are known."""
+
+    show: NodeWords = NodeWords()
+    """Words to be shown beside those that are known."""
+    close: NodeWords = NodeWords()
+    """Words that close a node to new pods; none by default, because they name no GPU."""
+
+    @property
+    def words(self) -> HealthWords:
+        """All of them, as nodes are read."""
+        return HealthWords((*self.show.read(closes=False), *self.close.read(closes=True)))
+
+
 class Policies(_Section):
     """The admission policies that keep everybody else from writing our annotations."""
 
@@ -228,6 +253,15 @@ class Policies(_Section):
     """Answer no verb unless they are known to be in force."""
     look: Duration = 60.0
     """How often that is tried; it costs a dry run."""
+
+
+class Measured(_Section):
+    """Measured bandwidths, which stand in the place of predictions for the machines that they are about."""
+
+    file: Path | None = None
+    """As `gputopo-bench measure` writes it, for example a ConfigMap's key in a volume: whoever may write it says how fast GPUs
+    are. Where there is no such file, all is predicted."""
+    reread: Duration = 10.0
 
 
 class Limits(_Section):
@@ -267,7 +301,9 @@ class ExtenderConfiguration(_Section):
     reconcile: Reconcile = Reconcile()
     agents: Agents = Agents()
     sick_gpus: SickGpus = SickGpus()
+    node_health: NodeHealth = NodeHealth()
     policies: Policies = Policies()
+    measured: Measured = Measured()
     limits: Limits = Limits()
     log: Log = Log()
 
@@ -287,74 +323,3 @@ class ExtenderConfiguration(_Section):
     def digest(self) -> str:
         """Name this configuration in a metric and a log line."""
         return hashlib.sha256(self.to_yaml().encode()).hexdigest()[:12]
-
-
-def load(file: Path | None, environment: Mapping[str, str], settings: Mapping[str, str]) -> ExtenderConfiguration:
-    """Put the configuration together.
-
-    Args:
-        file: The YAML document; `None` for defaults.
-        environment: Usually `os.environ`; only names that stand for a setting are looked at.
-        settings: Dotted path to value, as given by `--set`.
-
-    Raises:
-        ConfigError: The file is missing or not YAML, or a key or value is wrong.
-
-    """
-    document = _read(file) if file else {}
-    for path in _paths(ExtenderConfiguration):
-        if (name := _environment_name(path)) in environment:
-            _put(document, path, environment[name], name)
-    for dotted, value in settings.items():
-        _put(document, tuple(dotted.split(".")), value, f"--set {dotted}")
-    try:
-        return ExtenderConfiguration.model_validate(document)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_problems(error, file))) from error
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: {' '.join(str(error).split())}") from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"{file}: not a mapping")
-    for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if document.get(key) != expected:
-            raise ConfigError(f"{file}: {key}: must be {expected}, got {document.get(key)}")
-    return document
-
-
-def _paths(section: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for name, field in section.model_fields.items():
-        path = (*above, field.alias or name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, _Section):
-            yield from _paths(field.annotation, path)
-        else:
-            yield path
-
-
-def _environment_name(path: tuple[str, ...]) -> str:
-    return ENVIRONMENT_PREFIX + "_".join(re.sub(r"(?=[A-Z])", "_", key).upper() for key in path)
-
-
-def _put(document: dict[str, Any], path: tuple[str, ...], value: str, source: str) -> None:
-    section = document
-    for key in path[:-1]:
-        section = section.setdefault(key, {})
-        if not isinstance(section, dict):
-            raise ConfigError(f"{source}: {key} is not a section")
-    try:
-        section[path[-1]] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source}: not a YAML value: {value}") from error
-
-
-def _problems(error: ValidationError, file: Path | None) -> Iterator[str]:
-    for problem in error.errors():
-        path = ".".join(map(str, problem["loc"]))
-        reason = "unknown key" if problem["type"] == "extra_forbidden" else problem["msg"].removeprefix("Value error, ")
-        yield ": ".join(filter(None, [str(file or "configuration"), path, reason]))

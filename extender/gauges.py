@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from extender.cluster.candidates.openness import BY_DRA
 from extender.cluster.sickness import stricken_pods
 from extender.cluster.state import ClusterState
 from extender.metrics import Figures
@@ -16,6 +17,7 @@ def gauges_of(state: ClusterState) -> Figures:
     return {
         "nodes": len(machines),
         "nodes_closed": sum(view.shape.closed is not None for view in machines),
+        "stands_aside": sum(view.shape.closed == BY_DRA for view in machines),
         "gpus": sum(len(view.uuids) for view in machines),
         "gpus_free": sum(view.shape.free.bit_count() for view in machines),
         "gpus_in_conflict": sum(len(view.conflicts) for view in machines),

@@ -183,8 +183,12 @@ GAUGES: Final = {
     "pods_waiting": "Those of them that are not bound.",
     "watch_silence_seconds": "Since the API server was last heard, on the quieter of the two watches.",
     "events_dropped": "Events that were not posted.",
-    "stands_aside": "Whether a DeviceClass hands out our resource by DRA, and we answer no verb.",
+    "stands_aside": "Nodes that are closed because kube-scheduler hands out their GPUs itself, by DRA.",
     "preconditions_honoured": "Whether the API server honours the preconditions of a Binding; absent until it is known.",
+    "measured_figures": "Measured bandwidths in the place of predictions, on the machines there are; absent without a file.",
+    "measured_refused": "Measured bandwidths that are not believed; the log says which and why.",
+    "measured_unreadable": "Whether the file of measured bandwidths cannot be read as it is now; what it said before stands.",
+    "measured_error_ratio": "How far off its prediction that measured bandwidth is that is farthest off; 0.2: by a fifth.",
     "policies_in_force": "Whether admission policies keep others from forging our annotations; absent until it is known.",
 }
 

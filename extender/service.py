@@ -33,6 +33,7 @@ from extender.gauges import gauges_of, refused_of
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
+from extender.measured_file import MeasuredFile
 from extender.metrics import Figures, Metrics, Recent
 from extender.patience import Patience
 from extender.sick_gpus import SickGpus
@@ -85,6 +86,7 @@ class Extender:
             agent_namespace=config.agents.namespace,
             silence_seconds=config.agents.silence,
             labels=config.scheduling.domain_labels,
+            health_words=config.node_health.words,
         )
         self.metrics = Metrics(config.digest)
         self.metrics.watch(self.figures, lambda: refused_of(self.state))
@@ -93,8 +95,8 @@ class Extender:
         self._events = events.EventRecorder(api.send)
         self.guard = Guard(api.send, self.state.nodes)
         """Checks the admission policies when somebody lets it."""
-        self.device_classes = DeviceClasses(api.send, config.scheduling.resource)
-        """Checks whether one hands out our resource when somebody lets it."""
+        self.device_classes = DeviceClasses(api.send, config.scheduling.resource, self.state.map_to_dra)
+        """Checks whether one maps our resource when somebody lets it."""
         self._preconditions = Preconditions(api.send, self.state.pods)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._driver = Driver(self._execute, clock, config.scheduling.bind_deadline)
@@ -114,6 +116,8 @@ class Extender:
             clock=clock,
             may_evict=config.sick_gpus.evict,
         )
+        self.measured = MeasuredFile(config.measured.file, self.state) if config.measured.file else None
+        """What stands in the place of predictions, when somebody has measured."""
         self._patience = Patience(filled_at=clock().monotonic)
         self._patience_for_news = Patience(filled_at=clock().monotonic)
         self._reflectors = self._watches()
@@ -126,6 +130,9 @@ class Extender:
         }
         work |= {"events": self._events.run(), "reconcile": self._reconcile(), "preconditions": self._try_api_server()}
         work |= {"values": self._appraise(), "searches": self._search(), "sick-gpus": self._look_after_sick_gpus()}
+        if self.measured:
+            self.measured.look()
+            work["measured"] = self.measured.run(self.config.measured.reread)
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
         return self
 
@@ -224,7 +231,7 @@ class Extender:
         """Return why no verb is answered now."""
         if not self.state.synced:
             return "the cluster has not been listed yet"
-        if why := self._unfenced() or self._rival():
+        if why := self._unfenced():
             return why
         return self._unguarded() if self.config.policies.required else None
 
@@ -237,7 +244,6 @@ class Extender:
         checks = {f"{reflector.name}-watch": self._complaint(reflector) for reflector in self._reflectors}
         tried = self._preconditions.tried
         checks["binding-preconditions"] = self._unfenced() if tried else "have not been tried yet"
-        checks["device-classes"] = self._rival()
         checks["ledgers"] = None if self._upkeep.had_a_round else "have not been looked at yet"
         return checks | ({"policies": self._unguarded()} if self.config.policies.required else {})
 
@@ -251,11 +257,11 @@ class Extender:
         known = {
             "watch_silence_seconds": max(clock.time() - reflector.heard_at for reflector in self._reflectors),
             "events_dropped": self._events.dropped,
-            "stands_aside": self.device_classes.mapping is not None,
             "preconditions_honoured": self._preconditions.honoured,
             "policies_in_force": self.guard.in_force,
         }
-        return {**gauges_of(self.state), **{name: value for name, value in known.items() if value is not None}}
+        figures = {name: value for name, value in known.items() if value is not None}
+        return {**gauges_of(self.state), **figures, **(self.measured.figures() if self.measured else {})}
 
     def _unguarded(self) -> str | None:
         return None if self.guard.in_force else "the admission policies are not known to be in force"
@@ -263,10 +269,6 @@ class Extender:
     def _unfenced(self) -> str | None:
         ignored = self._preconditions.honoured is False
         return "the API server ignores the preconditions of a Binding" if ignored else None
-
-    def _rival(self) -> str | None:
-        name, resource = self.device_classes.mapping, self.config.scheduling.resource
-        return f"DeviceClass {name} hands out {resource} by DRA: gputopo stands aside" if name else None
 
     def _watches(self) -> tuple[Reflector[Node], Reflector[Pod]]:
         watch, pods = self.config.watch, PodFeed(self.state)

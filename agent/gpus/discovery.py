@@ -77,7 +77,13 @@ class _Findings:
     def status(self) -> NodeStatus:
         all_dead = {index for index in self._gpus if self._all_links_dead(index)}
         statuses = [
-            gpu_status(uuid, gpu, all_links_dead=index in all_dead, before=self._old_statuses.get(uuid))
+            gpu_status(
+                uuid,
+                gpu,
+                all_links_dead=index in all_dead,
+                widest_twin=self._widest_twin(gpu),
+                before=self._old_statuses.get(uuid),
+            )
             for index, gpu in self._gpus.items()
             if (uuid := value_of(gpu.uuid))
         ]
@@ -166,6 +172,10 @@ class _Findings:
         return any(dead.gpu == index for dead in self._wiring.dead) and not any(
             link.active == Known(True) for link in links
         )
+
+    def _widest_twin(self, gpu: GpuFacts) -> int:
+        twins = (each for each in self._gpus.values() if value_of(each.model) == value_of(gpu.model))
+        return max(value_of(twin.watched.pcie_width) or 0 for twin in twins)
 
     def _nics(self) -> tuple[Nic, ...]:
         """Name RDMA devices as nvidia-smi does: `NIC0`, and beside it the kernel's name."""

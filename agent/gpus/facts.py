@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from agent.health.evidence import RecoveryAction
@@ -73,6 +73,9 @@ class RemappedRows:
     """A row waits for the next reset of the GPU."""
     failed: bool
     """No spare row was left: the GPU must be replaced."""
+    after_corrected: int = 0
+    """Rows replaced because of errors that were corrected."""
+    after_uncorrected: int = 0
 
 
 class FarEnd(StrEnum):
@@ -107,6 +110,24 @@ class FabricState(StrEnum):
     COMPLETED = "completed"
 
 
+class FabricHealth(IntEnum):
+    """NVML's summary; it is told from Hopper on."""
+
+    UNTOLD = 0
+    HEALTHY = 1
+    UNHEALTHY = 2
+    LIMITED = 3
+    """It works, with less bandwidth."""
+
+
+class FabricTrouble(StrEnum):
+    """What the bits beside the summary say is wrong, in the words that people read."""
+
+    ROUTE = "route unhealthy"
+    MANAGER = "manager gone"
+    BANDWIDTH = "bandwidth degraded"
+
+
 @dataclass(frozen=True, slots=True)
 class Fabric:
     """A GPU's place in the NVLink fabric."""
@@ -117,7 +138,16 @@ class Fabric:
     cluster_uuid: str | None = None
     """`None` where the fabric does not leave the node."""
     clique_id: int = 0
-    unhealthy: bool = False
+    health: FabricHealth = FabricHealth.UNTOLD
+    troubles: tuple[FabricTrouble, ...] = ()
+
+    @property
+    def cuts_off(self) -> bool:
+        """Whether the GPU can count on no other through the fabric; alone it works."""
+        return self.health is FabricHealth.UNHEALTHY or not _CUTTING.isdisjoint(self.troubles)
+
+
+_CUTTING = frozenset({FabricTrouble.ROUTE, FabricTrouble.MANAGER})
 
 
 class P2pStatus(StrEnum):
@@ -162,9 +192,22 @@ class Watched:
     """Whether heat or its power supply slow it down."""
     energy_millijoules: Answer[int]
     """Since the driver was loaded, or the GPU reset."""
-    utilization_percent: Answer[int]
-    temperature_celsius: Answer[int]
-    power_milliwatts: Answer[int]
+    memory_errors: Answer[Mapping[tuple[str, str], int]]
+    """(`corrected` or `uncorrected`, location) → how many, over its life; the locations that NVML tells."""
+    corrected_errors: Answer[int]
+    """Of its memory, since the driver was loaded."""
+    sram_exceeded: Answer[bool]
+    """Whether uncorrected errors of its on-chip memory have passed the driver's limit; from Ampere on, and told to root only."""
+    banks_without_spares: Answer[int]
+    nvlink_errors: Answer[Mapping[str, int]]
+    """Kind → how many, over all links, since the driver was loaded; the kinds that NVML tells."""
+    pcie_replays: Answer[int]
+    pcie_width: Answer[int]
+    """Now; an idle link may run slower, and stays as wide."""
+    margin_celsius: Answer[int]
+    """How much hotter it may grow before it slows down."""
+    throttled_nanoseconds: Answer[Mapping[str, int]]
+    """Reason → how long, since the driver was loaded."""
 
 
 @dataclass(frozen=True, slots=True)

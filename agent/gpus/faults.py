@@ -1,7 +1,8 @@
 """From NVML's facts about one GPU to its status: is it fit for new pods, and what should people watch.
 
 Only a GPU that is lost, waits for a reset, has no spare memory row left, or cannot even be identified is unhealthy. What
-slows a GPU down (links, fabric) or will need care at the next reset is a reason on a healthy GPU.
+slows a GPU down (links, fabric) or will need care at the next reset is a reason on a healthy GPU; of the latter new pods get the
+GPU last among equals.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from math import ceil
 
-from agent.gpus.facts import Answer, Fabric, FabricState, Gap, GpuFacts, Memory, Missing, value_of
+from agent.gpus.facts import Answer, Fabric, FabricHealth, FabricState, Gap, GpuFacts, Memory, Missing, value_of
 from topology.node.status import GpuStatus, NodeStatus
 
 _GIB = 1 << 30
@@ -18,23 +19,34 @@ _STEPS = 16
 """Memory in use is told in sixteenths of the GPU's memory, or whole GiB on small GPUs."""
 
 
-def gpu_status(uuid: str, gpu: GpuFacts, *, all_links_dead: bool = False, before: GpuStatus | None = None) -> GpuStatus:
-    """Return the status of an identified GPU."""
+def gpu_status(
+    uuid: str,
+    gpu: GpuFacts,
+    *,
+    all_links_dead: bool = False,
+    widest_twin: int = 0,
+    before: GpuStatus | None = None,
+) -> GpuStatus:
+    """Return the status of an identified GPU; `widest_twin` is the widest PCIe link of a GPU of its model."""
     lost = next((answer.code for _, answer in _missing(gpu) if answer.gap is Gap.LOST), None)
     rows = value_of(gpu.remapped_rows)
     reasons = [_LOST.get(lost, lost)] if lost else []
     reasons += ["row remap failed"] if rows and rows.failed else []
-    reasons += ["row remap pending"] if rows and rows.pending else []
-    reasons += ["page retirement pending"] if value_of(gpu.page_retirement_pending) else []
+    pending = ["row remap pending"] if rows and rows.pending else []
+    pending += ["page retirement pending"] if value_of(gpu.page_retirement_pending) else []
+    reasons += pending
     reasons += _fabric_reasons(value_of(gpu.fabric))
     reasons += ["all nvlinks down"] if all_links_dead else []
+    reasons += _pcie_reasons(value_of(gpu.watched.pcie_width), value_of(gpu.pcie_width), widest_twin)
     reasons += sorted({f"{fact} unknown: {answer.code}" for fact, answer in _missing(gpu) if answer.gap is Gap.FAILED})
+    healthy = not lost and not (rows and rows.failed)
     return GpuStatus(
         uuid=uuid,
-        healthy=not lost and not (rows and rows.failed),
+        healthy=healthy,
         reasons=tuple(reasons),
         memory_used_gib=_memory_used_gib(value_of(gpu.memory), before.memory_used_gib if before else None),
         mig_enabled=value_of(gpu.mig_enabled),
+        doubtful=healthy and bool(pending),
     )
 
 
@@ -45,7 +57,7 @@ def unidentified_status(name: str, cause: Missing) -> GpuStatus:
 
 def blackout_status(before: NodeStatus, code: str) -> NodeStatus:
     """Return the status of a node whose NVML does not answer at all: no GPU there can be given away."""
-    gpus = (replace(gpu, healthy=False, reasons=(f"nvml unavailable: {code}",)) for gpu in before.gpus)
+    gpus = (replace(gpu, healthy=False, doubtful=False, reasons=(f"nvml unavailable: {code}",)) for gpu in before.gpus)
     return NodeStatus(0, tuple(gpus), before.link_faults)
 
 
@@ -72,7 +84,17 @@ def _fabric_reasons(fabric: Fabric | None) -> list[str]:
     if fabric.state is not FabricState.COMPLETED:
         return [f"fabric {fabric.state}"]
     failed = [f"fabric failed: {fabric.status}"] if fabric.status != "SUCCESS" else []
-    return failed + (["fabric unhealthy"] if fabric.unhealthy else [])
+    summary = [_FABRIC_HEALTHS[fabric.health]] if fabric.health in _FABRIC_HEALTHS else []
+    return failed + summary + [f"fabric {trouble}" for trouble in fabric.troubles]
+
+
+_FABRIC_HEALTHS = {FabricHealth.UNHEALTHY: "fabric unhealthy", FabricHealth.LIMITED: "fabric capacity limited"}
+
+
+def _pcie_reasons(now: int | None, most: int | None, widest_twin: int) -> list[str]:
+    if now and most and now < most:
+        return [f"pcie x{now} of x{most}"]
+    return [f"pcie x{now}, others of its model x{widest_twin}"] if now and now < widest_twin else []
 
 
 def _memory_used_gib(memory: Memory | None, before: int | None) -> int | None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
 import structlog
 
-from agent.health.memory import UnreadableMemory, decode_memory, encode_memory
-from agent.health.record import GpuRecord
+from agent.health.memory import Memory, UnreadableMemory, decode_memory, encode_memory
 
 log = structlog.get_logger()
 
@@ -27,20 +25,20 @@ class HealthFile:
         self._complained = False
         self._written = Event()
 
-    def load(self) -> tuple[Mapping[str, GpuRecord], str]:
+    def load(self) -> Memory:
         """Return what was kept last; nothing when there is no file, or none that can be read."""
         try:
             return decode_memory(self._file.read_bytes())
         except FileNotFoundError:
-            return {}, ""
+            return Memory()
         except (OSError, UnreadableMemory) as error:
             log.warning("what was kept of the GPUs' health cannot be read", file=str(self._file), reason=str(error))
-            return {}, ""
+            return Memory()
 
-    def keep(self, records: Mapping[str, GpuRecord], boot: str) -> None:
+    def keep(self, memory: Memory) -> None:
         """Replace the file, soon; of writes that pile up only the newest is made."""
         self._newest += 1
-        self._thread.submit(self._write, self._newest, encode_memory(records, boot))
+        self._thread.submit(self._write, self._newest, encode_memory(memory))
 
     def close(self) -> None:
         """Start no more writes, and wait for the last one, if the disk does not hang."""

@@ -23,10 +23,16 @@ class Machine:
     ignored: Collection[str] = ()
     """Programs that may compute anywhere."""
 
+    @property
+    def in_storm(self) -> bool:
+        """Whether it is better to look less often."""
+        return self.health is not None and self.health.in_storm
+
     def discover(self, before: Discovery) -> Discovery:
         """Return what the node is now; `before` is what this one will replace; raises `NvmlUnavailable`."""
         facts = self.read_nvml()
-        return self._marked(discover(facts, self.host, before, self.ignored), facts)
+        usable = self.health.usable(facts) if self.health else facts
+        return self._marked(discover(usable, self.host, before, self.ignored), facts)
 
     def blackout(self, before: Discovery, code: str) -> Discovery:
         """Return what the node is while NVML does not work: all of its GPUs are there, and none is fit."""

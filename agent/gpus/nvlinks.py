@@ -40,6 +40,8 @@ class Downgrade(StrEnum):
     FABRIC_NOT_READY = "fabric not ready"
     FABRIC_FAILED = "fabric failed"
     """Registered with the NVLink fabric, but not successfully."""
+    FABRIC_UNHEALTHY = "fabric unhealthy"
+    """The fabric says itself that it does not carry this GPU's traffic for certain; alone the GPU works."""
     CHIPSET = "p2p: chipset not supported"
     GPU = "p2p: gpu not supported"
     TOPOLOGY = "p2p: topology not supported"
@@ -234,7 +236,9 @@ def _fabric_downgrade(gpu: GpuFacts) -> Downgrade | None:
         return None
     if gpu.fabric.value.state is not FabricState.COMPLETED:
         return Downgrade.FABRIC_NOT_READY
-    return None if gpu.fabric.value.status == "SUCCESS" else Downgrade.FABRIC_FAILED
+    if gpu.fabric.value.status != "SUCCESS":
+        return Downgrade.FABRIC_FAILED
+    return Downgrade.FABRIC_UNHEALTHY if gpu.fabric.value.cuts_off else None
 
 
 def _denial(answer: Answer[P2pStatus]) -> Downgrade | None:

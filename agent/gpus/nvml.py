@@ -1,4 +1,4 @@
-"""Read the facts through `nvidia-ml-py`; beside `nvml_events` the only module that imports `pynvml`.
+"""Read the facts through `nvidia-ml-py`; what is watched over time is in `nvml_watched`.
 
 It turns NVML's numbers, structs and exceptions into our values and knows the binding's traps; it decides nothing.
 """
@@ -6,7 +6,7 @@ It turns NVML's numbers, structs and exceptions into our values and knows the bi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
@@ -18,7 +18,9 @@ from agent.errors import NvmlUnavailable
 from agent.gpus.facts import (
     Answer,
     Fabric,
+    FabricHealth,
     FabricState,
+    FabricTrouble,
     FarEnd,
     Gap,
     GpuFacts,
@@ -31,24 +33,11 @@ from agent.gpus.facts import (
     PairFacts,
     Process,
     RemappedRows,
-    Watched,
 )
-from agent.health.evidence import RecoveryAction
+from agent.gpus.nvml_answers import ask, code_of, looked_up, mapped, within
+from agent.gpus.nvml_watched import watched
 from topology.node.links import PciePath
 
-_CODES: dict[int, str] = {
-    value: name.removeprefix("NVML_ERROR_")
-    for name, value in vars(pynvml).items()
-    if name.startswith("NVML_ERROR_") and isinstance(value, int)
-}
-_GAPS = {
-    "NOT_SUPPORTED": Gap.UNSUPPORTED,
-    "FUNCTION_NOT_FOUND": Gap.UNSUPPORTED,
-    "ARGUMENT_VERSION_MISMATCH": Gap.UNSUPPORTED,
-    "DEPRECATED": Gap.UNSUPPORTED,
-    "GPU_IS_LOST": Gap.LOST,
-    "RESET_REQUIRED": Gap.LOST,
-}
 _UNAVAILABLE = {
     "LIBRARY_NOT_FOUND": "no NVIDIA driver: libnvidia-ml.so.1 is not installed here",
     "DRIVER_NOT_LOADED": "no NVIDIA driver: the kernel module is not loaded",
@@ -69,9 +58,14 @@ _FAR_ENDS = {
     pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: FarEnd.SWITCH,
     pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN: FarEnd.UNKNOWN,
 }
-_RECOVERY_ACTIONS = {int(action): action for action in RecoveryAction}
-_SLOWED = pynvml.nvmlClocksThrottleReasonHwThermalSlowdown | pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown
 _FABRIC_STATES = dict(enumerate(FabricState))
+_FABRIC_HEALTHS = {int(health): health for health in FabricHealth}
+_FABRIC_TROUBLES = {
+    FabricTrouble.ROUTE: (4, pynvml.NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_TRUE),
+    FabricTrouble.MANAGER: (14, pynvml.NVML_GPU_FABRIC_HEALTH_MASK_GFM_STATE_DISCONNECTED),
+    FabricTrouble.BANDWIDTH: (0, pynvml.NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_TRUE),
+}
+"""By the place of two bits in the mask, and what they say then."""
 _P2P_STATUSES = dict(enumerate(P2pStatus))
 _P2P_READ, _P2P_WRITE, _P2P_NVLINK = range(3)  # the binding's NVML_P2P_CAPS_INDEX_READ is the tuple (0,)
 _LINK_UP = {pynvml.NVML_NVLINK_STATE_ACTIVE, pynvml.NVML_NVLINK_STATE_SLEEP}
@@ -88,13 +82,13 @@ def read_nvml() -> NvmlFacts:
 
     NVML is shut down again before this returns: an agent that kept it open would keep the driver from being unloaded.
     """
-    with _opened():
+    with opened():
         return _read()
 
 
 def read_processes(gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
     """Return UUID → who computes on that GPU now; raises `NvmlUnavailable`."""
-    with _opened():
+    with opened():
         handles = {uuid: ask(pynvml.nvmlDeviceGetHandleByUUID, uuid) for uuid in gpus}
         return {
             uuid: _processes(handle.value) if isinstance(handle, Known) else handle for uuid, handle in handles.items()
@@ -102,7 +96,8 @@ def read_processes(gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, 
 
 
 @contextmanager
-def _opened() -> Iterator[None]:
+def opened() -> Iterator[None]:
+    """Keep NVML initialised meanwhile, once more if it is already; raises `NvmlUnavailable`."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -122,61 +117,44 @@ def _read() -> NvmlFacts:
     known = [(index, handle.value) for index, handle in enumerate(handles) if isinstance(handle, Known)]
     return NvmlFacts(
         driver_version=_readable(ask(pynvml.nvmlSystemGetDriverVersion)),
-        cuda_version=_mapped(
+        cuda_version=mapped(
             ask(pynvml.nvmlSystemGetCudaDriverVersion_v2), lambda version: f"{version // 1000}.{version % 1000 // 10}"
         ),
-        gpus=tuple(_mapped(handle, _gpu) for handle in handles),
+        gpus=tuple(mapped(handle, _gpu) for handle in handles),
         pairs={(a, b): _pair(first, second) for (a, first), (b, second) in combinations(known, 2)},
     )
 
 
 def _gpu(handle: Any) -> GpuFacts:
+    nvlinks = _nvlinks(handle)
     return GpuFacts(
         uuid=_readable(ask(pynvml.nvmlDeviceGetUUID, handle), _UUID),
         model=_readable(ask(pynvml.nvmlDeviceGetName, handle)),
         pci=_pci(ask(pynvml.nvmlDeviceGetPciInfo_v3, handle)),
         memory=_memory(handle),
         compute_capability=ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
-        pcie_generation=_within(ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle), 1, 15),
-        pcie_width=_within(ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle), 1, 64),
+        pcie_generation=within(ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle), 1, 15),
+        pcie_width=within(ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle), 1, 64),
         mig_enabled=_current(ask(pynvml.nvmlDeviceGetMigMode, handle), pynvml.NVML_DEVICE_MIG_ENABLE),
         ecc_enabled=_current(ask(pynvml.nvmlDeviceGetEccMode, handle), pynvml.NVML_FEATURE_ENABLED),
         numa_nodes=_bits(ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, _NUMA_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)),
         cpus=_bits(ask(pynvml.nvmlDeviceGetCpuAffinity, handle, _CPU_WORDS)),
-        memory_numa_node=_within(ask(pynvml.nvmlDeviceGetNumaNodeId, handle), 0, _MAX_NUMA_NODE),
-        remapped_rows=_mapped(
-            ask(pynvml.nvmlDeviceGetRemappedRows, handle), lambda rows: RemappedRows(bool(rows[2]), bool(rows[3]))
+        memory_numa_node=within(ask(pynvml.nvmlDeviceGetNumaNodeId, handle), 0, _MAX_NUMA_NODE),
+        remapped_rows=mapped(
+            ask(pynvml.nvmlDeviceGetRemappedRows, handle),
+            lambda rows: RemappedRows(bool(rows[2]), bool(rows[3]), rows[0], rows[1]),
         ),
-        page_retirement_pending=_mapped(ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle), bool),
+        page_retirement_pending=mapped(ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle), bool),
         processes=_processes(handle),
         fabric=_fabric(handle),
-        nvlinks=_nvlinks(handle),
-        watched=_watched(handle),
-    )
-
-
-def _watched(handle: Any) -> Watched:
-    return Watched(
-        recovery_action=_looked_up(_field(handle, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION), _RECOVERY_ACTIONS),
-        uncorrected_errors=ask(
-            pynvml.nvmlDeviceGetTotalEccErrors,
-            handle,
-            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-            pynvml.NVML_AGGREGATE_ECC,
-        ),
-        throttled=_mapped(
-            ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle), lambda reasons: bool(reasons & _SLOWED)
-        ),
-        energy_millijoules=ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
-        utilization_percent=_mapped(ask(pynvml.nvmlDeviceGetUtilizationRates, handle), lambda rates: rates.gpu),
-        temperature_celsius=ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
-        power_milliwatts=ask(pynvml.nvmlDeviceGetPowerUsage, handle),
+        nvlinks=nvlinks,
+        watched=watched(handle, nvlinks),
     )
 
 
 def _processes(handle: Any) -> Answer[tuple[Process, ...]]:
     answer = ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
-    return _mapped(answer, lambda running: tuple(Process(each.pid, _command(each.pid)) for each in running))
+    return mapped(answer, lambda running: tuple(Process(each.pid, _command(each.pid)) for each in running))
 
 
 def _command(pid: int) -> str:
@@ -186,10 +164,10 @@ def _command(pid: int) -> str:
 
 def _pair(first: Any, second: Any) -> PairFacts:
     def p2p(index: int) -> Answer[P2pStatus]:
-        return _looked_up(ask(pynvml.nvmlDeviceGetP2PStatus, first, second, index), _P2P_STATUSES)
+        return looked_up(ask(pynvml.nvmlDeviceGetP2PStatus, first, second, index), _P2P_STATUSES)
 
     path = ask(pynvml.nvmlDeviceGetTopologyCommonAncestor, first, second)
-    return PairFacts(_looked_up(path, _PATHS), p2p(_P2P_READ), p2p(_P2P_WRITE), p2p(_P2P_NVLINK))
+    return PairFacts(looked_up(path, _PATHS), p2p(_P2P_READ), p2p(_P2P_WRITE), p2p(_P2P_NVLINK))
 
 
 def _memory(handle: Any) -> Answer[Memory]:
@@ -198,18 +176,7 @@ def _memory(handle: Any) -> Answer[Memory]:
         answer = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     if isinstance(answer, Known) and not 0 < answer.value.total <= _MAX_MEMORY_BYTES:
         return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
-    return _mapped(answer, lambda memory: Memory(memory.total, min(memory.used, memory.total)))
-
-
-def _field(handle: Any, field: int) -> Answer[int]:
-    answer = ask(pynvml.nvmlDeviceGetFieldValues, handle, [field])
-    if isinstance(answer, Missing):
-        return answer
-    (value,) = answer.value
-    if value.nvmlReturn == pynvml.NVML_SUCCESS:
-        return Known(value.value.uiVal)
-    code = _CODES.get(value.nvmlReturn, str(value.nvmlReturn))
-    return Missing(_GAPS.get(code, Gap.UNSUPPORTED), code)
+    return mapped(answer, lambda memory: Memory(memory.total, min(memory.used, memory.total)))
 
 
 def _fabric(handle: Any) -> Answer[Fabric]:
@@ -230,15 +197,16 @@ def _fabric(handle: Any) -> Answer[Fabric]:
 
 def _fabric_of(info: Any) -> Answer[Fabric]:
     cluster = UUID(bytes=bytes(info.clusterUuid))
-    health = getattr(info, "healthSummary", pynvml.NVML_GPU_FABRIC_HEALTH_SUMMARY_NOT_SUPPORTED)
-    return _mapped(
-        _looked_up(Known(info.state), _FABRIC_STATES),
+    summary, mask = getattr(info, "healthSummary", 0), getattr(info, "healthMask", 0)
+    return mapped(
+        looked_up(Known(info.state), _FABRIC_STATES),
         lambda state: Fabric(
             state=state,
-            status="SUCCESS" if info.status == pynvml.NVML_SUCCESS else _CODES.get(info.status, str(info.status)),
+            status="SUCCESS" if info.status == pynvml.NVML_SUCCESS else code_of(info.status),
             cluster_uuid=str(cluster) if cluster.int else None,
             clique_id=info.cliqueId,
-            unhealthy=health == pynvml.NVML_GPU_FABRIC_HEALTH_SUMMARY_UNHEALTHY,
+            health=_FABRIC_HEALTHS.get(summary, FabricHealth.UNTOLD),
+            troubles=tuple(trouble for trouble, (shift, sign) in _FABRIC_TROUBLES.items() if mask >> shift & 3 == sign),
         ),
     )
 
@@ -247,7 +215,7 @@ def _nvlinks(handle: Any) -> Answer[tuple[NvLink, ...]]:
     links = []
     states = _nvlink_states(handle)
     for number in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        active = states.get(number) or _mapped(ask(pynvml.nvmlDeviceGetNvLinkState, handle, number), bool)
+        active = states.get(number) or mapped(ask(pynvml.nvmlDeviceGetNvLinkState, handle, number), bool)
         if isinstance(active, Missing):
             if active.code == "INVALID_ARGUMENT":
                 break  # documented: past the last link
@@ -275,47 +243,19 @@ def _nvlink_states(handle: Any) -> Mapping[int, Known[bool]]:
 def _nvlink(handle: Any, number: int, active: Answer[bool]) -> NvLink:
     if active != Known(True):
         return NvLink(number, active, Known(FarEnd.UNKNOWN), None)
-    far_end = _looked_up(ask(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number), _FAR_ENDS)
+    far_end = looked_up(ask(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number), _FAR_ENDS)
     remote = _pci(ask(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number))
     return NvLink(number, active, far_end, remote.value if isinstance(remote, Known) else None)
 
 
 def unavailable(error: Any) -> NvmlUnavailable:
     """Return NVML's error as ours."""
-    code = _CODES.get(error.value, str(error.value))
+    code = code_of(error.value)
     return NvmlUnavailable(code, _UNAVAILABLE.get(code, "NVML does not work"))
 
 
-def ask(function: Callable[..., Any], *arguments: object) -> Answer[Any]:
-    """Call NVML; a failure is an answer, too."""
-    try:
-        return Known(function(*arguments))
-    except pynvml.NVMLError as error:
-        code = _CODES.get(error.value, str(error.value))
-        return Missing(_GAPS.get(code, Gap.FAILED), code)
-    except UnicodeDecodeError:  # the binding decodes what it reads
-        return Missing(Gap.FAILED, "UNREADABLE")
-
-
-def _mapped(answer: Answer[Any], into: Callable[[Any], Any]) -> Answer[Any]:
-    return Known(into(answer.value)) if isinstance(answer, Known) else answer
-
-
-def _looked_up(answer: Answer[int], words: Mapping[int, Any]) -> Answer[Any]:
-    if isinstance(answer, Known) and answer.value not in words:
-        return Missing(Gap.UNSUPPORTED, str(answer.value))  # newer than this binding
-    return _mapped(answer, words.__getitem__)
-
-
 def _current(answer: Answer[Sequence[int]], enabled: int) -> Answer[bool]:
-    return _mapped(answer, lambda modes: modes[0] == enabled)
-
-
-def _within(answer: Answer[int], low: int, high: int) -> Answer[int]:
-    """Take a number that cannot be for not said: virtual machines answer 0 or all ones where they do not know."""
-    if isinstance(answer, Known) and not low <= answer.value <= high:
-        return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
-    return answer
+    return mapped(answer, lambda modes: modes[0] == enabled)
 
 
 def _readable(answer: Answer[str], form: re.Pattern[str] = _TEXT) -> Answer[str]:

@@ -8,7 +8,8 @@ from typing import Any
 import pynvml
 
 from agent.gpus.facts import Known, Missing
-from agent.gpus.nvml import ask, unavailable
+from agent.gpus.nvml import unavailable
+from agent.gpus.nvml_answers import ask
 from agent.gpus.xids import Coverage, Xid
 
 _XID = pynvml.nvmlEventTypeXidCriticalError

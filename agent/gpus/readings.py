@@ -10,12 +10,22 @@ from agent.health.record import State
 
 
 @dataclass(frozen=True, slots=True)
+class XidCount:
+    """How often a critical error was told, and when last."""
+
+    count: int
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """One GPU at the last look."""
 
     uuid: str
     index: int
     state: State
-    xids: Mapping[int, int]
-    """Critical errors since this agent began: number → how often."""
+    xids: Mapping[int, XidCount]
+    """Critical errors since this agent began, by number."""
     facts: GpuFacts
+    at: float = 0.0
+    """When the look was, in seconds since the epoch."""

@@ -9,7 +9,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent.health.links import LinkChange
 from agent.health.node import Change
+from agent.health.policy import Policy
 from agent.health.record import State
 from topology.node.status import name_of
 
@@ -45,6 +47,22 @@ def announce(change: Change, index: int | None, now: float) -> Announcement:
     state = change.after.state
     note = f"{name_of(change.gpu, index)} {'. '.join(_sentences(change, now))}"
     return Announcement(_REASONS[state], note, is_warning=state not in {State.HEALTHY, State.PROBATION})
+
+
+def announce_links(change: LinkChange, index: int | None, policy: Policy) -> Announcement:
+    """Put into words that NVLinks are used no more, or again."""
+    several = len(change.links) > 1
+    links = f"NVLink{'s' if several else ''} {', '.join(map(str, change.links))} of {name_of(change.gpu, index)}"
+    minutes = _minutes(policy.link_up)
+    if change.are_used:
+        note = f"{links} {'are' if several else 'is'} used again, after {minutes} without a fault"
+        return Announcement("NVLinkRecovered", note, is_warning=False)
+    return Announcement(
+        "NVLinkDown",
+        f"{links} {'are' if several else 'is'} down: rings of new pods do without, and less bandwidth is predicted. "
+        f"Next: used again after {minutes} up. To do: where it stays down, drain the node and reset the GPU",
+        is_warning=True,
+    )
 
 
 def _sentences(change: Change, now: float) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from agent.health.concerns import noted
 from agent.health.evidence import (
     Asked,
     Back,
@@ -17,6 +18,8 @@ from agent.health.evidence import (
     Reloaded,
     RemapFailed,
     Spent,
+    SramExceeded,
+    Symptom,
     Throttled,
     Uncorrected,
     Xid,
@@ -38,20 +41,32 @@ def changed(gpu: GpuRecord, evidence: Evidence, policy: Policy, now: float) -> G
             return _after_lost(gpu, policy, now)
         case Back():
             return _after_back(gpu, now)
-        case Uncorrected(count):
-            return _after_uncorrected(gpu, count, policy, now)
         case RemapFailed():
-            return _failed(gpu, "row remap failed", Repair.NONE, now)
-        case Throttled(is_throttled):
-            return _after_throttled(gpu, is_throttled, now)
-        case Spent(millijoules):
-            return _after_spent(gpu, millijoules, now)
+            return _failed_for_ever(gpu, "row remap failed", now)
+        case SramExceeded():
+            return _failed_for_ever(gpu, "too many errors of its on-chip memory", now)
         case Reloaded():
             return _after_reset(_asking_nothing(gpu, now), Repair.RESET, now)
         case Booted():
             return _after_boot(gpu, now)
         case Cleared() | Cordoned():
             return _after_word(gpu, evidence, now)
+        case _:
+            return _after_measured(gpu, evidence, policy, now)
+
+
+def _after_measured(
+    gpu: GpuRecord, evidence: Uncorrected | Throttled | Spent | Symptom, policy: Policy, now: float
+) -> GpuRecord:
+    match evidence:
+        case Uncorrected(count):
+            return _after_uncorrected(gpu, count, policy, now)
+        case Throttled(is_throttled):
+            return _after_throttled(gpu, is_throttled, now)
+        case Spent(millijoules):
+            return _after_spent(gpu, millijoules, now)
+        case _:
+            return replace(gpu, concerns=noted(gpu.concerns, evidence, policy, now))
 
 
 def failed_by_count(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
@@ -129,6 +144,11 @@ def _failed(gpu: GpuRecord, reason: str, repair: Repair, now: float, *, by_count
     if gpu.failure and _ENDS[gpu.failure.repair] >= _ENDS[repair]:
         return gpu
     return replace(gpu, failure=Failure(reason, now, repair, by_count))
+
+
+def _failed_for_ever(gpu: GpuRecord, reason: str, now: float) -> GpuRecord:
+    """Return the record of a GPU that remembers its failure and tells it at each look; a person's word counts once."""
+    return gpu if reason in gpu.excused else _failed(gpu, reason, Repair.NONE, now)
 
 
 _ENDS = {Repair.RESET: 0, Repair.RETURN: 1, Repair.BOOT: 2, Repair.NONE: 3}
@@ -232,7 +252,10 @@ def _cleared(gpu: GpuRecord, word: str, now: float) -> GpuRecord:
     """Return the record that a person has cleared; a GPU that is not there stays closed until it is."""
     if word and word == gpu.cleared_by:
         return gpu
+    failure = gpu.failure
+    lasts = failure is not None and failure.repair is Repair.NONE and not failure.by_count
     return GpuRecord(
+        excused=(*gpu.excused, failure.reason) if failure and lasts else gpu.excused,
         action=gpu.action,
         is_lost=gpu.is_lost,
         uncorrected=gpu.uncorrected,

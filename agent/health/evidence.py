@@ -69,6 +69,50 @@ class RemapFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SramExceeded:
+    """So many errors of its on-chip memory could not be corrected that the driver's limit is passed; the GPU remembers it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """How fast memory errors come that are corrected."""
+
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutSpares:
+    """How many banks of its memory have no spare row left; the next bad row there cannot be replaced."""
+
+    banks: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkErrors:
+    """How fast NVLink transfers come with a wrong checksum, over all links of the GPU."""
+
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """How often PCIe transfers are made again."""
+
+    per_minute: float
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """How many degrees it may still grow hotter before it slows down."""
+
+    celsius: float
+
+
+Symptom = Corrected | WithoutSpares | LinkErrors | Replays | Margin
+"""What makes a GPU suspect while it lasts."""
+
+
+@dataclass(frozen=True, slots=True)
 class Throttled:
     """Whether heat or power slow it down."""
 
@@ -109,5 +153,18 @@ class Cordoned:
 
 
 Evidence = (
-    Xid | Asked | Lost | Back | Uncorrected | RemapFailed | Throttled | Spent | Reloaded | Booted | Cleared | Cordoned
+    Xid
+    | Asked
+    | Lost
+    | Back
+    | Uncorrected
+    | RemapFailed
+    | SramExceeded
+    | Symptom
+    | Throttled
+    | Spent
+    | Reloaded
+    | Booted
+    | Cleared
+    | Cordoned
 )

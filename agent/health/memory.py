@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
+from agent.health.links import LinkRecord
 from agent.health.record import GpuRecord
 
 
@@ -13,23 +12,28 @@ class UnreadableMemory(ValueError):
     """What was kept is not what an agent writes."""
 
 
-class _Memory(msgspec.Struct):
-    gpus: dict[str, GpuRecord]
+class Memory(msgspec.Struct, frozen=True):
+    """All of it."""
+
+    gpus: dict[str, GpuRecord] = {}
     boot: str = ""
+    """Under which boot of the machine it was kept."""
+    links: dict[str, dict[int, LinkRecord]] = {}
+    """Those in trouble, by GPU and NVML's number."""
     v: int = 1
 
 
-def encode_memory(records: Mapping[str, GpuRecord], boot: str) -> bytes:
-    """Return the records, and under which boot of the machine they were kept."""
-    return msgspec.json.encode(_Memory(dict(records), boot))
+def encode_memory(memory: Memory) -> bytes:
+    """Return it as text."""
+    return msgspec.json.encode(memory)
 
 
-def decode_memory(text: bytes) -> tuple[dict[str, GpuRecord], str]:
+def decode_memory(text: bytes) -> Memory:
     """Return what `encode_memory` was given; raises `UnreadableMemory`."""
     try:
-        kept = msgspec.json.decode(text, type=_Memory)
+        kept = msgspec.json.decode(text, type=Memory)
     except msgspec.MsgspecError as error:
         raise UnreadableMemory(str(error)) from error
     if kept.v != 1:
         raise UnreadableMemory(f"version {kept.v} is none that this agent reads")
-    return kept.gpus, kept.boot
+    return kept

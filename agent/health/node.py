@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from agent.health.changes import changed, failed_by_count
+from agent.health.concerns import Concern, standing
 from agent.health.evidence import Evidence, Xid
 from agent.health.policy import Policy
-from agent.health.record import GpuRecord, State, Verdict, forget, judge, next_change
+from agent.health.record import Doubt, GpuRecord, State, Verdict, doubt, forget, judge, next_change
 from agent.health.xids import NVLINK_ERROR, OF_LINKS
 
 
@@ -54,6 +55,16 @@ class NodeHealth:
         record = self._records.get(gpu)
         return judge(record, self._policy, now) if record else Verdict(State.HEALTHY)
 
+    def doubt(self, gpu: str, now: float) -> Doubt | None:
+        """Return why a GPU that takes pods is the last among its equals, `None` where it is not."""
+        record = self._records.get(gpu)
+        return doubt(record, self._policy, now) if record else None
+
+    def excused(self, gpu: str) -> tuple[str, ...]:
+        """Return what NVML tells of a GPU for ever, and a person has cleared."""
+        record = self._records.get(gpu)
+        return record.excused if record else ()
+
     def changes(self, now: float) -> list[Change]:
         """Return what is new since the last call: another state, or the same with something else to come; each is told once."""
         found = [Change(gpu, each.told, judge(each, self._policy, now)) for gpu, each in self._records.items()]
@@ -61,6 +72,10 @@ class NodeHealth:
         for change in news:
             self._records[change.gpu] = replace(self._records[change.gpu], told=change.after)
         return news
+
+    def has_storm(self, now: float) -> bool:
+        """Whether memory errors are corrected so fast somewhere that the driver itself is slow."""
+        return any(Concern.CORRECTED in standing(each.concerns, self._policy, now) for each in self._records.values())
 
     def next_change(self, now: float) -> float:
         """Return when time alone may change a verdict; infinite if never."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from agent.health.concerns import Held, remembered, standing, when_concerns_change
 from agent.health.evidence import RecoveryAction
 from agent.health.policy import Policy
 from agent.health.throttling import Spell, throttled_seconds, when_throttling_changes
@@ -109,6 +110,17 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why a GPU that takes pods is the last among its equals to get one."""
+
+    reason: str
+    next: str
+    """What ends it if nobody does anything."""
+    until: float | None
+    """When that is, where time alone brings it."""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuRecord:
     """All that is kept of one GPU, bounded: nothing older than a week, and little of what is younger."""
 
@@ -131,6 +143,10 @@ class GpuRecord:
     suspect_until: float = 0.0
     """For memory errors that no XID told."""
     throttled: tuple[Spell, ...] = ()
+    concerns: tuple[Held, ...] = ()
+    """What made it suspect, or may soon."""
+    excused: tuple[str, ...] = ()
+    """What NVML tells for ever, and a person has cleared."""
     cordoned: str = ""
     """Why a person has taken it out."""
     cleared_by: str = ""
@@ -178,12 +194,28 @@ def judge(gpu: GpuRecord, policy: Policy, now: float) -> Verdict:
     return Verdict(State.HEALTHY)
 
 
+def doubt(gpu: GpuRecord, policy: Policy, now: float) -> Doubt | None:
+    """Return why the GPU is the last among its equals; `None` where it is not, or takes no pods at all."""
+    verdict = judge(gpu, policy, now)
+    if not verdict.state.takes_pods:
+        return None
+    if verdict.state is not State.HEALTHY:
+        return Doubt(verdict.reason, verdict.next, verdict.until)
+    counting = [each for each in gpu.incidents if each.counts and each.began > now - policy.week]
+    if len(counting) < policy.incidents_of_a_lemon:
+        return None
+    reason = f"{len(counting)} incidents in a week, the last with {counting[-1].reason}"
+    until = counting[-policy.incidents_of_a_lemon].began + policy.week
+    return Doubt(reason, "it counts as any other if nothing happens", until)
+
+
 def next_change(gpu: GpuRecord, policy: Policy, now: float) -> float:
     """Return when time alone may change the verdict next; infinite if never."""
     opens = opens_at(gpu)
     times = [opens, opens + policy.probation, gpu.suspect_until]
     times += [each.began + policy.day for each in gpu.applications]
     times += when_throttling_changes(gpu.throttled, policy, now)
+    times += when_concerns_change(gpu.concerns, policy)
     return min((each for each in times if each > now), default=math.inf)
 
 
@@ -200,6 +232,7 @@ def forget(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
         throttled=tuple(
             each for each in gpu.throttled if each.until is None or each.until > now - policy.throttled_window
         ),
+        concerns=remembered(gpu.concerns, policy, now),
     )
 
 
@@ -245,6 +278,8 @@ def _suspicion(gpu: GpuRecord, policy: Policy, now: float) -> str:
         return f"{len(programs)} programs went wrong on it in a day, the last with {programs[-1].reason}"
     if now < gpu.suspect_until:
         return "memory errors that could not be corrected"
+    if concerns := standing(gpu.concerns, policy, now):
+        return concerns[0]
     if throttled_seconds(gpu.throttled, policy, now) >= policy.throttled:
         return "slowed down by heat or power"
     return ""

@@ -27,6 +27,7 @@ from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
+from agent.plugin.pods import ListedPod
 from topology.node.model import NodeTopology
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class KubeletSide:
         self._offered: tuple[tuple[Device, ...], Scorer | None] | None = None
         self._enforces = settings.mode == "enforce"
         self._topology: NodeTopology | None = None
-        self._scorer: Scorer | None = None
+        self._scorer: best.Scorer | None = None
 
     def start(self) -> None:
         """Start looking."""
@@ -84,6 +85,8 @@ class KubeletSide:
             scorer = best.Scorer(discovery.topology)
             self._scorer, self._topology = scorer, discovery.topology
             Thread(target=self._appraise, args=(scorer,), name="values", daemon=True).start()
+        if self._scorer:
+            self._scorer.doubtful = discovery.status.doubtful
         unfit = discovery.status.unhealthy
         whole = (gpu for gpu in discovery.topology.gpus if not gpu.mig_enabled)
         self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer
@@ -93,6 +96,11 @@ class KubeletSide:
         """Take in what the Node says now."""
         if self._enforces and version.ledger is not None:
             self._ledger.heard(version.ledger)
+
+    @property
+    def pods(self) -> tuple[ListedPod, ...] | None:
+        """The node's pods as the kubelet listed them last; `None` while it does not say; from any thread."""
+        return self._watch.pods if self._started.is_set() else None
 
     @property
     def last_look(self) -> Look:

@@ -64,6 +64,11 @@ class KubeletWatch:
             self._enforcement.scorer = scorer
         self._devices.set(devices)
 
+    @property
+    def pods(self) -> tuple[ListedPod, ...] | None:
+        """The node's pods as they were listed last; `None` while the kubelet does not say."""
+        return None if self.last_look.held is None else self._lists.pods
+
     async def run(self) -> None:
         """Look until cancelled."""
         try:

@@ -21,6 +21,7 @@ from kubernetes.config import load_incluster_config, load_kube_config
 from kubernetes.config.config_exception import ConfigException
 
 from agent.errors import ApiError
+from agent.node.condition import Condition
 from agent.node.events import NAMESPACE
 from agent.node.watch import NodeVersion
 from topology.annotations import keys
@@ -30,6 +31,8 @@ _ANNOTATIONS: Final = "/metadata/annotations"
 _WATCH_SECONDS: Final = 300
 _JSON: Final = "application/json"
 _JSON_PATCH: Final = "application/json-patch+json"
+_STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+"""Merges conditions by their type, so that those of others are not touched, whatever they are by then."""
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _EVENTS: Final = f"/api/v1/namespaces/{NAMESPACE}/events"
 _SILENCE_SECONDS: Final = 90.0
@@ -76,6 +79,8 @@ class KubernetesNode:
         self._known: Mapping[str, str] = {}
         self._uid = name
         """The kubelet's way to name a node in events, until we have read ours."""
+        self.condition: Condition | None = None
+        """See `agent.node.condition.ConditionPort`."""
 
     def read(self) -> Mapping[str, str]:
         """See `NodePort`."""
@@ -86,6 +91,10 @@ class KubernetesNode:
         """See `NodePort`; a JSON Patch, which never creates a node that is gone."""
         self._known = self._call("PATCH", changes(self._known, annotations))
         return self._known
+
+    def write_condition(self, fields: dict[str, Any]) -> None:
+        """See `agent.node.condition.ConditionPort`."""
+        self._ask("PATCH", "/status", {"status": {"conditions": [fields]}}, _STRATEGIC_MERGE_PATCH)
 
     def post_event(self, body: dict[str, Any]) -> None:
         """See `agent.node.events.EventPort`."""
@@ -115,15 +124,23 @@ class KubernetesNode:
             raise ApiError(0, _first_line(error)) from error
 
     def _call(self, method: str, body: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+        return _annotations(self._ask(method, "", body, _JSON_PATCH))
+
+    def _ask(
+        self, method: str, subresource: str, body: Sequence[Mapping[str, Any]] | Mapping[str, Any], content_type: str
+    ) -> Any:
+        """Return our Node as the API server answers."""
         query = [("fieldManager", FIELD_MANAGER)] if body else []
+        path = f"/api/v1/nodes/{quote(self._name, safe='')}{subresource}"
         try:
-            response = self._send(method, f"/api/v1/nodes/{quote(self._name, safe='')}", query, body)
+            response = self._send(method, path, query, body, content_type=content_type)
             node = _document(response.read())  # type: ignore[no-untyped-call]
-            annotations = _annotations(node)
-            self._uid = str(node["metadata"].get("uid") or self._name)
-            return annotations
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ApiError(0, _first_line(error)) from error
+        _annotations(node)
+        self._uid = str(node["metadata"].get("uid") or self._name)
+        self.condition = _condition(node)
+        return node
 
     def _say(self, method: str, path: str, body: dict[str, Any], content_type: str) -> None:
         try:
@@ -211,6 +228,16 @@ def _annotations(node: Any) -> Mapping[str, str]:
     except (KeyError, TypeError, AttributeError) as error:
         raise ApiError(200, "the answer is no Node") from error
     return {key: value for key, value in annotations.items() if isinstance(value, str)}
+
+
+def _condition(node: Mapping[str, Any]) -> Condition | None:
+    """Return our condition; whoever may write the Node's status may have written anything."""
+    status = node.get("status")
+    listed = status.get("conditions") if isinstance(status, dict) else None
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, dict) and each.get("type") == keys.GPUS_HEALTHY:
+            return Condition(*(str(each.get(field) or "") for field in ("status", "reason", "message")))
+    return None
 
 
 def _reason(payload: bytes) -> str:

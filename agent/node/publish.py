@@ -20,8 +20,9 @@ from agent.gpus.discovery import NOTHING, Discovery
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology, digest, encode_status, encode_topology
+from topology.annotations.codec import decode_topology, digest, encode_topology
 from topology.annotations.records import Observed, decode_observed, encode_observed
+from topology.annotations.status_codec import decode_status, encode_status
 from topology.errors import PayloadError
 from topology.node.status import NodeStatus
 
@@ -158,7 +159,7 @@ def _status(status: NodeStatus, look: Look | None) -> NodeStatus:
     if look is None:
         return status
     gpus = (
-        replace(gpu, healthy=False, reasons=(*gpu.reasons, look.withheld[gpu.uuid]))
+        replace(gpu, healthy=False, doubtful=False, reasons=(*gpu.reasons, look.withheld[gpu.uuid]))
         if gpu.uuid in look.withheld
         else gpu
         for gpu in status.gpus

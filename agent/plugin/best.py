@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 
 from topology.bandwidth.predict import ring_order
 from topology.node.model import NodeTopology
@@ -23,6 +23,8 @@ class Scorer:
         self._uuids = [gpu.uuid for gpu in node.gpus]
         self._positions = {uuid: position for position, uuid in enumerate(self._uuids)}
         self._class = TopologyClass(node)
+        self.doubtful: Collection[str] = ()
+        """GPUs that are chosen last among equals, as far as is known now."""
 
     def appraise(self) -> Generator[None]:
         """Compute what free GPUs are worth, as the extender does for the built-in mix of pods, in steps of milliseconds.
@@ -36,7 +38,8 @@ class Scorer:
 
     def best(self, pool: Iterable[str], must: Iterable[str], size: int) -> tuple[str, ...] | None:
         """Return the best `size` GPUs of the pool in ring order, `must` among them; `None` when there are too few."""
-        situation = Situation(self._class, self._mask(pool), must_include=self._mask(must))
+        doubtful = self._mask(self.doubtful)
+        situation = Situation(self._class, self._mask(pool), must_include=self._mask(must), doubtful=doubtful)
         found = decide(situation, GpuRequest.plain(size))
         return self._named(found.gpus) if isinstance(found, Placement) else None
 

@@ -118,7 +118,8 @@ def _compare(row: Measurement, node: NodeTopology) -> Comparison:
     forced = {Transport.NVLS: True, Transport.RING: False}.get(row.transport)
     sizes = SWEEP_BYTES if row.is_average else (row.message_bytes or PEAK_MESSAGE_BYTES,)
     found = [predict(wiring, members, size, row.collective, forced) for size in sizes]
-    mean = Bandwidth(*(fmean(getattr(rate, side) for rate, _ in found) for side in ("low", "point", "high")))
+    low, point, high = (fmean(getattr(rate, side) for rate, _ in found) for side in ("low", "point", "high"))
+    mean = Bandwidth(low, point, high)
     return Comparison(row, mean, _over(node, positions, found[0][1] is Affinity.NVLINK))
 
 

@@ -1,4 +1,4 @@
-"""`bandwidth`, `placement`, `snapshot` and `report`: the product beside measurements, and beside its peers."""
+"""`bandwidth`, `placement`, `snapshot`, `compare` and `report`: the product beside measurements, and beside its peers."""
 
 from __future__ import annotations
 
@@ -54,26 +54,33 @@ def placement(
     ] = None,
     policies: Annotated[str | None, typer.Option("--policies", help="Some policies, with commas between.")] = None,
     seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="Runs of each cell, with random numbers of their own.")
-    ] = 10,
+        int | None,
+        typer.Option("--seeds", min=1, help="Runs of each cell, with random numbers of their own; 10 unless --quick."),
+    ] = None,
     against: Annotated[
         str | None, typer.Option("--against", help="Print how far the others are from this policy, seed by seed.")
     ] = None,
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="Print only some metrics, with commas between.")
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One workload, few policies and seeds: less than a minute.")
+    ] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = os.cpu_count() or 1,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
     """Place the same jobs by the product's decision and by its peers' rules, and measure what comes of it."""
-    from benchmarks.placement.command import COMPARED, BadExperiment, metrics_of, run_placement, summary
+    from benchmarks.placement.command import COMPARED, BadExperiment, experiment_of, metrics_of, summary
     from benchmarks.placement.policies import UnknownPolicy
     from benchmarks.placement.processes import ProcessLost
     from benchmarks.placement.report.differences import differences
+    from benchmarks.placement.rows import QUANTILE
     from benchmarks.placement.traces.files import BadTrace
 
     try:
-        rows = run_placement(scenario, trace, _words(workloads), _words(policies), seeds, jobs, against)
+        asked_for = scenario, trace, _words(workloads), _words(policies), seeds, against
+        experiment = experiment_of(*asked_for, quick=quick)
+        rows = experiment.run(jobs)
     except (BadExperiment, BadTrace, ProcessLost, UnknownPolicy) as wrong:
         refuse(str(wrong))
     measured, asked = metrics_of(rows), _words(metrics)
@@ -81,10 +88,12 @@ def placement(
     if unknown:
         asked = []  # the runs may have taken an hour: all that they measured is shown before the word is refused
     usual = [metric for metric in COMPARED if metric in measured] if against else []
-    shown = asked or usual or measured
+    shown = asked or usual or [metric for metric in measured if not metric.endswith(QUANTILE)]
     text = differences(rows, against, shown) if against else summary(rows, shown)
     kept = [row for row in rows if not asked or row.metric in asked]
-    reply(output, {"rows": [asdict(row) for row in kept], "machine": describe_machine()}, text)
+    cut = {"cut": experiment.cut} if experiment.cut else {}
+    document = {"rows": [asdict(row) for row in kept], "machine": describe_machine(), **cut}
+    reply(output, document, "\n".join([text, *cut.values()]))
     if unknown:
         refuse(f"no metric {unknown[0]!r} was measured; there are {', '.join(measured)}")
 
@@ -116,6 +125,9 @@ def report_placement(
     folder: Annotated[Path, typer.Option("--folder", help="Where the page goes.")] = Path("reports/placement"),
     scenarios: Annotated[str | None, typer.Option("--scenarios", help="Some of them, with commas between.")] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Instead of what each scenario needs.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Of each scenario one workload, few policies and seeds: less than a minute.")
+    ] = False,
     rows: Annotated[
         Path | None, typer.Option("--rows", help="Do not run: take the rows.json of an earlier run.")
     ] = None,
@@ -135,11 +147,51 @@ def report_placement(
     except OSError as failed:
         refuse(f"{folder}: {failed.strerror}")
     try:
-        document = read_measured(rows) if rows else measure(_words(scenarios), seeds, jobs, describe_machine())
+        document = (
+            read_measured(rows) if rows else measure(_words(scenarios), seeds, jobs, describe_machine(), quick=quick)
+        )
     except (BadRows, ProcessLost) as wrong:
         refuse(str(wrong))
     write_page(folder, document)
     reply(output, document, f"{folder / 'report.html'}")
+
+
+def compare(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="FILE_OR_FOLDER", help="What `kubectl gputopo snapshot` wrote, or a folder made of it."),
+    ],
+    page: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the page with its pictures there as well, as HTML.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Orders of arrival; 10, or 3 with --quick.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Three orders of arrival and fewer peers.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = os.cpu_count() or 1,
+) -> None:
+    """Say on one page what gputopo would gain on your own cluster."""
+    from benchmarks.placement.gain.command import QUICK_SEEDS, SEEDS, ask, parts_of, what_was_cut
+    from benchmarks.placement.gain.words import TITLE
+    from benchmarks.placement.processes import ProcessLost
+    from benchmarks.placement.report.command import prepare
+    from benchmarks.placement.report.page import to_html, to_text
+    from benchmarks.placement.traces.files import BadTrace
+
+    if page:
+        try:
+            prepare(page.parent)
+        except OSError as failed:
+            refuse(f"{page.parent}: {failed.strerror}")
+    runs = seeds or (QUICK_SEEDS if quick else SEEDS)
+    try:
+        answer = ask(source, runs, jobs, quick=quick)
+    except (BadTrace, ProcessLost) as wrong:
+        refuse(str(wrong))
+    parts = parts_of(answer, what_was_cut(runs) if quick else "")
+    print(to_text(parts), end="")
+    if page:
+        page.write_text(to_html(TITLE, parts), encoding="utf-8")
 
 
 def _words(listed: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""`latency`, `scheduler` and `state`: what the extender costs."""
+"""`latency`, `scheduler` and `state`: what the extender costs; `monitoring`: what the agent does."""
 
 from __future__ import annotations
 
@@ -73,5 +73,21 @@ def state(
     try:
         found = measure(nodes, pods)
     except NotReady as wrong:
+        refuse(str(wrong))
+    reply(output, found, as_text(found))
+
+
+def monitoring(
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long CPU is counted.")] = 300,
+    scrapes: Annotated[int, typer.Option("--scrapes", min=1, help="How many are timed, one a second.")] = 60,
+    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+) -> None:
+    """Measure what it costs a node that its agent samples the GPUs and is scraped, on whatever NVML is here."""
+    from benchmarks.performance.monitoring import NothingSampled, as_text, measure
+    from benchmarks.processes.process import NotReady
+
+    try:
+        found = measure(seconds, scrapes)
+    except (NotReady, NothingSampled) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))

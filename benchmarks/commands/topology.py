@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,15 +16,18 @@ from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
 from benchmarks.worth import describe_value, explain_value
 from topology.annotations.codec import encode_topology
+from topology.annotations.measurements import decode_measurements
+from topology.bandwidth.predict import Bandwidth
 from topology.bandwidth.rings import members_of
 from topology.effort import finish
+from topology.errors import PayloadError
 from topology.formats.catalog import MACHINES
 from topology.formats.matrix import describe_gaps, print_matrix
 from topology.formats.render import render_svg
 from topology.node.links import Affinity
 from topology.node.model import NodeTopology
 from topology.placement.decide import Situation, decide
-from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_class import TopologyClass, figures_of
 from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.value.score import Weights
@@ -94,6 +98,10 @@ def plan_gpus(
     min_bandwidth: Annotated[
         float | None, typer.Option("--min-bandwidth", min=0.0, callback=_finite, help="GB/s.")
     ] = None,
+    measured: Annotated[
+        Path | None,
+        typer.Option("--measured", help="Figures to put in the place of predictions, as `measure` writes them."),
+    ] = None,
     output: Annotated[PlanFormat, typer.Option("--output", "-o")] = PlanFormat.JSON,
 ) -> None:
     """Choose the best GPUs of one node for a pod; exit 1 when none of its free sets will do.
@@ -108,6 +116,8 @@ def plan_gpus(
     )
     mask = _free_mask(node, free)
     topology_class = TopologyClass(node)
+    if measured:
+        _stand_on(topology_class, measured)
     finish(topology_class.appraise(topology_class.weights))
     verdict = decide(Situation(topology_class, mask), request)
     if output is PlanFormat.SVG:
@@ -116,6 +126,21 @@ def plan_gpus(
         reply(AnswerFormat(output), *_verdict(node, verdict))
     if not isinstance(verdict, Placement):
         raise typer.Exit(1)
+
+
+def _stand_on(topology_class: TopologyClass, file: Path) -> None:
+    """Take the figures of a file for this machine; what is wrong with some of them goes to stderr."""
+    try:
+        read = decode_measurements(file.read_bytes())
+    except (OSError, PayloadError) as error:
+        refuse(f"{file}: {error.strerror if isinstance(error, OSError) else error}")
+    topology_class.measured(figures_of(topology_class, read.measurements))
+    sets = topology_class.measured_sets
+    refused = [f"{each.reason} @ GPUs {','.join(map(str, each.gpus))}" for each in (sets.refused if sets else ())]
+    if sets is None:
+        refused.append(f"no figures for this kind of machine, {topology_class.kind}")
+    for complaint in (*read.refused, *refused):
+        typer.echo(f"warning: {file}: {complaint}", err=True)
 
 
 def _verdict(node: NodeTopology, verdict: Placement | Rejection) -> tuple[dict[str, Any], str]:
@@ -128,10 +153,16 @@ def _verdict(node: NodeTopology, verdict: Placement | Rejection) -> tuple[dict[s
         "fits": True,
         "gpus": indexes,
         "affinity": verdict.affinity,
-        "bandwidth_gb_per_s": bandwidth and {"low": bandwidth.low, "point": bandwidth.point, "high": bandwidth.high},
+        "bandwidth_gb_per_s": bandwidth and _spelled(bandwidth),
     }
-    rate = f", {bandwidth.point:.0f} GB/s ({bandwidth.low:.0f} to {bandwidth.high:.0f})" if bandwidth else ""
+    how = " measured" if bandwidth and bandwidth.measured else ""
+    rate = f", {bandwidth.point:.0f} GB/s{how} ({bandwidth.low:.0f} to {bandwidth.high:.0f})" if bandwidth else ""
     return answer, f"GPUs {' '.join(map(str, indexes))}: {verdict.affinity or 'one GPU'}{rate}"
+
+
+def _spelled(bandwidth: Bandwidth) -> dict[str, Any]:
+    measured = {"measured": True} if bandwidth.measured else {}
+    return {"low": bandwidth.low, "point": bandwidth.point, "high": bandwidth.high, **measured}
 
 
 def value(

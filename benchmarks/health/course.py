@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agent.health.evidence import Uncorrected
 from agent.health.links import LinkRecord
-from agent.health.memory import decode_memory, encode_memory
+from agent.health.memory import Memory, decode_memory, encode_memory
 from agent.health.node import NodeHealth
 from agent.health.policy import Policy
 from agent.health.record import State
@@ -79,8 +79,12 @@ class _Following:
         for told in fact.told:
             match told:
                 case AgentRestarted():
-                    records, _ = decode_memory(encode_memory(self._health.records, ""))
-                    self._health = NodeHealth(self._policy, records)
+                    memory = Memory(
+                        dict(self._health.records), links={name: {0: each} for name, each in self._links.items()}
+                    )
+                    kept = decode_memory(encode_memory(memory))
+                    self._health = NodeHealth(self._policy, kept.gpus)
+                    self._links = {name: links[0] for name, links in kept.links.items()}
                 case LinkFact(peer, is_down):
                     name = "-".join(sorted((fact.gpu or "", peer)))
                     self._links[name] = self._links.get(name, LinkRecord()).told(is_down, self._now)

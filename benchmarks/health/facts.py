@@ -16,13 +16,19 @@ from agent.health.evidence import (
     Booted,
     Cleared,
     Cordoned,
+    Corrected,
     Evidence,
+    LinkErrors,
     Lost,
+    Margin,
     RecoveryAction,
     Reloaded,
     RemapFailed,
+    Replays,
+    SramExceeded,
     Throttled,
     Uncorrected,
+    WithoutSpares,
     Xid,
 )
 
@@ -100,6 +106,18 @@ def _count(value: object) -> int:
     return value
 
 
+def _rate(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise ValueError(f"{value!r} is no rate")
+    return float(value)
+
+
+def _degrees(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is no whole number of degrees")
+    return value
+
+
 def _name(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{value!r} is no name of a GPU")
@@ -138,6 +156,12 @@ _READERS: Final[dict[str, Callable[[Any], Iterator[Evidence | LinkFact | AgentRe
     "back": lambda value: _if_true(value, Back()),
     "ecc_uncorrected": lambda value: iter((Uncorrected(_count(value)),)),
     "remap_failure": lambda value: _if_true(value, RemapFailed()),
+    "sram_threshold": lambda value: _if_true(value, SramExceeded()),
+    "ecc_corrected_per_second": lambda value: iter((Corrected(_rate(value)),)),
+    "banks_without_spares": lambda value: iter((WithoutSpares(_count(value)),)),
+    "nvlink_errors_per_second": lambda value: iter((LinkErrors(_rate(value)),)),
+    "pcie_replays_per_minute": lambda value: iter((Replays(_rate(value)),)),
+    "temperature_margin": lambda value: iter((Margin(_degrees(value)),)),
     "nvlink_down": lambda value: iter((LinkFact(_name(value), is_down=True),)),
     "nvlink_up": lambda value: iter((LinkFact(_name(value), is_down=False),)),
     "throttled": lambda value: iter((Throttled(_flag(value)),)),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.placement.policies import check_policy
+from benchmarks.placement.quick import SEEDS as QUICK_SEEDS
+from benchmarks.placement.quick import fewer_policies, what_was_cut
 from benchmarks.placement.registry import SCENARIOS, scenario_of
 from benchmarks.placement.rows import Row, mean
 from benchmarks.placement.runner import Cell, run_cells
 
 FIRST_SEED = 42
 """As in the published experiments of FGD."""
+SEEDS = 10
+"""Unless others are asked for."""
 COMPARED = ("jct_h_mean", "jct_h_p95", "allocation_pct")
 """In which metrics policies are compared seed by seed unless others are named."""
 
@@ -20,19 +25,33 @@ class BadExperiment(Exception):
     """The command line asks for something that there is not; the text says what there is."""
 
 
-def run_placement(
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """Cells to run, and what a quick run leaves out of them; empty where nothing is."""
+
+    scenario: str
+    cells: tuple[Cell, ...]
+    cut: str = ""
+
+    def run(self, jobs: int) -> list[Row]:
+        """Run them on so many processes; raises `BadTrace`, `ProcessLost`."""
+        return run_cells(self.cells, jobs, self.scenario)
+
+
+def experiment_of(
     scenario: str | None,
     trace: Path | None,
     workloads: Sequence[str],
     policies: Sequence[str],
-    seeds: int,
-    jobs: int,
+    seeds: int | None,
     against: str | None = None,
-) -> list[Row]:
-    """Run an experiment, of a trace alone the one that its files are for.
+    *,
+    quick: bool = False,
+) -> Experiment:
+    """Return an experiment, of a trace alone the one that its files are for.
 
-    Empty lists mean the scenario's own, and `against` runs as well. Raises `BadExperiment`, `UnknownPolicy`, `BadTrace`,
-    `ProcessLost`.
+    Empty lists mean the scenario's own, and `against` runs as well. `quick` cuts what nobody named. Raises `BadExperiment`,
+    `UnknownPolicy`, `BadTrace`.
     """
     if scenario is None:
         if trace is None:
@@ -45,16 +64,23 @@ def run_placement(
     unknown = [name for name in workloads if name not in known]
     if unknown:
         raise BadExperiment(f"{scenario} has no workload {unknown[0]!r}; it has {', '.join(known)}")
-    asked = dict.fromkeys([*(policies or found.policies), *([against] if against else [])])
+    chosen = workloads or (known[:1] if quick else known)
+    asked = dict.fromkeys(policies or (fewer_policies(found.policies) if quick else found.policies))
+    if against:
+        asked[against] = None
     for policy in asked:
         check_policy(policy)
-    cells = [
+    runs = seeds or (QUICK_SEEDS if quick else SEEDS)
+    cells = tuple(
         Cell(scenario, trace, workload, policy, seed)
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds)
-        for workload in workloads or known
+        for seed in range(FIRST_SEED, FIRST_SEED + runs)
+        for workload in chosen
         for policy in asked
-    ]
-    return run_cells(cells, jobs)
+    )
+    if not quick:
+        return Experiment(scenario, cells)
+    left_out = [name for name in found.policies if name not in asked], [name for name in known if name not in chosen]
+    return Experiment(scenario, cells, what_was_cut(runs, SEEDS, *left_out))
 
 
 def metrics_of(rows: Sequence[Row]) -> list[str]:

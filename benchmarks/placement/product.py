@@ -127,7 +127,7 @@ class Gputopo(Learning):
         request, names = self.request(pod, job), self._open_to(pod)
         if len(job.pods) > 1:
             names = self._where_the_group_goes(request, names, len(job.pods))
-        name = next((key[2] for key in self._shapes.order(request).best_first(names)), None)
+        name = next((name for *_, name in self._shapes.order(request).best_first(names)), None)
         if name is None:
             return None
         self._siblings.append(self._locations[name])

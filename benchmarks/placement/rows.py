@@ -7,6 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import isnan
+from typing import Final
+
+QUANTILE: Final = "_quantile"
+"""How metrics end that say how values spread: what pictures are drawn from, too long for a line of text."""
+PERCENTS: Final = range(0, 101, 5)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,6 +30,13 @@ class Row:
 def rows(workload: str, policy: str, seed: int, values: Mapping[str, float]) -> list[Row]:
     """Return one row for each metric of a whole run; what could not be measured (NaN) has none."""
     return [Row(workload, policy, seed, metric, None, value) for metric, value in values.items() if not isnan(value)]
+
+
+def quantile_rows(workload: str, policy: str, seed: int, metric: str, values: Sequence[float]) -> list[Row]:
+    """Return how the values spread, `METRIC_quantile`: at x, what x percent of them are at most; nothing of nothing."""
+    found = sorted(values)
+    points = PERCENTS if found else ()
+    return [Row(workload, policy, seed, f"{metric}{QUANTILE}", float(x), quantile(found, x / 100)) for x in points]
 
 
 def quantile(values: Iterable[float], part: float) -> float:

@@ -1,7 +1,7 @@
-"""Whether somebody else hands out the GPUs: where a DeviceClass maps our resource, kube-scheduler allocates devices (DRA).
+"""Whether a DeviceClass maps our resource: then kube-scheduler allocates devices (DRA) where no device plugin offers any.
 
-Two planners for one GPU is what must not be, so then we stand aside and say so. Reading DeviceClasses takes a right that the
-extender has where it shares kube-scheduler's account; where it has not, pods tell (`extendedResourceClaimStatus`), one by one.
+Two planners for one GPU is what must not be, so such nodes are closed. Reading DeviceClasses takes a right that the extender has
+where it shares kube-scheduler's account; where it has not, pods tell (`extendedResourceClaimStatus`), one by one.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ class _DeviceClasses(msgspec.Struct):
 class DeviceClasses:
     """What is known of them, from checks now and then."""
 
-    def __init__(self, send: Send, resource: str) -> None:
+    def __init__(self, send: Send, resource: str, tell: Callable[[bool], None]) -> None:
+        """Begin knowing of none; `tell` hears whether one maps our resource, when that changes."""
         self.mapping: str | None = None
         """The name of one that maps our resource."""
         self._send = send
+        self._tell = tell
         self._resource = resource
 
     async def follow(self, every_seconds: float) -> NoReturn:
@@ -63,5 +65,8 @@ class DeviceClasses:
             return
         names = (item.metadata.name for item in found if item.spec.extended_resource_name == self._resource)
         before, self.mapping = self.mapping, next(names, None)
-        if self.mapping and not before:
-            log.error("a DeviceClass hands out our resource: we stand aside", device_class=self.mapping)
+        if (self.mapping is None) == (before is None):
+            return
+        self._tell(self.mapping is not None)
+        if self.mapping:
+            log.warning("a DeviceClass maps our resource: nodes without a device plugin are closed", name=self.mapping)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from extender.cluster.candidates.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NodePayloads
 from extender.cluster.ownership.evidence import Evidence
@@ -38,6 +39,8 @@ class NodeView:
     """GPUs that nothing but a claim keeps from being free."""
     fit: int
     """GPUs that are healthy, whole and free of processes that no container explains, whoever holds them."""
+    doubtful: int
+    """GPUs that pods get last among equals, free or not."""
     claims: tuple[tuple[Claim, Standing], ...]
     """The ledger's."""
     holders: Mapping[str, Holder]
@@ -50,6 +53,8 @@ class NodeView:
     """The ledger is missing, cannot be read or was changed by somebody else, and nothing may rest on it."""
     is_new: bool
     """There is no ledger, and as far as is known there never was one."""
+    signs: tuple[Sign, ...] = ()
+    """What other health agents say of its GPUs, what closes it first."""
 
     @property
     def name(self) -> str:
@@ -160,7 +165,7 @@ class NodeView:
         return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden)
 
     def _with_free(self, free: int, hidden: int = 0) -> Shape:
-        return replace(self.shape, free=free, hidden=hidden)
+        return replace(self.shape, free=free, doubtful=self.doubtful & free, hidden=hidden)
 
 
 def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
@@ -199,24 +204,32 @@ def derive(
     fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, foreign) | _unfit(payloads))
     usable = fit & ~mask_of(uuids, placed.union(holders))
     claimed = mask_of(uuids, (claim.gpu for claim in standing_claims))
+    doubtful = _doubtful(payloads)
     return NodeView(
         node=node,
         payloads=payloads,
         uuids=uuids,
-        shape=_shape(node, payloads, holdings, usable & ~claimed, surroundings),
+        shape=_shape(node, payloads, holdings, usable & ~claimed, doubtful, surroundings),
         usable=usable,
         fit=fit,
+        doubtful=doubtful,
         holders=holders,
         claims=claims,
         holdings=holdings,
         conflicts=_conflicts(holdings),
         is_broken=payloads.is_ledger_broken or is_lost or is_ledger_missing(payloads),
         is_new=payloads.ledger.text is None and not is_lost,
+        signs=surroundings.signs,
     )
 
 
 def _shape(
-    node: Node, payloads: NodePayloads, holdings: Sequence[Holding], free: int, surroundings: Surroundings
+    node: Node,
+    payloads: NodePayloads,
+    holdings: Sequence[Holding],
+    free: int,
+    doubtful: int,
+    surroundings: Surroundings,
 ) -> Shape:
     """Return the node's shape; closed nodes of one class are alike, whatever is free there."""
     gpus, cpu_milli = payloads.topology.value, surroundings.free_cpu_milli
@@ -226,6 +239,7 @@ def _shape(
     return Shape(
         topology_class,
         free,
+        doubtful=doubtful & free,
         hidden=sum(held.hidden or 0 for held in holdings),
         plugin_chooses=_plugin_chooses(payloads),
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
@@ -254,6 +268,13 @@ def _conflicts(holdings: Sequence[Holding]) -> dict[str, tuple[GpuPod, ...]]:
 def _plugin_chooses(payloads: NodePayloads) -> bool:
     plugin = payloads.status.value.device_plugin if payloads.status.value else None
     return plugin is not None and plugin.mode is Mode.OBSERVE
+
+
+def _doubtful(payloads: NodePayloads) -> int:
+    gpus, status = payloads.topology.value, payloads.status.value
+    if gpus is None or status is None:
+        return 0
+    return mask_of(gpus.uuids, status.doubtful.intersection(gpus.uuids))
 
 
 def _unfit(payloads: NodePayloads) -> int:

@@ -21,6 +21,7 @@ from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, owner_of
+from extender.cluster.objects.health_words import HealthWords
 from extender.cluster.objects.locations import LABELS, Labels
 from extender.cluster.objects.quantities import cpu_milli
 from extender.cluster.ownership.fences import Fences
@@ -29,6 +30,7 @@ from extender.cluster.ownership.later_reports import LaterReports
 from extender.cluster.views import Sources, Views
 from topology.annotations import keys
 from topology.annotations.records import Claim
+from topology.bandwidth.measured import Measurements
 from topology.effort import Effort
 from topology.placement.topology_class import TopologyClasses
 from topology.value.fragmentation import DemandProfile, PodKind
@@ -46,15 +48,17 @@ class ClusterState:
         agent_namespace: str = "",
         silence_seconds: float = SILENCE_SECONDS,
         labels: Labels = LABELS,
+        health_words: HealthWords | None = None,
     ) -> None:
         self.resource = resource
         self.effort = Effort()
         """What searches may do in a call, and those that go on beside; the verbs bound it."""
-        classes = TopologyClasses(weights, self.effort)
+        self.classes = TopologyClasses(weights, self.effort)
+        """Of all machines there are; to be read."""
         self._shapes = ShapeIndex()
-        self.values = Values(classes, weights, self._revalued)
+        self.values = Values(self.classes, weights, self._revalued)
         self.fences = Fences()
-        self.nodes = NodeCache(classes, self._node_touched, self.fences.missed, labels)
+        self.nodes = NodeCache(self.classes, self._node_touched, self.fences.missed, labels, health_words)
         self.pods = PodCache(resource, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
@@ -75,7 +79,7 @@ class ClusterState:
             first_reports=self._first_reports,
             later_reports=self._later_reports,
         )
-        self._views = Views(sources, self._shapes, self.fences)
+        self._views = Views(sources, self._shapes, self.fences, resource)
 
     @property
     def synced(self) -> bool:
@@ -123,6 +127,10 @@ class ClusterState:
         """How many nodes' agents have not written for too long."""
         return len(self._hearing)
 
+    def map_to_dra(self, is_mapped: bool) -> None:
+        """Take note of whether a DeviceClass maps the resource: then nodes where nobody offers it are kube-scheduler's."""
+        self._views.map_to_dra(is_mapped=is_mapped)
+
     def claimed_on(self, uid: str) -> Collection[str]:
         """Return the nodes on which a pod has claims."""
         self.refresh()
@@ -132,6 +140,11 @@ class ClusterState:
         """Derive anew the views of all nodes that changed; every reader does that first."""
         if self.synced:
             self._views.refresh()
+
+    def measured(self, measurements: Measurements) -> None:
+        """Let these figures, and no others, stand in the place of predictions from now on."""
+        if self.classes.measured(measurements):
+            self._revalued()
 
     def listen(self, now: float) -> list[str]:
         """Take note of whose agent has written since the last call, at `now` (monotonic seconds); returns who fell silent.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from extender.cluster.caches.agents import AgentPods, Hearing
 from extender.cluster.caches.cpu import CpuInUse
-from extender.cluster.caches.node_cache import NodeCache
+from extender.cluster.caches.node_cache import KnownNode, NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.publishers import Publishers
 from extender.cluster.candidates.openness import Surroundings
@@ -40,8 +40,8 @@ class Sources:
 class Views:
     """One view per node, those to be derived anew, and the nodes by what their views say."""
 
-    def __init__(self, sources: Sources, shapes: ShapeIndex, fences: Fences) -> None:
-        """Begin without a node; `shapes` and `fences` are told of every view."""
+    def __init__(self, sources: Sources, shapes: ShapeIndex, fences: Fences, resource: str) -> None:
+        """Begin without a node; `shapes` and `fences` are told of every view, and `resource` counts GPUs."""
         self.by_name: dict[str, NodeView] = {}
         self.unsettled: set[str] = set()
         """Nodes with claims of which not all are held by pods that run there."""
@@ -54,6 +54,8 @@ class Views:
         self._sources = sources
         self._shapes = shapes
         self._fences = fences
+        self._resource = resource
+        self._is_mapped_to_dra = False
         self._publishers = Publishers()
         self._claimed_on: dict[str, set[str]] = {}
         self._dirty: set[str] = set()
@@ -65,6 +67,11 @@ class Views:
     def claimed_on(self, uid: str) -> Collection[str]:
         """Return the nodes on which a pod has claims, as of the views derived last."""
         return self._claimed_on.get(uid, ())
+
+    def map_to_dra(self, *, is_mapped: bool) -> None:
+        """Take note of whether a DeviceClass maps the resource."""
+        self._is_mapped_to_dra = is_mapped
+        self.outdated(self.by_name)
 
     def refresh(self) -> None:
         """Derive anew what is outdated, and whatever that brings about."""
@@ -89,7 +96,7 @@ class Views:
             self._fences.mended(name)
             return
         evidence = Evidence(known, sources.pods, sources.first_reports, sources.later_reports)
-        bound, surroundings = sources.pods.bound_to(name), self._surroundings(known.node)
+        bound, surroundings = sources.pods.bound_to(name), self._surroundings(known)
         view = derive(known.node, known.payloads, bound, evidence, surroundings)
         self.by_name[name] = view
         self._shapes.put(name, view.shape)
@@ -113,14 +120,20 @@ class Views:
         known = self._sources.nodes.get(name)
         return (known.node.metadata.creation_timestamp or "" if known else "", name)
 
-    def _surroundings(self, node: Node) -> Surroundings:
-        name = node.metadata.name
+    def _surroundings(self, known: KnownNode) -> Surroundings:
+        name = known.name
         return Surroundings(
             is_duplicate_publisher=self._publishers.is_duplicate(name),
             agent_is_silent=self._sources.hearing.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
-            free_cpu_milli=self._sources.cpu.free_milli(node),
+            is_left_to_dra=self._is_mapped_to_dra and not self._is_offered(known.node),
+            free_cpu_milli=self._sources.cpu.free_milli(known.node),
+            signs=known.signs,
         )
+
+    def _is_offered(self, node: Node) -> bool:
+        """Whether a device plugin offers the resource there, to kube-scheduler's eyes."""
+        return (node.status.allocatable or {}).get(self._resource, "0") != "0"
 
     def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:
         old = {claim.uid for claim, _ in before.claims} if before else set()

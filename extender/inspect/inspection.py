@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from extender.clock import Instant
 from extender.cluster.node_view import NodeView
@@ -18,14 +19,16 @@ from extender.cluster.objects.gpu_pods import GpuPod, read_placement
 from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
 from extender.inspect.faults import reasons_of
+from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.judgement import Judgement
+from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
 from extender.inspect.outlook import OutlookInfo, outlooks_of
+from extender.inspect.words import DevicePluginInfo, SignInfo, device_plugin_of, signs_of
 from extender.verbs.asked import Asked
 from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth
 from topology.errors import RequestError
 from topology.node.links import Affinity
-from topology.node.status import Mode
 from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 
@@ -40,11 +43,12 @@ class Answer(BaseModel):
 
 
 class BandwidthInfo(Answer):
-    """Predicted all-reduce bus bandwidth, GB/s."""
+    """All-reduce bus bandwidth, GB/s: predicted, or measured on such GPUs."""
 
     low: float
     point: float
     high: float
+    measured: bool = Field(default=False, exclude_if=lambda measured: not measured)
 
 
 class GpuInfo(Answer):
@@ -64,6 +68,13 @@ class GpuInfo(Answer):
     reasons: tuple[str, ...] = ()
     """What is wrong with it, or to be watched; never empty where it is unusable."""
     outlook: OutlookInfo | None = None
+    doubtful: bool = False
+    """Whether pods get it last among equals."""
+
+    @property
+    def line(self) -> str:
+        """What is wrong with it, or to be watched, for people."""
+        return "; ".join((*self.reasons, *(["pods get it last"] if self.doubtful else [])))
 
 
 class NodeInfo(Answer):
@@ -98,20 +109,6 @@ class BestSet(Answer):
     bandwidth_gb_per_s: BandwidthInfo | None
 
 
-class DevicePluginInfo(Answer):
-    """How the node's GPUs get into containers, as its agent says."""
-
-    mode: Mode
-    ready: bool
-    reasons: tuple[str, ...]
-    """Why it is not ready, or what to watch though it is."""
-
-    @property
-    def line(self) -> str:
-        """All of it, for people."""
-        return "; ".join([f"mode {self.mode}, {'ready' if self.ready else 'not ready'}", *self.reasons])
-
-
 class NodeDetail(NodeInfo):
     """One node, with its wiring and what its free GPUs are worth."""
 
@@ -121,6 +118,10 @@ class NodeDetail(NodeInfo):
     best_sets: tuple[BestSet, ...]
     device_plugin: DevicePluginInfo | None = None
     """`None` when its agent does not say."""
+    link_faults: tuple[LinkFaultInfo, ...] = ()
+    """NVLinks that rings do without."""
+    signs: tuple[SignInfo, ...] = ()
+    """What other health agents say of its GPUs, what closes it first."""
 
 
 class PodInfo(Answer):
@@ -159,27 +160,6 @@ class Refusal(Answer):
     """What the node of the example has instead."""
     remedy: str = ""
     """What would help."""
-
-
-class GroupInfo(Answer):
-    """How the pod's group stands, and what it asks for."""
-
-    name: str
-    affinity: str
-    """`rack`, or `required-rack`."""
-    to_come: int
-    """Pods that are still to be placed, this one among them."""
-    nodes: tuple[str, ...]
-    """Where others are, or are on their way to."""
-    domains: tuple[str, ...]
-    """The domains of that level in which these are, as far as they are known."""
-
-    @property
-    def line(self) -> str:
-        """All of it, for people."""
-        begun = f"others on {', '.join(self.nodes)}" if self.nodes else "none placed yet"
-        where = f" in {', '.join(self.domains)}" if self.domains else ""
-        return f"group {self.name} ({self.affinity}): {self.to_come} to come, {begun}{where}"
 
 
 class Explanation(Answer):
@@ -224,7 +204,9 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         driver_version=topology.driver_version if topology else None,
         cuda_version=topology.cuda_version if topology else None,
         best_sets=best_sets,
-        device_plugin=_device_plugin(view),
+        device_plugin=device_plugin_of(view),
+        link_faults=link_faults_of(view),
+        signs=signs_of(view),
     )
 
 
@@ -262,29 +244,6 @@ def explained(state: ClusterState, pod: PodInfo, asked: Asked) -> Explanation:
     )
 
 
-def group_info(state: ClusterState, asked: Asked) -> GroupInfo | None:
-    """Return how the pod's group stands, `None` for a pod on its own."""
-    if asked.group is None:
-        return None
-    group, progress = asked.group, asked.progress(state)
-    domains = {place.domain(group.level)[1] for place in progress.placed}
-    return GroupInfo(
-        name=group.name,
-        affinity=f"required-{group.level}" if group.required else group.level,
-        to_come=progress.rest,
-        nodes=tuple(asked.siblings_on(state)),
-        domains=tuple(sorted(name for name in domains if name is not None)),
-    )
-
-
-def _device_plugin(view: NodeView) -> DevicePluginInfo | None:
-    status = view.payloads.status.value
-    if status is None or status.device_plugin is None:
-        return None
-    plugin = status.device_plugin
-    return DevicePluginInfo(mode=plugin.mode, ready=plugin.ready, reasons=plugin.reasons)
-
-
 def _node(view: NodeView, held: int) -> NodeInfo:
     claims = {claim.gpu: claim for claim, standing in view.claims if standing is not Standing.FREE}
     claims |= {claim.gpu: claim for claim in view.unledgered}
@@ -307,6 +266,7 @@ def _node(view: NodeView, held: int) -> NodeInfo:
                 container=owner.container if owner else None,
                 reasons=reasons_of(view, position),
                 outlook=outlooks.get(uuid),
+                doubtful=bool(view.doubtful >> position & 1),
             )
         )
     free = sum(gpu.state == "free" for gpu in gpus)
@@ -380,7 +340,7 @@ def _indexes(view: NodeView | None, record: PlacementRecord | None) -> tuple[int
 
 
 def _bandwidth(predicted: Bandwidth | None) -> BandwidthInfo | None:
-    return BandwidthInfo(low=predicted.low, point=predicted.point, high=predicted.high) if predicted else None
+    return BandwidthInfo(**asdict(predicted)) if predicted else None
 
 
 def _refusals(verdicts: Iterable[tuple[str, Placement | Rejection]]) -> tuple[Refusal, ...]:

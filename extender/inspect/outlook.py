@@ -36,9 +36,9 @@ def outlooks_of(view: NodeView) -> dict[str, OutlookInfo]:
     status = view.payloads.status.value
     return {
         gpu.uuid: OutlookInfo(
-            since=_moment(gpu.sick_since),
+            since=moment(gpu.sick_since),
             next=gpu.outlook.next,
-            until=_moment(gpu.outlook.until),
+            until=moment(gpu.outlook.until),
             remedy=gpu.outlook.remedy,
         )
         for gpu in (status.gpus if status else ())
@@ -55,5 +55,6 @@ def written(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment else ""
 
 
-def _moment(seconds: int | None) -> datetime | None:
+def moment(seconds: int | None) -> datetime | None:
+    """Return a time that an agent tells in seconds since the epoch."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

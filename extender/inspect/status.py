@@ -10,6 +10,7 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.state import ClusterState
 from extender.inspect.faults import FOREIGN, reasons_of
 from extender.inspect.inspection import Answer, node_names
+from extender.inspect.words import signs_of
 
 _CONFLICT = "two running pods hold one GPU"
 _NO_AGENT = "no node has a topology: no agent has reported"
@@ -19,6 +20,9 @@ _REMEDIES = {
     _NO_AGENT: "look at the agents' pods",
 }
 _OF_A_GPU = "see `kubectl gputopo node NODE`; the page Operate says what opens it"
+_LINKS_DOWN = "NVLinks are down, or not up for long: less bandwidth is predicted"
+_OF_LINKS = "see `kubectl gputopo node NODE`; drain the node and reset a GPU whose links stay down"
+_OF_OTHERS = "see `kubectl gputopo node NODE`; new pods still go there"
 _OF_A_PLUGIN = "look at the log of the node's agent"
 
 
@@ -74,11 +78,16 @@ def status(state: ClusterState) -> Status:
 def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
     if closed := view.shape.closed:
         yield f"no GPU is given away: {closed}", what_opens(closed)
+    for sign in signs_of(view):
+        if not sign.closes:
+            yield f"another health agent says: {sign.kind} {sign.name}={sign.value}", _OF_OTHERS
     if view.conflicts:
         yield _CONFLICT, _REMEDIES[_CONFLICT]
     plugin = view.payloads.status.value and view.payloads.status.value.device_plugin
     if plugin and not plugin.ready:
         yield f"the device plugin is not ready: {'; '.join(plugin.reasons) or 'no reason given'}", _OF_A_PLUGIN
+    if view.payloads.status.value and view.payloads.status.value.link_faults:
+        yield _LINKS_DOWN, _OF_LINKS
     unhealthy = view.payloads.status.value.unhealthy if view.payloads.status.value else frozenset()
     for position, uuid in enumerate(view.uuids):
         for reason in reasons_of(view, position):

@@ -6,7 +6,8 @@ from itertools import islice
 
 from extender.clock import Instant
 from extender.cluster.state import ClusterState
-from extender.inspect.inspection import Answer, BestSet, GroupInfo, PodInfo, best_set, group_info, node_names, pod_info
+from extender.inspect.groups import GroupInfo, group_info
+from extender.inspect.inspection import Answer, BestSet, PodInfo, best_set, node_names, pod_info
 from extender.inspect.judgement import Judgement
 from extender.verbs.asked import Asked
 from topology.errors import RequestError

@@ -1,6 +1,7 @@
-"""What gputopo has written on nodes and pods, shown and removed: all under the prefixes of the agent and the extender.
+"""What gputopo has written on nodes and pods, shown and removed.
 
-What users wrote under `gputopo.dev/` stays: it is part of their manifests. While agents or extenders run nothing is removed: they
+That is all under the prefixes of the agent and the extender, and the condition of a node that its agent may have kept. What users
+wrote under `gputopo.dev/` stays: it is part of their manifests. While agents or extenders run nothing is removed: they
 would write again, and a node without its ledger takes no pods before it is rebuilt.
 """
 
@@ -14,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
+from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus, ObjectMeta, Pod
 from extender.kubernetes.documents import decoder, message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
@@ -32,21 +33,28 @@ Kind = TypeVar("Kind", Node, Pod)
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One node or pod with annotations of ours."""
+    """One node or pod with annotations of ours, or a condition."""
 
     kind: str
     namespace: str
     name: str
     uid: str
     keys: tuple[str, ...]
+    """Of annotations."""
+    conditions: tuple[str, ...] = ()
 
     @property
-    def removal(self) -> Request:
-        """The request that takes them away, from this object and no namesake of it."""
+    def removals(self) -> tuple[Request, ...]:
+        """The requests that take them away, from this object and no namesake of it."""
         within = f"/namespaces/{quote(self.namespace, safe='')}/pods" if self.kind == "pod" else "/nodes"
-        metadata = {"uid": self.uid, "annotations": dict.fromkeys(self.keys)}
-        path = f"/api/v1{within}/{quote(self.name, safe='')}?fieldManager=kubectl-gputopo"
-        return Request("PATCH", path, msgspec.json.encode({"metadata": metadata}), "application/merge-patch+json")
+        path = f"/api/v1{within}/{quote(self.name, safe='')}"
+        annotations = {"metadata": {"uid": self.uid, "annotations": dict.fromkeys(self.keys)}}
+        gone = [{"$patch": "delete", "type": each} for each in self.conditions]
+        conditions = {"metadata": {"uid": self.uid}, "status": {"conditions": gone}}
+        return (
+            *((_patch(path, annotations, "merge"),) if self.keys else ()),
+            *((_patch(f"{path}/status", conditions, "strategic-merge"),) if gone else ()),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +83,19 @@ async def find(config: Kubeconfig) -> Found:
 
 
 async def remove(config: Kubeconfig, leftovers: Iterable[Leftover]) -> dict[Leftover, str]:
-    """Take the annotations away, a few objects at once; returns where that failed, and why. What is gone is no failure."""
+    """Take all of it away, a few objects at once; returns where that failed, and why. What is gone is no failure."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(leftover: Leftover) -> str | None:
-        async with places:
-            try:
-                status, body = await api.send(leftover.removal)
-            except Unavailable as error:
-                return str(error)
-        return None if status < 300 or status == 404 else f"{status}: {message_of(body)}"
+        for removal in leftover.removals:
+            async with places:
+                try:
+                    status, body = await api.send(removal)
+                except Unavailable as error:
+                    return str(error)
+            if status >= 300 and status != 404:
+                return f"{status}: {message_of(body)}"
+        return None
 
     wanted = tuple(leftovers)
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
@@ -92,9 +103,17 @@ async def remove(config: Kubeconfig, leftovers: Iterable[Leftover]) -> dict[Left
     return {leftover: why for leftover, why in zip(wanted, answers, strict=True) if why is not None}
 
 
+def _patch(path: str, body: object, kind: str) -> Request:
+    content_type = f"application/{kind}-patch+json"
+    return Request("PATCH", f"{path}?fieldManager=kubectl-gputopo", msgspec.json.encode(body), content_type)
+
+
 def _bare_node(node: Node) -> Node | None:
+    ours = [NodeCondition(each.type) for each in node.status.conditions or () if each.type == keys.GPUS_HEALTHY]
     metadata = _bare(node.metadata)
-    return None if metadata is None else Node(metadata)
+    if metadata is None and not ours:
+        return None
+    return Node(metadata or ObjectMeta(node.metadata.name, uid=node.metadata.uid), NodeStatus(conditions=ours))
 
 
 def _bare_pod(pod: Pod) -> Pod | None:
@@ -112,6 +131,10 @@ def _bare(metadata: ObjectMeta) -> ObjectMeta | None:
 
 
 def _leftovers(kind: str, listed: Listed[Kind]) -> Iterable[Leftover]:
-    found = (item.metadata for item in listed.objects if item.metadata.annotations)
-    for each in sorted(found, key=lambda metadata: (metadata.namespace, metadata.name)):
-        yield Leftover(kind, each.namespace, each.name, each.uid, tuple(sorted(each.annotations or ())))
+    for each in sorted(listed.objects, key=lambda item: (item.metadata.namespace, item.metadata.name)):
+        conditions = (
+            tuple(condition.type for condition in each.status.conditions or ()) if isinstance(each, Node) else ()
+        )
+        annotations, found = tuple(sorted(each.metadata.annotations or ())), each.metadata
+        if annotations or conditions:
+            yield Leftover(kind, found.namespace, found.name, found.uid, annotations, conditions)

@@ -22,3 +22,4 @@ SnapshotFile = Annotated[
     Path | None,
     typer.Option("--snapshot", envvar="GPUTOPO_SNAPSHOT", help="A file of `snapshot`, instead of a cluster."),
 ]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and print what changes, until Ctrl-C.")]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import yaml
 
+from extender.inspect.drift import Difference, Drift
 from extender.inspect.fragmentation import Fragmentation, Room
 from extender.inspect.inspection import (
     Answer,
@@ -21,6 +25,8 @@ from extender.inspect.inspection import (
     NodeInfo,
     NodeList,
 )
+from extender.inspect.measured import MeasuredReport, MeasuredSet
+from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
 from extender.inspect.why import NodeVerdict, Why
@@ -77,7 +83,24 @@ class Form:
         lines = [[*heads[:shown]], *lines] if self.headers else lines
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         for line in lines:
-            print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+            cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+            print("   ".join(map(_coloured, heads, cells)).rstrip())
+
+
+_RED, _GREEN, _YELLOW = 31, 32, 33
+_COLOURS: Final = {
+    "STATE": {"free": _GREEN, "held": _YELLOW, "unplanned": _YELLOW, "unusable": _RED, "conflict": _RED},
+    "FITS": {"yes": _GREEN, "no": _RED},
+}
+"""Heads of columns → words that stand out there, as ANSI numbers them."""
+
+
+def _coloured(head: str, cell: str) -> str:
+    """Colour a cell, for people at a terminal who want colours (https://no-color.org)."""
+    colour = _COLOURS.get(head, {}).get(cell.strip())
+    if colour is None or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty():
+        return cell
+    return f"\x1b[{colour}m{cell}\x1b[0m"
 
 
 def print_nodes(listed: NodeList, form: Form) -> None:
@@ -94,7 +117,11 @@ def print_node(node: NodeDetail, form: Form) -> None:
     if form.document(node, [f"node/{node.name}"]):
         return
     print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""))
-    print(f"device plugin: {printable(node.device_plugin.line)}\n" if node.device_plugin else "")
+    if node.device_plugin:
+        print(f"device plugin: {printable(node.device_plugin.line)}")
+    for sign in node.signs:
+        print(f"said by others: {printable(sign.line)}")
+    print()
     labels = [f"GPU{gpu.index}" for gpu in node.gpus]
     form.table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
     print()
@@ -104,7 +131,15 @@ def print_node(node: NodeDetail, form: Form) -> None:
     if any(gpu.outlook for gpu in node.gpus):
         form.table(("GPU", "SINCE", "NEXT", "WHEN", "TO-DO"), _outlook_rows(node.gpus))
         print()
+    if node.link_faults:
+        form.table(("GPU", "NVLINKS", "SINCE", "WHAT", "NEXT", "WHEN"), map(_link_fault_row, node.link_faults))
+        print()
     form.table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets))
+
+
+def _link_fault_row(fault: LinkFaultInfo) -> tuple[str, ...]:
+    gpu = fault.uuid if fault.index is None else str(fault.index)
+    return gpu, ",".join(map(str, fault.links)), written(fault.since), fault.reason, fault.next, written(fault.until)
 
 
 def _outlook_rows(gpus: Iterable[GpuInfo]) -> Iterator[tuple[str, ...]]:
@@ -225,13 +260,64 @@ def _step_row(step: Step) -> tuple[str, ...]:
     return (f"{pod.namespace}/{pod.name}", pod.node or "", *placed, step.reason)
 
 
+def print_drift(told: Drift, form: Form) -> None:
+    """Print a row for each pod that has other GPUs than is written."""
+    if form.document(told, (f"pod/{each.name}" for each in told.differences)):
+        return
+    if not told.differences:
+        print("every pod has the GPUs that were planned for it")
+        return
+    heads = ("POD", "NODE", "PLANNED", "LEDGER", "SEEN", "WHAT")
+    form.table(heads, map(_difference_row, told.differences))
+
+
+def _difference_row(each: Difference) -> tuple[str, ...]:
+    gpus = (_ring(each.planned), _ring(each.claimed), _ring(each.seen))
+    return (f"{each.namespace}/{each.name}", each.node, *gpus, each.what)
+
+
+def print_measured(told: MeasuredReport, form: Form) -> None:
+    """Print a row for each figure in force, and what is wrong with the file."""
+    if form.document(told, (f"{row.machine}/{_ring(row.gpus)}" for row in told.sets)):
+        return
+    if told.file is None:
+        print("no file of measured bandwidths is configured; all is predicted")
+        return
+    for complaint in filter(None, (told.problem and f"{told.file}: {told.problem}", *told.refused)):
+        print(printable(f"not believed: {complaint}"))
+    heads = (
+        "MACHINE",
+        "GPUS",
+        "MEASURED-GB/S",
+        "PREDICTED-GB/S",
+        "OFF-BY",
+        "INSIDE",
+        "RUNS",
+        "AT",
+        "NODE",
+        "NCCL",
+        "MODELS",
+    )
+    form.table(heads, map(_measured_row, told.sets), 3)
+
+
+def _measured_row(row: MeasuredSet) -> Sequence[str]:
+    rates = (_interval(row.measured), _interval(row.predicted), f"{row.error_ratio:+.0%}")
+    conditions = (str(row.runs), row.at, row.node, row.nccl or "", ", ".join(row.models))
+    return row.machine, _ring(row.gpus), *rates, "yes" if row.is_inside else "no", *conditions
+
+
 def print_leftovers(found: Found, form: Form) -> None:
-    """Print which objects carry annotations of ours."""
+    """Print which objects carry annotations or conditions of ours."""
     if not found.leftovers:
         print("nothing of gputopo is left on nodes and pods")
         return
-    rows = ((each.kind, each.namespace, each.name, ",".join(each.keys)) for each in found.leftovers)
-    form.table(("KIND", "NAMESPACE", "NAME", "ANNOTATIONS"), rows)
+    rows = (
+        (each.kind, each.namespace, each.name, ",".join(each.keys), ",".join(each.conditions))
+        for each in found.leftovers
+    )
+    heads = ("KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS")
+    form.table(heads, rows)
 
 
 def _whereabouts(told: Explanation | Why) -> str:
@@ -259,7 +345,7 @@ def _node_row(node: NodeInfo) -> Sequence[str]:
 def _gpu_row(gpu: GpuInfo) -> Sequence[str]:
     numa = "" if gpu.numa_node is None else str(gpu.numa_node)
     memory = "" if gpu.memory_bytes is None else f"{gpu.memory_bytes / 2**30:.4g}"
-    said = (gpu.pod or "", gpu.container or "", numa, gpu.uuid, "; ".join(gpu.reasons))
+    said = (gpu.pod or "", gpu.container or "", numa, gpu.uuid, gpu.line)
     return str(gpu.index), gpu.state, *said, gpu.model, memory
 
 
@@ -277,4 +363,10 @@ def _ring(indexes: Iterable[int]) -> str:
 
 
 def _predicted(predicted: BandwidthInfo | None) -> str:
-    return f"{predicted.point:.0f} ({predicted.low:.0f}-{predicted.high:.0f})" if predicted else ""
+    if predicted is None:
+        return ""
+    return _interval(predicted) + (" measured" if predicted.measured else "")
+
+
+def _interval(rate: BandwidthInfo) -> str:
+    return f"{rate.point:.0f} ({rate.low:.0f}-{rate.high:.0f})"

@@ -20,6 +20,7 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.kubectl.eviction import NoSuchPods, PodName, without
+from extender.kubectl.following import follow
 from extender.kubectl.snapshot import PodAsListed, Snapshot, Unreadable
 from extender.kubernetes.documents import BrokenStream, decoder
 from extender.kubernetes.kube import KubeApi
@@ -71,6 +72,13 @@ class Source:
             if time.monotonic() > until:
                 break
         return state
+
+    def follow(self, show: Callable[[ClusterState], None]) -> None:
+        """Print what `show` prints of the cluster, and again what changes, until Ctrl-C; ends the program for a snapshot."""
+        self.state()  # a cluster that cannot be read is told at once, and not waited for
+        if isinstance(self.place, Snapshot):
+            fail("a snapshot does not change: -w is for a cluster")
+        follow(self.place, self.resource, show)
 
     def answer(self, question: Callable[[str], Answer], estimate: Callable[[], Answer]) -> Answer:
         """Ask the extender, and decide here where that cannot be."""

@@ -90,7 +90,8 @@ def placed(pod: PodName, node: str, record: PlacementRecord) -> Event:
         note += f", joined by {record.affinity}"
     if record.bandwidth is not None:
         low, high = record.bandwidth.low, record.bandwidth.high
-        note += f", {low:.0f} to {high:.0f} GB/s all-reduce bus bandwidth predicted"
+        how = "measured" if record.bandwidth.measured else "predicted"
+        note += f", {low:.0f} to {high:.0f} GB/s all-reduce bus bandwidth {how}"
     return Event(pod, PLACED, note, "Normal")
 
 

@@ -60,7 +60,7 @@ class Ranking:
         self._special = {
             name: (
                 decide(views[name], uid, request, held_for_others.get(name, 0), to_come),
-                views[name].shape.free.bit_count(),
+                views[name],
             )
             for name in special
         }
@@ -128,11 +128,11 @@ class Ranking:
     def best_first(self) -> Iterator[str]:
         """Yield the names of the nodes that fit."""
         plain = self._names.difference(self._special) if self._special else self._names
-        return (name for _, _, name in merge(self._special_keys(), self._order.best_first(plain)))
+        return (key[-1] for key in merge(self._special_keys(), self._order.best_first(plain)))
 
     def _special_keys(self) -> list[Key]:
         return sorted(
-            (-verdict.score, free, name)
-            for name, (verdict, free) in self._special.items()
+            (-verdict.score, verdict.takes_of(view.doubtful), view.shape.free.bit_count(), name)
+            for name, (verdict, view) in self._special.items()
             if isinstance(verdict, Placement) and name in self._names
         )

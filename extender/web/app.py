@@ -17,7 +17,8 @@ from fastapi import FastAPI
 from starlette.types import Lifespan
 
 from extender import logs
-from extender.config import ExtenderConfiguration, load
+from extender.config import ExtenderConfiguration
+from extender.config_sources import load
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
 from extender.web import assets, health, routes, site, views, what_if

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from extender.inspect.inspection import BandwidthInfo, Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
+from extender.inspect.outlook import written
 from extender.inspect.places import WIDEST_FIRST, Place
 from extender.inspect.waiting import WaitingPod
 from extender.metrics import Figures
@@ -146,7 +147,7 @@ def for_how_long(seconds: float) -> str:
 
 def _said_of(gpu: GpuInfo) -> str:
     owner = f" by {gpu.pod}" if gpu.pod else ""
-    why = f"; {'; '.join(gpu.reasons)}" if gpu.reasons else ""
+    why = f"; {gpu.line}" if gpu.line else ""
     return f"GPU {gpu.index}: {STATES[gpu.state]}{owner}{why}"
 
 
@@ -160,7 +161,10 @@ def _ring(indexes: Iterable[int]) -> str:
 
 
 def _predicted(predicted: BandwidthInfo | None) -> str:
-    return f"{predicted.point:.0f}  ({predicted.low:.0f}–{predicted.high:.0f})" if predicted else ""
+    if predicted is None:
+        return ""
+    measured = " measured" if predicted.measured else ""
+    return f"{predicted.point:.0f}  ({predicted.low:.0f}–{predicted.high:.0f}){measured}"
 
 
 def _front(asked: Asked, after: str = "") -> str:
@@ -194,6 +198,7 @@ def _environment() -> Environment:
         "predicted": _predicted,
         "ring": _ring,
         "said_of": _said_of,
+        "written": written,
     }
     found.globals |= {
         "BEING_BOUND": picture.BEING_BOUND,

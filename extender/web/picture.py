@@ -47,7 +47,7 @@ def version(node: NodeInfo) -> str:
 
 
 def _marks(node: NodeInfo) -> Sequence[Mark]:
-    return [Mark(_holder(gpu), "; ".join(gpu.reasons)) for gpu in node.gpus]
+    return [Mark(_holder(gpu), gpu.line) for gpu in node.gpus]
 
 
 def _holder(gpu: GpuInfo) -> str:

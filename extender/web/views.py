@@ -17,6 +17,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.config import ExtenderConfiguration
 from extender.inspect import inspection
 from extender.inspect.inspection import Explanation, NodeDetail, NodePage, PodInfo
+from extender.inspect.measured import MeasuredReport
 from extender.inspect.why import Why, why
 from extender.service import Extender, now
 from extender.web import paging, picture
@@ -106,6 +107,14 @@ async def explain_nodes(
     """Say of each node, or of one, why the pod does not fit there and what would help."""
     told = why(extender.state, namespace, name, now(), node=node, after=after, limit=limit)
     return _found(told, "no such pod, or it asks for no GPU")
+
+
+@router.get("/v1/inspect/measured", tags=["inspect"], responses=_NOT_YET)
+async def read_measured(extender: Serving) -> MeasuredReport:
+    """Show what is measured beside what is predicted, and what of the file is not believed."""
+    if extender.measured is None:
+        return MeasuredReport(file=None, problem=None, refused=(), sets=())
+    return extender.measured.report()
 
 
 @router.get("/v1/inspect/config", tags=["inspect"])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agent.health.announcement import Announcement, announce
+from agent.health.announcement import Announcement, announce, announce_links
 from agent.health.evidence import Asked, Back, Cleared, Cordoned, Evidence, Lost, RecoveryAction, RemapFailed, Xid
-from agent.health.memory import decode_memory, encode_memory
+from agent.health.links import LinkChange
+from agent.health.memory import Memory, decode_memory, encode_memory
 from agent.health.node import NodeHealth
 from agent.health.policy import Policy
 from agent.health.record import State
@@ -119,7 +120,7 @@ def test_a_change_is_told_once() -> None:
     life = Life()
     assert life.told(Xid(79))
     assert life.after(1) == []
-    life.node = NodeHealth(Policy(), decode_memory(encode_memory(life.node.records, ""))[0])
+    life.node = NodeHealth(Policy(), decode_memory(encode_memory(Memory(dict(life.node.records)))).gpus)
     assert life.after(1) == []
     assert [each.reason for each in life.told(Cleared())] == ["GPURecovered"]
 
@@ -160,3 +161,34 @@ def test_only_a_gpu_that_is_closed_through_itself_is_sick() -> None:
     life.after(300)
     assert life.node.verdict(UUID, life.now).state is State.PROBATION
     assert sick_since() is None
+
+
+@pytest.mark.parametrize(
+    ("links", "are_used", "expected"),
+    [
+        (
+            (4,),
+            False,
+            Announcement(
+                "NVLinkDown",
+                "NVLink 4 of GPU 3 (GPU-1a2b3c4d) is down: rings of new pods do without, and less bandwidth is predicted. "
+                "Next: used again after 5 minutes up. To do: where it stays down, drain the node and reset the GPU",
+                is_warning=True,
+            ),
+        ),
+        (
+            (4, 5, 11),
+            True,
+            Announcement(
+                "NVLinkRecovered",
+                "NVLinks 4, 5, 11 of GPU 3 (GPU-1a2b3c4d) are used again, after 5 minutes without a fault",
+                is_warning=False,
+            ),
+        ),
+    ],
+)
+def test_links_are_told_by_number_with_what_comes_next(
+    links: tuple[int, ...], are_used: bool, expected: Announcement
+) -> None:
+    """A GPU's links together; the time is the policy's."""
+    assert announce_links(LinkChange(UUID, links, are_used), 3, Policy()) == expected

@@ -57,6 +57,8 @@ def test_printed_configuration_reads_back(tmp_path: Path) -> None:
             "discovery.ignoredProcesses.0: String should have at least 1",
         ),
         (HEAD + "health:\n  port: 70000\n", "health.port"),
+        (HEAD + "health:\n  gpuSeries: true\n", "health.gpuSeries: unknown key"),
+        (HEAD + "metrics:\n  gpus: sometimes\n", "metrics.gpus: Input should be 'auto', 'always' or 'never'"),
         (HEAD + "log: loud\n", "log"),
         ("kind: AgentConfiguration\n", "apiVersion: must be config.gputopo.dev/v1alpha1, got None"),
         (HEAD.replace("Agent", "Extender"), "kind: must be AgentConfiguration, got ExtenderConfiguration"),
@@ -79,6 +81,14 @@ def test_names_come_from_the_environment_too(tmp_path: Path) -> None:
     assert load(file, {variable: ""}, {}).discovery.ignored_processes == ()
     assert load(file, {}, {}).discovery.ignored_processes == ("x",)
     assert load(file, {}, {}).enforce.process_wait == 0
+
+
+def test_where_dcgm_exporter_answers_comes_from_the_downward_api(tmp_path: Path) -> None:
+    """The chart sets it; the rest of the section stays as it was written."""
+    file = write(tmp_path, HEAD + "metrics:\n  holders: true\n")
+    environment = {"GPUTOPO_METRICS_DCGM_HOST": "10.0.0.7", "GPUTOPO_METRICS_DCGM_PORT": "19400"}
+    found = load(file, environment, {}).metrics
+    assert (found.gpus, found.holders, found.dcgm.host, found.dcgm.port) == ("auto", True, "10.0.0.7", 19400)
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:

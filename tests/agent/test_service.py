@@ -14,6 +14,7 @@ from agent.gpus.host import Host
 from agent.gpus.machine import Machine
 from agent.gpus.patience import TIMED_OUT
 from agent.metrics import Metrics
+from agent.node.condition import NodeCondition, gpus_healthy
 from agent.node.look import Look
 from agent.node.publish import Publication
 from agent.node.watch import NodeVersion
@@ -21,15 +22,18 @@ from agent.service import Agent
 from tests.agent.builders import UNSUPPORTED, FakeNode, gpu_facts, machine_of
 from tests.agent.conftest import Read
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology
+from topology.annotations.codec import decode_topology
 from topology.annotations.records import Holder, decode_observed
+from topology.annotations.status_codec import decode_status
 from topology.node.status import DevicePluginStatus, Mode
 
 
 class Life:
     """An agent on virtual time: NVML answers one outcome per turn, and the last one for ever."""
 
-    def __init__(self, node: FakeNode, *outcomes: NvmlFacts | NvmlUnavailable) -> None:
+    def __init__(
+        self, node: FakeNode, *outcomes: NvmlFacts | NvmlUnavailable, condition: NodeCondition | None = None
+    ) -> None:
         self.now = 0.0
         self.node = node
         self.metrics = Metrics("test")
@@ -38,7 +42,7 @@ class Life:
         nowhere = Path("/nonexistent")
         publication = Publication(lambda: 0.5, 300.0)
         machine = Machine(self._read, Host(nowhere, nowhere))
-        self.agent = Agent(machine, node, publication, self.metrics, lambda: self.now)
+        self.agent = Agent(machine, node, publication, self.metrics, lambda: self.now, condition=condition)
 
     def _read(self) -> NvmlFacts:
         outcome = self._outcomes[min(self._turns, len(self._outcomes) - 1)]
@@ -60,6 +64,28 @@ def test_ten_minutes_of_nothing_new() -> None:
     Life(node, machine_of("GPU-1")).turns(21)
     assert (node.reads, len(node.writes)) == (1, 3)
     assert [sorted(write) for write in node.writes[1:]] == [[keys.STATUS]] * 2
+
+
+def test_the_condition_follows_the_look_once_the_node_is_known() -> None:
+    """What stands there already is not known before the first read, and an agent without the setting asks for nothing."""
+    shown: list[str] = []
+
+    class Keeper(NodeCondition):
+        def __init__(self) -> None:
+            pass
+
+        def show(self, discovery: Discovery) -> None:
+            shown.append(gpus_healthy(discovery).status)
+
+    node = FakeNode()
+    node.failure = ApiError(0, "nobody there")
+    gone = NvmlUnavailable("DRIVER_NOT_LOADED", "gone")
+    life = Life(node, machine_of("GPU-1"), machine_of("GPU-1"), gone, condition=Keeper())
+    life.turns(1)
+    assert shown == []
+    node.failure = None
+    life.turns(2)
+    assert shown == ["True", "Unknown"]
 
 
 def test_refresh_writes_once_more() -> None:
@@ -197,6 +223,16 @@ def test_unidentified_gpu_is_counted_as_unhealthy() -> None:
     life.turns(1)
     assert decode_status(node.annotations[keys.STATUS]).unhealthy == {"index-0"}
     assert b'gputopo_agent_gpus{state="unhealthy"} 1.0' in life.metrics.text()
+
+
+def test_nvlinks_that_go_and_come_back_are_counted() -> None:
+    """Both series are there from the start, so that the first change is a rise."""
+    metrics = Metrics("test")
+    assert b'gputopo_agent_nvlink_changes_total{state="up"} 0.0' in metrics.text()
+    metrics.links_changed(3, are_used=False)
+    metrics.links_changed(2, are_used=True)
+    assert b'gputopo_agent_nvlink_changes_total{state="down"} 3.0' in metrics.text()
+    assert b'gputopo_agent_nvlink_changes_total{state="up"} 2.0' in metrics.text()
 
 
 class Kubelet:

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from agent.errors import NvmlUnavailable
 from tests.agent.conftest import Discover
 from tests.nvml.library import HERE
-from topology.annotations.codec import decode_status, decode_topology, encode_status, encode_topology
+from topology.annotations.codec import decode_topology, encode_topology
+from topology.annotations.status_codec import decode_status, encode_status
 from topology.node.model import Gpu, NodeTopology, NvlinkDomain
 
 Described = Callable[..., Path]
 
-SOURCES = (HERE / "nvml.c").read_text() + (HERE / "nvlink.c").read_text()
+SOURCES = "".join((HERE / name).read_text() for name in ("nvml.c", "nvlink.c", "errors.c"))
 DEVICE_CALLS = sorted(set(re.findall(r"^nvmlReturn_t (nvmlDeviceGet\w+)\(nvmlDevice_t gpu", SOURCES, re.MULTILINE)))
 SYSTEM_CALLS = sorted(set(re.findall(r"^nvmlReturn_t (nvmlSystemGet\w+)\(", SOURCES, re.MULTILINE)))
 CODES = [

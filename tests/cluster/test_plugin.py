@@ -24,14 +24,17 @@ def test_cleanup_takes_all_that_is_ours_and_nothing_else(cluster: ControlPlane) 
     """Whoever may not list hears so; the first look changes nothing, and the last one finds nothing."""
     mine = {keys.REQUIRED_AFFINITY: "nvlink"}
     cluster.admin.post(NODES, node("n1", 8, mine | dict.fromkeys(ON_NODES, "x")))
+    said = {"type": keys.GPUS_HEALTHY, "status": "False", "reason": "GPUsSick", "message": "GPU 0"}
+    cluster.admin.patch(f"{NODES}/n1/status", {"status": {"conditions": [said]}}, "strategic")
     cluster.admin.post(PODS, pod("train", 1, mine | dict.fromkeys(ON_PODS, "x"), nodeName="n1"))
     verb = ("gputopo", "cleanup")
     refused = kubectl(cluster, *verb, "--yes", user="nobody")
     shown, removed, again = kubectl(cluster, *verb), kubectl(cluster, *verb, "--yes"), kubectl(cluster, *verb)
     assert (refused.returncode, shown.returncode, removed.returncode, again.returncode) == (2, 1, 0, 0)
-    assert all(key in shown.stdout for key in (*ON_NODES, *ON_PODS))
+    assert all(key in shown.stdout for key in (*ON_NODES, *ON_PODS, keys.GPUS_HEALTHY))
     left = [cluster.admin.get(f"{NODES}/n1"), cluster.admin.get(f"{PODS}/train")]
     assert [item["metadata"]["annotations"] for item in left] == [mine, mine]
+    assert [each["type"] for each in left[0]["status"]["conditions"]] == ["Ready"]
 
 
 def test_the_tab_key_completes_verbs_and_names(cluster: ControlPlane) -> None:

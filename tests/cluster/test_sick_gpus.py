@@ -20,7 +20,7 @@ from tests.cluster.polling import eventually
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 from topology.annotations import keys
-from topology.annotations.codec import encode_status
+from topology.annotations.status_codec import encode_status
 from topology.node.status import GpuStatus, NodeStatus
 
 A, B = SimulatedNode("v100-a", "dgx-1v"), SimulatedNode("v100-b", "dgx-1v")

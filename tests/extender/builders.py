@@ -23,7 +23,7 @@ from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.verbs.wire import ExtenderArgs
 from topology.annotations import keys
-from topology.annotations.codec import encode_status, encode_topology
+from topology.annotations.codec import encode_topology
 from topology.annotations.records import (
     Claim,
     Holder,
@@ -34,6 +34,7 @@ from topology.annotations.records import (
     encode_observed,
     encode_placement,
 )
+from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node import status
 

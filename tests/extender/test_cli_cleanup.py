@@ -44,7 +44,7 @@ class Cluster:
                 found[item["metadata"]["name"]] = item["metadata"].get("annotations") or {}
         return found
 
-    async def annotate(self, path: str, annotations: dict[str, str]) -> None:
+    async def annotate(self, path: str, annotations: dict[str, str] | None) -> None:
         body = {"metadata": {"annotations": annotations}}
         (await self.api.call("PATCH", f"/api/v1/{path}", body, content_type=MERGE)).ok()
 
@@ -73,7 +73,7 @@ async def test_all_that_is_ours_is_shown_and_nothing_removed_unasked(tmp_path: P
     assert shown.exit_code == 1
     assert shown.stderr == "this is left of gputopo; with --yes it is removed\n"
     head, n1, train = (line.split() for line in shown.stdout.splitlines())
-    assert head == ["KIND", "NAMESPACE", "NAME", "ANNOTATIONS"]
+    assert head == ["KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS"]
     assert (n1[:3], train[:3]) == (["node", "<none>", "n1"], ["pod", "default", "train"])
     assert {*n1[3].split(","), *train[3].split(",")} == OURS | {"topo.gputopo.dev/of-old"}
 
@@ -124,6 +124,17 @@ async def test_what_is_gone_meanwhile_is_no_failure(tmp_path: Path) -> None:
         (await cluster.api.call("DELETE", f"{PODS}/train", {"gracePeriodSeconds": 0})).ok()
         assert await cleanup.remove(config, found.leftovers) == {}
         assert (await cluster.annotations())["n1"] == KEPT
+
+
+async def test_a_condition_that_an_agent_kept_is_shown(tmp_path: Path) -> None:
+    """Also where nothing else is left; `tests/cluster/test_plugin.py` sees it go."""
+    async with left_behind(tmp_path) as cluster:
+        status = {"status": {"conditions": [{"type": "Ready"}, {"type": keys.GPUS_HEALTHY, "status": "False"}]}}
+        await join(cluster.api, [SimulatedNode("n2", "t4-4")])
+        await cluster.annotate("nodes/n2", None)
+        (await cluster.api.call("PATCH", "/api/v1/nodes/n2/status", status, content_type=MERGE)).ok()
+        shown = await cluster.run()
+    assert shown.stdout.splitlines()[2].split() == ["node", "<none>", "n2", "<none>", keys.GPUS_HEALTHY]
 
 
 def test_no_cluster_is_2(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_the_moment_of_a_snapshot_is_its_own(tmp_path: Path) -> None:
         (None, "No such file"),
         (b"{", "no snapshot of a cluster"),
         (b"\x1f\x8b broken", "no snapshot of a cluster"),
-        (gzip.compress(b'{"items": []}')[:-9], "no snapshot of a cluster"),
+        (gzip.compress(b'{"items": []}', mtime=0)[:-9], "no snapshot of a cluster"),
         (b'{"kind": "Node"}', "missing required field `items`"),
         (b'{"items": [{"kind": "Secret"}]}', "Secret, and neither a Node nor a Pod"),
         (b'{"items": [{"kind": "Pod", "metadata": 5}]}', "metadata"),

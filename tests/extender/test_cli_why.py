@@ -20,8 +20,8 @@ from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from tests.extender.plugin import PODS, invoke, plugin
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, encode_status
-from topology.node.status import Outlook
+from topology.annotations.status_codec import decode_status, encode_status
+from topology.node.status import LinkFault, Outlook
 
 
 async def test_each_node_says_rule_numbers_and_remedy(tmp_path: Path) -> None:
@@ -120,6 +120,46 @@ async def test_an_unusable_gpu_is_shown_with_its_reason(tmp_path: Path) -> None:
     rows = [line for line in shown.stdout.splitlines() if "unusable" in line]
     assert len(rows) == 4
     assert all(row.endswith("GPU ledger cannot be read") for row in rows)
+
+
+async def test_dead_links_and_doubtful_gpus_are_shown(tmp_path: Path) -> None:
+    """Which links of which GPU, since when, and when they are used again; and which GPU pods get last."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, [SimulatedNode("n1", "dgx-a100")])
+        (node,) = (await api.call("GET", "/api/v1/nodes")).ok()["items"]
+        before = decode_status(node["metadata"]["annotations"][keys.STATUS])
+        uuid = before.gpus[2].uuid
+        doubted = replace(before.gpus[2], reasons=("on probation: xid 74",), doubtful=True)
+        faults = (
+            LinkFault(uuid, 9, "inactive", 1_780_000_000),
+            LinkFault(uuid, 11, "inactive", 1_780_000_000),
+            LinkFault(uuid, 3, "up again, not yet for long", 1_780_000_000, 1_780_000_300),
+        )
+        status = replace(before, gpus=(*before.gpus[:2], doubted, *before.gpus[3:]), link_faults=faults)
+        told = {"metadata": {"annotations": {keys.STATUS: encode_status(status)}}}
+        (await api.call("PATCH", "/api/v1/nodes/n1", told, content_type="application/merge-patch+json")).ok()
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        where = ("--kubeconfig", str(tmp_path / "kubeconfig"))
+        shown = await asyncio.to_thread(invoke, "node", "n1", *where)
+        document = json.loads((await asyncio.to_thread(invoke, "node", "n1", "-o", "json", *where)).stdout)
+    lines = [re.split(r" {3,}", line) for line in shown.stdout.splitlines()]
+    at = lines.index(["GPU", "NVLINKS", "SINCE", "WHAT", "NEXT", "WHEN"])
+    since = "2026-05-28T20:26:40Z"
+    assert [line[1:] for line in lines[at + 1 : at + 3]] == [
+        ["3", since, "up again, not yet for long", "used again if up until then", "2026-05-28T20:31:40Z"],
+        ["9,11", since, "inactive", "used again when up for some minutes", "<none>"],
+    ]
+    assert [line[-1] for line in lines if "free" in line and line[-1] != "<none>"] == [
+        "on probation: xid 74; pods get it last"
+    ]
+    assert [(fault["links"], fault["until"]) for fault in document["link_faults"]] == [
+        ([3], "2026-05-28T20:31:40Z"),
+        ([9, 11], None),
+    ]
+    assert [gpu["uuid"] for gpu in document["gpus"] if gpu["doubtful"]] == [uuid]
+    assert {fault["index"] for fault in document["link_faults"]} == {
+        gpu["index"] for gpu in document["gpus"] if gpu["doubtful"]
+    }
 
 
 async def test_a_sick_gpu_is_shown_with_what_comes_next(tmp_path: Path) -> None:

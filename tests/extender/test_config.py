@@ -9,8 +9,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.cluster.objects.kinds import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from extender.cluster.objects.locations import LABELS
-from extender.config import ConfigError, ExtenderConfiguration, load
+from extender.config import ExtenderConfiguration
+from extender.config_sources import ConfigError, load
 from topology.request.domains import Level
 from topology.value.score import Weights
 
@@ -42,6 +44,27 @@ def test_labels_of_one_level_leave_those_of_the_others_alone() -> None:
     """Who names racks in a way of their own still has cliques and blocks."""
     labels = load(None, {}, {"scheduling.domainLabels": "{rack: [example.com/rack]}"}).scheduling.domain_labels
     assert labels == {**LABELS, Level.RACK: ("example.com/rack",)}
+
+
+def test_words_of_other_health_agents_can_be_added_and_made_to_close() -> None:
+    """By default there are none of either kind; a condition without a status means the one that is bad."""
+    lists = "{conditions: [FansReady=False, AcceleratedHardwareReady], taints: [example.com/sick]}"
+    words = load(None, {}, {"nodeHealth.close": lists}).node_health.words
+    conditions = [NodeCondition("FansReady", "False"), NodeCondition("AcceleratedHardwareReady", "False")]
+    sick = Node(status=NodeStatus(None, conditions), spec=NodeSpec([Taint("example.com/sick", "NoExecute")]))
+    assert [sign.closes for sign in words.signs(sick)] == [
+        "closed by condition AcceleratedHardwareReady=False",
+        "closed by condition FansReady=False",
+        "closed by taint example.com/sick",
+    ]
+    assert [sign.closes for sign in load(None, {}, {}).node_health.words.signs(sick)] == [None]
+
+
+@pytest.mark.parametrize("text", ["''", "'=True'", "' X'", "':NoSchedule'"])
+def test_a_word_without_a_name_is_refused_with_its_path(text: str) -> None:
+    """It would fit nothing, or everything."""
+    with pytest.raises(ConfigError, match=r"nodeHealth\.close\.conditions\.0"):
+        load(None, {}, {"nodeHealth.close.conditions": f"[{text}]"})
 
 
 def test_a_level_that_there_is_not_is_refused_with_its_path() -> None:

@@ -18,9 +18,9 @@ from extender.inspect import inspection
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology.annotations import keys
-from topology.annotations.codec import encode_status
 from topology.annotations.records import decode_ledger
-from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+from topology.annotations.status_codec import encode_status
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 from topology.value.fragmentation import DemandProfile, PodKind
 
 RACK_LABEL = "topology.kubernetes.io/rack"
@@ -40,6 +40,8 @@ class Drawn:
     """Claimed for the pod that is asked about, which is not bound yet."""
     held: frozenset[int]
     """Kept for another pod."""
+    doubtful: frozenset[int]
+    """In whatever hand."""
     strays: int
     """GPUs of a pod that was bound around us; nobody knows which."""
     cores: int
@@ -53,7 +55,13 @@ class Drawn:
         uuids = gpus(name, *taken, machine_name=self.machine)
         mine = gpus(name, *sorted(self.own), machine_name=self.machine)
         claims = (*(claim(gpu, f"on-{name}") for gpu in uuids), *(claim(gpu, "p") for gpu in mine))
-        status = NodeStatus(1, device_plugin=DevicePluginStatus(self.mode, ready=True) if self.mode else None)
+        status = NodeStatus(
+            1,
+            tuple(
+                GpuStatus(gpu, doubtful=True) for gpu in gpus(name, *sorted(self.doubtful), machine_name=self.machine)
+            ),
+            device_plugin=DevicePluginStatus(self.mode, ready=True) if self.mode else None,
+        )
         labels, cpu = ({RACK_LABEL: self.rack} if self.rack else {}), str(self.cores) if self.cores else ""
         found: list[Node | Pod] = [
             node(name, self.machine, claims=claims, labels=labels, cpu=cpu, status=encode_status(status))
@@ -86,6 +94,7 @@ def nodes(draw: st.DrawFn) -> Drawn:
         of["u"],
         of["o"] if draw(st.integers(0, 3)) == 0 else frozenset(),
         of["h"],
+        draw(st.frozensets(st.integers(0, SIZES[machine] - 1), max_size=3)),
         draw(st.sampled_from([0, 0, 0, 1])),
         draw(st.sampled_from([0, 16, 64])),
         draw(st.sampled_from(["", "a", "b"])),
@@ -141,7 +150,7 @@ def taken_by_bind(state: ClusterState, asked: Pod, name: str) -> frozenset[str] 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(nodes(), min_size=1, max_size=3), pods(), st.sampled_from([0, 16]))
 def test_what_is_said_is_what_is_done(several: list[Drawn], asked: Pod, candidates: int) -> None:
-    """Node by node, with claims, holds, groups, modes, CPU and pods that bypassed us, in any mixture."""
+    """Node by node, with claims, holds, groups, modes, doubts, CPU and pods that bypassed us, in any mixture."""
     drawn = {f"n{number}": each for number, each in enumerate(several)}
     state = built(drawn, asked)
     told = inspection.explain(state, "ml", "p", at())

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from extender.clock import Instant
-from extender.config import load
+from extender.config_sources import load
 from extender.kubernetes.kube import KubeApi
 from extender.patience import MOST_SECONDS, SHARE, Patience
 from extender.service import NEWS_SECONDS, Extender
 from tests.extender.builders import args, node, pod
 from tests.extender.virtual_time import in_virtual_time
-from topology.annotations.codec import encode_status
+from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 from topology.placement.verdict import UNDECIDED
 

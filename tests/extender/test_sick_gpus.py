@@ -27,8 +27,8 @@ from tests.extender.polling import until
 from tests.extender.serving import Running, serving
 from tests.extender.virtual_time import in_virtual_time
 from topology.annotations import keys
-from topology.annotations.codec import encode_status
 from topology.annotations.records import Holder, Observed, encode_observed
+from topology.annotations.status_codec import encode_status
 from topology.node.status import GpuStatus, NodeStatus
 
 NOW = 100.0

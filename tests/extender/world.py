@@ -35,7 +35,7 @@ from extender.kubernetes.rest import to_reply, to_request
 from tests.world.faults import Fault
 from tests.world.invariants import violations_on_the_way
 from topology.annotations import keys
-from topology.annotations.codec import digest, encode_status, encode_topology
+from topology.annotations.codec import digest, encode_topology
 from topology.annotations.records import (
     Ledger,
     Observed,
@@ -44,6 +44,7 @@ from topology.annotations.records import (
     encode_ledger,
     encode_observed,
 )
+from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.status import GpuStatus, NodeStatus
 

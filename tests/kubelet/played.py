@@ -13,7 +13,7 @@ from tests.kubelet.double import KubeletDouble
 from tests.kubelet.whole_agent import in_a_thread, running_on_nvml, settings
 from tests.nvml.library import FakeNvml, machine
 from topology.annotations import keys
-from topology.annotations.codec import decode_status
+from topology.annotations.status_codec import decode_status
 
 GPU3 = "GPU-41000000-0000-4000-8000-000000000003"
 

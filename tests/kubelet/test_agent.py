@@ -19,8 +19,8 @@ from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Phase, gpu_pod
 from tests.kubelet.whole_agent import running, settings
 from topology.annotations import keys
-from topology.annotations.codec import decode_status
 from topology.annotations.records import Claim, Ledger, decode_observed, encode_ledger
+from topology.annotations.status_codec import decode_status
 from topology.node.status import Mode
 
 GPUS = [f"GPU-{index}" for index in range(4)]

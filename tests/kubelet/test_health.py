@@ -36,12 +36,13 @@ async def test_gpu_comes_back_after_a_transient_error(tmp_path: Path, fake_nvml:
 async def test_n3_gpu_that_is_lost_stays_away_however_long_it_says_nothing(
     tmp_path: Path, fake_nvml: FakeNvml, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
-    """The error has the agent make a discovery, which finds the reason."""
+    """The error has the agent make a discovery, which finds the reason; it stays in the list, or kubelets call it healthy."""
     async with playing(tmp_path, fake_nvml, discovery_interval="30s", discovery_xidRecovery="100ms") as node:
         node.say("fail nvmlDeviceGetHandleByIndex_v2 3 GPU_IS_LOST")
         node.error(3, 79)
         seconds = await node.offers(7)
         await until(lambda: "gpu is lost" in node.reasons)
+        assert node.kubelet.devices.unhealthy == {GPU3}
     figure(f"N3: a GPU that is lost is offered no more after {seconds:.1f} s (goal {GOAL_SECONDS:.0f})")
     assert seconds <= goal(GOAL_SECONDS)
 

@@ -1,8 +1,12 @@
-"""The pinned Helm for tests that render the chart; the other tests read the rendered copy and need nothing."""
+"""The pinned Helm and promtool, for tests that need them; the other tests read the rendered copy and need nothing."""
+
+from pathlib import Path
 
 import pytest
 
+from tests.cluster.go_build import BinariesUnavailable
 from tests.manifests.helm import HelmUnavailable, executable
+from tests.manifests.prometheus import PROMTOOL
 
 
 @pytest.fixture(scope="session")
@@ -11,4 +15,13 @@ def helm_is_here() -> None:
     try:
         executable()
     except HelmUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """Build promtool on first use; skip if that cannot be."""
+    try:
+        return PROMTOOL.find_or_build(print) / "promtool"
+    except BinariesUnavailable as reason:
         pytest.skip(str(reason))

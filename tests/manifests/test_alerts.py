@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cluster.go_build import BinariesUnavailable, GoBuild
 from tests.manifests.helm import CHART, helm
 from tests.manifests.objects import Json
+from tests.manifests.prometheus import run
 from tests.manifests.rendered import NAMESPACE
 
 HERE = Path(__file__).parent
 ALERTS = CHART / "files/alerts.yaml"
 PAGE = CHART.parents[1] / "docs/how-to/alerts.md"
-PROMTOOL = GoBuild(
-    HERE / "promtool",
-    "promtool",
-    ("github.com/prometheus/prometheus/cmd/promtool",),
-    ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w"),
-    "promtool (once, about two minutes)",
-)
 
 
 def rules(text: str) -> list[Json]:
@@ -31,19 +23,6 @@ def rules(text: str) -> list[Json]:
 
 
 NAMES = [rule["alert"] for rule in rules(ALERTS.read_text())]
-
-
-@pytest.fixture(scope="module")
-def promtool() -> Path:
-    """Build it, or skip."""
-    try:
-        return PROMTOOL.find_or_build(print) / "promtool"
-    except BinariesUnavailable as reason:
-        pytest.skip(str(reason))
-
-
-def run(promtool: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([promtool, *arguments], capture_output=True, text=True, check=False)
 
 
 def without_words(folder: Path, text: str) -> Path:

@@ -64,6 +64,55 @@ def test_only_who_is_told_to_evict_may(form: str) -> None:
     assert re.search(r"sickGpus:\n +evict: true\n", rendered)
 
 
+def test_an_agent_may_write_its_nodes_status_only_if_it_is_to() -> None:
+    """Off by default; switched on, it has the right and the setting, and it can only be switched on under the policies."""
+    assert "nodes/status" not in str(role_of_agent(render()))
+    assert configuration(render(), "agent.yaml")["publish"] == {"condition": False}
+    rendered = render("agent.nodeCondition=true")
+    assert {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]} in role_of_agent(rendered)["rules"]
+    assert configuration(rendered, "agent.yaml")["publish"] == {"condition": True}
+    with pytest.raises(HelmRefused, match=r"agent\.nodeCondition needs policies\.enabled"):
+        render("agent.nodeCondition=true", "policies.enabled=false")
+
+
+def role_of_agent(rendered: str) -> Any:
+    """Return the ClusterRole of the agent."""
+    objects = [found for found in yaml.safe_load_all(rendered) if found and found["kind"] == "ClusterRole"]
+    [role] = [found for found in objects if found["metadata"]["name"] == "gputopo-agent"]
+    return role
+
+
+@pytest.mark.parametrize("form", ["extender.service.enabled=false", "extender.service.enabled=true"])
+def test_measured_bandwidths_come_by_a_mount_and_take_no_right(form: str) -> None:
+    """Off by default; switched on, the extender alone sees the ConfigMap, which may be missing, and no rule names ConfigMaps."""
+    secrets = ("extender.service.serverSecret=s", "extender.service.clientSecret=c")
+    assert "measured" not in render(form, *secrets)
+    rendered = render(form, *secrets, "extender.measuredConfigMap=gpu-bandwidth")
+    objects = [found for found in yaml.safe_load_all(rendered) if found]
+    mounted = {
+        container["name"]: mount
+        for found in objects
+        if found["kind"] == "Deployment"
+        for container in [
+            *found["spec"]["template"]["spec"].get("initContainers", ()),
+            *found["spec"]["template"]["spec"]["containers"],
+        ]
+        for mount in container["volumeMounts"]
+        if mount["name"] == "measured"
+    }
+    assert mounted == {"extender": {"name": "measured", "mountPath": "/etc/gputopo-measured", "readOnly": True}}
+    volumes = [
+        volume
+        for found in objects
+        if found["kind"] == "Deployment"
+        for volume in found["spec"]["template"]["spec"]["volumes"]
+        if volume["name"] == "measured"
+    ]
+    assert volumes == [{"name": "measured", "configMap": {"name": "gpu-bandwidth", "optional": True}}]
+    assert re.search(r"measured:\n +file: /etc/gputopo-measured/measured.json\n", rendered)
+    assert not [found for found in objects if "configmaps" in str(found.get("rules"))]
+
+
 def test_gpus_can_be_asked_for_by_mounts() -> None:
     """For toolkits that ignore the variable in unprivileged pods."""
     rendered = render("agent.deviceListStrategy=volume-mounts")
@@ -102,6 +151,35 @@ def test_monitoring_is_off_by_default_and_selected_by_the_labels_of_the_user() -
     objects = yaml.safe_load_all(render("monitoring.enabled=true", "monitoring.labels.release=prometheus"))
     labelled = [found["kind"] for found in objects if found["metadata"]["labels"].get("release") == "prometheus"]
     assert sorted(labelled) == ["PodMonitor", "PrometheusRule"]
+
+
+def test_dcgm_exporters_names_are_installed_where_they_are_asked_for() -> None:
+    """They would be other people's series in a cluster that has DCGM exporter and these agents, too."""
+    assert "DCGM_FI_DEV_GPU_UTIL" not in render("monitoring.enabled=true")
+    asked = ("monitoring.dcgmNames=true", "monitoring.labels.release=prometheus")
+    assert "DCGM_FI_DEV_GPU_UTIL" not in render(*asked)
+    objects = yaml.safe_load_all(render("monitoring.enabled=true", *asked))
+    (rules,) = (found for found in objects if found["metadata"]["name"] == "gputopo-dcgm-names")
+    assert rules["spec"] == yaml.safe_load((CHART / "files/dcgm_names.yaml").read_text())
+    assert rules["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_the_agent_is_told_what_to_tell_and_where_dcgm_exporter_would_answer() -> None:
+    """By values of the chart, beside further settings; at the node's own address."""
+    rendered = render("agent.metrics.gpus=always", "agent.metrics.holders=true", "agent.config.metrics.interval=30s")
+    assert configuration(rendered, "agent.yaml")["metrics"] == {"gpus": "always", "holders": True, "interval": "30s"}
+    (agent,) = (found for found in yaml.safe_load_all(rendered) if found["kind"] == "DaemonSet")
+    environment = {each["name"]: each for each in agent["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert environment["GPUTOPO_METRICS_DCGM_HOST"]["valueFrom"] == {"fieldRef": {"fieldPath": "status.hostIP"}}
+
+
+def test_a_holders_namespace_and_pod_stay_its_own_when_they_are_scraped() -> None:
+    """Prometheus would put the agent's in their place; and series of a node have its name."""
+    objects = yaml.safe_load_all(render("monitoring.enabled=true"))
+    (monitor,) = (found for found in objects if found["kind"] == "PodMonitor")
+    (agents,) = (each for each in monitor["spec"]["podMetricsEndpoints"] if each["port"] == "health")
+    assert agents["honorLabels"] is True
+    assert [each["targetLabel"] for each in agents["relabelings"]] == ["node"]
 
 
 def test_single_replica_needs_no_disruption_budget() -> None:
@@ -256,6 +334,8 @@ def test_notes_print_the_stanza_of_the_configuration() -> None:
         ("extender.config.agents.namespace=x", "/extender/config/agents/namespace"),
         ("extender.service.enabled=true", "without certificates on both sides"),
         ("policies.exemptGroups={it's}", "does not match pattern"),
+        ("agent.metrics.gpus=sometimes", "/agent/metrics/gpus"),
+        ("agent.config.metrics.holders=true", "/agent/config/metrics/holders"),
         ("agent.privileged=true", "additional properties 'privileged' not allowed"),
     ],
 )

@@ -10,7 +10,7 @@ from topology.annotations import keys
 
 DOCS = MANIFESTS.parent / "docs"
 FRONT = [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]
-OURS = re.compile(r"(?:(?:topo|alloc)\.)?gputopo\.dev/[a-z-]*[a-z]|nvidia\.com/gpu(?![.\w])")
+OURS = re.compile(r"(?:(?:topo|alloc)\.)?gputopo\.dev/[A-Za-z-]*[a-z]|nvidia\.com/gpu(?![.\w])")
 
 
 def first_cells(page: str) -> list[str]:
@@ -36,23 +36,26 @@ def test_no_page_names_a_key_that_does_not_exist() -> None:
 def test_user_guide_explains_every_annotation() -> None:
     """By its name without the prefix, but for what is no annotation of pods."""
     text = (DOCS / "how-to" / "ask-for-links.md").read_text()
-    others = (keys.USER_PREFIX, keys.GPU_MEMORY_RESOURCE, keys.GPU_HEALTH)
+    others = (keys.USER_PREFIX, keys.GPU_MEMORY_RESOURCE, keys.GPU_HEALTH, keys.GPUS_HEALTHY)
     users = [value for value in vars(keys).values() if str(value).startswith(keys.USER_PREFIX)]
     named = [key.removeprefix(keys.USER_PREFIX) for key in users if key not in others]
     assert [name for name in named if f"`{name}`" not in text] == []
 
 
-def test_operations_page_lists_exactly_the_metrics() -> None:
-    """As both programs expose them from the start."""
+def test_pages_list_exactly_the_metrics() -> None:
+    """As both programs expose them from the start; what GPUs do has a page of its own, and DCGM exporter's names are not ours."""
     metrics = extender_metrics.Metrics("digest")
     metrics.watch(dict, dict)
     extender = metrics.exposition().decode()
     of_agent = agent_metrics.Metrics("0")
     of_agent.watch(list)
+    of_agent.watch_activity(list)
+    of_agent.watch_holders(list)
     agent = of_agent.text().decode()
     exposed = set(re.findall(r"^# HELP (\w+)", extender + agent, re.MULTILINE))
     exposed |= {f"gputopo_{name}" for name in extender_metrics.GAUGES}
-    documented = {cell.partition("{")[0] for cell in first_cells("how-to/operate.md") if cell.startswith("gputopo_")}
+    cells = [*first_cells("how-to/operate.md"), *first_cells("how-to/watch-gpus.md")]
+    documented = {cell.partition("{")[0] for cell in cells if cell.startswith("gputopo_")}
     assert documented == {name for name in exposed if not name.endswith("_created")}
 
 

@@ -26,11 +26,17 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 NOT_RUN = {
     "export PATH": "is for the shell that goes on",
+    "curl ": "needs Prometheus",
     "gputopo-agent --once": "needs a GPU",
     "gputopo-bench bandwidth": "the tests of the model compare it",
+    "gputopo-bench drift": "needs a cluster, and what Prometheus answered",
+    "gputopo-bench compare": "needs what a cluster printed",
     "gputopo-bench health-year": "minutes",
     "gputopo-bench latency": "minutes",
+    "gputopo-bench measure": "needs a cluster",
+    "gputopo-bench monitoring": "minutes, and needs a GPU or the fake NVML",
     "gputopo-bench placement": "minutes, or a trace",
+    "gputopo-bench plan topology.json": "needs a machine that somebody has measured",
     "gputopo-bench report": "half an hour",
     "gputopo-bench scheduler": "needs a control plane",
     "gputopo-bench snapshot": "needs what a cluster printed",
@@ -40,6 +46,7 @@ NOT_RUN = {
     "kubectl ": "needs a cluster",
     "make ": "takes minutes; the target has to exist",
     "nvidia-smi ": "needs a GPU",
+    "python -m tests.nvml ": "minutes, and needs a C compiler",
 }
 """How commands begin that no test types, and why; they are only read."""
 

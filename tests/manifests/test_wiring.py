@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from agent import config as agent_config
-from extender import config as extender_config
+from extender import config_sources as extender_config
 from extender.config import ExtenderConfiguration
 from extender.web import health
 from extender.web.routes import routes

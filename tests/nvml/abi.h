@@ -34,6 +34,11 @@ extern struct machine machine;
 nvmlReturn_t enter(const char *function, const struct gpu *gpu, bool pointer_given);
 nvmlReturn_t enter_system(const char *function, bool pointer_given);
 
+/* NOT_FOUND where the field is none of activity.c. */
+nvmlReturn_t figure_field(const struct gpu *gpu, unsigned field, unsigned scope, unsigned long long *value, unsigned *type);
+/* NOT_FOUND where the field is none of errors.c. */
+nvmlReturn_t error_field(const struct gpu *gpu, unsigned field, unsigned scope, unsigned long long *value);
+
 void write_pci(nvmlPciInfo_t *info, struct pci_address pci);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * Critical events. They come from the file beside the description, `<description>.xids`, one line `GPU XID` for each: what is
- * appended while an event set exists is delivered to that set, once.
+ * appended while an event set exists is delivered to that set, once. And from the script (script.c), when they are due.
  */
 #include "abi.h"
 
@@ -12,7 +12,7 @@
 enum { XID = 8, LOOK_EVERY_MS = 10 };
 
 typedef struct {
-    long read; /* bytes of the file */
+    long read, script_read; /* bytes of the files */
     unsigned long gpus;
 } *nvmlEventSet_t;
 
@@ -31,8 +31,11 @@ static const char *events_file(void) {
 nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
     TRY(enter_system(__func__, set));
     struct stat file = {0};
+    unsigned gpu, xid;
     if (!(*set = calloc(1, sizeof **set))) return UNKNOWN;
     if (!stat(events_file(), &file)) (*set)->read = file.st_size;
+    while (next_scripted_xid(&(*set)->script_read, &gpu, &xid)) {
+    } /* what was before is not told */
     return SUCCESS;
 }
 
@@ -69,6 +72,11 @@ static bool next_event(nvmlEventSet_t set, nvmlEventData_t *data) {
             found = set->gpus >> gpu & 1;
         }
     if (file) fclose(file);
+    unsigned gpu, xid;
+    while (!found && next_scripted_xid(&set->script_read, &gpu, &xid)) {
+        *data = (nvmlEventData_t){&machine.gpus[gpu], XID, xid, ~0u, ~0u};
+        found = set->gpus >> gpu & 1;
+    }
     return found;
 }
 

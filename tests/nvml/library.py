@@ -80,7 +80,8 @@ def _compile(target: Path, missing: Sequence[str]) -> None:
     script = target.with_name("symbols.map")
     local = f"local: {'; '.join(missing)};" if missing else ""
     script.write_text(f"{{ global: nvml*; {local} }};\n")
-    sources = [str(HERE / name) for name in ("nvml.c", "nvlink.c", "events.c", "machine.c")]
+    names = ("nvml.c", "nvlink.c", "activity.c", "errors.c", "events.c", "machine.c", "script.c")
+    sources = [str(HERE / name) for name in names]
     options = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
     linking = [f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={script}"]
-    subprocess.run(["gcc", *options, *sources, *linking, "-o", str(target)], check=True)
+    subprocess.run(["gcc", *options, *sources, *linking, "-o", str(target), "-lm"], check=True)

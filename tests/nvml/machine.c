@@ -10,6 +10,11 @@
  *       mig on|off · ecc on|off · memory_numa_node N · remap_failure 0|1 · remap_pending 0|1
  *       retired_pages_pending 0|1 · nvlink_version N · recovery_action N · uncorrected_errors N · energy_mj N
  *       utilization PERCENT · temperature CELSIUS · power_mw N
+ *       memory_busy PERCENT · memory_temperature CELSIUS · power_limit_mw N · sm_clock_mhz N · memory_clock_mhz N
+ *       nvlink_tx_kib N · nvlink_rx_kib N · pcie_tx_bytes N · pcie_rx_bytes N · counter_bits 32|64 (default)
+ *       corrected_errors, dram_corrected, dram_uncorrected, l2_corrected, l2_uncorrected, sram_corrected, sram_uncorrected,
+ *       sram_exceeded 0|1, rows_corrected, banks_without_spares, pcie_replays, pcie_width_now, margin CELSIUS, slow_power_ns,
+ *       slow_hardware_heat_ns, nvlink_crc, nvlink_replay, nvlink_receive, nvlink_unrecovered: N, as errors.c has them
  *       slowdown BITS           why the clocks are slow: 64 heat, 128 power brake
  *       process PID [COMMAND]   one more that computes; without a command nobody can tell which it is
  *       process -               the driver does not say who computes
@@ -67,8 +72,7 @@ static int lookup(const struct word *words, const char *name) {
 
 int nvml_code(const char *name) { return lookup(CODES, name); }
 
-/* "0,2-4" as bits; false unless every number is below `limit`. */
-static bool parse_set(const char *text, unsigned long *bits, int limit) {
+bool parse_set(const char *text, unsigned long *bits, int limit) {
     for (const char *at = text; *at;) {
         char *end;
         long first = strtol(at, &end, 10), last = first;
@@ -107,6 +111,8 @@ static struct gpu *described(struct machine *machine, int index) {
     gpu->mig = gpu->ecc = gpu->memory_numa_node = gpu->fabric.state = ABSENT;
     gpu->recovery_action = gpu->uncorrected_errors = gpu->slowdown = gpu->energy_mj = ABSENT;
     gpu->utilization = gpu->temperature = gpu->power_mw = ABSENT;
+    no_figures(gpu);
+    no_errors(gpu);
     gpu->nvlink_version = 3;
     if (index >= machine->gpu_count) machine->gpu_count = index + 1;
     return gpu;
@@ -139,6 +145,8 @@ static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
                                                     : NULL;
     if (plain) return *plain = number(value), true;
     if (mib) return *mib = number(value), true;
+    if (set_figure(gpu, key, value)) return true;
+    if (error_counter(gpu, key)) return *error_counter(gpu, key) = strcmp(value, "-") ? atoll(value) : UNSAID, true;
     if (!strcmp(key, "name")) return snprintf(gpu->name, NAME, "%s", value) < NAME;
     if (!strcmp(key, "uuid")) {
         char *mark = strchr(value, '%');
@@ -200,7 +208,7 @@ static void set_pair(struct machine *machine, int a, int b, int level, int cap, 
         if (cap == P2P_CAPS || cap == c) machine->p2p[a][b][c] = machine->p2p[b][a][c] = status;
 }
 
-static bool add_failure(struct machine *machine, const char *function, unsigned long gpus, int code, int seconds) {
+static bool add_failure(struct machine *machine, const char *function, unsigned long gpus, int code, double seconds) {
     if (machine->failure_count == MAX_FAILURES || code < 0 || seconds < 0) return false;
     struct failure *failure = &machine->failures[machine->failure_count++];
     failure->gpus = gpus;
@@ -272,7 +280,7 @@ static bool add_nvlinks(struct machine *machine, char **argument) {
     return count > 0;
 }
 
-static bool read_statement(struct machine *machine, char *line) {
+bool read_statement(struct machine *machine, char *line) {
     char *argument[8], *rest = line;
     const char *word = strtok_r(rest, " \t", &rest);
     if (!word) return true;
@@ -294,7 +302,7 @@ static bool read_statement(struct machine *machine, char *line) {
     bool fail = !strcmp(word, "fail") && count == 3, hang = !strcmp(word, "hang") && count == 3;
     if (count < 2 || !parse_set(argument[fail || hang], &gpus, MAX_GPUS)) return false;
     if (fail) return add_failure(machine, argument[0], gpus, nvml_code(argument[2]), 0);
-    if (hang) return add_failure(machine, argument[0], gpus, 0, atoi(argument[2]));
+    if (hang) return add_failure(machine, argument[0], gpus, 0, atof(argument[2]));
     for (int index = 0; index < MAX_GPUS; index++)
         if (gpus >> index & 1 && !set_each(machine, index, word, argument, count)) return false;
     return true;

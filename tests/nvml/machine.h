@@ -2,12 +2,15 @@
 #ifndef MACHINE_H
 #define MACHINE_H
 
+#include <limits.h>
 #include <stdbool.h>
 
 enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_FAILURES = 64, MAX_PROCESSES = 16, NAME = 96 };
 
 /* What an absent value means everywhere below: the call answers NVML_ERROR_NOT_SUPPORTED. */
 enum { ABSENT = -1 };
+/* The same where -1 is a value. */
+#define UNSAID LLONG_MIN
 
 enum far_end { FAR_GPU = 0, FAR_NPU = 1, FAR_SWITCH = 2, FAR_UNKNOWN = 255 };
 enum link_state { LINK_MISSING, LINK_ACTIVE, LINK_INACTIVE, LINK_HIDDEN, LINK_SLEEPING, LINK_TRAFFIC_DISABLED };
@@ -33,6 +36,19 @@ struct fabric {
     unsigned char health_summary;
 };
 
+/* What a GPU does, beside what `struct gpu` has by name; activity.c has their words. */
+enum figure {
+    MEMORY_BUSY, MEMORY_TEMPERATURE, POWER_LIMIT_MW, SM_CLOCK_MHZ, MEMORY_CLOCK_MHZ, NVLINK_TX_KIB, NVLINK_RX_KIB, PCIE_TX_BYTES,
+    PCIE_RX_BYTES, COUNTER_BITS, FIGURES
+};
+
+/* What errors.c knows; it has their words. */
+enum error {
+    CORRECTED_ERRORS, DRAM_CORRECTED, DRAM_UNCORRECTED, L2_CORRECTED, L2_UNCORRECTED, SRAM_CORRECTED, SRAM_UNCORRECTED, SRAM_EXCEEDED,
+    ROWS_CORRECTED, BANKS_WITHOUT_SPARES, PCIE_REPLAYS, PCIE_WIDTH_NOW, MARGIN, SLOW_POWER_NS, SLOW_HARDWARE_HEAT_NS, NVLINK_CRC,
+    NVLINK_REPLAY, NVLINK_RECEIVE, NVLINK_UNRECOVERED, ERRORS
+};
+
 struct process {
     unsigned pid;
     char command[NAME]; /* empty: of another PID namespace */
@@ -53,6 +69,8 @@ struct gpu {
     /* slowdown: bits of the clock event reasons */
     int recovery_action, uncorrected_errors, slowdown, energy_mj;
     int utilization, temperature, power_mw;
+    long long figures[FIGURES];
+    long long errors[ERRORS];
     int nvlink_version;
     int process_count; /* that compute */
     struct process processes[MAX_PROCESSES];
@@ -64,7 +82,7 @@ struct failure {
     char function[NAME]; /* "*": every call on this GPU but the one that finds its handle */
     unsigned long gpus;  /* bit mask */
     int code;
-    int seconds; /* that pass before any answer */
+    double seconds; /* that pass before any answer */
 };
 
 enum { P2P_CAPS = 5 };
@@ -83,6 +101,25 @@ struct machine {
 
 /* Reads the file into *machine; false, with file, line and reason on stderr, when it makes no sense. */
 bool read_machine(const char *file, struct machine *machine);
+
+void no_figures(struct gpu *gpu);
+/* False where the key is none of activity.c. */
+bool set_figure(struct gpu *gpu, const char *key, const char *value);
+/* One statement of a description; false where it is none. It is taken apart. */
+bool read_statement(struct machine *machine, char *line);
+
+/* "0,2-4" as bits; false unless every number is below `limit`. */
+bool parse_set(const char *text, unsigned long *bits, int limit);
+
+void no_errors(struct gpu *gpu);
+/* NULL where the key is none of errors.c. */
+long long *error_counter(struct gpu *gpu, const char *key);
+void forget_volatile_errors(struct gpu *gpu);
+
+/* Lets happen what is due by the script; false where it cannot be read. *next_seconds: until something more is due. */
+bool play_script(struct machine *machine, double *next_seconds);
+/* The next critical error that is due, from *read bytes of the script on. */
+bool next_scripted_xid(long *read, unsigned *gpu, unsigned *xid);
 
 /* The NVML code of a name such as GPU_IS_LOST; ABSENT if there is none. */
 int nvml_code(const char *name);

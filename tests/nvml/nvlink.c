@@ -117,11 +117,17 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t gpu, int count, nvmlFieldValu
     ENTER(gpu, values);
     if (count <= 0) return INVALID_ARGUMENT;
     for (int n = 0; n < count; n++) {
-        unsigned value = 0;
-        values[n].nvmlReturn = field(gpu, values[n].fieldId, values[n].scopeId, &value);
-        values[n].valueType = 1; /* unsigned int */
+        unsigned value = 0, type = 3; /* unsigned long long */
+        unsigned long long wide = 0;
+        nvmlReturn_t code = error_field(gpu, values[n].fieldId, values[n].scopeId, &wide);
+        if (code == NOT_FOUND) code = figure_field(gpu, values[n].fieldId, values[n].scopeId, &wide, &type);
+        bool plain = code == NOT_FOUND;
+        values[n].nvmlReturn = plain ? field(gpu, values[n].fieldId, values[n].scopeId, &value) : code;
+        values[n].valueType = plain ? 1 : type; /* unsigned int */
         values[n].timestamp = 1;
-        values[n].value.uiVal = value;
+        values[n].value.ullVal = 0xabad1deafeedfaceULL; /* what is not said to be there may be anything */
+        if (!plain && type == 3) values[n].value.ullVal = wide;
+        else values[n].value.uiVal = plain ? value : (unsigned)wide;
     }
     return SUCCESS;
 }

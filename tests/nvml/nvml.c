@@ -1,5 +1,6 @@
 /*
- * A libnvidia-ml.so.1 that answers from the description named by GPUTOPO_FAKE_NVML (format: machine.c), read at every nvmlInit.
+ * A libnvidia-ml.so.1 that answers from the description named by GPUTOPO_FAKE_NVML (format: machine.c), read at every nvmlInit,
+ * and plays the script beside it (format: script.c).
  *
  * Return codes, struct layouts, versions and the order of argument checks follow the NVML API reference; a call that the
  * described GPU would not support answers NVML_ERROR_NOT_SUPPORTED, as the driver does. One thread may ask while others wait
@@ -7,10 +8,12 @@
  */
 #include "abi.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct {
@@ -32,7 +35,7 @@ static nvmlReturn_t failure_of(const char *function, int gpu) {
         bool every = !strcmp(failure->function, "*") && gpu >= 0 && strcmp(function, "nvmlDeviceGetHandleByIndex_v2");
         bool named = !strcmp(failure->function, function);
         if (!(every || named) || (gpu >= 0 && !(failure->gpus >> gpu & 1))) continue;
-        if (failure->seconds) sleep(failure->seconds);
+        if (failure->seconds > 0) usleep((useconds_t)(failure->seconds * 1e6));
         if (failure->code) return failure->code;
     }
     return SUCCESS;
@@ -40,14 +43,41 @@ static nvmlReturn_t failure_of(const char *function, int gpu) {
 
 static bool ours(const struct gpu *gpu) { return gpu >= machine.gpus && gpu < machine.gpus + machine.gpu_count; }
 
+static double due = INFINITY; /* when the script goes on, by the monotonic clock */
+
+static double monotonic(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + now.tv_nsec / 1e9;
+}
+
+/* What the driver is now; the lock is held. */
+static nvmlReturn_t read_now(void) {
+    static struct machine described;
+    double next_seconds;
+    if (!read_machine(getenv("GPUTOPO_FAKE_NVML"), &described) || !play_script(&described, &next_seconds)) return UNKNOWN;
+    due = monotonic() + next_seconds;
+    if (described.init == SUCCESS) machine = described;
+    return described.init;
+}
+
+static void keep_up(void) {
+    if (due == INFINITY || monotonic() < due) return;
+    pthread_mutex_lock(&users_lock);
+    if (monotonic() >= due) read_now();
+    pthread_mutex_unlock(&users_lock);
+}
+
 nvmlReturn_t enter(const char *function, const struct gpu *gpu, bool pointer_given) {
     if (!users) return UNINITIALIZED;
+    keep_up();
     if (!ours(gpu) || !pointer_given) return INVALID_ARGUMENT;
     return failure_of(function, gpu - machine.gpus);
 }
 
 nvmlReturn_t enter_system(const char *function, bool pointer_given) {
     if (!users) return UNINITIALIZED;
+    keep_up();
     if (!pointer_given) return INVALID_ARGUMENT;
     return failure_of(function, -1);
 }
@@ -66,13 +96,9 @@ static nvmlReturn_t copy_text(char *buffer, unsigned length, const char *text) {
 
 nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     (void)flags;
-    static struct machine described;
     pthread_mutex_lock(&users_lock);
-    nvmlReturn_t code = read_machine(getenv("GPUTOPO_FAKE_NVML"), &described) ? described.init : UNKNOWN;
-    if (code == SUCCESS) {
-        machine = described;
-        users++;
-    }
+    nvmlReturn_t code = read_now();
+    users += code == SUCCESS;
     pthread_mutex_unlock(&users_lock);
     return code;
 }
@@ -220,7 +246,7 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t gpu, unsigned *correctable, 
                                        unsigned *pending, unsigned *failure) {
     ENTER(gpu, correctable && uncorrectable && pending && failure ? failure : NULL);
     if (gpu->compute_major < 8) return NOT_SUPPORTED; /* row remapping came with Ampere */
-    *correctable = 0;
+    *correctable = gpu->errors[ROWS_CORRECTED] == UNSAID ? 0 : (unsigned)gpu->errors[ROWS_CORRECTED];
     *uncorrectable = gpu->remap_pending || gpu->remap_failure;
     *pending = gpu->remap_pending;
     *failure = gpu->remap_failure;
@@ -281,7 +307,7 @@ typedef struct {
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t gpu, nvmlUtilization_t *rates) {
     ENTER(gpu, rates);
-    rates->memory = 0;
+    rates->memory = gpu->figures[MEMORY_BUSY] == ABSENT ? 0 : (unsigned)gpu->figures[MEMORY_BUSY];
     return answer(&rates->gpu, gpu->utilization);
 }
 

@@ -28,8 +28,8 @@ from tests.process.backends import UNAVAILABLE, Backend, Kube, names
 from tests.process.replica import Replica
 from tests.process.scheduler import Scheduler
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, encode_status
 from topology.annotations.records import Ledger, decode_ledger
+from topology.annotations.status_codec import decode_status, encode_status
 
 SETTLED_WITHIN_SECONDS = 90.0
 """INV3; INV7's 60 s are part of it."""

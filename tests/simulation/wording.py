@@ -24,8 +24,8 @@ from extender.binding.intents import (
 )
 from extender.cluster.objects.kinds import Node, Pod
 from topology.annotations import keys
-from topology.annotations.codec import decode_status
 from topology.annotations.records import Ledger, decode_ledger, decode_observed, decode_placement
+from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError
 
 

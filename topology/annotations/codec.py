@@ -1,4 +1,4 @@
-"""The node annotations that the agent writes: topology and status, to text and back.
+"""The topology of a node, to text and back; its status is in `status_codec`.
 
 What most parts share is said once: `every_gpu` and `every_pair` hold what all have in common, `other_pairs` and
 `other_nic_pairs` the path of all pairs that are not listed. A whole 8-GPU machine fits into 4 KiB that way and stays readable.
@@ -16,11 +16,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from topology.annotations.payload import Count, Schema, Text, Uuid, read, write
+from topology.annotations.payload import Schema, Text, Uuid, known, read, write
 from topology.errors import PayloadError
 from topology.node.links import PciePath
 from topology.node.model import MAX_GPUS, MAX_NICS, MAX_NVLINKS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
-from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
 
 Index = Annotated[int, Field(ge=0, le=1023)]
 NumaNode = Annotated[int, Field(ge=0, le=4095)]
@@ -113,9 +112,7 @@ def encode_topology(node: NodeTopology) -> str:
     payload |= _encode_links(node) | _encode_nics(node)
     if node.domain:
         payload["domain"] = {"cluster_uuid": node.domain.cluster_uuid, "clique_id": node.domain.clique_id}
-    payload |= _known(
-        {key: getattr(node, key) for key in ("driver_version", "cuda_version", "cpu_vendor", "cpu_model")}
-    )
+    payload |= known({key: getattr(node, key) for key in ("driver_version", "cuda_version", "cpu_vendor", "cpu_model")})
     return write(_Topology, payload)
 
 
@@ -145,10 +142,6 @@ def digest(text: str) -> str:
     'afbf9d0f3560b0fd7795e81c42a0a79e'
     """
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _known(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if value is not None}
 
 
 _TRAITS = tuple(_GpuTraits.model_fields)
@@ -194,7 +187,7 @@ def _decode_gpu(said: dict[str, Any]) -> Gpu:
 
 def _facts(link: Link) -> dict[str, Any]:
     path = None if link.path is None else link.path.name
-    return _known({"path": path, "p2p": link.p2p, "reason": link.reason})
+    return known({"path": path, "p2p": link.p2p, "reason": link.reason})
 
 
 def _encode_links(node: NodeTopology) -> dict[str, Any]:
@@ -256,7 +249,7 @@ def _encode_nics(node: NodeTopology) -> dict[str, Any]:
     for nic in node.nics:
         said = {"name": nic.name, "device": nic.device, "pci": nic.pci, "numa_node": nic.numa_node}
         paths = _grouped((index, path) for index, path in sorted(nic.paths) if path != folded)
-        nics.append(_known(said) | ({"paths": paths} if paths else {}))
+        nics.append(known(said) | ({"paths": paths} if paths else {}))
     payload: dict[str, Any] = {"nics": nics}
     if listed := _grouped((list(pair), path) for pair, path in sorted(pairs.items()) if path != folded):
         payload["nic_pairs"] = listed
@@ -300,103 +293,3 @@ def _decode_nic(payload: _Topology, position: int, between: dict[int, PciePath])
         between = dict.fromkeys(range(len(payload.nics)), rest) | between
     nic_paths = tuple((payload.nics[at].name, path) for at, path in sorted(between.items()) if at != position)
     return Nic(nic.name, nic.device, nic.pci, nic.numa_node, tuple(sorted(paths.items())), nic_paths)
-
-
-class _StatusTraits(Schema):
-    mig_enabled: bool | None = None
-
-
-class _Outlook(Schema):
-    next: Text
-    until: Count | None = None
-    remedy: Text = ""
-
-
-class _GpuStatus(_StatusTraits):
-    healthy: bool
-    reasons: list[Text] = Field(default_factory=list)
-    memory_used_gib: Annotated[int, Field(ge=0, le=2**20)] | None = None
-    sick_since: Count | None = None
-    outlook: _Outlook | None = None
-
-
-class _LinkFault(Schema):
-    gpu: Uuid
-    link: Annotated[int, Field(ge=0, le=255)]
-    reason: Text
-
-
-class _DevicePlugin(Schema):
-    mode: Literal["observe", "enforce"]
-    ready: bool
-    session: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,64}$")] = ""
-    reasons: Annotated[list[Text], Field(max_length=16)] = Field(default_factory=list)
-
-
-class _Status(Schema):
-    generation: Count
-    every_gpu: _StatusTraits = _StatusTraits()
-    gpus: dict[Uuid, _GpuStatus] = Field(default_factory=dict, max_length=MAX_GPUS)
-    link_faults: list[_LinkFault] = Field(default_factory=list)
-    reasons: list[Text] = Field(default_factory=list)
-    device_plugin: _DevicePlugin | None = None
-
-
-def encode_status(status: NodeStatus) -> str:
-    """Return the canonical text; GPUs by UUID, link faults by GPU and link; raises `PayloadError`."""
-    modes = {gpu.mig_enabled for gpu in status.gpus}
-    shared = modes.pop() if len(status.gpus) > 1 and len(modes) == 1 else None
-    gpus: dict[str, Any] = {}
-    for gpu in sorted(status.gpus, key=lambda gpu: gpu.uuid):
-        if gpu.uuid in gpus:
-            raise PayloadError("$.gpus", "the same UUID twice")
-        gpus[gpu.uuid] = _known(
-            {
-                "healthy": gpu.healthy,
-                "reasons": list(gpu.reasons) or None,
-                "memory_used_gib": gpu.memory_used_gib,
-                "mig_enabled": gpu.mig_enabled if shared is None else None,
-                "sick_since": gpu.sick_since,
-                "outlook": _encode_outlook(gpu.outlook) if gpu.outlook else None,
-            }
-        )
-    payload: dict[str, Any] = {"generation": status.generation}
-    if shared is not None:
-        payload["every_gpu"] = {"mig_enabled": shared}
-    payload["gpus"] = gpus
-    if status.link_faults:
-        faults = sorted(status.link_faults, key=lambda fault: (fault.gpu, fault.link))
-        payload["link_faults"] = [{"gpu": f.gpu, "link": f.link, "reason": f.reason} for f in faults]
-    if status.reasons:
-        payload["reasons"] = list(status.reasons)
-    if plugin := status.device_plugin:
-        payload["device_plugin"] = {"mode": plugin.mode.value, "ready": plugin.ready} | _known(
-            {"session": plugin.session or None, "reasons": list(plugin.reasons) or None}
-        )
-    return write(_Status, payload)
-
-
-def _encode_outlook(outlook: Outlook) -> dict[str, Any]:
-    return {"next": outlook.next} | _known({"until": outlook.until, "remedy": outlook.remedy or None})
-
-
-def decode_status(text: str | bytes) -> NodeStatus:
-    """Return the status, GPUs by UUID; raises `PayloadError`."""
-    payload = read(_Status, text)
-    shared = payload.every_gpu.model_dump(exclude_unset=True)
-    gpus = {uuid: shared | gpu.model_dump(exclude_unset=True) for uuid, gpu in sorted(payload.gpus.items())}
-    for said in gpus.values():
-        said |= {"reasons": tuple(said.get("reasons", ()))}
-        if said.get("outlook"):
-            said["outlook"] = Outlook(**said["outlook"])
-    return NodeStatus(
-        generation=payload.generation,
-        gpus=tuple(GpuStatus(uuid, **said) for uuid, said in gpus.items()),
-        link_faults=tuple(LinkFault(fault.gpu, fault.link, fault.reason) for fault in payload.link_faults),
-        reasons=tuple(payload.reasons),
-        device_plugin=_decode_device_plugin(payload.device_plugin) if payload.device_plugin else None,
-    )
-
-
-def _decode_device_plugin(said: _DevicePlugin) -> DevicePluginStatus:
-    return DevicePluginStatus(Mode(said.mode), said.ready, said.session, tuple(said.reasons))

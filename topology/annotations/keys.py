@@ -45,6 +45,10 @@ EVICT_WHEN_SICK: Final = "gputopo.dev/evict-when-sick"
 GPU_HEALTH: Final = "gputopo.dev/gpu-health"
 """On a node, by whoever may write nodes: by UUID, that a GPU is `cordoned` or `healthy`, why, by whom, and until when."""
 
+# A condition of nodes, written by the agent where that is switched on.
+GPUS_HEALTHY: Final = "gputopo.dev/GPUsHealthy"
+"""`False` while a GPU of the node is quarantined or failed; the message names them."""
+
 USER_PREFIX: Final = "gputopo.dev/"
 AGENT_PREFIX: Final = "topo.gputopo.dev/"
 EXTENDER_PREFIX: Final = "alloc.gputopo.dev/"

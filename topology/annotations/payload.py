@@ -7,6 +7,7 @@ refusal is a `PayloadError` with the JSON path of what is wrong. Keys that this 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -39,9 +40,9 @@ Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 S = TypeVar("S", bound=Schema)
 
 
-def read(schema: type[S], text: str | bytes) -> S:
+def read(schema: type[S], text: str | bytes, max_bytes: int = MAX_BYTES) -> S:
     """Return `text` as `schema`, or raise `PayloadError`; `UnsupportedVersion` when only its version is strange."""
-    document = _parse(text)
+    document = _parse(text, max_bytes)
     if not isinstance(document, dict):
         raise PayloadError("$", "not a JSON object")
     if "v" not in document:
@@ -54,24 +55,39 @@ def read(schema: type[S], text: str | bytes) -> S:
     return _validate(schema, document)
 
 
-def write(schema: type[Schema], payload: dict[str, Any]) -> str:
+def read_part(schema: type[S], part: Any, path: str) -> S:
+    """Return a part of what was read, which stands at `path`, as `schema`; raises `PayloadError`."""
+    if not isinstance(part, dict):
+        raise PayloadError(path, "not a JSON object")
+    try:
+        return _validate(schema, part)
+    except PayloadError as error:
+        raise PayloadError(path + error.path.removeprefix("$"), error.reason) from error
+
+
+def write(schema: type[Schema], payload: dict[str, Any], max_bytes: int = MAX_BYTES) -> str:
     """Return the canonical text of `payload`; raises `PayloadError` for anything that `read` would refuse."""
     document = {"v": VERSION, **payload}
     _validate(schema, document)
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    if len(text) > MAX_BYTES:
-        raise PayloadError("$", f"larger than {MAX_BYTES} bytes")
+    if len(text) > max_bytes:
+        raise PayloadError("$", f"larger than {max_bytes} bytes")
     return text
 
 
-def _parse(text: str | bytes) -> Any:
+def known(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of it: absence says the same as `None`."""
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _parse(text: str | bytes, max_bytes: int) -> Any:
     # No valid text has fewer bytes than characters, so the cheap test comes first.
-    if len(text) > MAX_BYTES:
-        raise PayloadError("$", f"larger than {MAX_BYTES} bytes")
+    if len(text) > max_bytes:
+        raise PayloadError("$", f"larger than {max_bytes} bytes")
     try:
         raw = text.encode() if isinstance(text, str) else text
-        if len(raw) > MAX_BYTES:
-            raise PayloadError("$", f"larger than {MAX_BYTES} bytes")
+        if len(raw) > max_bytes:
+            raise PayloadError("$", f"larger than {max_bytes} bytes")
         return json.loads(raw.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
     except UnicodeError as error:
         raise PayloadError("$", "not UTF-8") from error

@@ -141,6 +141,7 @@ class _Bandwidth(Schema):
     low: GbPerS
     point: GbPerS
     high: GbPerS
+    measured: bool = False
 
 
 class _Placement(Schema):
@@ -207,7 +208,8 @@ def encode_placement(record: PlacementRecord) -> str:
         payload["affinity"] = record.affinity.value
     if record.bandwidth:
         low, point, high = record.bandwidth.low, record.bandwidth.point, record.bandwidth.high
-        payload["bandwidth_gb_per_s"] = {"low": low, "point": point, "high": high}
+        measured = {"measured": True} if record.bandwidth.measured else {}
+        payload["bandwidth_gb_per_s"] = {"low": low, "point": point, "high": high, **measured}
     if record.ledger_generation is not None:
         payload["ledger_generation"] = record.ledger_generation
     return write(_Placement, payload)

@@ -16,6 +16,8 @@ class Bandwidth:
     low: float
     point: float
     high: float
+    measured: bool = False
+    """Whether it was measured on such GPUs: the slowest run, the middle one, the fastest."""
 
 
 @dataclass(frozen=True, slots=True)

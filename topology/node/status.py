@@ -34,6 +34,8 @@ class GpuStatus:
     holds back, or that cannot be asked just now, is not healthy, and still not sick."""
     outlook: Outlook | None = None
     """`None` for a healthy GPU, and from agents that do not say."""
+    doubtful: bool = False
+    """Whether new pods get it only where no equal of it is free; never of a GPU that takes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,10 @@ class LinkFault:
     link: int
     """NVML's number of the link on that GPU."""
     reason: str
+    since: int | None = None
+    """When it went down, in seconds since the epoch; `None` where nobody knows."""
+    until: int | None = None
+    """When it is used again if it stays up; `None` while it is down."""
 
 
 class Mode(StrEnum):
@@ -89,6 +95,11 @@ class NodeStatus:
     def unhealthy(self) -> frozenset[str]:
         """UUIDs of the GPUs that must not be given to a new pod."""
         return frozenset(gpu.uuid for gpu in self.gpus if not gpu.healthy)
+
+    @property
+    def doubtful(self) -> frozenset[str]:
+        """UUIDs of the GPUs that new pods get last among equals."""
+        return frozenset(gpu.uuid for gpu in self.gpus if gpu.doubtful and gpu.healthy)
 
 
 def name_of(uuid: str, index: int | None) -> str:

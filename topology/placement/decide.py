@@ -30,6 +30,8 @@ class Situation:
     """GPUs that may be given away whole, as a mask over positions."""
     must_include: int = 0
     """GPUs that have to be among the chosen; they count as free."""
+    doubtful: int = 0
+    """GPUs that are chosen last among equals."""
     unknown: int = 0
     """How many of the free GPUs are held by somebody; which ones is not known."""
     plugin_chooses: bool = False
@@ -71,7 +73,7 @@ def _by_links(situation: Situation, request: GpuRequest) -> Decision:
         return _around_unknown(situation, request)
     if situation.plugin_chooses:
         return forecast(topology_class, free, request)
-    return plan(topology_class, free | must, request, must)
+    return plan(topology_class, free | must, request, must, situation.doubtful)
 
 
 def _around_unknown(situation: Situation, request: GpuRequest) -> Decision:
@@ -94,4 +96,4 @@ def _around_unknown(situation: Situation, request: GpuRequest) -> Decision:
             ASK_WHO,
             resolvable=True,
         )
-    return plan(topology_class, free, request, must)
+    return plan(topology_class, free, request, must, situation.doubtful)

@@ -23,7 +23,8 @@ _ENFORCE = "in mode enforce gputopo chooses"
 def forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> Placement | Rejection:
     """Return the likeliest placement, with the score to be expected, or why the node does not fit; remembered by the class.
 
-    Its bandwidth reaches from the worst to the best that the plugin may hand out, around the mean. `UNDECIDED` as in `plan`.
+    Its bandwidth reaches from the worst to the best that the plugin may hand out, around the mean; it is measured where that of
+    each of these sets is. `UNDECIDED` as in `plan`.
     """
     return topology_class.recall(_forecast, free, request) or UNDECIDED
 
@@ -57,4 +58,5 @@ def _spread(found: list[tuple[Outcome, Placement]]) -> Bandwidth | None:
         low=min(rate.low for _, rate in rates),
         point=sum(share * rate.point for share, rate in rates),
         high=max(rate.high for _, rate in rates),
+        measured=all(rate.measured for _, rate in rates),
     )

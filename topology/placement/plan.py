@@ -2,7 +2,8 @@
 
 It is exact: of all sets of the free GPUs that satisfy the request those as near as the pod prefers come first, then the highest
 predicted bandwidth, then, for pods that ask for it, most GPUs near a NIC. Ties, and all sets for pods that do not communicate, go
-to the set that leaves more value, then to fewer NUMA nodes, then to the lowest positions. Plans are memoised per topology class.
+to the set that leaves more value, then to fewer NUMA nodes, then to fewer doubtful GPUs, then to the fullest NUMA nodes, then to
+the lowest positions. So a doubtful GPU never costs a pod bandwidth, nor the pods to come value. Plans are memoised per class.
 """
 
 from __future__ import annotations
@@ -26,21 +27,26 @@ SETS_WEIGHED = 16
 """Sets of equal bandwidth whose remainder is valued; each costs about a millisecond the first time."""
 
 
-def plan(topology_class: TopologyClass, free: int, request: GpuRequest, must: int = 0) -> Placement | Rejection:
+def plan(
+    topology_class: TopologyClass, free: int, request: GpuRequest, must: int = 0, doubtful: int = 0
+) -> Placement | Rejection:
     """Return the best placement of the request on the free GPUs (bit mask over positions), or why there is none.
 
-    Exact; a repeated question is a table look-up. `must` are those of the free GPUs that have to be among the chosen. Where the
-    class's effort is bounded, and the search takes more: `UNDECIDED` until it has come to its end beside the calls.
+    Exact; a repeated question is a table look-up. `must` are those of the free GPUs that have to be among the chosen, `doubtful`
+    those that are chosen last among equals. Where the class's effort is bounded, and the search takes more: `UNDECIDED` until it
+    has come to its end beside the calls.
     """
-    return topology_class.recall(_search, free, request, must) or UNDECIDED
+    return topology_class.recall(_search, free, request, must, doubtful and doubtful & free & ~must) or UNDECIDED
 
 
 def planned(topology_class: TopologyClass, free: int, request: GpuRequest) -> Search[Placement | Rejection]:
     """Search for `plan`, as part of another search."""
-    return topology_class.searched(_search, free, request, 0)
+    return topology_class.searched(_search, free, request, 0, 0)
 
 
-def _search(topology_class: TopologyClass, free: int, request: GpuRequest, must: int) -> Search[Placement | Rejection]:
+def _search(
+    topology_class: TopologyClass, free: int, request: GpuRequest, must: int, doubtful: int
+) -> Search[Placement | Rejection]:
     node, size = topology_class.node, request.gpus
     if not node.gpus:
         return Rejection(Reason.NO_GPUS, "node has no GPUs", remedy="add nodes with GPUs")
@@ -63,22 +69,23 @@ def _search(topology_class: TopologyClass, free: int, request: GpuRequest, must:
     if size == 0:
         return Placement((), None, None, 0.0)
     if size == 1:
-        return (yield from _best_single(topology_class, free, must or usable, request))
-    return (yield from _best_many(topology_class, free, usable, request, must))
+        return (yield from _best_single(topology_class, free, must or usable, request, doubtful))
+    return (yield from _best_many(topology_class, free, usable, request, must, doubtful))
 
 
 def _best_single(
-    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest
+    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest, doubtful: int
 ) -> Search[Placement | Rejection]:
     sets = yield from topology_class.sets(usable, 1)
     near_nic = [mask for mask in sets if mask & topology_class.near_nic] if request.nic else []
-    chosen = yield from _kindest(topology_class, free, near_nic or sets)
+    chosen = yield from _kindest(topology_class, free, near_nic or sets, doubtful)
     lost = yield from topology_class.loss(free, chosen)
-    return Placement(members_of(chosen), None, None, score(request, None, None, lost, topology_class.weights))
+    gpus = members_of(topology_class.spared(chosen, free, doubtful))
+    return Placement(gpus, None, None, score(request, None, None, lost, topology_class.weights))
 
 
 def _best_many(
-    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest, must: int
+    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest, must: int, doubtful: int
 ) -> Search[Placement | Rejection]:
     fastest_gb_per_s = 0.0
     best: tuple[float, ...] = ()
@@ -100,11 +107,11 @@ def _best_many(
         if fastest_gb_per_s:
             return _too_slow(fastest_gb_per_s, request)
         return (yield from _too_far(topology_class, usable, request, must))
-    chosen = yield from _kindest(topology_class, free, tied)
+    chosen = yield from _kindest(topology_class, free, tied, doubtful)
     bandwidth, affinity = topology_class.predict(chosen)
     lost = yield from topology_class.loss(free, chosen)
     yield
-    order = ring_order(topology_class.wiring, chosen)
+    order = ring_order(topology_class.wiring, topology_class.spared(chosen, free, doubtful))
     return Placement(order, affinity, bandwidth, score(request, bandwidth, affinity, lost, topology_class.weights))
 
 
@@ -118,28 +125,38 @@ def _merit(
     return request.is_content_with(affinity), bandwidth.point, near_nic
 
 
-def _kindest(topology_class: TopologyClass, free: int, sets: list[int]) -> Search[int]:
-    """Search for the set that leaves most value, then in the fewest NUMA nodes and the fullest of these, then the lowest.
+def _kindest(topology_class: TopologyClass, free: int, sets: list[int], doubtful: int) -> Search[int]:
+    """Search for the set that leaves most value, then the one told in `_apart`.
 
-    Of many sets only the `SETS_WEIGHED` that tear the fewest GB/s off the GPUs left behind are weighed.
+    Of many sets only the `SETS_WEIGHED` that tear the fewest GB/s off the GPUs left behind are weighed, and as many of those with
+    the fewest doubtful GPUs. A set stands for all that differ by GPUs that nothing tells apart: the soundest of them counts.
     """
     if len(sets) == 1:
         return sets[0]
     kept: list[tuple[float, tuple[int, ...], int]] = []
+    sound: list[tuple[int, float, tuple[int, ...], int]] = []
     for mask in sets:
         yield
         topology_class.meter.steps += CUT_STEPS
-        insort(kept, (topology_class.cut_gb_per_s(mask, free), _apart(topology_class, mask, free), mask))
+        cut_gb_per_s = topology_class.cut_gb_per_s(mask, free)
+        insort(kept, (cut_gb_per_s, _apart(topology_class, mask, free), mask))
         del kept[SETS_WEIGHED:]
+        if doubtful:
+            doubts = topology_class.doubts(mask, free, doubtful)
+            insort(sound, (doubts, cut_gb_per_s, _apart(topology_class, mask, free), mask))
+            del sound[SETS_WEIGHED:]
     weighed = []
-    for _, apart, mask in kept:
+    for mask in dict.fromkeys((*(mask for *_, mask in kept), *(mask for *_, mask in sound))):
         value = yield from topology_class.valued(free & ~mask)
-        weighed.append((-round(value, 9), apart, mask))
+        weighed.append((-round(value, 9), _apart(topology_class, mask, free, doubtful), mask))
     return min(weighed)[-1]
 
 
-def _apart(topology_class: TopologyClass, mask: int, free: int) -> tuple[int, ...]:
-    return *topology_class.spread(mask, free), -lowest_first(mask)
+def _apart(topology_class: TopologyClass, mask: int, free: int, doubtful: int = 0) -> tuple[int, ...]:
+    """Return what tells sets of equal value apart: NUMA nodes, doubtful GPUs, free GPUs in those nodes, positions."""
+    numa_nodes, free_there = topology_class.spread(mask, free)
+    doubts = topology_class.doubts(mask, free, doubtful) if doubtful else 0
+    return numa_nodes, doubts, free_there, -lowest_first(mask)
 
 
 def _lacking(reason: Reason, lack: Lack) -> Rejection:

@@ -6,15 +6,17 @@ Predictions, values of free sets and plans of one class hold for every node of i
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakValueDictionary
 
+from topology.bandwidth.measured import Figure, Measurements, kind_of
 from topology.bandwidth.predict import Bandwidth, Wiring, predict
 from topology.bandwidth.rings import members_of
 from topology.effort import SLICE_STEPS, Effort, Search, advance, finish
 from topology.node.links import Affinity, PciePath
 from topology.node.model import NodeTopology
+from topology.placement.measured_sets import MeasuredSets
 from topology.placement.nvidia_best_effort import Outcome, searched_outcomes
 from topology.request.suitability import anonymous, gpus_near_nic, kinds
 from topology.value.opportunity_cost import Offer, Table, value_table
@@ -44,6 +46,7 @@ class TopologyClasses:
         self._effort = effort
         self._known: WeakValueDictionary[NodeTopology, TopologyClass] = WeakValueDictionary()
         """Those that somebody still has: a node that changes all the time leaves nothing behind."""
+        self._measurements: Measurements = {}
 
     def of(self, node: NodeTopology) -> TopologyClass:
         """Return the class of a node; identity (UUIDs, PCI addresses, NIC names) makes no difference."""
@@ -51,13 +54,27 @@ class TopologyClasses:
         known = self._known.get(nameless)
         if known is None:
             known = self._known[nameless] = TopologyClass(nameless, self._weights, self._effort)
+            if self._measurements:
+                known.measured(figures_of(known, self._measurements))
         return known
+
+    def measured(self, measurements: Measurements) -> bool:
+        """Let these figures, and no others, stand in the place of predictions; returns whether that changes any class."""
+        self._measurements = measurements
+        changed = [each.measured(figures_of(each, measurements)) for each in self]
+        return any(changed)
 
     def __len__(self) -> int:
         return len(self._known)
 
     def __iter__(self) -> Iterator[TopologyClass]:
         return iter([*self._known.values()])
+
+
+def figures_of(topology_class: TopologyClass, measurements: Measurements) -> tuple[Figure, ...]:
+    """Return what was measured on such machines."""
+    found = measurements.get(topology_class.kind) if measurements else None
+    return found.figures if found else ()
 
 
 class TopologyClass:
@@ -76,6 +93,9 @@ class TopologyClass:
         self.meter = self.wiring.meter
         """What all searches of the class have cost."""
         self.near_nic = gpus_near_nic(node)
+        self.measured_sets: MeasuredSets | None = None
+        """What stands in the place of predictions."""
+        self._figures: tuple[Figure, ...] = ()
         self._predictions: dict[int, tuple[Bandwidth, Affinity]] = {}
         self._best_sets: dict[tuple[int, int], tuple[int, float] | None] = {}
         self._values: dict[int, float] = {}
@@ -93,17 +113,39 @@ class TopologyClass:
         self.appraised: Weights | None = None
         """What `appraise` has been through with."""
 
+    @cached_property
+    def kind(self) -> str:
+        """The kind of machine, as measured figures name it; classes that differ in software or NICs alone are of one."""
+        return kind_of(self.node)
+
     @property
     def breadth(self) -> int:
         """How many GPUs there are of which no two can stand in for each other."""
         return len(self._alike)
 
+    def measured(self, figures: tuple[Figure, ...]) -> bool:
+        """Let these figures, and no others, stand in the place of predictions; returns whether they are others than before.
+
+        Values of free sets stay as they are until they are appraised anew.
+        """
+        if figures == self._figures:
+            return False
+        self._figures = figures
+        self.measured_sets = MeasuredSets(self.node, self.wiring, figures) if figures else None
+        self._predictions.clear()
+        self._forget_decisions()
+        self.appraised = None
+        return True
+
     def predict(self, mask: int) -> tuple[Bandwidth, Affinity]:
-        """Return bandwidth and affinity of the set, two or more GPUs."""
+        """Return bandwidth, measured where it was, and affinity of the set, two or more GPUs."""
         found = self._predictions.get(mask)
         self.meter.steps += 1
         if found is None:
-            found = self._predictions[mask] = predict(self.wiring, mask)
+            bandwidth, affinity = predict(self.wiring, mask)
+            if self.measured_sets is not None:
+                bandwidth = self.measured_sets.instead_of(bandwidth, mask)
+            found = self._predictions[mask] = bandwidth, affinity
             self.meter.steps += PREDICTION_STEPS
         return found
 
@@ -200,12 +242,14 @@ class TopologyClass:
 
         Scores change when the last step is done, all at once. Machines with too many different free sets keep the formula.
         """
-        offers = self._offers(weights)
+        figures, offers = self._figures, self._offers(weights)
         choices = max((ways(self._symmetry.sizes, offer.size) for offer in offers), default=0)
         table = None
         if choices <= MAX_CHOICES:
             yield from self._predicted(offers)
             table = yield from value_table(self._symmetry, offers)
+        if figures is not self._figures:
+            return  # it mixes what was known before and after; the next round computes it anew
         self.weights = self.appraised = weights
         self.table = table
         self._forget_decisions()
@@ -310,6 +354,18 @@ class TopologyClass:
         """Return how many NUMA nodes the chosen GPUs lie in, and how many GPUs were free there."""
         touched = [node for node in self._numa_nodes if node & chosen]
         return len(touched), sum((node & free).bit_count() for node in touched)
+
+    def spared(self, chosen: int, free: int, doubtful: int) -> int:
+        """Return the chosen GPUs, doubtful ones exchanged for free ones where nothing else tells the two apart."""
+        for group in self._alike if chosen & doubtful else ():
+            spare = members_of(group & free & ~chosen & ~doubtful)
+            for old, new in zip(reversed(members_of(group & chosen & doubtful)), spare, strict=False):
+                chosen ^= 1 << old | 1 << new
+        return chosen
+
+    def doubts(self, chosen: int, free: int, doubtful: int) -> int:
+        """Return how many doubtful GPUs a pod that gets these, or others just like them, has to take."""
+        return (self.spared(chosen, free, doubtful) & doubtful).bit_count()
 
     def cut_gb_per_s(self, chosen: int, free: int) -> float:
         """Return the sum of the hops between the chosen GPUs and the free ones that stay behind."""

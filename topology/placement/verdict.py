@@ -41,6 +41,10 @@ class Placement:
     score: float
     """Higher is better; comparable between nodes."""
 
+    def takes_of(self, mask: int) -> int:
+        """Return how many of these GPUs (bit mask over positions) are among its own."""
+        return sum(mask >> position & 1 for position in self.gpus) if mask else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Rejection:

@@ -9,21 +9,23 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import msgspec
 
-from benchmarks.placement.command import FIRST_SEED
+from benchmarks.placement.command import FIRST_SEED, Experiment
 from benchmarks.placement.fidelity import published
+from benchmarks.placement.quick import SEEDS as QUICK_SEEDS
+from benchmarks.placement.quick import fewer_policies, what_was_cut
 from benchmarks.placement.registry import SCENARIOS
-from benchmarks.placement.report.figures import section_figure
+from benchmarks.placement.report.figures import section_figure, shown_workloads, spread_figure
 from benchmarks.placement.report.glance import figures
 from benchmarks.placement.report.page import Figure, Part, to_html, to_markdown
 from benchmarks.placement.report.sections import SECTIONS, Section
 from benchmarks.placement.report.tables import fidelity_table, table, workload_table
 from benchmarks.placement.report.values import Values
 from benchmarks.placement.rows import Row
-from benchmarks.placement.runner import Cell, run_cells
+from benchmarks.placement.runner import Cell
 from benchmarks.placement.traces.files import BadTrace, trace_folder
 
 _ROW = tuple(field.name for field in fields(Row))
@@ -47,36 +49,44 @@ class _RowOfScenario(TypedDict):
 
 
 class _Document(TypedDict):
-    """What `measure` returns."""
+    """What `measure` returns; `cut` says of each scenario what a quick run left out."""
 
     rows: list[_RowOfScenario]
     missing: dict[str, str]
     cpu_seconds: dict[str, float]
     machine: dict[str, Any]
+    cut: NotRequired[dict[str, str]]
 
 
 class BadRows(Exception):
     """A file that no report has written; the text names it and the reason."""
 
 
-def measure(scenarios: Sequence[str], seeds: int | None, jobs: int, machine: dict[str, Any]) -> dict[str, Any]:
+def measure(
+    scenarios: Sequence[str], seeds: int | None, jobs: int, machine: dict[str, Any], *, quick: bool = False
+) -> dict[str, Any]:
     """Run the scenarios, all unless some are named, and return the document that `write_page` takes."""
     rows: list[dict[str, Any]] = []
     missing: dict[str, str] = {}
     cpu_seconds: dict[str, float] = {}
+    cut: dict[str, str] = {}
     for section in SECTIONS:
         if section.scenario in (scenarios or [found.scenario for found in SECTIONS]):
             sys.stderr.write(f"{section.scenario}\n")
             before = _cpu_seconds()
             try:
-                found = run_cells(_cells(section, seeds), jobs)
+                experiment = _experiment(section, seeds, quick=quick)
+                found = experiment.run(jobs)
             except BadTrace as absent:
                 sys.stderr.write(f"skipped: {absent}\n")
                 missing[section.scenario] = str(absent)
                 continue
             rows += [{"scenario": section.scenario, **asdict(row)} for row in found]
             cpu_seconds[section.scenario] = round(_cpu_seconds() - before, 1)
-    return {"rows": rows, "missing": missing, "cpu_seconds": cpu_seconds, "machine": machine}
+            if experiment.cut:
+                cut[section.scenario] = experiment.cut
+    kept = {"cut": cut} if cut else {}
+    return {"rows": rows, "missing": missing, "cpu_seconds": cpu_seconds, "machine": machine, **kept}
 
 
 def read_measured(path: Path) -> dict[str, Any]:
@@ -125,15 +135,22 @@ def _cpu_seconds() -> float:
     return used.user + used.system + used.children_user + used.children_system
 
 
-def _cells(section: Section, seeds: int | None) -> list[Cell]:
+def _experiment(section: Section, seeds: int | None, *, quick: bool) -> Experiment:
     found = SCENARIOS[section.scenario](None)
-    workloads = found.workloads
-    return [
+    workloads = shown_workloads(found.workloads, section)[:1] if quick else [*found.workloads]
+    policies = fewer_policies(found.policies) if quick else [*found.policies]
+    runs = seeds or (QUICK_SEEDS if quick else section.seeds)
+    cells = tuple(
         Cell(section.scenario, None, workload, policy, seed)
-        for seed in range(FIRST_SEED, FIRST_SEED + (seeds or section.seeds))
+        for seed in range(FIRST_SEED, FIRST_SEED + runs)
         for workload in workloads
-        for policy in (*found.policies, *(section.extra_policies if workload in section.extra_workloads else ()))
-    ]
+        for policy in (*policies, *(section.extra_policies if workload in section.extra_workloads else ()))
+    )
+    left_out = (
+        [name for name in found.policies if name not in policies],
+        [name for name in found.workloads if name not in workloads],
+    )
+    return Experiment(section.scenario, cells, what_was_cut(runs, section.seeds, *left_out) if quick else "")
 
 
 def _parts(rows: dict[str, list[Row]], document: dict[str, Any]) -> list[Part]:
@@ -143,7 +160,9 @@ def _parts(rows: dict[str, list[Row]], document: dict[str, Any]) -> list[Part]:
     ]
     for section in SECTIONS:
         if section.scenario in rows:
-            parts += _section(section, Values(rows[section.scenario]))
+            parts += _section(
+                section, Values(rows[section.scenario]), document.get("cut", {}).get(section.scenario, "")
+            )
         elif section.scenario in document["missing"]:
             parts += [f"## {section.title}", f"Not run: {document['missing'][section.scenario]}"]
     used = {f"CPU seconds, {name}": seconds for name, seconds in document["cpu_seconds"].items()}
@@ -152,11 +171,13 @@ def _parts(rows: dict[str, list[Row]], document: dict[str, Any]) -> list[Part]:
     return parts
 
 
-def _section(section: Section, values: Values) -> list[Part]:
-    parts: list[Part] = [f"## {section.title}"]
-    drawn = section_figure(values, section)
-    if drawn is not None:
-        parts.append(Figure(section.scenario, drawn))
+def _section(section: Section, values: Values, cut: str) -> list[Part]:
+    parts: list[Part] = [f"## {section.title}", *([cut] if cut else [])]
+    pictures = {section.scenario: section_figure(values, section)}
+    pictures |= {
+        f"{section.scenario}-{spread.metric}": spread_figure(values, section, spread) for spread in section.spreads
+    }
+    parts += [Figure(name, drawn) for name, drawn in pictures.items() if drawn is not None]
     if section.scenario == "inflation":
         parts += _fidelity(values)
     for workload in values.workloads:

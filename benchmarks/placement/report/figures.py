@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 import matplotlib as mpl
@@ -12,30 +12,48 @@ from matplotlib.figure import Figure
 
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.intervals import interval
-from benchmarks.placement.report.sections import LAMBDAS, Column, Section
+from benchmarks.placement.report.sections import LAMBDAS, Column, Section, Spread
 from benchmarks.placement.report.values import Values
-from benchmarks.placement.rows import mean
+from benchmarks.placement.rows import QUANTILE, mean
 from topology.value.score import Weights
 
 _OURS, _THEIRS = "#0b6e4f", "#8a8f98"
+_PALE = "#c9cdd3"
+_NAMED = {PRODUCT: _OURS, "stock-least": "#4269d0", "stock-most": "#d0763f", "best-fit": "#8a5fb0"}
 _WIDTH_IN, _HEIGHT_IN = 9.0, 3.6
 
 
 def section_figure(values: Values, section: Section) -> str | None:
     """Return the section's figure as SVG; `None` where there is nothing to draw."""
-    workloads = _shown(values.workloads, section)
+    draw = {"front": _front, "curve": _curve, "dots": _dots}[section.figure]
+    workloads = shown_workloads(values.workloads, section)
+    return _beside_one_another(workloads, lambda ax, workload: draw(ax, values, workload, section))
+
+
+def spread_figure(values: Values, section: Section, spread: Spread) -> str | None:
+    """Return which part of the jobs had at most how much of a metric, as SVG; `None` where no row says so."""
+    metric = f"{spread.metric}{QUANTILE}"
+    workloads = [
+        workload
+        for workload in shown_workloads(values.workloads, section)
+        if any(values.along(workload, policy, metric) for policy in values.policies(workload))
+    ]
+    return _beside_one_another(workloads, lambda ax, workload: _spread(ax, values, workload, spread))
+
+
+def _beside_one_another(workloads: Sequence[str], draw: Callable[[Axes, str], None]) -> str | None:
     if not workloads:
         return None
     figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
     axes = figure.subplots(1, len(workloads), squeeze=False)[0]
     for ax, workload in zip(axes, workloads, strict=True):
-        {"front": _front, "curve": _curve, "dots": _dots}[section.figure](ax, values, workload, section)
+        draw(ax, workload)
         ax.set_title(workload, fontsize=9)
         ax.tick_params(labelsize=7)
     return _svg(figure)
 
 
-def _shown(workloads: Sequence[str], section: Section) -> list[str]:
+def shown_workloads(workloads: Sequence[str], section: Section) -> list[str]:
     """Return at most three workloads, those at measured sensitivity first."""
     if section.extra_workloads:
         return [name for name in workloads if name in section.extra_workloads]
@@ -107,6 +125,23 @@ def _dots(ax: Axes, values: Values, workload: str, section: Section) -> None:
     ax.invert_yaxis()
     ax.grid(axis="x", linewidth=0.3)
     ax.set_xlabel(column.title + (" (more is better)" if column.higher_is_better else " (less is better)"), fontsize=8)
+
+
+def _spread(ax: Axes, values: Values, workload: str, spread: Spread) -> None:
+    """Draw the share of jobs up to each value; those that most people run have names, the others are one grey."""
+    others = "each other policy"
+    for policy in values.policies(workload):
+        points = values.along(workload, policy, f"{spread.metric}{QUANTILE}")
+        color = _NAMED.get(policy, _PALE)
+        label = policy if policy in _NAMED else others
+        width = 2.0 if policy == PRODUCT else 0.9
+        ax.plot([y for _, y in points], [x for x, _ in points], color=color, linewidth=width, label=label)
+        if points and label == others:
+            others = f"_{others}"  # said once: matplotlib leaves names with this sign out of the legend
+    ax.set_xlabel(spread.title, fontsize=8)
+    ax.set_ylabel("jobs with at most so much, %", fontsize=8)
+    ax.grid(linewidth=0.3)
+    ax.legend(fontsize=6)
 
 
 def _mean(values: Values, workload: str, policy: str, column: Column) -> float:

@@ -1,10 +1,11 @@
-"""The report as Markdown, and as one HTML file that needs nothing beside itself."""
+"""A page as Markdown, as text for a terminal, and as one HTML file that needs nothing beside itself."""
 
 from __future__ import annotations
 
 import html
 import re
 from dataclasses import dataclass
+from textwrap import fill
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,11 @@ class Figure:
 
     name: str
     svg: str
+    on_paper: bool = True
+    """Whether it is drawn for white paper; else it takes its colours from the page."""
 
+
+_COLUMNS = 110
 
 Part = str | Figure
 """Markdown text, or a figure."""
@@ -26,17 +31,47 @@ def to_markdown(parts: list[Part]) -> str:
     )
 
 
+def to_text(parts: list[Part]) -> str:
+    """Return the page for a terminal: no figures, tables in columns, lines that fit."""
+    blocks = [block for part in parts if isinstance(part, str) for block in part.split("\n\n")]
+    return "\n\n".join(map(_text_block, blocks)) + "\n"
+
+
 def to_html(title: str, parts: list[Part]) -> str:
     """Return the page with its figures inside; of Markdown it knows headings, tables, lists, bold and code."""
     body = "\n".join(_figure(part) if isinstance(part, Figure) else _blocks(part) for part in parts)
     return _PAGE.format(title=html.escape(title), style=_STYLE, body=body)
 
 
+def _text_block(block: str) -> str:
+    lines = [
+        re.sub(r"\*\*([^*]+)\*\*|`([^`]+)`", lambda found: found[1] or found[2], line) for line in block.split("\n")
+    ]
+    if heading := re.fullmatch(r"#+ (.*)", lines[0]):
+        return f"{heading[1]}\n{'-' * len(heading[1])}"
+    if lines[0].startswith("|"):
+        return _columns([line.strip("| ").split(" | ") for line in (lines[0], *lines[2:])])
+    hang = "  " if lines[0].startswith("- ") else ""
+    return "\n".join(fill(line, _COLUMNS, subsequent_indent=hang, break_on_hyphens=False) for line in lines)
+
+
+def _columns(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+
+
 def _figure(figure: Figure) -> str:
     svg = figure.svg[figure.svg.index("<svg") :]
     # Several drawings on one page must not share the names of their parts.
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{figure.name}-", svg)
-    return f"<figure>{svg}</figure>"
+    paper = ' class="paper"' if figure.on_paper else ""
+    return f"<figure{paper}>{svg}</figure>"
 
 
 def _blocks(markdown: str) -> str:
@@ -67,8 +102,10 @@ _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:78em;margin:2em auto;padding:0 1em;color:#1c1e21}"
     "table{border-collapse:collapse;margin:1em 0;font-size:13px;display:block;overflow-x:auto}"
     "th,td{padding:.2em .7em;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}"
-    "th:first-child,td:first-child{text-align:left}figure{margin:1em 0}svg{max-width:100%;height:auto}"
-    "@media(prefers-color-scheme:dark){body{background:#16181c;color:#e6e6e6}figure{background:#fff}th,td{border-color:#444}}"
+    "th:first-child,td:first-child{text-align:left}:root{--ours:#0b6e4f;--rule:#ddd}"
+    "figure{margin:1em 0}svg{max-width:100%;height:auto}"
+    "@media(prefers-color-scheme:dark){body{background:#16181c;color:#e6e6e6}.paper{background:#fff}th,td{border-color:#444}"
+    ":root{--ours:#4fc79a;--rule:#444}}"
 )
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">

@@ -20,6 +20,14 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure of how one metric spreads over the jobs."""
+
+    metric: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """One scenario of the report."""
 
@@ -32,6 +40,7 @@ class Section:
     extra_policies: tuple[str, ...] = ()
     extra_workloads: tuple[str, ...] = ()
     """Those on which the extra policies run; empty: all."""
+    spreads: tuple[Spread, ...] = ()
 
 
 LAMBDAS = (0.0, 0.05, 0.5, 1.0)
@@ -52,6 +61,8 @@ _LINKS = (
     Column("run_slow_down_mean", "run time over best", higher_is_better=False),
     Column("bandwidth_ratio_mean", "bandwidth over best", higher_is_better=True),
 )
+_WAIT = Spread("wait_h", "wait, h")
+_BANDWIDTH = Spread("bandwidth_ratio", "predicted bandwidth over best")
 
 SECTIONS: Final[tuple[Section, ...]] = (
     Section(
@@ -102,8 +113,15 @@ SECTIONS: Final[tuple[Section, ...]] = (
         5,
         "dots",
     ),
-    Section("philly", "Philly's jobs queue for cube-mesh machines", (*_QUEUE, *_LINKS), 3, "dots"),
-    Section("mixed-fleet", "A mixed fleet", (*_QUEUE, *_LINKS), 5, "dots"),
+    Section(
+        "philly",
+        "Philly's jobs queue for cube-mesh machines",
+        (*_QUEUE, *_LINKS),
+        3,
+        "dots",
+        spreads=(_WAIT, _BANDWIDTH),
+    ),
+    Section("mixed-fleet", "A mixed fleet", (*_QUEUE, *_LINKS), 5, "dots", spreads=(_WAIT, _BANDWIDTH)),
     Section(
         "kalos",
         "Gangs on Kalos",
@@ -115,6 +133,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
         ),
         10,
         "dots",
+        spreads=(_WAIT,),
     ),
     Section(
         "pollux",
@@ -122,5 +141,6 @@ SECTIONS: Final[tuple[Section, ...]] = (
         (*_QUEUE[:2], Column("run_slow_down_mean", "run time over best", higher_is_better=False)),
         5,
         "dots",
+        spreads=(_WAIT,),
     ),
 )

@@ -4,9 +4,10 @@ As published (ATC'23, hkust-adsl/kubernetes-scheduler-simulator): the trace's po
 added up to the target; a pod that does not fit is gone; nodes get names in random order. Metrics are means over the
 arrivals at which the GPUs asked for round to x percent of the cluster's, or, in a cluster so small that none does, what stood
 before the first that asks for more: `allocation_pct` and `fragmentation_pct` of all GPUs, and `fragmentation_ratio_pct` of the
-idle ones, by FGD's own measure of fragmentation. Where the trace tells how nodes are wired, `bandwidth_ratio_mean` is the
-predicted bandwidth of pods of several GPUs over that of the best set there is, and `fits_nowhere` counts pods that not even an
-empty node would take, if any came.
+idle ones, by FGD's own measure of fragmentation; and `pods_placed` of `pods_arrived`, those that ask for GPUs. Where the trace
+tells how nodes are wired, `bandwidth_ratio_mean` is the predicted bandwidth of pods of several GPUs over that of the best set
+there is, `bandwidth_ratio_quantile` how it spreads, and `fits_nowhere` counts pods that not even an empty node would take, if
+any came.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from benchmarks.placement.fragmentation import Fragmentation, typical_pods
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.policy import Placed, Policy
-from benchmarks.placement.rows import Row, mean, rows
+from benchmarks.placement.rows import Row, mean, quantile_rows, rows
 from benchmarks.placement.speed import SpeedModel
 from benchmarks.placement.traces.openb import OpenbTrace
 from topology.node.model import NodeTopology
@@ -35,6 +36,8 @@ from topology.value.fragmentation import WHOLE_GPU_MILLI
 ASKED = 1.3
 XS = (10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92, 94, 95, 96, 98, 100, 105, 110, 115, 120, 125, 130)
 """Percent of the cluster's GPUs asked for so far; those of the published tables."""
+METRICS = ("allocation_pct", "fragmentation_pct", "fragmentation_ratio_pct", "pods_placed", "pods_arrived")
+"""What is read along the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ class Inflation:
             "bandwidth_ratio_mean": mean(wires.ratios),
             "fits_nowhere": float(fits_nowhere) if fits_nowhere else nan,
         }
-        return along + rows(workload, policy, seed, whole)
+        spread = quantile_rows(workload, policy, seed, "bandwidth_ratio", wires.ratios)
+        return along + rows(workload, policy, seed, whole) + spread
 
 
 def inflated(pods: Sequence[Pod], gpus: int, random: Random) -> list[Pod]:
@@ -129,7 +133,7 @@ class _Wires:
     """How good the sets of pods with several GPUs are; of nodes whose wires nobody knows there is nothing to say."""
 
     def __init__(self, cluster: Cluster) -> None:
-        known = any(_is_wired(node.server.topology) for node in cluster.nodes)
+        known = any(is_wired(node.server.topology) for node in cluster.nodes)
         self.communication = Communication.HEAVY if known else Communication.NONE
         self.ratios: list[float] = []
         self._speed = SpeedModel(cluster) if known else None
@@ -140,7 +144,7 @@ class _Wires:
             self.ratios.append(self._speed.bandwidth(placed) / self._speed.best_bandwidth(job))
 
 
-def _is_wired(node: NodeTopology) -> bool:
+def is_wired(node: NodeTopology) -> bool:
     """Whether anything is known of what joins the GPUs."""
     return bool(node.links) or any(gpu.switch_links for gpu in node.gpus)
 
@@ -148,24 +152,29 @@ def _is_wired(node: NodeTopology) -> bool:
 def _measured(
     cluster: Cluster, policy: Policy, arrivals: Iterable[Pod], meter: _Meter, wires: _Wires
 ) -> list[tuple[int, str, float]]:
-    asked = x = 0
-    readings: dict[int, list[tuple[float, float, float]]] = {point: [] for point in XS}
+    asked = x = arrived = found_place = 0
+    readings: dict[int, list[tuple[float, ...]]] = {point: [] for point in XS}
+
+    def read() -> tuple[float, ...]:
+        return *meter.read(), float(found_place), float(arrived)
+
     for number, pod in enumerate(arrivals):
         asked += pod.gpus * pod.gpu_milli
         before, x = x, round(asked / cluster.gpus / 10)
         for passed in (point for point in XS if before < point < x):
-            readings[passed] = [meter.read()]
+            readings[passed] = [read()]
         job = Job(number, float(number), float("inf"), (pod,), communication=wires.communication)
         placed = policy.place(job)
+        arrived += pod.gpus > 0
         if placed is not None:
+            found_place += pod.gpus > 0
             wires.saw(job, placed)
             for allotment in placed:
                 cluster.take(allotment)
         if x in readings:
-            readings[x].append(meter.read())
-    metrics = ("allocation_pct", "fragmentation_pct", "fragmentation_ratio_pct")
+            readings[x].append(read())
     return [
-        (point, metric, mean(reading[column] for reading in found or [meter.read()]))
-        for column, metric in enumerate(metrics)
+        (point, metric, mean(reading[column] for reading in found or [read()]))
+        for column, metric in enumerate(METRICS)
         for point, found in readings.items()
     ]

@@ -18,8 +18,8 @@ from benchmarks.placement.cluster import Cluster, Server
 from benchmarks.placement.engine import Started
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.rows import Row, mean, rows
-from benchmarks.placement.scenarios.queueing import run_queue, times
+from benchmarks.placement.rows import Row, mean, quantile_rows, rows
+from benchmarks.placement.scenarios.queueing import run_queue, times, waits_h
 from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, amount, read_rows, tables, whole
 from topology.formats.catalog import machine
 
@@ -75,7 +75,10 @@ class Kalos:
         chosen = policy_for_pods(policy, [pod for job in jobs for pod in job.pods])(cluster, random)
         outcome = run_queue(jobs, cluster, chosen, lambda job, _: job.service_s)
         measured = times(outcome, lambda job, _: job.service_s) | leaves(outcome.started, places, hall.per_leaf)
-        return rows(workload, policy, seed, {"too_large": float(len(everything) - len(jobs)), **measured})
+        return [
+            *rows(workload, policy, seed, {"too_large": float(len(everything) - len(jobs)), **measured}),
+            *quantile_rows(workload, policy, seed, "wait_h", waits_h(outcome)),
+        ]
 
 
 def read_kalos(folder: Path) -> list[Job]:

@@ -17,8 +17,8 @@ from typing import Final
 from benchmarks.placement.cluster import Cluster, Server
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.rows import Row, rows
-from benchmarks.placement.scenarios.queueing import bandwidths, run_queue, times
+from benchmarks.placement.rows import Row, quantile_rows, rows
+from benchmarks.placement.scenarios.queueing import bandwidth_ratios, bandwidths, run_queue, times, waits_h
 from benchmarks.placement.speed import Sensitivity, SpeedModel
 from topology.formats.catalog import machine
 from topology.request.gpu_request import Communication
@@ -72,7 +72,11 @@ class MixedFleet:
         chosen = policy_for_pods(policy, [job.pods[0] for job in jobs])(cluster, random)
         speed = SpeedModel(cluster)
         outcome = run_queue(jobs, cluster, chosen, speed.run_time)
-        return rows(workload, policy, seed, times(outcome, speed.run_time) | bandwidths(outcome, speed))
+        return [
+            *rows(workload, policy, seed, times(outcome, speed.run_time) | bandwidths(outcome, speed)),
+            *quantile_rows(workload, policy, seed, "wait_h", waits_h(outcome)),
+            *quantile_rows(workload, policy, seed, "bandwidth_ratio", bandwidth_ratios(outcome, speed)),
+        ]
 
 
 def _gpu_seconds_per_job() -> float:

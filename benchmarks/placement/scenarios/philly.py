@@ -17,8 +17,8 @@ from random import Random
 from benchmarks.placement.cluster import Cluster, Server
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.rows import Row, rows
-from benchmarks.placement.scenarios.queueing import bandwidths, run_queue, times
+from benchmarks.placement.rows import Row, quantile_rows, rows
+from benchmarks.placement.scenarios.queueing import bandwidth_ratios, bandwidths, run_queue, times, waits_h
 from benchmarks.placement.speed import Sensitivity, SpeedModel
 from benchmarks.placement.traces.files import BadTrace
 from benchmarks.placement.traces.gavel import read_traffic
@@ -88,7 +88,11 @@ class Philly:
         speed = SpeedModel(cluster, NETWORK_GB_PER_S)
         outcome = run_queue(jobs, cluster, chosen, speed.run_time)
         measured = times(outcome, speed.run_time) | bandwidths(outcome, speed)
-        return rows(workload, policy, seed, {"nodes": float(nodes), **measured})
+        return [
+            *rows(workload, policy, seed, {"nodes": float(nodes), **measured}),
+            *quantile_rows(workload, policy, seed, "wait_h", waits_h(outcome)),
+            *quantile_rows(workload, policy, seed, "bandwidth_ratio", bandwidth_ratios(outcome, speed)),
+        ]
 
     def jobs(self, vc: str, sensitivity: Sensitivity, random: Random) -> list[Job]:
         """Return the jobs of the window less some, with applications drawn; the draw is the same at every sensitivity."""

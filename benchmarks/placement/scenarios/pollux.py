@@ -22,8 +22,8 @@ from benchmarks.placement.cluster import Cluster, Server
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.policy import Placed
-from benchmarks.placement.rows import Row, mean, rows
-from benchmarks.placement.scenarios.queueing import run_queue, times
+from benchmarks.placement.rows import Row, mean, quantile_rows, rows
+from benchmarks.placement.scenarios.queueing import run_queue, times, waits_h
 from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, amount, read_rows, tables, whole
 from topology.formats.catalog import machine
 
@@ -80,7 +80,10 @@ class Pollux:
         outcome = run_queue(jobs, cluster, chosen, run_time)
         together = [event for event in outcome.started if event.job.gpus > 1]
         slowed = mean(run_time(event.job, event.placed) / event.job.service_s for event in together)
-        return rows(workload, policy, seed, {**times(outcome, run_time), "run_slow_down_mean": slowed})
+        return [
+            *rows(workload, policy, seed, {**times(outcome, run_time), "run_slow_down_mean": slowed}),
+            *quantile_rows(workload, policy, seed, "wait_h", waits_h(outcome)),
+        ]
 
 
 def placement_of(placed: Placed) -> str:

@@ -100,7 +100,7 @@ def _summary(values: Sequence[float]) -> Iterable[tuple[str, float]]:
 def bandwidths(outcome: Outcome, speed: SpeedModel) -> dict[str, float]:
     """Measure jobs of two or more GPUs: predicted bandwidth over the best in an empty cluster, and what that costs them."""
     together = [event for event in outcome.started if event.job.gpus > 1]
-    ratios = [_ratio(speed.bandwidth(event.placed), speed.best_bandwidth(event.job)) for event in together]
+    ratios = bandwidth_ratios(outcome, speed)
     slowed = [speed.slow_down(event.job, event.placed) for event in together if event.job.traffic_gb_per_s]
     return {
         "bandwidth_ratio_mean": mean(ratios),
@@ -109,6 +109,17 @@ def bandwidths(outcome: Outcome, speed: SpeedModel) -> dict[str, float]:
         "slowed_jobs_ratio": mean(float(found > SLOWED) for found in slowed) if slowed else 0.0,
         "nodes_mean": mean(float(len({found.node for found in event.placed})) for event in together),
     }
+
+
+def bandwidth_ratios(outcome: Outcome, speed: SpeedModel) -> list[float]:
+    """Return, for each job of two or more GPUs, its bandwidth over the best in an empty cluster."""
+    together = [event for event in outcome.started if event.job.gpus > 1]
+    return [_ratio(speed.bandwidth(event.placed), speed.best_bandwidth(event.job)) for event in together]
+
+
+def waits_h(outcome: Outcome) -> list[float]:
+    """Return how long each job waited, in hours."""
+    return [(event.time_s - event.job.arrival_s) / HOUR_S for event in outcome.started]
 
 
 def _ratio(got: float, best: float) -> float:

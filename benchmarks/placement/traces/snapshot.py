@@ -20,7 +20,8 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import quantity, requests
 from extender.kubectl.snapshot import SelectingSpec, Snapshot, Unreadable
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology, encode_topology
+from topology.annotations.codec import decode_topology, encode_topology
+from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError
 from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClasses

@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.simulated.double.eviction import evict
 from benchmarks.simulated.double.patch import json_patch, merge_patch
-from benchmarks.simulated.double.resources import PODS, RESOURCES, Object, Resource
+from benchmarks.simulated.double.resources import POD_LOG, PODS, RESOURCES, Object, Resource
 from benchmarks.simulated.double.selectors import Selector, selector
 from benchmarks.simulated.double.status import ApiError, bad_request, success, unsupported_patch
 from benchmarks.simulated.double.store import Store, Watch
@@ -39,6 +39,13 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """An answer that is no JSON: a log."""
+
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """An answer that goes on: the lines of a watch."""
 
@@ -55,7 +62,7 @@ class _Target:
     subresource: str
 
 
-def answer(store: Store, request: Request) -> Reply | Stream:
+def answer(store: Store, request: Request) -> Reply | Text | Stream:
     """Carry out one request; a refusal is a reply like any other."""
     try:
         target = _target(request.path)
@@ -84,7 +91,7 @@ def _target(path: str) -> _Target:
     return _Target(resource, namespace, name, subresource)
 
 
-_SUBRESOURCES = ("", "status", "binding", "eviction")
+_SUBRESOURCES = ("", "status", "binding", "eviction", "log")
 
 
 def _on_collection(store: Store, target: _Target, request: Request) -> Reply | Stream:
@@ -115,7 +122,7 @@ def _on_collection(store: Store, target: _Target, request: Request) -> Reply | S
     return Reply(200, {"kind": kind, "apiVersion": target.resource.api_version, "metadata": metadata, "items": items})
 
 
-def _on_object(store: Store, target: _Target, request: Request) -> Reply:
+def _on_object(store: Store, target: _Target, request: Request) -> Reply | Text:
     resource, place = target.resource, (target.resource, target.namespace, target.name)
     if target.subresource == "binding":
         if resource is not PODS or request.method != "POST":
@@ -125,6 +132,10 @@ def _on_object(store: Store, target: _Target, request: Request) -> Reply:
         if resource is not PODS or request.method != "POST":
             raise _method_not_allowed()
         return Reply(201, evict(store, target.namespace, target.name, _json(request)))
+    if target.subresource == "log":
+        if resource is not PODS or request.method != "GET":
+            raise _method_not_allowed()
+        return Text((store.get(*place)["metadata"].get("annotations") or {}).get(POD_LOG, ""))
     match request.method:
         case "GET":
             return Reply(200, store.get(*place))

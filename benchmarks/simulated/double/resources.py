@@ -45,7 +45,13 @@ NAMESPACES = Resource("api/v1", "namespaces", "Namespace", namespaced=False, fie
 EVENTS = Resource("api/v1", "events", "Event", fields=(*_METADATA_FIELDS, "involvedObject.name", "reason"))
 LEASES = Resource("apis/coordination.k8s.io/v1", "leases", "Lease")
 BUDGETS = Resource("apis/policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
+CONFIG_MAPS = Resource("api/v1", "configmaps", "ConfigMap")
+JOBS = Resource("apis/batch/v1", "jobs", "Job")
+
+POD_LOG = "simulation.gputopo.dev/log"
+"""On a pod: what its containers have printed."""
 
 RESOURCES: Mapping[tuple[str, str], Resource] = {
-    (resource.root, resource.plural): resource for resource in (PODS, NODES, NAMESPACES, EVENTS, LEASES, BUDGETS)
+    (resource.root, resource.plural): resource
+    for resource in (PODS, NODES, NAMESPACES, EVENTS, LEASES, BUDGETS, CONFIG_MAPS, JOBS)
 }

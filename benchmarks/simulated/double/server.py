@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 import msgspec
 from aiohttp import web
 
-from benchmarks.simulated.double.api import Reply, Request, Stream, answer
+from benchmarks.simulated.double.api import Reply, Request, Stream, Text, answer
 from benchmarks.simulated.double.status import ApiError
 from benchmarks.simulated.double.store import Store
 
@@ -86,6 +86,8 @@ class ApiServer:
         match answer(self.store, request):
             case Reply(code, body):
                 return web.Response(status=code, body=_encode(body), content_type="application/json")
+            case Text(text):
+                return web.Response(text=text)
             case Stream() as stream:
                 return await self._send(http, stream)
 
@@ -93,9 +95,10 @@ class ApiServer:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(http)
-        async with aclosing(self._lines(stream)) as told:
-            async for lines in self._faults.stream(http, told):
-                await response.write(lines)
+        with suppress(ConnectionResetError):  # who watched has gone
+            async with aclosing(self._lines(stream)) as told:
+                async for lines in self._faults.stream(http, told):
+                    await response.write(lines)
         return response
 
     async def _lines(self, stream: Stream) -> AsyncGenerator[bytes, None]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from extender.cluster.caches.topology_changes import TopologyChanges
-from extender.cluster.objects.kinds import Node, ObjectMeta
+from extender.cluster.objects.health_words import HealthWords, Sign
+from extender.cluster.objects.kinds import Node, ObjectMeta, bare
 from extender.cluster.objects.locations import LABELS, Labels, locate
 from extender.cluster.objects.payloads import NodePayloads, Payload, RestlessTopology
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
@@ -38,7 +39,10 @@ class KnownNode:
     """One version of a node."""
 
     node: Node
+    """Without the words of others: what matters of those are the signs."""
     payloads: NodePayloads
+    signs: tuple[Sign, ...] = ()
+    """What other health agents say of its GPUs."""
 
     @property
     def name(self) -> str:
@@ -63,6 +67,7 @@ class NodeCache:
         missed: Is called with the name of a node of which a version may not have been heard of, or that is gone and had a
             ledger; with `None` when that may be any node.
         labels: Say where nodes stand.
+        words: Find what other health agents say.
 
     """
 
@@ -72,11 +77,13 @@ class NodeCache:
         touched: Callable[[str], None],
         missed: Callable[[str | None], None],
         labels: Labels = LABELS,
+        words: HealthWords | None = None,
     ) -> None:
         self.synced = False
         self._classes = classes
         self._changes = TopologyChanges()
         self._labels = labels
+        self._words = words or HealthWords()
         self._touched = touched
         self._missed = missed
         self._nodes: dict[str, KnownNode] = {}
@@ -107,7 +114,8 @@ class NodeCache:
         name, known = item.metadata.name, self._nodes.get(item.metadata.name)
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
         may_read = partial(self._changes.may_read, name)
-        self._put(item, before.reread(item.metadata.annotations or {}, self._classes, may_read))
+        payloads = before.reread(item.metadata.annotations or {}, self._classes, may_read)
+        self._put(KnownNode(bare(item), payloads, self._words.signs(item)))
 
     def tell(self, now: float) -> None:
         """Take `now` (monotonic seconds) for the time from here on; topologies that have been still are read after all."""
@@ -116,12 +124,12 @@ class NodeCache:
             if known is not None and isinstance(known.payloads.topology.problem, RestlessTopology):
                 unread = replace(known.payloads, topology=Payload(None, known.payloads.topology.value))
                 annotations = known.node.metadata.annotations or {}
-                self._put(known.node, unread.reread(annotations, self._classes, lambda: True))
+                self._put(replace(known, payloads=unread.reread(annotations, self._classes, lambda: True)))
 
-    def _put(self, item: Node, payloads: NodePayloads) -> None:
-        name = item.metadata.name
-        self._nodes[name] = KnownNode(item, payloads)
-        location = locate(item, payloads, self._labels)
+    def _put(self, known: KnownNode) -> None:
+        name = known.name
+        self._nodes[name] = known
+        location = locate(known.node, known.payloads, self._labels)
         self.locations[name] = self._places.setdefault(location, location)
         if len(self._places) > 2 * len(self._nodes):  # most of them are of nodes that moved, or are gone
             self._places = {place: place for place in self.locations.values()}

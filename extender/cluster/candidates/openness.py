@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding
@@ -20,6 +21,8 @@ NOT_READY = "node is not ready"
 AGENT_NOT_READY = "GPU agent is not ready"
 AGENT_SILENT = "GPU agent has not reported for too long"
 PLUGIN_NOT_READY = "GPU device plugin is not ready"
+BY_DRA = "GPUs of the node are handed out by DRA"
+CLOSED_BY_OTHERS = "closed by"
 _SEE_LOG = "see the log of the node's agent"
 _REMEDIES = (
     (DUPLICATE_PUBLISHER, "delete the Node object that the machine had before"),
@@ -27,6 +30,8 @@ _REMEDIES = (
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
+    (BY_DRA, "a device plugin has to offer them, or the pod to ask by a ResourceClaim"),
+    (CLOSED_BY_OTHERS, "the health agent that says so takes it back; kubectl gputopo node names it"),
     (NO_TOPOLOGY, "an agent has to run there"),
     (RESTLESS, "look for a link that comes and goes"),
     (UNKNOWN_GPUS, ASK_WHO),
@@ -46,8 +51,12 @@ class Surroundings:
     """Its agent has not written for too long, as this process has seen it."""
     agent_is_ready: bool | None = None
     """What the agent's pod says; `None`: there is no such pod."""
+    is_left_to_dra: bool = False
+    """A DeviceClass maps our resource, and no device plugin offers it there: kube-scheduler allocates devices itself."""
     free_cpu_milli: int | None = None
     """CPU that no pod there has asked for; `None`: nobody knows."""
+    signs: tuple[Sign, ...] = ()
+    """What other health agents say of its GPUs, what closes it first."""
 
 
 def why_closed(
@@ -62,6 +71,8 @@ def why_closed(
         return LEDGER_MISSING
     if any(condition.type == "Ready" and condition.status != "True" for condition in node.status.conditions or ()):
         return NOT_READY
+    if surroundings.is_left_to_dra:
+        return BY_DRA
     if surroundings.agent_is_ready is False:
         return AGENT_NOT_READY
     if surroundings.agent_is_silent:
@@ -71,7 +82,7 @@ def why_closed(
         return PLUGIN_NOT_READY
     if any(holding.hidden is None for holding in holdings):
         return UNKNOWN_GPUS
-    return None
+    return surroundings.signs[0].closes if surroundings.signs else None
 
 
 def what_opens(closed: str) -> str:

@@ -34,6 +34,8 @@ class Shape:
     """Mask over positions."""
     closed: str | None = None
     """Why no GPU of the node may be given away."""
+    doubtful: int = 0
+    """Those of the free GPUs that pods get last among equals."""
     hidden: int = 0
     """How many of the free GPUs are held by pods that bypassed us; which ones is not known yet."""
     plugin_chooses: bool = False
@@ -61,6 +63,7 @@ class Shape:
         situation = Situation(
             self.topology_class,
             self.free,
+            doubtful=self.doubtful,
             unknown=self.hidden,
             plugin_chooses=self.plugin_chooses,
             capacity=capacity,

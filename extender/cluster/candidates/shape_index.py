@@ -15,8 +15,9 @@ from topology.request.domains import Location
 from topology.request.gpu_request import GpuRequest
 from topology.value.fragmentation import DemandProfile
 
-Key = tuple[float, int, str]
-"""Of a node that fits, best first: minus the score; how many GPUs are free, so that emptier nodes stay whole; the name."""
+Key = tuple[float, int, int, str]
+"""Of a node that fits, best first: minus the score; how many doubtful GPUs the pod would get; how many GPUs are free, so that
+emptier nodes stay whole; the name."""
 
 GONE = Shape(None, 0, "no node has such GPUs any more")
 """Of a bucket whose class was let go of."""
@@ -151,9 +152,9 @@ class Order:
         self._fitting: dict[int, int] = {}
         """By the serial too, of those that somebody has asked about."""
         self._undecided: list[Bucket] = []
-        self._ranked: list[tuple[float, int, int]] = []
-        """Minus the score, GPUs free, serial; rising."""
-        self._alike: list[tuple[float, int, list[Bucket]]] = []
+        self._ranked: list[tuple[float, int, int, int]] = []
+        """Minus the score, doubtful GPUs, GPUs free, serial; rising."""
+        self._alike: list[tuple[float, int, int, list[Bucket]]] = []
         """The same, those that only their names tell apart together."""
 
     def catch_up(self, buckets: list[Bucket]) -> None:
@@ -169,19 +170,20 @@ class Order:
             verdict = bucket.shape.decide(self._request, self.to_come)
             self.verdicts[bucket.serial] = verdict
             if isinstance(verdict, Placement):
-                new.append((-verdict.score, bucket.shape.free.bit_count(), bucket.serial))
+                shape = bucket.shape
+                new.append((-verdict.score, verdict.takes_of(shape.doubtful), shape.free.bit_count(), bucket.serial))
             elif verdict is UNDECIDED:
                 self._undecided.append(bucket)
         if new:
             self._ranked = sorted(self._ranked + new)
             self._alike = [
-                (minus_score, free, [buckets[serial] for _, _, serial in equals])
-                for (minus_score, free), equals in groupby(self._ranked, key=lambda ranked: ranked[:2])
+                (*merits, [buckets[serial] for *_, serial in equals])
+                for merits, equals in groupby(self._ranked, key=lambda ranked: ranked[:3])
             ]
 
     def census(self, names: frozenset[str], locations: Mapping[str, Location]) -> Census:
         """Count the nodes that fit, of those in `names`; linear in these."""
-        fitting = (bucket for _, _, buckets in self._alike for bucket in buckets if bucket.names)
+        fitting = (bucket for *_, buckets in self._alike for bucket in buckets if bucket.names)
         counted = ((bucket, names.intersection(bucket.names)) for bucket in fitting)
         return [(bucket, Counter(map(locations.__getitem__, found))) for bucket, found in counted if found]
 
@@ -201,9 +203,9 @@ class Order:
 
     def best_first(self, names: frozenset[str]) -> Iterator[Key]:
         """Yield those of `names` that fit, best first."""
-        for minus_score, free, buckets in self._alike:
+        for minus_score, doubts, free, buckets in self._alike:
             filled = [bucket.names for bucket in buckets if bucket.names]
             if filled:
                 for name in filled[0] if len(filled) == 1 else merge(*filled):
                     if name in names:
-                        yield minus_score, free, name
+                        yield minus_score, doubts, free, name

@@ -99,10 +99,12 @@ class Pod(msgspec.Struct, frozen=True):
 
 
 class NodeCondition(msgspec.Struct, frozen=True):
-    """`Ready` is the one that matters."""
+    """`Ready` is the one that matters; others are what health agents say."""
 
     type: str = ""
     status: str = ""
+    reason: str = ""
+    message: str = ""
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -112,8 +114,34 @@ class NodeStatus(msgspec.Struct, frozen=True):
     conditions: list[NodeCondition] | None = None
 
 
+class Taint(msgspec.Struct, frozen=True):
+    """What keeps pods away that do not tolerate it; kube-scheduler sees to that."""
+
+    key: str = ""
+    effect: str = ""
+    value: str | None = None
+
+
+class NodeSpec(msgspec.Struct, frozen=True):
+    """What others ask of a node."""
+
+    taints: list[Taint] | None = None
+
+
 class Node(msgspec.Struct, frozen=True):
     """A node."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: NodeStatus = NodeStatus()
+    spec: NodeSpec = NodeSpec()
+
+
+def bare(node: Node) -> Node:
+    """Return a node with the one condition that decides, without the words of others: there are thousands of nodes.
+
+    >>> bare(Node(status=NodeStatus(None, [NodeCondition("Ready", "True", "KubeletReady", "kubelet is posting")])))
+    Node(metadata=..., status=NodeStatus(allocatable=None, conditions=[NodeCondition(type='Ready', status='True', reason='', ...
+    """
+    conditions = node.status.conditions
+    ready = conditions and [NodeCondition(each.type, each.status) for each in conditions if each.type == "Ready"]
+    return Node(node.metadata, NodeStatus(node.status.allocatable, ready))

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology, digest
+from topology.annotations.codec import decode_topology, digest
 from topology.annotations.records import Ledger, Observed, decode_ledger, decode_observed
+from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError, UnsupportedVersion
 from topology.node.status import NodeStatus
 from topology.placement.topology_class import TopologyClass, TopologyClasses

@@ -97,6 +97,9 @@ volumeMounts:
   {{- if .Values.extender.service.enabled }}
   - {name: tls, mountPath: /etc/gputopo-tls, readOnly: true}
   {{- end }}
+  {{- if .Values.extender.measuredConfigMap }}
+  - {name: measured, mountPath: /etc/gputopo-measured, readOnly: true}
+  {{- end }}
 {{- end -}}
 
 {{/* How kube-scheduler calls the extender; also printed in the notes, for schedulers of your own. */}}

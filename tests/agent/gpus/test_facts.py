@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from agent.errors import NvmlUnavailable
 from agent.gpus.discovery import discover
-from agent.gpus.facts import Fabric, FabricState, Gap, Known, Missing, Process
+from agent.gpus.facts import Fabric, FabricHealth, FabricState, Gap, Known, Missing, Process, Watched
 from agent.gpus.host import Host
 from agent.gpus.nvml import read_processes
 from tests.agent.conftest import Discover, Read
@@ -119,10 +122,93 @@ def test_the_three_ways_of_not_saying_stay_apart(read: Read, described: Describe
 
 def test_fabric_is_read_from_the_oldest_call_that_the_driver_has(read: Read, described: Described) -> None:
     """The versioned call came after the plain one."""
-    whole = Fabric(FabricState.COMPLETED, "SUCCESS", "8f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", 32766)
-    assert gpu(read("gb200_tray").gpus[0], "fabric") == Known(whole)
+    untold = Fabric(FabricState.COMPLETED, "SUCCESS", "8f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", 32766)
+    told = replace(untold, health=FabricHealth.HEALTHY)
+    assert gpu(read("gb200_tray").gpus[0], "fabric") == Known(told)
     old = described("gb200_tray", "missing nvmlDeviceGetGpuFabricInfoV")
-    assert gpu(read(old).gpus[0], "fabric") == Known(whole)
+    assert gpu(read(old).gpus[0], "fabric") == Known(untold)
+
+
+def test_what_is_counted_is_read_of_each_gpu(read: Read) -> None:
+    """Errors by place and kind, over all links; what the driver does not say of one kind is left out of it."""
+    watched = gpu(read("watched_h100").gpus[1], "watched")
+    assert isinstance(watched, Watched)
+    assert watched.memory_errors == Known(
+        {("corrected", "dram"): 12, ("uncorrected", "dram"): 0, ("corrected", "sram"): 3, ("uncorrected", "sram"): 0}
+    )
+    assert watched.nvlink_errors == Known({"crc": 0, "replay": 0})
+    assert watched.throttled_nanoseconds == Known({"power": 0, "hardware_heat": 0})
+    assert (watched.margin_celsius, watched.pcie_width) == (Known(30), Known(16))
+    assert (watched.sram_exceeded, watched.banks_without_spares) == (Known(value=False), Known(0))
+
+
+def test_counters_are_as_wide_as_the_driver_makes_them(read: Read, described: Described) -> None:
+    """More than 32 bits of errors, and a margin below nought."""
+    lines = ("gpu 1 nvlink_crc 5000000000", "gpu 1 margin -4", "gpu 1 sram_uncorrected 9")
+    watched = gpu(read(described("watched_h100", *lines)).gpus[1], "watched")
+    assert isinstance(watched, Watched)
+    assert watched.nvlink_errors == Known({"crc": 5_000_000_000, "replay": 0})
+    assert watched.margin_celsius == Known(-4)
+    assert isinstance(watched.memory_errors, Known)
+    assert watched.memory_errors.value["uncorrected", "sram"] == 9
+
+
+def test_slow_for_its_power_limit_is_not_slow_for_heat(read: Read, described: Described) -> None:
+    """Only what the hardware does by itself: heat, and the power brake."""
+    slow = read(described("watched_h100", "gpu 0 slowdown 4", "gpu 1 slowdown 64", "gpu 2 slowdown 132"))
+    told = [gpu(facts, "watched") for facts in slow.gpus]
+    assert [watched.throttled for watched in told if isinstance(watched, Watched)] == [
+        Known(value) for value in (False, True, True, False)
+    ]
+
+
+def test_gpu_without_links_has_no_errors_of_links(read: Read) -> None:
+    """Nought would say that they are well."""
+    watched = gpu(read("pcie_l40s").gpus[0], "watched")
+    assert isinstance(watched, Watched)
+    assert watched.nvlink_errors == Missing(Gap.UNSUPPORTED, "NO_LINKS")
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "code"),
+    [
+        ("fail nvmlDeviceGetSramEccErrorStatus 1 NO_PERMISSION", "sram_exceeded", "NO_PERMISSION"),
+        ("fail nvmlDeviceGetRowRemapperHistogram 1 NOT_SUPPORTED", "banks_without_spares", "NOT_SUPPORTED"),
+        ("gpu 1 margin -", "margin_celsius", "NOT_SUPPORTED"),
+        ("gpu 1 pcie_replays -", "pcie_replays", "NOT_SUPPORTED"),
+        ("gpu 1 recovery_action 99", "recovery_action", "99"),
+        ("gpu 1 pcie_width_now 0", "pcie_width", "OUT_OF_RANGE"),
+        ("fail nvmlDeviceGetFieldValues 1 UNKNOWN", "nvlink_errors", "UNKNOWN"),
+        ("fail nvmlDeviceGetFieldValues 1 UNKNOWN", "corrected_errors", "UNKNOWN"),
+    ],
+)
+def test_what_is_not_counted_says_why(
+    line: str, field: str, code: str, found: Discover, read: Read, described: Described
+) -> None:
+    """And is no reason to say anything of the GPU."""
+    machine = described("watched_h100", line)
+    answer = getattr(gpu(read(machine).gpus[1], "watched"), field)
+    assert isinstance(answer, Missing)
+    assert answer.code == code
+    assert found(machine).status.gpus[1].reasons == ()
+
+
+def test_a_look_costs_few_calls(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All fields come from two calls, and nothing is asked that waits."""
+    asked = list[str]()
+    real = pynvml._nvmlGetFunctionPointer
+
+    def counted(name: str) -> object:
+        asked.append(name)
+        return real(name)
+
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", counted)
+    read("watched_h100")
+    calls = Counter(name for name in asked if name.startswith("nvmlDevice"))
+    assert calls["nvmlDeviceGetFieldValues"] == 4 * 3  # what is counted, link states, link errors
+    assert "nvmlDeviceGetPcieThroughput" not in calls
+    watching = ("SramEccErrorStatus", "RowRemapperHistogram", "CurrPcieLinkWidth", "MarginTemperature")
+    assert [calls[f"nvmlDeviceGet{name}"] for name in watching] == [4] * 4
 
 
 @pytest.mark.parametrize("form", ["sentinel", "empty", "unreadable"])

@@ -2,67 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.gpus.discovery import NOTHING
 from agent.gpus.facts import Gap, Known, Missing, RemappedRows
 from agent.gpus.health import Health
-from agent.gpus.health_file import HealthFile
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
 from agent.gpus.nvml import read_nvml
-from agent.gpus.xids import Coverage, Xid
+from agent.gpus.xids import Coverage
 from agent.health.evidence import RecoveryAction
-from agent.health.memory import encode_memory
+from agent.health.memory import Memory, encode_memory
 from agent.health.policy import Policy
-from agent.health.record import GpuRecord
-from tests.agent.builders import discovery, gpu_facts, machine_of
+from tests.agent.builders import discovery, machine_of
+from tests.agent.gpus.life import HOLD, Life, said
 from tests.nvml.library import FakeNvml, machine
 from topology.annotations.overrides import Override, Word, encode_overrides
-from topology.node.status import NodeStatus, Outlook
-
-HOLD = 300.0
+from topology.node.status import Outlook
 
 
-class Life:
-    """Two healthy GPUs, `GPU-0` and `GPU-1`, on virtual time."""
+class Writes:
+    """Keeps each write."""
 
-    def __init__(self, folder: Path | None = None, boot: str = "boot-1", now: float = 0.0) -> None:
-        self.now = now
-        self.file = HealthFile(folder) if folder else None
-        self.health = Health(lambda: self.now, Policy(hold=HOLD), self.file, boot)
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
 
-    def has(self, uuid: str, number: int) -> bool:
-        return self.health.happened(Xid(uuid, number))
+    def load(self) -> Memory:
+        return Memory()
 
-    def look(self, *, lost: bool = False, **facts: object) -> NodeStatus:
-        """Discover the node, with this known of `GPU-0`."""
-        found, status = machine_of("GPU-0", "GPU-1"), discovery().status
-        if lost:
-            status = replace(
-                status, gpus=(replace(status.gpus[0], healthy=False, reasons=("gpu is lost",)), status.gpus[1])
-            )
-        first = Known(gpu_facts(uuid=Known("GPU-0"), **facts))
-        return self.health.marked(status, replace(found, gpus=(first, found.gpus[1])))
-
-    @property
-    def unhealthy(self) -> frozenset[str]:
-        return self.health.marked(discovery().status).unhealthy
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Of `GPU-0`."""
-        return self.health.marked(discovery().status).gpus[0].reasons
-
-    def restart(self, folder: Path, boot: str = "boot-1") -> Life:
-        """Return the next agent of this node."""
-        assert self.file
-        self.file.close()
-        return Life(folder, boot, self.now)
+    def keep(self, memory: Memory) -> None:
+        self.kept.append(encode_memory(memory))
 
 
 def test_each_change_is_told_with_the_gpus_index() -> None:
@@ -185,17 +158,8 @@ def test_probation_ends_however_often_somebody_looks(lost: bool) -> None:
 
 def test_a_look_that_finds_nothing_new_is_no_write() -> None:
     """Energy that grows is nothing new, but where a GPU waits for a reset."""
-    kept = list[bytes]()
-
-    class Memory:
-        def load(self) -> tuple[dict[str, GpuRecord], str]:
-            return {}, ""
-
-        def keep(self, records: Mapping[str, GpuRecord], boot: str) -> None:
-            kept.append(encode_memory(records, boot))
-
-    life = Life()
-    life.health = Health(lambda: life.now, Policy(), Memory())
+    life, writes = Life(), Writes()
+    kept, life.health = writes.kept, Health(lambda: life.now, Policy(), writes)
     for spent in range(5_000, 5_010):
         life.now += 30.0
         life.look(energy_millijoules=Known(spent))
@@ -205,6 +169,17 @@ def test_a_look_that_finds_nothing_new_is_no_write() -> None:
         life.now += 30.0
         life.look(energy_millijoules=Known(spent))
     assert len(kept) == 3
+
+
+def test_what_goes_on_as_it_is_is_no_write() -> None:
+    """Two concerns that stand, and counters that rise slowly."""
+    life, memory = Life(), Writes()
+    life.health = Health(lambda: life.now, Policy(), memory)
+    life.look(banks_without_spares=Known(1), margin_celsius=Known(0))
+    for corrected in range(10):
+        life.now += 30.0
+        life.look(banks_without_spares=Known(1), margin_celsius=Known(0), corrected_errors=Known(corrected))
+    assert len(memory.kept) == 1
 
 
 def test_gpu_that_was_lost_stays_out_for_the_hold() -> None:
@@ -241,6 +216,65 @@ def test_each_look_tells_what_nvml_counts() -> None:
     failed = Known(RemappedRows(pending=False, failed=True))
     assert life.look(remapped_rows=failed).gpus[0].reasons == ("failed: row remap failed",)
     assert life.look().unhealthy == {"GPU-0"}
+
+
+@pytest.mark.parametrize(
+    ("fact", "before", "after", "reason"),
+    [
+        ("corrected_errors", 0, 600_000, "corrected memory errors come too fast"),
+        (
+            "nvlink_errors",
+            {"crc": 5, "receive": 5},
+            {"crc": 2_000, "receive": 2_005},
+            "many transfer errors on its nvlinks",
+        ),
+        ("banks_without_spares", 0, 1, "part of its memory has no spare rows left"),
+        ("margin_celsius", 9, 0, "as hot as it may be"),
+    ],
+)
+def test_two_looks_tell_what_became_worse(fact: str, before: object, after: object, reason: str) -> None:
+    """How fast errors come, and what each look finds by itself."""
+    life, unknown = Life(), dict[str, Any]()
+    assert life.look(**unknown | {fact: Known(before)}).gpus[0].reasons == ()
+    life.now += 30.0
+    assert life.look(**unknown | {fact: Known(after)}).gpus[0].reasons == (f"suspect: {reason}",)
+
+
+def test_pcie_that_repeats_itself_for_ten_minutes_is_suspect() -> None:
+    """Five a look are ten a minute."""
+    life, count, reasons = Life(), 0, list[tuple[str, ...]]()
+    while life.now <= 660.0:
+        reasons.append(life.look(pcie_replays=Known(count)).gpus[0].reasons)
+        life.now, count = life.now + 30.0, count + 5
+    assert reasons[:21] == [()] * 21
+    assert reasons[21:] == [("suspect: many transfers over pcie are made again",)] * 2
+
+
+def test_a_limit_that_nvml_tells_for_ever_is_cleared_once_by_a_person(tmp_path: Path) -> None:
+    """Also for the next agent: the driver goes on telling it."""
+    life = Life(tmp_path)
+    assert life.look(sram_exceeded=Known(value=True)).unhealthy == {"GPU-0"}
+    life.health.overridden(said(GPU_0=Override(Word.HEALTHY)))
+    assert life.look(sram_exceeded=Known(value=True)).unhealthy == frozenset()
+    after = life.restart(tmp_path)
+    assert after.look(sram_exceeded=Known(value=True)).unhealthy == frozenset()
+
+
+def test_a_person_opens_a_gpu_whose_row_remap_failed(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    """NVML says so for ever, and people still read it."""
+    described = tmp_path / "machine.nvml"
+    described.write_text(machine("watched_h100").read_text() + "gpu 1 remap_failure 1\n")
+    health = Health(lambda: 1e9, Policy())
+    whole = Machine(read_nvml, Host(tmp_path, tmp_path), health)
+    with fake_nvml.loaded(described):
+        closed = whole.discover(NOTHING)
+        uuid = closed.topology.gpus[1].uuid
+        health.overridden(encode_overrides({uuid: Override(Word.HEALTHY)}))
+        opened = whole.discover(closed)
+        described.write_text(described.read_text() + "fail nvmlDeviceGetHandleByIndex_v2 1 GPU_IS_LOST\n")
+        lost = whole.discover(opened)
+    assert [found.status.unhealthy for found in (closed, opened, lost)] == [{uuid}, frozenset(), {uuid}]
+    assert opened.status.gpus[1].reasons == ("row remap failed",)
 
 
 def test_what_cannot_be_told_now_is_no_evidence() -> None:
@@ -324,11 +358,6 @@ def test_nvml_tells_what_health_is_judged_by(fake_nvml: FakeNvml, tmp_path: Path
     gpu = third.value.watched
     assert gpu.recovery_action == Known(RecoveryAction.DRAIN_AND_RESET)
     assert (gpu.uncorrected_errors, gpu.throttled, gpu.energy_millijoules) == (Known(7), Known(True), Known(12))
-
-
-def said(**gpus: Override) -> str:
-    """Return what people say, as the node's annotation has it."""
-    return encode_overrides({name.replace("_", "-"): override for name, override in gpus.items()})
 
 
 def test_a_cordoned_gpu_takes_no_pods_until_it_is_let_in() -> None:

@@ -54,6 +54,23 @@ def test_links_alone_do_not_make_a_fabric(found: Discover, described: Described)
     assert node.gpus[4].switch_links == 0
 
 
+@pytest.mark.parametrize("health", ["2", "1 0x10", "1 0x8000"])
+def test_gpu_that_the_fabric_does_not_carry_for_certain_is_joined_to_none(
+    health: str, found: Discover, described: Described
+) -> None:
+    """Alone it works, and takes pods of one GPU; the others keep their links."""
+    node = found(described("hgx_h100", f"health 4 {health}"))
+    assert [node.topology.label(0, 4), node.topology.label(4, 7), node.topology.label(0, 7)] == ["SYS", "NODE", "NV18"]
+    assert link(node.topology, 0, 4).reason == Downgrade.FABRIC_UNHEALTHY
+    assert node.status.gpus[4].healthy
+
+
+@pytest.mark.parametrize("health", ["3", "1 0x1"])
+def test_fabric_with_less_bandwidth_still_joins(health: str, found: Discover, described: Described) -> None:
+    """How much less it does not say; people are told."""
+    assert found(described("hgx_h100", f"health 4 {health}")).topology.label(0, 4) == "NV18"
+
+
 def test_platforms_without_fabric_information_count_as_ready(found: Discover, described: Described) -> None:
     """A100 answers NOT_SUPPORTED, later drivers say "no fabric": neither has to wait for one."""
     assert found(described("dgx_a100", "fabric 0-7 none")).topology.label(0, 7) == "NV12"

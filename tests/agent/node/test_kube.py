@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.errors import ApiError
+from agent.node.condition import Condition
 from agent.node.kube import KubernetesNode
 from agent.node.watch import NodeVersion
 
@@ -237,3 +238,24 @@ def test_an_event_that_is_not_taken_says_so(status: int, server: Server, node: K
     with pytest.raises(ApiError) as error:
         node.post_event({"metadata": {"name": "e"}})
     assert error.value.status == status
+
+
+def test_the_condition_is_merged_by_its_type(server: Server, node: KubernetesNode) -> None:
+    """By a patch of the status that names no other condition, so that the kubelet's stand whatever they are by then."""
+    server.body = {"metadata": {}, "status": {"conditions": [{"type": "gputopo.dev/GPUsHealthy", "status": "True"}]}}
+    node.write_condition({"type": "gputopo.dev/GPUsHealthy", "status": "False"})
+    method, path, headers, body = server.requests[0]
+    assert (method, path) == ("PATCH", "/api/v1/nodes/node-1/status?fieldManager=gputopo-agent")
+    assert headers["content-type"] == "application/strategic-merge-patch+json"
+    assert body == {"status": {"conditions": [{"type": "gputopo.dev/GPUsHealthy", "status": "False"}]}}
+    assert node.condition == Condition("True", "", "")
+
+
+@pytest.mark.parametrize(
+    "status", [None, 7, {}, {"conditions": None}, {"conditions": {}}, {"conditions": [7, {}, {"type": 7}]}]
+)
+def test_a_status_that_is_none_has_no_condition(server: Server, node: KubernetesNode, status: Any) -> None:
+    """Whoever may write the node's status may write anything; the annotations are read all the same."""
+    server.body = {"metadata": {"annotations": {"a": "b"}}, "status": status}
+    assert node.read() == {"a": "b"}
+    assert node.condition is None

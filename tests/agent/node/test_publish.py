@@ -11,8 +11,9 @@ from agent.node.look import Look
 from agent.node.publish import TOO_LARGE, Publication
 from tests.agent.builders import discovery
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology, digest
+from topology.annotations.codec import decode_topology, digest
 from topology.annotations.records import Holder, Observed, decode_observed
+from topology.annotations.status_codec import decode_status
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 
 REFRESH = 300.0
@@ -260,11 +261,13 @@ def test_what_the_device_plugin_withholds_is_given_to_nobody() -> None:
     """With the reason, beside those that NVML knows."""
     node = Node()
     seen = replace(look({}), withheld={"GPU-0": "shared by the device plugin"})
-    patch = node.publication.patch(discovery(), 0.0, seen)
+    found = discovery()
+    doubted = replace(found.status, gpus=tuple(replace(gpu, doubtful=True) for gpu in found.status.gpus))
+    patch = node.publication.patch(replace(found, status=doubted), 0.0, seen)
     assert patch is not None
     first, second = decode_status(patch.annotations[keys.STATUS]).gpus[:2]
-    assert (first.healthy, first.reasons[-1]) == (False, "shared by the device plugin")
-    assert second.healthy
+    assert (first.healthy, first.doubtful, first.reasons[-1]) == (False, False, "shared by the device plugin")
+    assert (second.healthy, second.doubtful) == (True, True)
 
 
 def test_who_computes_without_a_container_is_named() -> None:

@@ -33,6 +33,14 @@ def test_only_gpus_of_the_pool_join_those_that_must_be_there() -> None:
     assert set(best("01", "45", 2) or "") == set("45")
 
 
+def test_a_doubtful_gpu_comes_last_among_equals() -> None:
+    """As the extender takes it; a set that is worth more has it all the same."""
+    scorer = Scorer(NODE)
+    scorer.doubtful = frozenset({G[2], "GPU-unheard-of"})
+    assert set(scorer.best(G, [], 4) or ()) == set(G[4:])
+    assert set(scorer.best([*G[:4], *G[6:]], [], 4) or ()) == set(G[:4])
+
+
 def test_gpus_that_the_topology_does_not_know_are_not_chosen() -> None:
     """Nobody could say what they are worth; they come last where the kubelet has taken them."""
     assert SCORER.best([G[0], "GPU-unheard-of"], [], 2) is None

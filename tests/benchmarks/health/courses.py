@@ -237,6 +237,113 @@ CASES = [
     # Heat.
     Case("heat for five minutes", "0 a throttled true; 300 a throttled false", {}),
     Case("heat for eight of ten minutes", "0 a throttled true; 480 a throttled false", {"a": _course(360, S, 720, H)}),
+    # Errors that come too fast, and conditions that stand.
+    Case("some corrected errors are what the correction is for", "0 a ecc_corrected_per_second 1000", {}),
+    Case(
+        "a storm of corrected errors, and ten minutes more",
+        "0 a ecc_corrected_per_second 5000; 300 a ecc_corrected_per_second 2",
+        {"a": _course(0, S, 900, H)},
+    ),
+    Case(
+        "a storm that comes back within ten minutes is one",
+        "0 a ecc_corrected_per_second 17600; 60 a ecc_corrected_per_second 0; 600 a ecc_corrected_per_second 4600; "
+        "900 a ecc_corrected_per_second 0",
+        {"a": _course(0, S, 1500, H)},
+    ),
+    Case(
+        "that it is over is told at each look, and counts from the first",
+        "0 a ecc_corrected_per_second 5000; 300 a ecc_corrected_per_second 0; 600 a ecc_corrected_per_second 0; "
+        "870 a ecc_corrected_per_second 0",
+        {"a": _course(0, S, 900, H)},
+    ),
+    Case(
+        "two concerns at once, each over by itself",
+        "0 a temperature_margin 0; 10 a nvlink_errors_per_second 500; 20 a temperature_margin 0; 30 a temperature_margin 5; "
+        "1000 a nvlink_errors_per_second 500; 1100 a nvlink_errors_per_second 0; 1130 a temperature_margin 5",
+        {"a": _course(0, S, 1700, H)},
+    ),
+    Case(
+        "one concern comes back while another stands",
+        "0 a temperature_margin 0; 30 a temperature_margin 9; 60 a nvlink_errors_per_second 500; 90 a temperature_margin 0; "
+        "120 a temperature_margin 9; 1000 a nvlink_errors_per_second 0",
+        {"a": _course(0, S, 1600, H)},
+    ),
+    Case(
+        "one concern after the other",
+        "0 a temperature_margin 0; 30 a temperature_margin 9; 500 a nvlink_errors_per_second 500; "
+        "530 a nvlink_errors_per_second 0; 560 a temperature_margin 9; 600 a temperature_margin 0; 640 a temperature_margin 9",
+        {"a": _course(0, S, 1240, H)},
+    ),
+    Case("no spare row in a bank of its memory, for ever", "0 a banks_without_spares 1", {"a": _course(0, S)}),
+    Case(
+        "... until it is another GPU's memory that is told of",
+        "0 a banks_without_spares 2; 5000 a banks_without_spares 0",
+        {"a": _course(0, S, 5600, H)},
+    ),
+    Case("on-chip memory past the driver's limit", "0 a sram_threshold true; 5000 boot true", {"a": _course(0, F)}),
+    Case(
+        "... and a person takes the blame, once for all",
+        "0 a sram_threshold true; 5000 a override healthy; 5030 a sram_threshold true",
+        {"a": _course(0, F, 5000, H)},
+    ),
+    Case(
+        "a person who takes the blame for one thing takes it for that",
+        "0 a sram_threshold true; 5000 a override healthy; 5030 a remap_failure true",
+        {"a": _course(0, F, 5000, H, 5030, F)},
+    ),
+    Case("transfer errors on links, as many as DCGM allows", "0 a nvlink_errors_per_second 100", {}),
+    Case(
+        "transfer errors on links, more",
+        "0 a nvlink_errors_per_second 101; 30 a nvlink_errors_per_second 40",
+        {"a": _course(0, S, 630, H)},
+    ),
+    Case(
+        "nine minutes of PCIe replays",
+        "0 a pcie_replays_per_minute 60; 540 a pcie_replays_per_minute 0",
+        {},
+    ),
+    Case(
+        "eleven minutes of PCIe replays",
+        "0 a pcie_replays_per_minute 9; 660 a pcie_replays_per_minute 8",
+        {"a": _course(600, S, 1260, H)},
+    ),
+    Case(
+        "ten minutes of PCIe replays, to the second",
+        "0 a pcie_replays_per_minute 60; 600 a pcie_replays_per_minute 0",
+        {"a": _course(600, S, 1200, H)},
+    ),
+    Case(
+        "PCIe replays an hour later need their ten minutes anew",
+        "0 a pcie_replays_per_minute 60; 700 a pcie_replays_per_minute 0; 5000 a pcie_replays_per_minute 60; "
+        "5300 a pcie_replays_per_minute 0",
+        {"a": _course(600, S, 1300, H)},
+    ),
+    Case(
+        "PCIe replays with a break do not add up",
+        "0 a pcie_replays_per_minute 9; 500 a pcie_replays_per_minute 0; 530 a pcie_replays_per_minute 9; "
+        "1100 a pcie_replays_per_minute 0",
+        {},
+    ),
+    Case(
+        "as hot as it may be",
+        "0 a temperature_margin 1; 30 a temperature_margin 0; 60 a temperature_margin -2; 90 a temperature_margin 5",
+        {"a": _course(30, S, 690, H)},
+    ),
+    Case(
+        "slow degradation: replays, then a storm, then an error, then no spare row",
+        "0 a pcie_replays_per_minute 20; 1200 a ecc_corrected_per_second 2000; 3000 a xid 78; 9000 a remap_failure true",
+        {"a": _course(600, S, 3000, Q, 3300, P, 6900, S, 9000, F)},
+    ),
+    Case(
+        "what is closed for worse is not opened by what is over",
+        "0 a ecc_corrected_per_second 2000; 10 a xid 79; 400 a ecc_corrected_per_second 0; 9000 boot true",
+        {"a": _course(0, S, 10, Q, 9000, P, 12600, H)},
+    ),
+    Case(
+        "a storm on one GPU is none of its neighbours'",
+        "0 a ecc_corrected_per_second 9000; 1 b xid 43",
+        {"a": _course(0, S)},
+    ),
     # Links and fabrics.
     Case(
         "a link tells at both ends: the link is sick, no GPU",

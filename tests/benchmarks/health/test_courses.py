@@ -16,7 +16,8 @@ from tests.benchmarks.health.courses import CASES, Case
 _KEYS = {
     "nvlink_down", "nvlink_up",
     "xid", "recovery_action", "lost", "back", "ecc_uncorrected", "remap_failure", "throttled", "agent_restart", "driver_reload",
-    "boot", "override",
+    "boot", "override", "sram_threshold", "ecc_corrected_per_second", "banks_without_spares", "nvlink_errors_per_second",
+    "pcie_replays_per_minute", "temperature_margin",
 }  # fmt: skip
 
 
@@ -34,7 +35,7 @@ def _fact(words: list[str]) -> dict[str, object]:
     return {
         "t": float(t),
         **gpu,
-        key: value if key.startswith("nvlink") or value in {"healthy", "cordoned"} else json.loads(value),
+        key: value if key in {"nvlink_down", "nvlink_up"} or value in {"healthy", "cordoned"} else json.loads(value),
     }
 
 
@@ -90,6 +91,9 @@ def test_a_link_is_used_again_after_five_minutes_up(tmp_path: Path) -> None:
         ('{"t": 5, "gpu": "a", "xid": "79"}', "xid: '79' is no whole number"),
         ('{"t": 5, "gpu": "a", "recovery_action": 9}', "recovery_action: 9 is not a valid"),
         ('{"t": 5, "gpu": "a", "override": "well"}', "override: 'well' is none of healthy, cordoned, null"),
+        ('{"t": 5, "gpu": "a", "pcie_replays_per_minute": -1}', "pcie_replays_per_minute: -1 is no rate"),
+        ('{"t": 5, "gpu": "a", "ecc_corrected_per_second": true}', "ecc_corrected_per_second: True is no rate"),
+        ('{"t": 5, "gpu": "a", "temperature_margin": 0.5}', "temperature_margin: 0.5 is no whole number of degrees"),
         ('{"t": 5, "nvlink_down": "b"}', "nvlink_down needs a gpu"),
         ('{"t": 0.5, "gpu": "a", "xid": 79}', "t 0.5 is before the line above, 1"),
     ],

@@ -14,23 +14,31 @@ from agent.health.evidence import (
     Booted,
     Cleared,
     Cordoned,
+    Corrected,
     Evidence,
+    LinkErrors,
     Lost,
+    Margin,
     RecoveryAction,
     Reloaded,
     RemapFailed,
+    Replays,
     Spent,
+    SramExceeded,
     Throttled,
     Uncorrected,
+    WithoutSpares,
     Xid,
 )
-from agent.health.memory import decode_memory, encode_memory
+from agent.health.memory import Memory, decode_memory, encode_memory
 from agent.health.node import NodeHealth
 from agent.health.policy import Policy
 from agent.health.record import State
 
 POLICY = Policy()
 GPUS = ("a", "b", "c", "d")
+ALARMS = (Corrected(5000.0), WithoutSpares(1), LinkErrors(500.0), Replays(60.0), Margin(-1))
+ALL_CLEAR = (Corrected(0.0), WithoutSpares(0), LinkErrors(0.0), Replays(0.0), Margin(20))
 XIDS = (13, 43, 48, 74, 78, 79, 109, 142, 149)
 EVIDENCE: tuple[Evidence, ...] = (
     *map(Xid, XIDS),
@@ -40,6 +48,9 @@ EVIDENCE: tuple[Evidence, ...] = (
     Uncorrected(0),
     Uncorrected(3),
     RemapFailed(),
+    SramExceeded(),
+    *ALARMS,
+    *ALL_CLEAR,
     Throttled(True),
     Throttled(False),
     Spent(9),
@@ -50,12 +61,35 @@ EVIDENCE: tuple[Evidence, ...] = (
     Cordoned("cordoned"),
     Cordoned(""),
 )
-STEPS = st.lists(
-    st.tuples(st.sampled_from(GPUS), st.sampled_from(EVIDENCE), st.sampled_from((0.0, 1.0, 200.0, 4000.0, 90000.0))),
-    max_size=40,
+
+
+def steps_of(evidence: tuple[Evidence, ...]) -> st.SearchStrategy[list[tuple[str, Evidence, float]]]:
+    """Return sequences of such evidence, with how long to wait before each."""
+    waits = st.sampled_from((0.0, 1.0, 200.0, 700.0, 4000.0, 90000.0))
+    return st.lists(st.tuples(st.sampled_from(GPUS), st.sampled_from(evidence), waits), max_size=40)
+
+
+STEPS = steps_of(EVIDENCE)
+REPAIRING = (Asked, Back, Spent, Reloaded, Booted, Cleared)
+REPAIRS: tuple[Evidence, ...] = (
+    Back(),
+    Asked(RecoveryAction.NONE),
+    Cordoned(""),
+    Throttled(False),
+    *ALL_CLEAR,
+    Cleared(),
 )
-REPAIRS: tuple[Evidence, ...] = (Back(), Asked(RecoveryAction.NONE), Cordoned(""), Throttled(False), Cleared())
-CLOSING = (Lost(), RemapFailed(), Asked(RecoveryAction.GPU_RESET), Xid(48), Xid(74), Xid(78), Xid(79), Xid(142))
+CLOSING = (
+    Lost(),
+    RemapFailed(),
+    SramExceeded(),
+    Asked(RecoveryAction.GPU_RESET),
+    Xid(48),
+    Xid(74),
+    Xid(78),
+    Xid(79),
+    Xid(142),
+)
 LONGEST = POLICY.longest_hold + POLICY.probation + POLICY.day
 
 
@@ -146,9 +180,9 @@ def test_a_restart_of_the_agent_changes_nothing(steps: list[tuple[str, Evidence,
     for gpu, evidence, wait in steps:
         now += wait
         health.told(gpu, evidence, now)
-        kept, boot = decode_memory(encode_memory(health.records, "boot"))
-        assert (kept, boot) == (health.records, "boot")
-        assert states(NodeHealth(POLICY, kept), now + 1) == states(health, now + 1)
+        kept = decode_memory(encode_memory(Memory(dict(health.records), "boot")))
+        assert (kept.gpus, kept.boot) == (health.records, "boot")
+        assert states(NodeHealth(POLICY, kept.gpus), now + 1) == states(health, now + 1)
 
 
 @given(STEPS, st.sampled_from(GPUS))
@@ -161,6 +195,48 @@ def test_a_sick_gpu_never_closes_its_neighbours(steps: list[tuple[str, Evidence,
         assert {health.verdict(gpu, now).state for gpu in GPUS if gpu != sick} == {State.HEALTHY}
 
 
+@given(steps_of((*ALARMS, *ALL_CLEAR, Throttled(True), Throttled(False), Uncorrected(0), Uncorrected(3))))
+def test_what_only_makes_suspect_never_takes_a_gpu_out(steps: list[tuple[str, Evidence, float]]) -> None:
+    """However much of it comes together; and ten minutes after the last of it, a day for memory errors, nothing is said."""
+    health, now = node(), 0.0
+    for gpu, evidence, wait in steps:
+        now += wait
+        health.told(gpu, evidence, now)
+        assert set(states(health, now)) <= {State.HEALTHY, State.SUSPECT}
+    for gpu in GPUS:
+        for symptom in (*ALL_CLEAR, Throttled(False)):
+            health.told(gpu, symptom, now)
+    assert set(states(health, now + POLICY.day)) == {State.HEALTHY}
+
+
+@given(steps_of((*map(Xid, (13, 43, 74, 78, 109)), *ALARMS, *ALL_CLEAR)))
+def test_no_gpu_is_out_for_longer_than_the_longest_hold(steps: list[tuple[str, Evidence, float]]) -> None:
+    """Where nothing asks for a reset; only a count of incidents, which the policy names, keeps one out for longer."""
+    health, now, closed_at = node(), 0.0, dict.fromkeys(GPUS, -math.inf)
+    for gpu, evidence, wait in steps:
+        now += wait
+        health.told(gpu, evidence, now)
+        closed_at[gpu] = now if evidence in {Xid(74), Xid(78)} else closed_at[gpu]
+        for name in GPUS:
+            later = closed_at[name] + POLICY.longest_hold
+            verdict = health.verdict(name, max(now, later))
+            assert verdict.state.takes_pods or verdict.reason.startswith(("3 incidents", "4 incidents", "5 incidents"))
+
+
+@given(STEPS)
+def test_a_failed_gpu_is_offered_only_after_a_repair_or_a_persons_word(
+    steps: list[tuple[str, Evidence, float]],
+) -> None:
+    """No symptom that passes, no time, and no error after it opens it."""
+    health, now = node(), 0.0
+    for gpu, evidence, wait in steps:
+        now += wait
+        failed = {name for name in GPUS if health.verdict(name, now).state is State.FAILED}
+        health.told(gpu, evidence, now)
+        opened = {name for name in failed if health.verdict(name, now).state.takes_pods}
+        assert opened <= ({gpu} if isinstance(evidence, REPAIRING) else set())
+
+
 @given(STEPS)
 def test_memory_is_bounded(steps: list[tuple[str, Evidence, float]]) -> None:
     """However much is told."""
@@ -169,18 +245,19 @@ def test_memory_is_bounded(steps: list[tuple[str, Evidence, float]]) -> None:
         for gpu, evidence, wait in steps:
             now += wait + round_
             health.told(gpu, evidence, now)
-    assert len(encode_memory(health.records, "")) < 40_000
+    assert len(encode_memory(Memory(dict(health.records)))) < 40_000
 
 
 def test_all_short_sequences_keep_the_laws() -> None:
     """All pairs and triples of what can be told of one GPU, at three distances: the machine's small world, whole."""
     seen = set[State]()
-    for first, second, third in product(EVIDENCE, repeat=3):
-        for wait in (1.0, 400.0, 5000.0):
-            health = node()
-            for step, evidence in enumerate((first, second, third)):
-                health.told("a", evidence, step * wait)
-            now = 2 * wait
+    for wait, first, second in product((1.0, 400.0, 5000.0), EVIDENCE, EVIDENCE):
+        before = node()
+        before.told("a", first, 0.0)
+        before.told("a", second, wait)
+        for third in EVIDENCE:
+            health, now = NodeHealth(POLICY, before.records), 2 * wait
+            health.told("a", third, now)
             verdict = health.verdict("a", now)
             seen.add(verdict.state)
             assert verdict.state is State.HEALTHY or verdict.reason

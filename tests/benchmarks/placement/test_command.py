@@ -9,8 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.cli import app
+from benchmarks.placement.command import experiment_of
 from benchmarks.placement.report.differences import differences
 from benchmarks.placement.rows import Row
+from benchmarks.placement.scenarios.inflation import METRICS
 from tests.benchmarks.placement.test_openb import trace
 
 
@@ -30,7 +32,7 @@ def test_prints_rows_of_the_promised_form(tmp_path: Path) -> None:
     assert code == 0
     assert {tuple(row) for row in rows} == {("workload", "policy", "seed", "metric", "x", "value")}
     assert {row["policy"] for row in rows} == {"best-fit", "fgd"}
-    assert {row["metric"] for row in rows} == {"allocation_pct", "fragmentation_pct", "fragmentation_ratio_pct"}
+    assert {row["metric"] for row in rows} == {*METRICS}
 
 
 @pytest.mark.slow
@@ -110,3 +112,40 @@ def test_nobody_is_compared_against_a_policy_that_there_is_not(tmp_path: Path) -
     code, out, err = run("--trace", str(tmp_path), "--against", "nobody")
     assert (code, out) == (2, "")
     assert "no policy is called 'nobody'" in err
+
+
+def test_a_quick_run_says_what_it_leaves_out_and_keeps_what_was_named() -> None:
+    """One workload, few policies, two seeds; whoever names more gets it."""
+    quick = experiment_of("link-graph", None, [], [], None, quick=True)
+    assert len(quick.cells) == 2 * 4
+    assert {cell.workload for cell in quick.cells} == {"dgx-1v/load-0.82"}
+    assert "2 seeds instead of 10" in quick.cut
+    assert "hami-binpack" in quick.cut
+    named = experiment_of("link-graph", None, ["l40s-8/load-1.01"], ["hami-binpack"], 3, quick=True)
+    assert [(cell.workload, cell.policy) for cell in named.cells] == [("l40s-8/load-1.01", "hami-binpack")] * 3
+    assert "hami-binpack" not in named.cut
+    assert experiment_of("link-graph", None, [], [], None).cut == ""
+
+
+def test_the_output_of_a_quick_run_says_so(tmp_path: Path) -> None:
+    """In text and in JSON; a whole run has no such word."""
+    trace(tmp_path)
+    same = ("--trace", str(tmp_path), "--seeds", "1", "--jobs", "1")
+    assert (
+        run(*same, "--quick")[1]
+        .splitlines()[-1]
+        .startswith("Quick run: 1 seed instead of 10; without the policies random, ")
+    )
+    assert json.loads(run(*same, "--quick", "-o", "json")[1])["cut"].startswith("Quick run: ")
+    assert "cut" not in json.loads(run(*same, "--policies", "best-fit", "-o", "json")[1])
+
+
+def test_pods_placed_are_those_that_found_gpus(tmp_path: Path) -> None:
+    """Two GPUs, pods of half of one: four are asked for by the time as many GPUs are as there are, and all find a place."""
+    trace(tmp_path, pods="name,cpu_milli,num_gpu,gpu_milli\np,1,1,500\n")
+    rows = json.loads(
+        run("--trace", str(tmp_path), "--policies", "best-fit", "--seeds", "1", "--jobs", "1", "-o", "json")[1]
+    )
+    along = {(row["metric"], row["x"]): row["value"] for row in rows["rows"]}
+    assert (along["pods_placed", 100], along["pods_arrived", 100]) == (4, 4)
+    assert (along["pods_placed", 130], along["pods_arrived", 130]) == (4, 5)

@@ -16,7 +16,7 @@ from tests.benchmarks.placement.builders import cluster_of, job
 from tests.extender.builders import args, at, gpus, node, pod, running
 from tests.extender.builders import cluster as cluster_state
 from topology.annotations import keys
-from topology.annotations.codec import encode_status
+from topology.annotations.status_codec import encode_status
 from topology.effort import finish
 from topology.formats.catalog import machine
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from typer.testing import CliRunner
 
 from benchmarks.cli import app
 from benchmarks.placement.report.command import BadRows, measure, read_measured, write_page
-from benchmarks.placement.report.figures import section_figure
+from benchmarks.placement.report.figures import section_figure, spread_figure
 from benchmarks.placement.report.glance import BARS, POLICIES, WORKLOAD, draw, figures
 from benchmarks.placement.report.intervals import Interval, interval, paired
 from benchmarks.placement.report.page import Figure, to_html, to_markdown
-from benchmarks.placement.report.sections import SECTIONS, Column, Section
+from benchmarks.placement.report.sections import SECTIONS, Column, Section, Spread
 from benchmarks.placement.report.tables import workload_table
 from benchmarks.placement.report.values import Values
-from benchmarks.placement.rows import Row
+from benchmarks.placement.rows import Row, quantile_rows
 from topology.value.score import Weights
 
 COLUMN = Column("good", "goodness", higher_is_better=True, digits=1)
@@ -75,6 +77,49 @@ def test_every_section_draws_its_figure(section: Section) -> None:
     assert drawn is not None
     assert "random" in drawn
     assert "gputopo@" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("section", "spread"),
+    [(section, spread) for section in SECTIONS for spread in section.spreads],
+    ids=lambda value: getattr(value, "scenario", None) or value.metric,
+)
+def test_every_spread_draws_a_line_for_each_policy(section: Section, spread: Spread) -> None:
+    """Of those with a name each has an entry, the others have one together; without rows there is no picture."""
+    policies = ("stock-least", "hived", "fgd", "gputopo")
+    rows = [row for policy in policies for row in quantile_rows("w", policy, 1, spread.metric, [0.1, len(policy)])]
+    drawn = spread_figure(Values(rows), section, spread)
+    assert drawn is not None
+    texts = ["".join(text.itertext()) for text in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+    assert [texts.count(name) for name in (*policies, "each other policy", spread.title)] == [1, 0, 0, 1, 1, 1]
+    lines = re.findall(r'<g id="line2d_\d+">\s*<path d="[^"]+" clip-path', drawn)
+    assert len(lines) - grid_lines(drawn) == len(policies)
+    assert spread_figure(Values(ROWS), section, spread) is None
+
+
+def grid_lines(drawn: str) -> int:
+    """Count the lines behind a figure's curves."""
+    return len(re.findall(r'clip-path="[^"]+" style="fill: none; stroke: #b0b0b0', drawn))
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.scenario)
+def test_every_figure_is_well_formed(section: Section) -> None:
+    """Whatever a workload and a policy are called: they come from files."""
+    workload = section.extra_workloads[0] if section.extra_workloads else "<b>&/measured"
+    columns = {(column.metric, column.x) for column in section.columns}
+    rows = [Row(workload, policy, 1, metric, x, 90.0) for policy in ("a<b&c", "gputopo") for metric, x in columns]
+    tree = ET.fromstring(section_figure(Values(rows), section) or "")
+    assert workload in ["".join(text.itertext()) for text in tree.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_a_quick_page_says_of_each_scenario_what_was_cut(tmp_path: Path) -> None:
+    """Beside its figures, and when it is drawn once more."""
+    rows = [{"scenario": "pollux", **asdict(row)} for row in ROWS]
+    kept = {"missing": {}, "cpu_seconds": {}, "machine": {}, "cut": {"pollux": "Quick run: 2 seeds instead of 5."}}
+    write_page(tmp_path / "a", {"rows": rows, **kept})
+    write_page(tmp_path / "b", read_measured(tmp_path / "a" / "rows.json"))
+    for name in "ab":
+        assert "Quick run: 2 seeds instead of 5." in (tmp_path / name / "report.md").read_text()
 
 
 def test_the_curve_over_lambda_goes_through_the_default_in_order() -> None:

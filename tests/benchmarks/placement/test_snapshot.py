@@ -14,7 +14,8 @@ from benchmarks.placement.traces.files import BadTrace
 from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.placement.traces.snapshot import write_snapshot
 from topology.annotations import keys
-from topology.annotations.codec import encode_status, encode_topology
+from topology.annotations.codec import encode_topology
+from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.status import GpuStatus, NodeStatus
 

@@ -19,7 +19,7 @@ from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, join, node
 from benchmarks.simulated.kubelets import Kubelets, running_kubelets
 from benchmarks.simulated.pod_life import EXIT_CODE, message, next_status
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology, digest
+from topology.annotations.codec import decode_topology, digest
 from topology.annotations.records import (
     PlacementRecord,
     decode_ledger,
@@ -27,6 +27,7 @@ from topology.annotations.records import (
     decode_placement,
     encode_placement,
 )
+from topology.annotations.status_codec import decode_status
 
 PODS = "/api/v1/namespaces/default/pods"
 

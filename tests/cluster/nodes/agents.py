@@ -2,6 +2,7 @@
 
 import sysconfig
 import urllib.request
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import yaml
 
 from benchmarks.processes.process import free_port
 from tests.cluster.agent_pod import AGENT, create_agent_pod
+from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.nodes.namespaces import NodeProcess
 from tests.cluster.nodes.node import GpuNode
@@ -35,10 +37,13 @@ class AgentProcess(NodeProcess):
         node: where gputopo is installed.
         mode: `enforce`, and it is the device plugin; `observe`, and it reports what another one does.
         deadline: how long a kubelet may have to wait for an answer.
+        sections: further ones of its configuration.
 
     """
 
-    def __init__(self, node: GpuNode, mode: str, deadline: str = PATIENT) -> None:
+    def __init__(
+        self, node: GpuNode, mode: str, deadline: str = PATIENT, *, sections: Mapping[str, object] | None = None
+    ) -> None:
         port = free_port()
         self._plane, self._pod = node.plane, create_agent_pod(node.plane, node.name, port)
         kubeconfig = node.plane.service_account_kubeconfig(NAMESPACE, AGENT, self._pod)
@@ -51,6 +56,7 @@ class AgentProcess(NodeProcess):
             "enforce": {"deadline": deadline},
             "kubernetes": {"kubeconfig": str(kubeconfig)},
             "health": {"host": "127.0.0.1", "port": port},
+            **(sections or {}),
         }
         file = node.state / "agent.yaml"
         file.write_text(yaml.safe_dump(configuration))
@@ -88,16 +94,16 @@ class AgentProcess(NodeProcess):
         return [datetime.fromisoformat(ts).timestamp() for ts in said]
 
 
-def enforcing(node: GpuNode, deadline: str = PATIENT) -> AgentProcess:
+def enforcing(node: GpuNode, deadline: str = PATIENT, **sections: Json) -> AgentProcess:
     """Start our agent as the node's device plugin, and return when the cluster sees the GPUs."""
-    agent = AgentProcess(node, "enforce", deadline)
+    agent = AgentProcess(node, "enforce", deadline, sections=sections)
     agent.run()
     node.wait_allocatable(len(node.machine.uuids))
     return agent
 
 
-def observing(node: GpuNode) -> AgentProcess:
+def observing(node: GpuNode, **sections: object) -> AgentProcess:
     """Start our agent beside another device plugin, and return when it has published what the node is."""
-    agent = AgentProcess(node, "observe")
+    agent = AgentProcess(node, "observe", sections=sections)
     agent.run()
     return agent

@@ -2,8 +2,11 @@
 
 import io
 import json
+import re
+import shutil
+import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,15 +20,28 @@ PAUSE = "gputopo.test/pause:1"
 
 def write_archive(file: Path, names: Sequence[str], program: Path, entrypoint: str) -> None:
     """Write an image with one program as `docker save` would, for `ctr images import`."""
+    _write(file, names, {entrypoint: program}, {"Entrypoint": [entrypoint], "Env": ["PATH=/"]})
+
+
+def write_shell_archive(file: Path, name: str, programs: Mapping[str, Path]) -> None:
+    """Write an image with this machine's `sh`, the libraries that it needs, and further programs by their path inside."""
+    shell = Path(shutil.which("sh") or "/bin/sh").resolve()
+    needed = subprocess.run(["ldd", shell], capture_output=True, text=True, check=True).stdout
+    libraries = {path: Path(path).resolve() for path in re.findall(r"(/\S+) \(0x", needed)}
+    _write(file, [name], {"/bin/sh": shell, **libraries, **programs}, {"Env": ["PATH=/bin"]})
+
+
+def _write(file: Path, names: Sequence[str], files: Mapping[str, Path], settings: Mapping[str, object]) -> None:
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as archive:
-        info = tarfile.TarInfo(entrypoint.removeprefix("/"))
-        info.size, info.mode = program.stat().st_size, 0o755
-        archive.addfile(info, io.BytesIO(program.read_bytes()))
+        for inside, outside in files.items():
+            info = tarfile.TarInfo(inside.removeprefix("/"))
+            info.size, info.mode = outside.stat().st_size, 0o755
+            archive.addfile(info, io.BytesIO(outside.read_bytes()))
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Entrypoint": [entrypoint], "Env": ["PATH=/"]},
+        "config": settings,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(layer.getvalue()).hexdigest()}"]},
     }
     manifest = [{"Config": "config.json", "RepoTags": [*names], "Layers": ["layer.tar"]}]

@@ -12,7 +12,7 @@ from tests.cluster.nodes.pods import bound_pod, is_running, pod, submit, wait_ru
 from tests.cluster.polling import eventually
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
-from topology.annotations.codec import decode_status
+from topology.annotations.status_codec import decode_status
 
 HANGS_SECONDS = 50
 

@@ -16,7 +16,7 @@ from tests.cluster.nodes.pods import pod, wait_running
 from tests.cluster.polling import eventually
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
-from topology.annotations.codec import decode_status
+from topology.annotations.status_codec import decode_status
 
 TIME_SLICING = """
 version: v1

@@ -11,6 +11,8 @@ from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import pod, submit, wait_running
 from tests.cluster.polling import eventually
 from tests.manifests.rendered import SCHEDULER_NAME
+from topology.annotations import keys
+from topology.annotations.status_codec import decode_status
 
 
 def test_node_and_pod_are_told_of_a_gpu_that_falls_sick(
@@ -75,3 +77,36 @@ def test_no_new_pod_gets_a_gpu_that_is_sick_and_its_neighbours_go_on(
     submit(node, pod("all", 7, schedulerName=SCHEDULER_NAME))
     wait_running(node_cluster, "all")
     assert taken in node_cluster.placement("all").containers["main"]
+
+
+def test_a_dead_link_is_told_and_new_pods_go_around_it(
+    node_cluster: GpuCluster, nodes: Nodes, figure: Callable[[str], None]
+) -> None:
+    """The GPU stays open; four GPUs that are as fast as ever are those without it. A link that is up again waits."""
+    node = nodes.one("hgx_h100")
+    agent = enforcing(node)
+    hurt = node.machine.uuids[2]
+    submit(node, pod("before", 4, schedulerName=SCHEDULER_NAME))
+    wait_running(node_cluster, "before")
+    assert hurt in node_cluster.placement("before").containers["main"]
+    node_cluster.delete("before")
+
+    began = time.monotonic()
+    node.machine.say("link 2 9 inactive")
+    [told] = eventually(lambda: node_cluster.events("NVLinkDown"))
+    figure(f"the node heard of a dead link {time.monotonic() - began:.1f} s after it went down")
+    assert told["involvedObject"]["kind"] == "Node" and told["type"] == "Warning"
+    assert told["message"].startswith("NVLink 9 of GPU 2 (GPU-")
+    submit(node, pod("around", 4, schedulerName=SCHEDULER_NAME))
+    wait_running(node_cluster, "around")
+    assert hurt not in node_cluster.placement("around").containers["main"]
+    assert 'gputopo_agent_nvlink_changes_total{state="down"} 1.0' in agent.metrics()
+
+    node.machine.repair()
+    [fault] = eventually(
+        lambda: [each for each in decode_status(node.annotation(keys.STATUS) or "").link_faults if each.until]
+    )
+    assert (fault.gpu, fault.link) == (hurt, 9)
+    assert fault.since is not None and fault.until is not None
+    assert fault.until - fault.since >= 300
+    assert node_cluster.events("NVLinkRecovered") == []

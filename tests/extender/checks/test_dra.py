@@ -1,15 +1,18 @@
-"""U4: where a DeviceClass maps our resource, kube-scheduler hands out the devices itself, and we stand aside and say so."""
+"""U4: where a DeviceClass maps our resource, kube-scheduler hands out devices itself, and we leave it the nodes concerned."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from benchmarks.simulated.double.resources import PODS
+from benchmarks.simulated.fleet import SimulatedNode
 from extender.binding.outcome import Failure, NotBound
 from extender.checks.device_classes import DeviceClasses
+from extender.cluster.candidates.openness import BY_DRA
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
@@ -51,24 +54,28 @@ class ApiServer:
 )
 async def test_only_a_class_that_maps_our_resource_counts(status: int, body: bytes, mapping: str | None) -> None:
     """Others are not our business, and without the API there are none."""
-    found = DeviceClasses(ApiServer(status, body).send, keys.GPU_RESOURCE)
+    told: list[bool] = []
+    found = DeviceClasses(ApiServer(status, body).send, keys.GPU_RESOURCE, told.append)
     await found.check()
     assert found.mapping == mapping
+    assert told == ([True] if mapping else [])
 
 
 @pytest.mark.parametrize(("status", "mapping"), [(0, "class-0"), (403, "class-0"), (500, "class-0"), (404, None)])
 async def test_what_is_known_stays_until_an_answer_says_otherwise(status: int, mapping: str | None) -> None:
     """An outage is no reason to come back."""
     api = ApiServer(200, classes(keys.GPU_RESOURCE))
-    found = DeviceClasses(api.send, keys.GPU_RESOURCE)
+    told: list[bool] = []
+    found = DeviceClasses(api.send, keys.GPU_RESOURCE, told.append)
     await found.check()
     api.answer = (status, b"")
     await found.check()
     assert found.mapping == mapping
+    assert told == ([True] if mapping else [True, False])
 
 
-async def test_an_extender_stands_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not ready, says why, and answers no verb."""
+async def test_the_verbs_are_answered_beside_a_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with a device plugin is offered; one where kube-scheduler hands out the GPUs itself is refused by name."""
     really = KubeApi.send
 
     async def send(api: KubeApi, request: Request) -> tuple[int, bytes]:
@@ -77,14 +84,21 @@ async def test_an_extender_stands_aside(tmp_path: Path, monkeypatch: pytest.Monk
         return await really(api, request)
 
     monkeypatch.setattr(KubeApi, "send", send)
-    async with serving(tmp_path, ready=False) as extender:
+    names = ["n1", "n2"]
+    async with serving(tmp_path, *(SimulatedNode(name, "dgx-a100") for name in names)) as extender:
+        nothing = {"status": {"allocatable": {keys.GPU_RESOURCE: "0"}}}
+        patch = "application/merge-patch+json"
+        (await extender.api.call("PATCH", "/api/v1/nodes/n2/status", nothing, content_type=patch)).ok()
+        pod = await extender.create("train", 4)
 
-        async def complaint() -> str | None:
-            status, text = await extender.get("/readyz")
-            return text if status == 503 and "DeviceClass" in text else None
+        async def answer() -> dict[str, Any] | None:
+            _, found = await extender.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": names})
+            return found if found["NodeNames"] == ["n1"] else None
 
-        assert "DeviceClass class-0" in (await eventually(complaint) or "")
-        assert (await extender.post("filter", {}))[0] == 503
+        assert await eventually(answer)
+        _, refused = await extender.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": ["n2"]})
+        assert refused["FailedAndUnresolvableNodes"]["n2"].startswith(BY_DRA)
+        assert "gputopo_stands_aside 1.0" in (await extender.get("/metrics", extender.health_url))[1]
 
 
 def test_a_pod_whose_gpus_come_from_a_claim_is_not_bound() -> None:

@@ -10,11 +10,16 @@ from extender.cluster.candidates.openness import LEDGER_MISSING, NOT_READY
 from extender.cluster.candidates.shape import Shape
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.node_view import mask_of
-from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus
+from extender.cluster.objects.health_words import HealthWords, Kind, Word
+from extender.cluster.objects.kinds import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from extender.cluster.objects.locations import LABELS, locate
-from extender.cluster.objects.payloads import NodePayloads, Payload
-from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
-from topology.annotations.codec import encode_status
+from extender.cluster.objects.payloads import NodePayloads, Payload, RestlessTopology
+from extender.cluster.state import ClusterState
+from tests.extender.builders import DGX, claim, cluster, free, gpus, node, pod, running
+from topology.annotations import keys
+from topology.annotations.codec import encode_topology
+from topology.annotations.status_codec import encode_status
+from topology.formats.catalog import machine
 from topology.node.status import GpuStatus
 from topology.node.status import NodeStatus as AgentStatus
 from topology.request.domains import Level, Location
@@ -141,3 +146,51 @@ def test_gpus_that_are_well_are_free_though_the_status_names_them() -> None:
     """A status tells of each GPU what it holds in memory, too."""
     status = AgentStatus(1, (GpuStatus(G[0], memory_used_gib=3), GpuStatus(G[1], mig_enabled=True), GpuStatus(G[2])))
     assert free(cluster(node(status=encode_status(status)))) == (0, 2, 3, 4, 5, 6, 7)
+
+
+def test_a_word_of_another_health_agent_closes_a_node_only_if_configured() -> None:
+    """The same node, read without and with the setting; it opens again with the condition."""
+    sick = with_conditions(NodeCondition("Ready", "True"), NodeCondition("XIDErrors", "True", "R", "XID 79"))
+    closing = HealthWords([Word(Kind.CONDITION, "XIDErrors", "True", closes=True)])
+    assert cluster(sick).views["n1"].shape.closed is None
+    state = ClusterState(health_words=closing)
+    state.nodes.replaced([sick])
+    state.pods.replaced([])
+    assert state.views["n1"].shape.closed == "closed by condition XIDErrors=True"
+    well = with_conditions(NodeCondition("Ready", "True"), NodeCondition("XIDErrors", "False"))
+    state.nodes.changed(msgspec.structs.replace(well, metadata=node(version=2).metadata))
+    assert state.views["n1"].shape.closed is None
+
+
+def test_of_others_words_only_what_matters_is_kept() -> None:
+    """Thousands of nodes have dozens of conditions and taints each, with messages."""
+    chatter = [NodeCondition(f"C{number}", "False", "reason", "message " * 20) for number in range(40)]
+    known = with_conditions(*chatter, NodeCondition("Ready", "True", "KubeletReady", "kubelet is posting"))
+    tainted = msgspec.structs.replace(known, spec=NodeSpec([Taint("example.com/mine", "NoSchedule")]))
+    kept = cluster(tainted).nodes.get("n1")
+    assert kept is not None
+    assert (kept.node.status.conditions, kept.node.spec.taints, kept.signs) == (
+        [NodeCondition("Ready", "True")],
+        None,
+        (),
+    )
+
+
+def test_signs_outlive_a_topology_that_is_read_later() -> None:
+    """A restless topology is read from what is kept, which has the signs and not the conditions any more."""
+    sick = with_conditions(NodeCondition("Ready", "True"), NodeCondition("GPUMissing", "True"))
+    restless = ClusterState()
+    restless.nodes.replaced([sick])
+    for version in range(2, 60):
+        flip = encode_topology(machine(DGX if version % 2 else "t4-4", host="n1"))
+        changed = msgspec.structs.replace(
+            sick.metadata, resource_version=str(version), annotations={keys.TOPOLOGY: flip}
+        )
+        restless.nodes.changed(msgspec.structs.replace(sick, metadata=changed))
+    known = restless.nodes.get("n1")
+    assert known is not None and isinstance(known.payloads.topology.problem, RestlessTopology)
+    for now in (0.0, 1e6, 2e6):
+        restless.nodes.tell(now)
+    read = restless.nodes.get("n1")
+    assert read is not None and read.payloads.topology.problem is None
+    assert [sign.name for sign in read.signs] == ["GPUMissing"]

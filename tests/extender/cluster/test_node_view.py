@@ -9,8 +9,9 @@ import pytest
 from extender.cluster.candidates.openness import LEDGER_MISSING
 from extender.cluster.objects.kinds import Node, Pod
 from tests.extender.builders import PAIRS, claim, cluster, free, gpus, node, pod, running
-from topology.annotations.codec import digest, encode_status
+from topology.annotations.codec import digest
 from topology.annotations.records import Observed, encode_observed
+from topology.annotations.status_codec import encode_status
 from topology.node.links import Affinity
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 from topology.placement.verdict import UNKNOWN_GPUS, Placement, Rejection

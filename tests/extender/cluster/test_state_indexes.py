@@ -135,7 +135,7 @@ def test_a_shape_that_comes_back_after_it_was_forgotten_is_ranked_again() -> Non
     index.put("n1", Shape(CLASS, 0b01))
     index.forget_verdicts()
     index.put("n1", Shape(CLASS, 0b11))
-    assert [name for _, _, name in index.order(request).best_first(frozenset({"n1"}))] == ["n1"]
+    assert [name for *_, name in index.order(request).best_first(frozenset({"n1"}))] == ["n1"]
     index.put("n1", Shape(CLASS, 0b11))
     assert len(index) == 2
     index.put("n1", None)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import NodeCondition
 from extender.cluster.state import ClusterState
 from extender.inspect import faults, inspection
+from extender.kubectl.output import Form, print_node
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology.annotations import keys
-from topology.annotations.codec import encode_status
 from topology.annotations.records import Observed, encode_observed
+from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
@@ -121,6 +126,20 @@ def test_a_node_says_who_hands_out_its_gpus() -> None:
     assert detail.device_plugin is not None
     assert (detail.device_plugin.mode, detail.device_plugin.ready) == ("enforce", False)
     assert detail.device_plugin.line == "mode enforce, not ready; not registered with the kubelet"
+
+
+def test_a_node_shows_what_other_health_agents_say(capsys: pytest.CaptureFixture[str]) -> None:
+    """Who says what and why, and that it closes nothing as long as nobody has said so; kubectl prints it."""
+    said = NodeCondition("XIDErrors", "True", "XIDErrorsPresent", "XID 79 in the kernel log")
+    shown = node()
+    shown = msgspec.structs.replace(shown, status=msgspec.structs.replace(shown.status, conditions=[said]))
+    detail = inspection.node(cluster(shown), "n1", at())
+    assert detail is not None
+    (sign,) = detail.signs
+    assert sign.line == "condition XIDErrors=True (AKS): XIDErrorsPresent: XID 79 in the kernel log"
+    assert (sign.closes, detail.closed, detail.free) == (False, None, 8)
+    print_node(detail, Form())
+    assert f"said by others: {sign.line}\n\n" in capsys.readouterr().out
 
 
 def test_nodes_that_have_nothing_to_do_with_gpus_are_left_out() -> None:

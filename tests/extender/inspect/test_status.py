@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
+from extender.cluster.objects.health_words import HealthWords, Kind, Word
+from extender.cluster.objects.kinds import Node, NodeCondition
+from extender.cluster.objects.kinds import NodeStatus as NodeHealth
+from extender.cluster.state import ClusterState
 from extender.inspect.status import Status, status
 from tests.extender.builders import cluster, gpus, node, pod, running
 from tests.extender.plugin import plugin
-from topology.annotations.codec import encode_status
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.annotations.status_codec import encode_status
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
 
 PLUGIN = DevicePluginStatus(Mode.ENFORCE, ready=True)
 
@@ -46,11 +52,37 @@ def test_equal_troubles_are_one_finding_with_all_their_nodes() -> None:
     assert all(finding.remedy for finding in told.findings)
 
 
+def test_nvlinks_that_are_down_are_one_finding() -> None:
+    """However many, and on however many GPUs; the GPUs themselves are well."""
+    faults = tuple(LinkFault(gpu, link, "inactive") for gpu in gpus("n1", 0, 1) for link in range(3))
+    told = status(cluster(node("n1", status=encode_status(NodeStatus(1, link_faults=faults))), node("n2")))
+    assert list(found(told).values()) == [("n1",)]
+    assert next(iter(found(told))).startswith("NVLinks are down")
+
+
 def test_pods_that_hold_one_gpu_are_told() -> None:
     """Nobody but a person can end that."""
     (shared,) = gpus("n1", 0)
     told = status(cluster(node("n1"), running("a", "n1", shared), running("b", "n1", shared)))
     assert found(told)["two running pods hold one GPU"] == ("n1",)
+
+
+def test_what_other_health_agents_say_needs_somebody() -> None:
+    """Equal words are one finding, whatever their messages are; one that closes is the reason that stands there already."""
+    state = ClusterState(health_words=HealthWords([Word(Kind.CONDITION, "GPUMissing", "True", closes=True)]))
+    state.nodes.replaced([said("n1", "XIDErrors"), said("n2", "XIDErrors"), said("n3", "GPUMissing")])
+    state.pods.replaced([])
+    told = status(state)
+    assert found(told)["another health agent says: condition XIDErrors=True"] == ("n1", "n2")
+    assert found(told)["no GPU is given away: closed by condition GPUMissing=True"] == ("n3",)
+    assert not any("says: condition GPUMissing" in what for what in found(told))
+    assert all(finding.remedy for finding in told.findings)
+
+
+def said(name: str, condition: str) -> Node:
+    """Build a node of which another health agent says this."""
+    conditions = [NodeCondition("Ready", "True"), NodeCondition(condition, "True", "R", f"on {name}")]
+    return msgspec.structs.replace(node(name), status=NodeHealth(None, conditions))
 
 
 def test_a_cluster_without_agents_says_so() -> None:

@@ -22,7 +22,7 @@ from tests.extender.serving import Running, serving
 from tests.extender.web import axe
 from tests.extender.web.browser import program, tab
 from topology.annotations import keys
-from topology.annotations.codec import encode_status
+from topology.annotations.status_codec import encode_status
 from topology.node.status import GpuStatus, NodeStatus
 
 pytestmark = [

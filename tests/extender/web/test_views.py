@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
 
@@ -11,9 +12,12 @@ import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
+from extender.cluster.objects.health_words import Kind
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
+from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.places import Place
 from extender.inspect.waiting import WaitingPod
+from extender.inspect.words import SignInfo
 from extender.web import assets, pages
 from tests.extender.serving import Running, serving
 from topology.request.domains import Level, Location
@@ -42,10 +46,27 @@ GPU = GpuInfo(
     container=HOSTILE,
 )
 NODE = NodeInfo(name=HOSTILE, free=0, closed=HOSTILE, gpus=(GPU,))
-DETAIL = NodeDetail(**dict(NODE), matrix=((HOSTILE,),), driver_version=HOSTILE, cuda_version=HOSTILE, best_sets=())
 PLACE = Place(level=Level.RACK, name=HOSTILE, nodes=1, gpus=1, free=0, closed=1)
 WAITING = WaitingPod(pod=POD, since=None, seconds=0.0, reasons=(HOSTILE,))
 HOSTILE_ASKER = pages.Asked(Location(HOSTILE, HOSTILE, HOSTILE), HOSTILE)
+FAULT = LinkFaultInfo(
+    index=None,
+    uuid=HOSTILE,
+    links=(9, 11),
+    reason=HOSTILE,
+    since=datetime(2026, 11, 23, 9, 12, tzinfo=UTC),
+    until=datetime(2026, 11, 23, 9, 20, tzinfo=UTC),
+)
+SIGN = SignInfo(kind=Kind.CONDITION, name=HOSTILE, value=HOSTILE, agent=HOSTILE, detail=HOSTILE, closes=True)
+DETAIL = NodeDetail(
+    **dict(NODE),
+    matrix=((HOSTILE,),),
+    driver_version=HOSTILE,
+    cuda_version=HOSTILE,
+    best_sets=(),
+    link_faults=(FAULT,),
+    signs=(SIGN,),
+)
 FIGURES = {"nodes": 1.0, "gpus": 1.0, "gpus_free": 0.0, "pods": 1.0, "pods_waiting": 1.0}
 
 
@@ -76,6 +97,17 @@ def test_a_page_holds_no_script_and_no_style() -> None:
     page = "".join(pages.node_page(DETAIL, [POD]))
     assert "<style" not in page
     assert not re.search(r"<script[^>]*>[^<]|\son\w+=|\sstyle=", page)
+
+
+def test_dead_links_and_doubtful_gpus_stand_on_the_nodes_page() -> None:
+    """Which, since when and when they are used again; a node without them has no such section. A chip says it by pointer and by ear."""
+    page = "".join(pages.node_page(DETAIL, []))
+    for text in ("9, 11", "2026-11-23T09:12:00Z", "used again if up until then 2026-11-23T09:20:00Z"):
+        assert text in page
+    doubted = GPU.model_copy(update={"doubtful": True, "reasons": ("row remap pending",)})
+    well = DETAIL.model_copy(update={"link_faults": (), "gpus": (doubted,)})
+    assert "NVLinks that are not used" not in "".join(pages.node_page(well, []))
+    assert "".join(pages.node_page(well, [])).count("row remap pending; pods get it last") == 3
 
 
 async def crawl(extender: Running, start: str) -> dict[str, int]:
@@ -196,3 +228,12 @@ async def test_the_configuration_in_force_can_be_read(tmp_path: Path) -> None:
     async with serving(tmp_path, SimulatedNode("n1", "t4-4"), settings={"scheduling.candidates": "3"}) as extender:
         _, text = await extender.get("/v1/inspect/config")
         assert json.loads(text)["scheduling"]["candidates"] == 3
+
+
+def test_a_node_page_shows_what_other_health_agents_say() -> None:
+    """Each word with who says it, why, and whether it closes the node; without any there is no such table."""
+    sign = SIGN.model_copy(update={"name": "XIDErrors", "value": "True", "agent": "AKS", "detail": "XID 79"})
+    page = "".join(pages.node_page(DETAIL.model_copy(update={"signs": (sign,)}), []))
+    for shown in ("condition XIDErrors=True", "AKS", "XID 79", "What other health agents say"):
+        assert shown in page
+    assert "other health agents" not in "".join(pages.node_page(DETAIL.model_copy(update={"signs": ()}), []))

@@ -30,8 +30,9 @@ from tests.simulation.wording import annotations_of, read_ledger, short
 from tests.simulation.world.scheduler import gpus_of
 from tests.simulation.world.server import Server
 from topology.annotations import keys
-from topology.annotations.codec import decode_status, decode_topology
+from topology.annotations.codec import decode_topology
 from topology.annotations.records import Claim, Ledger, decode_observed, decode_placement
+from topology.annotations.status_codec import decode_status
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from benchmarks.simulated.double.api import Reply, Request, Stream, answer
+from benchmarks.simulated.double.api import Reply, Request, Stream, Text, answer
 from benchmarks.simulated.double.resources import NODES, PODS, Object, Resource
 from benchmarks.simulated.double.store import Change, Store
 from tests.simulation.wording import words
@@ -38,7 +38,9 @@ class Server:
         with self.writing(client):
             if self.is_forbidden(request):
                 return Reply(403, {"kind": "Status", "message": "denied by a policy", "code": 403})
-            return answer(self.store, request)
+            told = answer(self.store, request)
+            assert not isinstance(told, Text), "no extender reads logs"
+            return told
 
     @contextmanager
     def writing(self, client: str) -> Iterator[Store]:

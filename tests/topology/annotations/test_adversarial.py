@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from topology.annotations.codec import decode_status, decode_topology, encode_status, encode_topology
+from topology.annotations.codec import decode_topology, encode_topology
 from topology.annotations.payload import MAX_BYTES
 from topology.annotations.records import (
     Claim,
@@ -24,6 +24,7 @@ from topology.annotations.records import (
     encode_observed,
     encode_placement,
 )
+from topology.annotations.status_codec import decode_status, encode_status
 from topology.errors import PayloadError, UnsupportedVersion
 from topology.formats.catalog import MACHINES, machine
 from topology.node.links import Affinity

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 
 from tests.strategies.topologies import topologies
-from topology.annotations.codec import decode_status, decode_topology, digest, encode_status, encode_topology
+from topology.annotations.codec import decode_topology, digest, encode_topology
+from topology.annotations.status_codec import decode_status, encode_status
 from topology.errors import PayloadError
 from topology.formats.catalog import MACHINES, machine
 from topology.node.links import PciePath
@@ -180,8 +181,9 @@ STATUS = NodeStatus(
             outlook=Outlook("it opens when a reset is proven", remedy="reset it"),
         ),
         GpuStatus("GPU-b", memory_used_gib=3, outlook=Outlook("it opens by itself", until=1_780_000_300)),
+        GpuStatus("GPU-c", reasons=("row remap pending",), doubtful=True),
     ),
-    link_faults=(LinkFault("GPU-a", 3, "inactive"), LinkFault("GPU-b", 0, "crc errors")),
+    link_faults=(LinkFault("GPU-a", 3, "inactive"), LinkFault("GPU-b", 0, "crc errors", 1_780_000_000, 1_780_000_300)),
 )
 
 
@@ -215,6 +217,13 @@ def test_status_tells_who_hands_out_the_gpus() -> None:
 def test_status_names_the_gpus_to_leave_alone() -> None:
     """Only what is said to be unhealthy is."""
     assert STATUS.unhealthy == {"GPU-a"}
+
+
+def test_status_names_the_gpus_to_take_last() -> None:
+    """One that takes no pods is never one of them, whatever is said of it; of others nothing is said."""
+    closed = GpuStatus("GPU-d", healthy=False, doubtful=True)
+    assert replace(STATUS, gpus=(*STATUS.gpus, closed)).doubtful == {"GPU-c"}
+    assert encode_status(STATUS).count("doubtful") == 1
 
 
 def test_status_of_the_same_gpu_twice_is_refused() -> None:

@@ -41,6 +41,28 @@ variables.after.all(key, key.startsWith('{{ . }}') || (key in variables.before &
 && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
 {{- end -}}
 
+{{/* The status before and after, for `gputopo.onlyCondition`: without a type, so that fields of later versions count, too. */}}
+{{- define "gputopo.statusVariables" -}}
+- name: statusBefore
+  expression: "dyn(oldObject == null ? {} : oldObject.?status.orValue({}))"
+- name: statusAfter
+  expression: "dyn(object.?status.orValue({}))"
+{{- end -}}
+
+{{/* That an update of a status changes one condition and nothing else; a book is no message. */}}
+{{- define "gputopo.onlyCondition" -}}
+request.subResource != 'status' || (
+  variables.statusAfter.all(field, field == 'conditions'
+    || (field in variables.statusBefore && variables.statusBefore[field] == variables.statusAfter[field]))
+  && variables.statusBefore.all(field, field == 'conditions' || field in variables.statusAfter)
+  && variables.statusAfter.?conditions.orValue([]).filter(each, each.type != '{{ . }}')
+    == variables.statusBefore.?conditions.orValue([]).filter(each, each.type != '{{ . }}')
+  && variables.statusAfter.?conditions.orValue([]).filter(each, each.type == '{{ . }}').size() <= 1
+  && variables.statusAfter.?conditions.orValue([]).all(each, each.type != '{{ . }}'
+    || size(each.?message.orValue('')) + size(each.?reason.orValue('')) <= 2048)
+)
+{{- end -}}
+
 {{/* A policy without its binding does nothing. Takes the root and the policy's name. */}}
 {{- define "gputopo.policyBinding" -}}
 {{- $root := index . 0 -}}

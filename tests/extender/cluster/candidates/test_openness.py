@@ -9,6 +9,7 @@ from extender.cluster.caches.agents import LABELS
 from extender.cluster.candidates.openness import (
     AGENT_NOT_READY,
     AGENT_SILENT,
+    BY_DRA,
     DUPLICATE_PUBLISHER,
     NOT_READY,
     PLUGIN_NOT_READY,
@@ -17,7 +18,8 @@ from extender.cluster.objects.kinds import Container, ContainerStatus, Node, Obj
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, running
 from topology.annotations import keys
-from topology.annotations.codec import encode_status, encode_topology
+from topology.annotations.codec import encode_topology
+from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 
@@ -197,3 +199,31 @@ def test_a_forged_topology_of_ten_thousand_gpus_closes_its_node_only() -> None:
     state = cluster(node("n1", topology=forged), node("n2"))
     assert (closed(state), free(state, "n2")) == ("GPU topology cannot be read", ALL)
     assert keys.TOPOLOGY in (state.views["n1"].node.metadata.annotations or {})
+
+
+def offering(name: str, gpus: str | None, version: int = 1) -> Node:
+    """Return a node of which the device plugin offers so many GPUs; `None`: it has never offered any."""
+    found = node(name, version=version)
+    allocatable = {} if gpus is None else {keys.GPU_RESOURCE: gpus}
+    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, allocatable=allocatable))
+
+
+class TestDra:
+    """Where a DeviceClass maps the resource, kube-scheduler hands out GPUs by DRA on nodes where nobody else offers any."""
+
+    def test_nodes_where_no_device_plugin_offers_gpus_are_closed(self) -> None:
+        """Only those, and only while a DeviceClass maps the resource: with none, who asks for GPUs does not come there."""
+        state = cluster(offering("n1", "8"), offering("n2", "0"), offering("n3", None))
+        assert [closed(state, name) for name in ("n1", "n2", "n3")] == [None, None, None]
+        state.map_to_dra(True)
+        assert [closed(state, name) for name in ("n1", "n2", "n3")] == [None, BY_DRA, BY_DRA]
+        state.map_to_dra(False)
+        assert [closed(state, name) for name in ("n1", "n2", "n3")] == [None, None, None]
+
+    def test_a_node_opens_when_its_device_plugin_offers_gpus(self) -> None:
+        """And closes when the plugin leaves: from that moment kube-scheduler allocates devices there."""
+        state = cluster(offering("n1", "0"))
+        state.map_to_dra(True)
+        for version, offered, why in ((2, "8", None), (3, "0", BY_DRA)):
+            state.nodes.changed(offering("n1", offered, version))
+            assert closed(state) == why

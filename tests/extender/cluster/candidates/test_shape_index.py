@@ -30,6 +30,7 @@ shapes = st.one_of(
     st.none(),
     st.just(Shape(None, 0, "closed")),
     st.builds(Shape, st.sampled_from(CLASSES), st.integers(0, 255)),
+    st.builds(Shape, st.just(CLASSES[1]), st.integers(0, 255), doubtful=st.integers(0, 255)),
 )
 
 
@@ -39,8 +40,9 @@ def naive_order(nodes: dict[str, Shape], names: frozenset[str]) -> list[str]:
     for name in names.intersection(nodes):
         verdict = nodes[name].decide(REQUEST)
         if isinstance(verdict, Placement):
-            keys.append((-verdict.score, nodes[name].free.bit_count(), name))
-    return [name for _, _, name in sorted(keys)]
+            doubts = sum(nodes[name].doubtful >> position & 1 for position in verdict.gpus)
+            keys.append((-verdict.score, doubts, nodes[name].free.bit_count(), name))
+    return [name for *_, name in sorted(keys)]
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), shapes), max_size=60), st.frozensets(st.sampled_from(NAMES)))
@@ -52,7 +54,7 @@ def test_the_order_is_that_of_all_nodes_sorted(puts: list[tuple[str, Shape | Non
         nodes.pop(name, None)
         if shape is not None:
             nodes[name] = shape
-        assert [found for _, _, found in index.order(REQUEST).best_first(names)] == naive_order(nodes, names)
+        assert [found for *_, found in index.order(REQUEST).best_first(names)] == naive_order(nodes, names)
 
 
 @given(st.integers(1, 255), st.integers(1, 32), st.integers(1, 2))
@@ -73,7 +75,7 @@ def test_shapes_that_nobody_has_any_more_are_forgotten() -> None:
     for number in range(5000):
         index.put("restless", Shape(CLASSES[1], 0b1111, f"reason {number}"))
     assert len(index) < 1100
-    assert [name for _, _, name in index.order(REQUEST).best_first(frozenset({"still", "restless"}))] == ["still"]
+    assert [name for *_, name in index.order(REQUEST).best_first(frozenset({"still", "restless"}))] == ["still"]
 
 
 def test_nobody_searches_for_a_node_that_is_closed() -> None:
@@ -98,7 +100,7 @@ def test_orders_of_requests_are_bounded() -> None:
         index.order(GpuRequest(1, min_memory_bytes=number))
     assert len(index._orders) == 256
     first = index.order(GpuRequest(1, min_memory_bytes=0))
-    assert [name for _, _, name in first.best_first(frozenset({"n1"}))] == ["n1"]
+    assert [name for *_, name in first.best_first(frozenset({"n1"}))] == ["n1"]
 
 
 def test_tombstones_are_bounded() -> None:

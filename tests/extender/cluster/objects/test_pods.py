@@ -58,7 +58,8 @@ def test_what_is_not_refused_can_be_written(alike: list[tuple[int, int, int]]) -
     except RequestError:
         return
     shares = request.share_out([f"GPU-{number:036}" for number in range(request.request.gpus)])
-    widest = Bandwidth(*[1.2345678901234567e-100] * 3)
+    rate = 1.2345678901234567e-100
+    widest = Bandwidth(rate, rate, rate, measured=True)
     encode_placement(PlacementRecord(shares, max(Affinity, key=len), widest, 2**63 - 1))
 
 

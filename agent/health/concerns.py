@@ -1,0 +1,89 @@
+"""What makes a GPU suspect while it lasts: errors that come too fast, and conditions that stand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from agent.health.evidence import Corrected, LinkErrors, Margin, Replays, Symptom, WithoutSpares
+from agent.health.policy import Policy
+
+
+class Concern(StrEnum):
+    """Each in the words that people read."""
+
+    CORRECTED = "corrected memory errors come too fast"
+    NO_SPARES = "part of its memory has no spare rows left"
+    LINKS = "many transfer errors on its nvlinks"
+    PCIE = "many transfers over pcie are made again"
+    HOT = "as hot as it may be"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A time in which one concern held; `until` is `None` while it does."""
+
+    concern: Concern
+    since: float
+    until: float | None = None
+
+
+def noted(concerns: tuple[Held, ...], symptom: Symptom, policy: Policy, now: float) -> tuple[Held, ...]:
+    """Return the concerns with a symptom taken in; one that ended before it counted never was."""
+    concern, holds = _concern_of(symptom, policy)
+    held = next((each for each in concerns if each.concern is concern), None)
+    others = tuple(each for each in concerns if each is not held)
+    if held is None:
+        return (*others, Held(concern, now)) if holds else concerns
+    if holds:
+        return concerns if held.until is None else (*others, replace(held, until=None))
+    if held.until is not None:
+        return concerns
+    counted = now >= held.since + _patience(concern, policy)
+    return (*others, replace(held, until=now)) if counted else others
+
+
+def standing(concerns: Sequence[Held], policy: Policy, now: float) -> list[Concern]:
+    """Return what counts against the GPU now, the gravest first."""
+    held = {each.concern for each in concerns if _begins(each, policy) <= now < _ends(each, policy)}
+    return [concern for concern in Concern if concern in held]
+
+
+def when_concerns_change(concerns: Sequence[Held], policy: Policy) -> Iterator[float]:
+    """Yield when time alone changes what counts."""
+    for each in concerns:
+        yield _begins(each, policy)
+        yield _ends(each, policy)
+
+
+def remembered(concerns: Sequence[Held], policy: Policy, now: float) -> tuple[Held, ...]:
+    """Return the concerns without those that are over."""
+    return tuple(each for each in concerns if now < _ends(each, policy))
+
+
+def _concern_of(symptom: Symptom, policy: Policy) -> tuple[Concern, bool]:
+    match symptom:
+        case Corrected(per_second):
+            return Concern.CORRECTED, per_second > policy.corrected_a_second
+        case WithoutSpares(banks):
+            return Concern.NO_SPARES, banks > 0
+        case LinkErrors(per_second):
+            return Concern.LINKS, per_second > policy.link_errors_a_second
+        case Replays(per_minute):
+            return Concern.PCIE, per_minute > policy.replays_a_minute
+        case Margin(celsius):
+            return Concern.HOT, celsius <= 0
+
+
+def _patience(concern: Concern, policy: Policy) -> float:
+    return policy.replays_for if concern is Concern.PCIE else 0.0
+
+
+def _begins(held: Held, policy: Policy) -> float:
+    return held.since + _patience(held.concern, policy)
+
+
+def _ends(held: Held, policy: Policy) -> float:
+    return math.inf if held.until is None else held.until + policy.concern_over

@@ -1,0 +1,134 @@
+"""The series of what GPUs do and of who holds them, by UUID; what NVML does not say is absent.
+
+Nothing is read for a scrape: the values are those of the last sample, and of the last list of pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agent.gpus.activity import Activity, ClockReason
+from agent.plugin.pods import ListedPod
+from agent.plugin.readiness import gpu_of
+
+_Row: TypeAlias = tuple[str, str, Callable[[Activity], float | None]]
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+_GAUGES: Final[tuple[_Row, ...]] = (
+    ("utilization_ratio", "Share of the last moment in which it computed.", lambda gpu: _scaled(gpu.utilization_percent, 0.01)),
+    ("memory_busy_ratio", "Share in which its memory was read or written.", lambda gpu: _scaled(gpu.memory_busy_percent, 0.01)),
+    ("memory_total_bytes", "Its memory.", lambda gpu: gpu.memory_total_bytes),
+    ("memory_used_bytes", "Of its memory in use.", lambda gpu: gpu.memory_used_bytes),
+    ("memory_reserved_bytes", "Of its memory kept by the driver.", lambda gpu: gpu.memory_reserved_bytes),
+    ("temperature_celsius", "Of the chip.", lambda gpu: gpu.temperature_celsius),
+    ("memory_temperature_celsius", "Of its memory.", lambda gpu: gpu.memory_temperature_celsius),
+    ("power_watts", "That it draws.", lambda gpu: _scaled(gpu.power_milliwatts, 1e-3)),
+    ("power_limit_watts", "That it may draw.", lambda gpu: _scaled(gpu.power_limit_milliwatts, 1e-3)),
+    ("sm_clock_hertz", "Of what computes.", lambda gpu: _scaled(gpu.sm_clock_mhz, 1e6)),
+    ("memory_clock_hertz", "Of its memory.", lambda gpu: _scaled(gpu.memory_clock_mhz, 1e6)),
+)  # fmt: skip
+_ENERGY: Final[_Row] = (
+    "energy_joules",
+    "Since the driver was loaded, or the GPU reset.",
+    lambda gpu: _scaled(gpu.energy_millijoules, 1e-3),
+)
+_SENT, _RECEIVED = "sent", "received"
+_LINKS: Final[tuple[tuple[str, str, Callable[[Activity], dict[str, float | None]]], ...]] = (
+    (
+        "nvlink_bytes",
+        "Over all its NVLinks, without what the protocol adds.",
+        lambda gpu: {_SENT: _scaled(gpu.nvlink_sent_kib, 1024), _RECEIVED: _scaled(gpu.nvlink_received_kib, 1024)},
+    ),
+    (
+        "pcie_bytes",
+        "Over PCIe.",
+        lambda gpu: {_SENT: gpu.pcie_sent_bytes, _RECEIVED: gpu.pcie_received_bytes},
+    ),
+)
+
+
+class ActivitySeries(Collector):
+    """Collects what one node's GPUs do; `read` gives the last sample."""
+
+    def __init__(self, read: Callable[[], Iterable[Activity]]) -> None:
+        self._read = read
+
+    def describe(self) -> Iterable[Metric]:
+        """Name the series before there is a sample."""
+        return _of_activity([])
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the series of the last sample."""
+        return _of_activity([*self._read()])
+
+
+class HolderSeries(Collector):
+    """Collects who holds which GPU; `pods` gives the node's pods, or `None` while the kubelet does not say."""
+
+    def __init__(self, pods: Callable[[], Iterable[ListedPod] | None]) -> None:
+        self._pods = pods
+
+    def describe(self) -> Iterable[Metric]:
+        """Name the series before there is a pod."""
+        return [_of_holders(())]
+
+    def collect(self) -> Iterable[Metric]:
+        """Return one series for each GPU of each container."""
+        return [_of_holders(self._pods() or ())]
+
+
+def _of_activity(gpus: list[Activity]) -> Iterator[Metric]:
+    for name, text, value in _GAUGES:
+        yield _filled(GaugeMetricFamily(f"gputopo_gpu_{name}", text, labels=["uuid"]), gpus, value)
+    name, text, value = _ENERGY
+    yield _filled(CounterMetricFamily(f"gputopo_gpu_{name}", text, labels=["uuid"]), gpus, value)
+    for name, text, values in _LINKS:
+        counter = CounterMetricFamily(f"gputopo_gpu_{name}", text, labels=["uuid", "direction"])
+        for gpu in gpus:
+            for direction, found in values(gpu).items():
+                if found is not None:
+                    counter.add_metric([gpu.uuid, direction], found)
+        yield counter
+    yield _reasons(gpus)
+
+
+def _filled(
+    family: GaugeMetricFamily | CounterMetricFamily, gpus: list[Activity], value: Callable[[Activity], float | None]
+) -> Metric:
+    for gpu in gpus:
+        if (found := value(gpu)) is not None:
+            family.add_metric([gpu.uuid], found)
+    return family
+
+
+def _reasons(gpus: list[Activity]) -> Metric:
+    family = GaugeMetricFamily(
+        "gputopo_gpu_clock_event_reason",
+        "1 for each reason why its clocks are not at their highest.",
+        labels=["uuid", "reason"],
+    )
+    for gpu in gpus:
+        for reason in ClockReason if gpu.clock_reasons is not None else ():
+            family.add_metric([gpu.uuid, reason], reason in (gpu.clock_reasons or ()))
+    return family
+
+
+def _of_holders(pods: Iterable[ListedPod]) -> Metric:
+    family = GaugeMetricFamily(
+        "gputopo_gpu_holder_info",
+        "1 for each container that holds it.",
+        labels=["uuid", "namespace", "pod", "container"],
+    )
+    for pod in pods:
+        for container in pod.containers:
+            for uuid in sorted({gpu_of(device) for device in container.gpus}):  # several replicas are one GPU
+                family.add_metric([uuid, pod.namespace, pod.name, container.name], 1)
+    return family

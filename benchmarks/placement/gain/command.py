@@ -1,0 +1,55 @@
+"""`gputopo-bench compare`: run FGD's experiment on the user's cluster, and write the answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.placement.command import FIRST_SEED
+from benchmarks.placement.gain.answer import NAMES, OBSERVE, QUICK, Answer
+from benchmarks.placement.gain.drawing import allocation, bandwidth_spread, intervals
+from benchmarks.placement.gain.subject import opened, subject_of
+from benchmarks.placement.gain.words import all_figures, in_short, what_it_does_not_say, what_was_asked
+from benchmarks.placement.report.page import Figure, Part
+from benchmarks.placement.runner import Cell, run_cells
+from benchmarks.placement.traces.openb import OpenbTrace
+
+SEEDS, QUICK_SEEDS = 10, 3
+
+
+def ask(source: Path, seeds: int, jobs: int, *, quick: bool) -> Answer:
+    """Run the experiment on a snapshot or on a trace folder; raises `BadTrace`, `ProcessLost`."""
+    with opened(source) as folder:
+        subject = subject_of(source, folder)
+        trace = OpenbTrace(folder)
+        (workload,) = trace.workloads
+        shared = any(pod.shares for pod in trace.pods(workload))
+        # NVIDIA's plugin, which decides in mode observe, hands out whole GPUs only.
+        policies = [name for name in (QUICK if quick else NAMES) if not (shared and name == OBSERVE)]
+        cells = [
+            Cell("inflation", folder, workload, policy, seed)
+            for seed in range(FIRST_SEED, FIRST_SEED + seeds)
+            for policy in policies
+        ]
+        return Answer(subject, run_cells(cells, jobs, "compare"), seeds)
+
+
+def parts_of(answer: Answer, cut: str) -> list[Part]:
+    """Return the page: the gain first, then the figures, the pictures, and what it does not say."""
+    pictures = {
+        "measures": intervals(answer),
+        "bandwidth": bandwidth_spread(answer),
+        "allocation": allocation(answer),
+    }
+    return [
+        *what_was_asked(answer),
+        *in_short(answer),
+        *all_figures(answer),
+        *(Figure(name, svg, on_paper=False) for name, svg in pictures.items() if svg),
+        *what_it_does_not_say(answer, cut),
+    ]
+
+
+def what_was_cut(seeds: int) -> str:
+    """Return what a quick answer leaves out."""
+    left_out = ", ".join(name for policy, name in NAMES.items() if policy not in QUICK)
+    return f"This was a quick run: {seeds} orders of arrival instead of {SEEDS}, and without {left_out}. Its intervals are wide."

@@ -1,0 +1,60 @@
+"""The cluster that is asked about: a snapshot, or the trace folder that was made of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.placement.scenarios.inflation import is_wired
+from benchmarks.placement.traces.files import BadTrace
+from benchmarks.placement.traces.openb import OpenbTrace
+from benchmarks.placement.traces.snapshot import write_snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A cluster in a few numbers."""
+
+    name: str
+    nodes: int
+    gpus: int
+    wired_nodes: int
+    """Those whose links are known."""
+    pods: int
+    """That ask for GPUs."""
+    pods_of_several: int
+    """That ask for two GPUs or more."""
+
+
+@contextmanager
+def opened(source: Path) -> Iterator[Path]:
+    """Give the trace folder of a snapshot, made for the time being, or the folder itself; raises `BadTrace`."""
+    if source.is_dir():
+        yield source
+        return
+    with TemporaryDirectory() as made:
+        write_snapshot(source, source, Path(made))
+        yield Path(made)
+
+
+def subject_of(source: Path, folder: Path) -> Subject:
+    """Return what the folder holds, under the name that the user gave it; raises `BadTrace`."""
+    trace = OpenbTrace(folder)
+    if len(trace.workloads) > 1:
+        raise BadTrace(
+            f"{source} holds {len(trace.workloads)} lists of pods, and this is about one cluster with its own; "
+            "`gputopo-bench placement --trace` takes several"
+        )
+    servers = trace.servers()
+    pods = [pod.gpus for pod in trace.pods(trace.workloads[0]) if pod.gpus]
+    return Subject(
+        name="".join(letter if letter.isprintable() else "?" for letter in source.name or str(source)),
+        nodes=len(servers),
+        gpus=sum(len(server.topology) for server in servers),
+        wired_nodes=sum(is_wired(server.topology) for server in servers),
+        pods=len(pods),
+        pods_of_several=sum(gpus > 1 for gpus in pods),
+    )

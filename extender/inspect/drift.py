@@ -1,0 +1,75 @@
+"""Where what was planned and what is differ: the pods' records, the nodes' ledgers, and what the agents saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects.gpu_pods import planned_gpus
+from extender.cluster.state import ClusterState
+from extender.inspect.inspection import Answer, node_names
+
+OTHER_GPUS = "its containers have other GPUs than planned; record and ledger follow within seconds"
+NO_RECORD = "it was bound without gputopo"
+LEDGER_DIFFERS = (
+    "the ledger says something else; it is corrected within seconds, unless another pod's claim is in the way"
+)
+UNSEEN = "the node's agent has not seen all of its GPUs"
+SHARED_BY_MISTAKE = "another pod has one of its GPUs, too: delete one of the two"
+
+
+class Difference(Answer):
+    """One pod that has, or may have, other GPUs than is written."""
+
+    namespace: str
+    name: str
+    node: str
+    planned: tuple[int, ...]
+    """By its record, as `nvidia-smi` counts them."""
+    claimed: tuple[int, ...]
+    """By the node's ledger."""
+    seen: tuple[int, ...]
+    """By the node's agent, under the pod's name."""
+    what: str
+
+
+class Drift(Answer):
+    """All of them."""
+
+    differences: tuple[Difference, ...]
+
+
+def drift(state: ClusterState) -> Drift:
+    """Return every difference, by node and pod; linear in pods with GPUs."""
+    found = (each for name in node_names(state) for each in _differences(state.views[name]))
+    return Drift(differences=tuple(found))
+
+
+def _differences(view: NodeView) -> Iterator[Difference]:
+    topology = view.shape.topology_class
+    indexes = dict(zip(view.uuids, (gpu.index for gpu in topology.node.gpus), strict=True)) if topology else {}
+
+    def counted(gpus: Iterable[str]) -> tuple[int, ...]:
+        return tuple(sorted(indexes[gpu] for gpu in gpus if gpu in indexes))
+
+    for pod, claimed in sorted(((held.pod, held.claimed) for held in view.holdings), key=lambda pair: pair[0].key):
+        planned = frozenset(planned_gpus(pod.pod))
+        seen = frozenset(gpu for gpu, holder in view.holders.items() if (holder.namespace, holder.name) == pod.key)
+        if view.conflicts.keys() & (planned | seen | claimed.keys()):
+            what = SHARED_BY_MISTAKE
+        else:
+            what = _what(pod.gpus or 0, planned, frozenset(claimed), seen)
+        if what:
+            namespace, name = pod.key
+            sets = {"planned": counted(planned), "claimed": counted(claimed), "seen": counted(seen)}
+            yield Difference(namespace=namespace, name=name, node=view.name, **sets, what=what)
+
+
+def _what(gpus: int, planned: frozenset[str], claimed: frozenset[str], seen: frozenset[str]) -> str:
+    if not planned:
+        return NO_RECORD
+    if seen and not seen <= planned:
+        return OTHER_GPUS
+    if claimed != planned:
+        return LEDGER_DIFFERS
+    return UNSEEN if seen and len(seen) < gpus else ""

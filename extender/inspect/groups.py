@@ -1,0 +1,46 @@
+"""How a group of pods stands, as a value with a JSON form."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from extender.cluster.state import ClusterState
+from extender.verbs.asked import Asked
+
+
+class GroupInfo(BaseModel):
+    """How the pod's group stands, and what it asks for; a value."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    affinity: str
+    """`rack`, or `required-rack`."""
+    to_come: int
+    """Pods that are still to be placed, this one among them."""
+    nodes: tuple[str, ...]
+    """Where others are, or are on their way to."""
+    domains: tuple[str, ...]
+    """The domains of that level in which these are, as far as they are known."""
+
+    @property
+    def line(self) -> str:
+        """All of it, for people."""
+        begun = f"others on {', '.join(self.nodes)}" if self.nodes else "none placed yet"
+        where = f" in {', '.join(self.domains)}" if self.domains else ""
+        return f"group {self.name} ({self.affinity}): {self.to_come} to come, {begun}{where}"
+
+
+def group_info(state: ClusterState, asked: Asked) -> GroupInfo | None:
+    """Return how the pod's group stands, `None` for a pod on its own."""
+    if asked.group is None:
+        return None
+    group, progress = asked.group, asked.progress(state)
+    domains = {place.domain(group.level)[1] for place in progress.placed}
+    return GroupInfo(
+        name=group.name,
+        affinity=f"required-{group.level}" if group.required else group.level,
+        to_come=progress.rest,
+        nodes=tuple(asked.siblings_on(state)),
+        domains=tuple(sorted(name for name in domains if name is not None)),
+    )

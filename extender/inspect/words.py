@@ -1,0 +1,73 @@
+"""What programs beside the extender say of a node: its device plugin, and other health agents."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects.health_words import Kind, Sign
+from topology.node.status import Mode
+
+
+class DevicePluginInfo(BaseModel):
+    """How the node's GPUs get into containers, as its agent says; a value."""
+
+    model_config = ConfigDict(frozen=True)
+
+    mode: Mode
+    ready: bool
+    reasons: tuple[str, ...]
+    """Why it is not ready, or what to watch though it is."""
+
+    @property
+    def line(self) -> str:
+        """All of it, for people."""
+        return "; ".join([f"mode {self.mode}, {'ready' if self.ready else 'not ready'}", *self.reasons])
+
+
+class SignInfo(BaseModel):
+    """What another health agent says of the node's GPUs, all of them together; a value."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Kind
+    name: str
+    value: str
+    """Status of a condition, value of a label, value and effect of a taint."""
+    agent: str
+    """Who says so; empty for words that the configuration adds."""
+    detail: str
+    """Reason and message of a condition, as they stand on the node."""
+    closes: bool
+    """Whether the configuration lets it close the node."""
+
+    @property
+    def line(self) -> str:
+        """All of it, for people."""
+        said = f"{self.kind} {self.name}={self.value}" + (f" ({self.agent})" if self.agent else "")
+        return f"{said}: {self.detail}" if self.detail else said
+
+
+def device_plugin_of(view: NodeView) -> DevicePluginInfo | None:
+    """Return what the node's agent says of its device plugin, `None` when it does not."""
+    status = view.payloads.status.value
+    if status is None or status.device_plugin is None:
+        return None
+    plugin = status.device_plugin
+    return DevicePluginInfo(mode=plugin.mode, ready=plugin.ready, reasons=plugin.reasons)
+
+
+def signs_of(view: NodeView) -> tuple[SignInfo, ...]:
+    """Return what other health agents say, what closes the node first."""
+    return tuple(map(_info, view.signs))
+
+
+def _info(sign: Sign) -> SignInfo:
+    return SignInfo(
+        kind=sign.kind,
+        name=sign.name,
+        value=sign.value,
+        agent=sign.agent,
+        detail=sign.detail,
+        closes=sign.closes is not None,
+    )

@@ -1,0 +1,70 @@
+"""`-w`: prints again what has changed, as kubectl does, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Final
+
+import structlog
+
+from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.pod_feed import PodFeed
+from extender.cluster.state import ClusterState
+from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.kubeconfig import Kubeconfig
+from extender.kubernetes.reflector import Reflector
+
+_SECONDS: Final = 1.0
+"""Between two looks: a burst of changes is one."""
+
+
+class Printed:
+    """Prints what is new since the last time, line by line."""
+
+    def __init__(self) -> None:
+        self._before: frozenset[str] = frozenset()
+
+    def print(self, show: Callable[[], None]) -> None:
+        """Print the lines of `show` that it did not print the last time."""
+        with redirect_stdout(io.StringIO()) as said:
+            show()
+        lines = said.getvalue().splitlines()
+        for line in lines:
+            if line not in self._before:
+                print(line, flush=True)
+        self._before = frozenset(lines)
+
+
+def follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState], None]) -> None:
+    """Print what `show` prints of the cluster, and again the lines that change, until Ctrl-C."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        asyncio.run(_follow(config, resource, show))
+    except KeyboardInterrupt:
+        return
+
+
+async def _follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState], None]) -> None:
+    state, printed = ClusterState(resource=resource), Printed()
+    feed = PodFeed(state)
+    async with KubeApi.from_kubeconfig(config.files, config.context) as api:
+        nodes = Reflector("nodes", api.resource("/api/v1/nodes"), Node, state.nodes)
+        pods = Reflector("pods", api.resource("/api/v1/pods"), Pod, feed, keep=feed.keep)
+        watching = [asyncio.create_task(reflector.run()) for reflector in (nodes, pods)]
+        try:
+            await asyncio.gather(nodes.synced.wait(), pods.synced.wait())
+            while True:
+                printed.print(lambda: show(state))
+                await asyncio.sleep(_SECONDS)
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)

@@ -1,0 +1,117 @@
+"""The status of a node, to text and back. `null` and absence mean "unknown"; what all GPUs have in common is said once."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from topology.annotations.payload import Count, Schema, Text, Uuid, known, read, write
+from topology.errors import PayloadError
+from topology.node.model import MAX_GPUS
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
+
+
+class _StatusTraits(Schema):
+    mig_enabled: bool | None = None
+
+
+class _Outlook(Schema):
+    next: Text
+    until: Count | None = None
+    remedy: Text = ""
+
+
+class _GpuStatus(_StatusTraits):
+    healthy: bool
+    reasons: list[Text] = Field(default_factory=list)
+    memory_used_gib: Annotated[int, Field(ge=0, le=2**20)] | None = None
+    sick_since: Count | None = None
+    outlook: _Outlook | None = None
+    doubtful: bool = False
+
+
+class _LinkFault(Schema):
+    gpu: Uuid
+    link: Annotated[int, Field(ge=0, le=255)]
+    reason: Text
+    since: Count | None = None
+    until: Count | None = None
+
+
+class _DevicePlugin(Schema):
+    mode: Literal["observe", "enforce"]
+    ready: bool
+    session: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,64}$")] = ""
+    reasons: Annotated[list[Text], Field(max_length=16)] = Field(default_factory=list)
+
+
+class _Status(Schema):
+    generation: Count
+    every_gpu: _StatusTraits = _StatusTraits()
+    gpus: dict[Uuid, _GpuStatus] = Field(default_factory=dict, max_length=MAX_GPUS)
+    link_faults: list[_LinkFault] = Field(default_factory=list)
+    reasons: list[Text] = Field(default_factory=list)
+    device_plugin: _DevicePlugin | None = None
+
+
+def encode_status(status: NodeStatus) -> str:
+    """Return the canonical text; GPUs by UUID, link faults by GPU and link; raises `PayloadError`."""
+    modes = {gpu.mig_enabled for gpu in status.gpus}
+    shared = modes.pop() if len(status.gpus) > 1 and len(modes) == 1 else None
+    gpus: dict[str, Any] = {}
+    for gpu in sorted(status.gpus, key=lambda gpu: gpu.uuid):
+        if gpu.uuid in gpus:
+            raise PayloadError("$.gpus", "the same UUID twice")
+        gpus[gpu.uuid] = known(
+            {
+                "healthy": gpu.healthy,
+                "reasons": list(gpu.reasons) or None,
+                "memory_used_gib": gpu.memory_used_gib,
+                "mig_enabled": gpu.mig_enabled if shared is None else None,
+                "sick_since": gpu.sick_since,
+                "outlook": _encode_outlook(gpu.outlook) if gpu.outlook else None,
+                "doubtful": gpu.doubtful or None,
+            }
+        )
+    payload: dict[str, Any] = {"generation": status.generation}
+    if shared is not None:
+        payload["every_gpu"] = {"mig_enabled": shared}
+    payload["gpus"] = gpus
+    if status.link_faults:
+        faults = sorted(status.link_faults, key=lambda fault: (fault.gpu, fault.link))
+        payload["link_faults"] = [known(asdict(fault)) for fault in faults]
+    if status.reasons:
+        payload["reasons"] = list(status.reasons)
+    if plugin := status.device_plugin:
+        payload["device_plugin"] = {"mode": plugin.mode.value, "ready": plugin.ready} | known(
+            {"session": plugin.session or None, "reasons": list(plugin.reasons) or None}
+        )
+    return write(_Status, payload)
+
+
+def _encode_outlook(outlook: Outlook) -> dict[str, Any]:
+    return {"next": outlook.next} | known({"until": outlook.until, "remedy": outlook.remedy or None})
+
+
+def decode_status(text: str | bytes) -> NodeStatus:
+    """Return the status, GPUs by UUID; raises `PayloadError`."""
+    payload = read(_Status, text)
+    shared = payload.every_gpu.model_dump(exclude_unset=True)
+    gpus = {uuid: shared | gpu.model_dump(exclude_unset=True) for uuid, gpu in sorted(payload.gpus.items())}
+    for said in gpus.values():
+        said |= {"reasons": tuple(said.get("reasons", ()))}
+        if said.get("outlook"):
+            said["outlook"] = Outlook(**said["outlook"])
+    return NodeStatus(
+        generation=payload.generation,
+        gpus=tuple(GpuStatus(uuid, **said) for uuid, said in gpus.items()),
+        link_faults=tuple(LinkFault(**fault.model_dump()) for fault in payload.link_faults),
+        reasons=tuple(payload.reasons),
+        device_plugin=_decode_device_plugin(payload.device_plugin) if payload.device_plugin else None,
+    )
+
+
+def _decode_device_plugin(said: _DevicePlugin) -> DevicePluginStatus:
+    return DevicePluginStatus(Mode(said.mode), said.ready, said.session, tuple(said.reasons))
