@@ -23,7 +23,7 @@ from tests.extender.web import axe
 from tests.extender.web.browser import program, tab
 from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, LinkFault, NodeStatus
 
 pytestmark = [
     pytest.mark.waits,
@@ -71,12 +71,13 @@ async def inhabited(folder: Path) -> AsyncIterator[Running]:
 
 
 async def sicken(extender: Running, node: SimulatedNode, position: int) -> None:
-    """Have the node's agent say that a GPU is sick."""
+    """Have the node's agent say that a GPU is sick, and one of its NVLinks dead."""
     gpus = tuple(
         GpuStatus(gpu.uuid, healthy=at != position, reasons=(f"XID 79: {HOSTILE}",) if at == position else ())
         for at, gpu in enumerate(node.topology.gpus)
     )
-    annotations = {keys.STATUS: encode_status(NodeStatus(1, gpus))}
+    dead = LinkFault(node.topology.gpus[position].uuid, 3, HOSTILE)
+    annotations = {keys.STATUS: encode_status(NodeStatus(1, gpus, link_faults=(dead,)))}
     patch = {"metadata": {"annotations": annotations}}
     (await extender.api.call("PATCH", f"/api/v1/nodes/{node.name}", patch, content_type=MERGE_PATCH)).ok()
 

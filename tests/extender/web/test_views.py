@@ -100,7 +100,7 @@ def test_a_page_holds_no_script_and_no_style() -> None:
 
 
 def test_dead_links_and_doubtful_gpus_stand_on_the_nodes_page() -> None:
-    """Which, since when and when they are used again; a node without them has no such section. A chip says it by pointer and by ear."""
+    """Which, since when and when they are used again, in the table, under the pointer and for the ear."""
     page = "".join(pages.node_page(DETAIL, []))
     for text in ("9, 11", "2026-11-23T09:12:00Z", "used again if up until then 2026-11-23T09:20:00Z"):
         assert text in page
