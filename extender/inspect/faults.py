@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from extender.cluster.node_view import NodeView
+from extender.cluster.ownership.standing import Standing
 
 NO_REASON = "its agent calls it unhealthy, and does not say why"
 SLICED = "MIG is on: it is cut into slices"
@@ -24,6 +25,7 @@ def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
         found.append(FOREIGN)
     if view.shape.closed is not None:
         found.append(view.shape.closed)
-    if not found and not view.usable >> position & 1:
+    claimed = any(claim.gpu == uuid for claim, standing in view.claims if standing is not Standing.FREE)
+    if not found and not claimed and not view.usable >> position & 1:
         found.append(RECORDED)
     return tuple(found)

@@ -21,7 +21,7 @@ from extender.config import ExtenderConfiguration
 from extender.config_sources import load
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
-from extender.web import health, routes, views, what_if
+from extender.web import assets, health, routes, site, views, what_if
 
 
 def create_app() -> FastAPI:
@@ -48,6 +48,8 @@ def application(config: ExtenderConfiguration, lifespan: Lifespan[FastAPI] | Non
     )
     app.router.routes[:0] = [*routes.routes(config.limits), *health.routes(), *what_if.routes()]
     app.include_router(views.router)
+    app.include_router(assets.router)
+    app.router.routes.extend(site.routes())
     return app
 
 

@@ -1,4 +1,4 @@
-"""Read-only routes for people: JSON under /v1/inspect, and the same as pages.
+"""Read-only routes for people: JSON under /v1/inspect.
 
 They are served on the verbs' port, which is not for everybody; see `listen` in the configuration.
 """
@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel
 
 from extender.cluster.objects.gpu_pods import GpuPod
@@ -20,14 +20,13 @@ from extender.inspect.inspection import Explanation, NodeDetail, NodePage, PodIn
 from extender.inspect.measured import MeasuredReport
 from extender.inspect.why import Why, why
 from extender.service import Extender, now
-from extender.web import pages, paging
-from topology.formats.render import render_svg
+from extender.web import paging, picture
 
-SHOWN: Final = 50
-"""Nodes, and placed and waiting pods, on the front page."""
-_NOTHING_FROM_OUTSIDE: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; form-action 'self'"
-
-
+_OF_A_PICTURE: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+}
+"""It has its style in itself, as it is also saved and sent around."""
 Found = TypeVar("Found")
 
 
@@ -73,13 +72,17 @@ async def read_node(extender: Serving, name: str) -> NodeDetail:
 
 
 @router.get("/v1/inspect/nodes/{name}/topology.svg", tags=["inspect"], response_class=Response, responses=_DRAWING)
-async def draw_node(extender: Serving, name: str) -> Response:
-    """Draw one node; GPUs in use are grey."""
+async def draw_node(extender: Serving, name: str, pod: str = "") -> Response:
+    """Draw one node: GPUs in their holders' colours, sick ones marked, and the ring of `pod`, a `namespace/name` on it."""
     view = extender.state.views.get(name)
     if view is None or view.shape.topology_class is None:
         raise HTTPException(404, "no such node, or no topology")
-    free = [position for position in range(len(view.uuids)) if view.shape.free >> position & 1]
-    return Response(render_svg(view.shape.topology_class.node, free), media_type="image/svg+xml")
+    [node] = inspection.nodes(extender.state, [name], now())
+    ringed = next(
+        (one for one in inspection.pods_on(extender.state, name) if f"{one.namespace}/{one.name}" == pod), None
+    )
+    drawn = picture.draw(view.shape.topology_class.node, node, ringed)
+    return Response(drawn, media_type="image/svg+xml", headers=_OF_A_PICTURE)
 
 
 @router.get("/v1/inspect/pods", tags=["inspect"], responses=_NOT_YET)
@@ -121,37 +124,6 @@ async def read_config(request: Request) -> ExtenderConfiguration:
     return extender.config
 
 
-@router.get("/", include_in_schema=False)
-@router.get("/v1/inspect/", include_in_schema=False)
-async def show_overview(extender: Serving, q: str = "", after: str = "") -> HTMLResponse:
-    """Show everything at a glance."""
-    figures = extender.figures()
-    placed = await _pods(extender, SHOWN, lambda pod: pod.node is not None)
-    waiting = await _pods(extender, SHOWN, lambda pod: pod.node is None)
-    shown = ([inspection.pod_info(extender.state, pod) for pod in some] for some in (placed, waiting))
-    names, following = _slice(extender, q, after, SHOWN)
-    nodes = inspection.nodes(extender.state, names, now())
-    return _html(pages.overview(figures, nodes, *shown, query=q, following=following))
-
-
-@router.get("/nodes/{name}", include_in_schema=False)
-async def show_node(extender: Serving, name: str) -> HTMLResponse:
-    """Show one node."""
-    detail = inspection.node(extender.state, name, now())
-    if detail is None:
-        return _html(pages.missing_page(f"There is no node {name}."), 404)
-    return _html(pages.node_page(detail, inspection.pods_on(extender.state, name)))
-
-
-@router.get("/pods/{namespace}/{name}", include_in_schema=False)
-async def show_pod(extender: Serving, namespace: str, name: str) -> HTMLResponse:
-    """Show one pod."""
-    explanation = inspection.explain(extender.state, namespace, name, now())
-    if explanation is None:
-        return _html(pages.missing_page(f"No pod {namespace}/{name} asks for GPUs."), 404)
-    return _html(pages.pod_page(explanation))
-
-
 def _found(value: Found | None, complaint: str) -> Found:
     if value is None:
         raise HTTPException(404, complaint)
@@ -167,12 +139,4 @@ async def _pods(extender: Extender, count: int, where: Callable[[GpuPod], bool])
     """Return the first pods by namespace and name of those that have not ended and that `where` admits."""
     return await paging.first(
         count, extender.state.pods, lambda pod: pod.key, lambda pod: not pod.stopped and where(pod)
-    )
-
-
-def _html(page: str, status: int = 200) -> HTMLResponse:
-    return HTMLResponse(
-        page,
-        status,
-        {"Content-Security-Policy": _NOTHING_FROM_OUTSIDE, "X-Content-Type-Options": "nosniff"},
     )

@@ -14,6 +14,7 @@ from math import sqrt
 from typing import Final
 
 from topology.formats.layout import MARGIN, Box, Layout, arc_height, has_arc, lay_out
+from topology.formats.marks import Mark, colour_of, letters_of
 from topology.node.links import PciePath
 from topology.node.model import Gpu, NodeTopology
 
@@ -42,12 +43,30 @@ text{fill:#e6edf3}.card{fill:#0d1117;stroke:#30363d}.note,.name,.tiny{fill:#9da7
 """
 
 
-def render_svg(node: NodeTopology, free: Collection[int] | None = None, chosen: Sequence[int] | None = None) -> str:
+_MARKS_STYLE: Final = """\
+svg{color-scheme:light dark}
+.holder{stroke:#24292f}.holder-number,.holder-size,.letter{fill:#16191d}.letter{font-size:12px;font-weight:700}
+.h0{fill:#e69f00}.h1{fill:#5cc8f2}.h2{fill:#35c89f}.h3{fill:#f0e442}.h4{fill:#dc8fba}.h5{fill:#f58a4b}.h6{fill:#b9adf0}.h7{fill:#c3ccd5}
+.unheld{fill:#fff;stroke:#0072b2}.used.sick{fill:#e6e8eb}.sick{stroke-dasharray:6 3}.around{stroke:#d55e00;stroke-width:5}
+.cross{stroke:#b3261e;stroke-width:3;fill:none;opacity:.55}.bad{fill:#b3261e}.bad-mark{font-size:13px;font-weight:700;fill:#fff;text-anchor:middle}
+.link.sick{stroke:#b3261e;stroke-dasharray:2 7}
+@media (prefers-color-scheme:dark){.unheld{fill:#0d1117;stroke:#56b4e9}.holder{stroke:#e6edf3}.used.sick{fill:#1c2128}
+.cross,.link.sick{stroke:#ff7b72}.around{stroke:#f08a3c}.holder-number,.holder-size,.letter{fill:#16191d}.bad-mark{fill:#fff}}
+"""
+
+
+def render_svg(
+    node: NodeTopology,
+    free: Collection[int] | None = None,
+    chosen: Sequence[int] | None = None,
+    marks: Sequence[Mark] | None = None,
+) -> str:
     """Return the picture of a node; `free` and `chosen` are positions, `chosen` in ring order, and colour the GPUs.
 
-    Without `free` no GPU is shown as in use. NVLinks that the ring of the chosen GPUs runs over are marked.
+    Without `free` no GPU is shown as in use. NVLinks that the ring of the chosen GPUs runs over are marked. With `marks`, one for
+    each GPU, a GPU has its holder's colour and letter, and sick GPUs and links have a sign, with the reason in the title.
     """
-    return "\n".join(_Picture(node, free, tuple(chosen or ())).lines()) + "\n"
+    return "\n".join(_Picture(node, free, tuple(chosen or ()), marks).lines()) + "\n"
 
 
 def render_text(node: NodeTopology) -> str:
@@ -122,10 +141,18 @@ def _stroke(count: int) -> float:
 class _Picture:
     """One drawing: what lies below comes first."""
 
-    def __init__(self, node: NodeTopology, free: Collection[int] | None, chosen: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        node: NodeTopology,
+        free: Collection[int] | None,
+        chosen: tuple[int, ...],
+        marks: Sequence[Mark] | None,
+    ) -> None:
         self.node = node
         self.free = free
         self.chosen = chosen
+        self.marks = marks
+        self.letters = letters_of(marks or ())
         around = (*chosen, chosen[0]) if len(chosen) > 2 else chosen
         self.ring = {(min(hop), max(hop)) for hop in pairwise(around)}
         self.at: Layout = lay_out(node)
@@ -139,7 +166,7 @@ class _Picture:
             f'width="{width}" height="{height}" role="img">'
         )
         yield f"<title>{_xml(title)}</title>"
-        yield f"<style>{_STYLE}</style>"
+        yield f"<style>{_STYLE if self.marks is None else _STYLE + _MARKS_STYLE}</style>"
         yield _rect(Box(0.5, 0.5, self.at.width - 1, self.at.height - 1), "card", 12)
         yield _text(MARGIN, 34, "head", _models(self.node))
         yield _text(MARGIN, 53, "note", self._note())
@@ -200,8 +227,9 @@ class _Picture:
                 )
                 continue
             ring = len(self.chosen) > 1 and position in self.chosen
-            wide = f'class="link{" ring" if ring else ""}" stroke-width="{_n(_stroke(gpu.switch_links))}"'
-            yield _titled(f"GPU {gpu.index}: {_links(gpu.switch_links)} to the NVSwitch", f"<path {wide} {line}/>")
+            kind, why = self._of_link(self._reason_everywhere(position), ring=ring)
+            wide = f'class="{kind}" stroke-width="{_n(_stroke(gpu.switch_links))}"'
+            yield _titled(f"GPU {gpu.index}: {_links(gpu.switch_links)} to the NVSwitch{why}", f"<path {wide} {line}/>")
             self._label(labels, box.centre, (start + end) / 2, gpu.switch_links, ring=ring)
         yield _titled("NVSwitch", _rect(bar, "switch", 8), _text(bar.centre, bar.y + 24, "on-switch", "NVSwitch"))
 
@@ -211,9 +239,20 @@ class _Picture:
         for (i, j), link in sorted(pairs, key=lambda item: item[0] in self.ring):
             ring = (i, j) in self.ring
             line, x, y = self._course(i, j)
-            wide = f'class="link{" ring" if ring else ""}" stroke-width="{_n(_stroke(link.nvlinks))}"'
-            yield _titled(f"GPU {link.a} – GPU {link.b}: {_links(link.nvlinks)}", f'<path {wide} d="{line}"/>')
+            kind, why = self._of_link(link.reason or "", ring=ring)
+            wide = f'class="{kind}" stroke-width="{_n(_stroke(link.nvlinks))}"'
+            yield _titled(f"GPU {link.a} – GPU {link.b}: {_links(link.nvlinks)}{why}", f'<path {wide} d="{line}"/>')
             self._label(labels, x, y, link.nvlinks, ring=ring)
+
+    def _of_link(self, reason: str, *, ring: bool) -> tuple[str, str]:
+        """Return the class of a link, and what its title says of its health."""
+        marked = " ring" if ring else ""
+        return (f"link{marked} sick", f" · {reason}") if reason and self.marks is not None else (f"link{marked}", "")
+
+    def _reason_everywhere(self, position: int) -> str:
+        """Return what is wrong with all links of a GPU, and so with its way to the NVSwitch."""
+        reasons = {link.reason for pair, link in self.node.pairs.items() if position in pair}
+        return "" if None in reasons else _joined(sorted(filter(None, reasons)))
 
     def _course(self, i: int, j: int) -> tuple[str, float, float]:
         """Return the path of a direct link and where its label goes."""
@@ -261,23 +300,48 @@ class _Picture:
             return "chosen"
         return "used" if self.free is not None and position not in self.free else "free"
 
+    def _marked(self, position: int, mark: Mark) -> tuple[str, str, list[str], str]:
+        """Return a marked GPU's class, that of its text, what its title says, and what is drawn on it."""
+        box, letter = self.at.gpus[position], self.letters.get(mark.holder)
+        used = self._state(position) == "used"
+        kind = f"holder h{colour_of(letter)}" if letter else "used" if used else "unheld"
+        text = "holder" if letter else "used" if used else ""
+        said = [f"held by {letter}: {mark.holder}" if letter else "not free" if used else "free"]
+        drawn = _text(box.x + 8, box.y + 18, "letter", letter) if letter else ""
+        if position in self.chosen:
+            kind += " around"
+        if mark.sick:
+            kind += " sick"
+            said.append(mark.sick)
+            drawn += (
+                f'<path class="cross" d="M{_n(box.x + 7)} {_n(box.bottom - 7)}L{_n(box.x + box.width - 7)} {_n(box.y + 7)}"/>'
+                f'<circle class="bad" cx="{_n(box.x + box.width - 4)}" cy="{_n(box.y + 4)}" r="9"/>'
+                + _text(box.x + box.width - 4, box.y + 8.5, "bad-mark", "!")
+            )
+        return kind, text, said, drawn
+
     def _gpu(self, position: int, gpu: Gpu) -> str:
         box, state = self.at.gpus[position], self._state(position)
         memory = "" if gpu.memory_bytes is None else f"{gpu.memory_bytes / 2**30:.0f} GiB"
         kind = "" if state == "free" else state
         said = [f"GPU {gpu.index}", gpu.model, memory, gpu.pci or "", gpu.uuid]
-        if self.free is not None or self.chosen:
+        text, drawn = kind, ""
+        if self.marks is not None:
+            kind, text, more, drawn = self._marked(position, self.marks[position])
+            said += more
+        elif self.free is not None or self.chosen:
             said.append({"used": "in use"}.get(state, state))
         return _titled(
             " · ".join(filter(None, said)),
             _rect(box, f"gpu {kind}".strip(), 12),
+            drawn,
             _text(
                 box.centre,
                 box.y + (33 if memory else 39),
-                f"number {kind}-number" if kind else "number",
+                f"number {text}-number" if text else "number",
                 str(gpu.index),
             ),
-            _text(box.centre, box.y + 49, f"size {kind}-size" if kind else "size", memory) if memory else "",
+            _text(box.centre, box.y + 49, f"size {text}-size" if text else "size", memory) if memory else "",
         )
 
     def _legend(self) -> Iterator[str]:
@@ -285,7 +349,12 @@ class _Picture:
         x, y = MARGIN, self.at.height - 24
         states = {self._state(position) for position in range(len(self.node.gpus))}
         entries = []
-        if self.free is not None or self.chosen:
+        if self.marks is not None:
+            sick = any(mark.sick for mark in self.marks)
+            entries += [("gpu holder h0", 4.0, "held")] if self.letters else []
+            entries += [("gpu unheld", 4.0, "free")]
+            entries += [("gpu used sick", 4.0, "! sick")] if sick else []
+        elif self.free is not None or self.chosen:
             named = (("chosen", "chosen"), ("", "free"), ("used", "in use"))
             entries += [(f"gpu {kind}".strip(), 4.0, word) for kind, word in named if (kind or "free") in states]
         kinds = {bridge.path <= PciePath.PIX for bridge in self.at.bridges}

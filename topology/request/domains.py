@@ -30,6 +30,14 @@ class Location(NamedTuple):
         """
         return level, self[_DEPTH[level]]
 
+    def at(self, level: Level, name: str) -> Location:
+        """Return the same with another name for one level.
+
+        >>> Location(block="b1").at(Level.RACK, "r7")
+        Location(nvlink_domain=None, rack='r7', block='b1')
+        """
+        return Location(*(name if depth == _DEPTH[level] else has for depth, has in enumerate(self)))
+
 
 Domain = tuple[Level, str | None]
 """A level and a name; nodes whose domain nobody knows have `None` in common, which is not being near each other."""

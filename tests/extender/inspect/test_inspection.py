@@ -209,3 +209,11 @@ def test_holds_turn_no_yes_into_a_no_in_what_is_explained_either() -> None:
     told = inspection.explain(state, "ml", "p", at())
     assert told is not None
     assert [fit.node for fit in told.fits] == list(filter_nodes(state, args(asked, "n1"), at()).node_names) == ["n1"]
+
+
+def test_nothing_is_wrong_with_a_gpu_because_a_pod_has_it() -> None:
+    """Its pod's record and the ledger agree."""
+    [gpu] = gpus("n1", 0)
+    state = cluster(node("n1", claims=(claim(gpu, "p1"),)), running("p1", "n1", gpu))
+    [told] = inspection.nodes(state, ["n1"], at())
+    assert (told.gpus[0].state, told.gpus[0].reasons) == ("claimed", ())

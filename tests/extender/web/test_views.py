@@ -15,10 +15,12 @@ from benchmarks.simulated.scheduler_loop import SchedulerLoop
 from extender.cluster.objects.health_words import Kind
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.nvlinks import LinkFaultInfo
+from extender.inspect.places import Place
+from extender.inspect.waiting import WaitingPod
 from extender.inspect.words import SignInfo
-from extender.web import pages
-from extender.web.html import Html, el
+from extender.web import assets, pages
 from tests.extender.serving import Running, serving
+from topology.request.domains import Level, Location
 
 HOSTILE = "<script>alert('x')</script>\"&amp;"
 POD = PodInfo(
@@ -44,6 +46,9 @@ GPU = GpuInfo(
     container=HOSTILE,
 )
 NODE = NodeInfo(name=HOSTILE, free=0, closed=HOSTILE, gpus=(GPU,))
+PLACE = Place(level=Level.RACK, name=HOSTILE, nodes=1, gpus=1, free=0, closed=1)
+WAITING = WaitingPod(pod=POD, since=None, seconds=0.0, reasons=(HOSTILE,))
+HOSTILE_ASKER = pages.Asked(Location(HOSTILE, HOSTILE, HOSTILE), HOSTILE)
 FAULT = LinkFaultInfo(
     index=None,
     uuid=HOSTILE,
@@ -67,40 +72,42 @@ FIGURES = {"nodes": 1.0, "gpus": 1.0, "gpus_free": 0.0, "pods": 1.0, "pods_waiti
 
 def links(page: str) -> set[str]:
     """Return all that a page refers to."""
-    return {unescape(target) for target in re.findall(r'(?:href|src)="([^"]*)"', page)}
+    return {unescape(target) for target in re.findall(r'(?:href|src|data|data-ring)="([^"]*)"', page)}
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pages.overview(FIGURES, [NODE], [POD], [POD], query=HOSTILE, following=HOSTILE),
-        pages.node_page(DETAIL, [POD]),
-        pages.pod_page(Explanation(pod=POD, fits=(), refusals=(), problem=HOSTILE)),
-        pages.missing_page(HOSTILE),
+        "".join(pages.overview(FIGURES, [PLACE], [NODE], [POD], [WAITING], asked=HOSTILE_ASKER, following=HOSTILE)),
+        "".join(pages.node_page(DETAIL, [POD], HOSTILE)),
+        "".join(pages.pod_page(Explanation(pod=POD, fits=(), refusals=(), problem=HOSTILE))),
+        "".join(pages.missing_page(HOSTILE)),
     ],
     ids=["overview", "node", "pod", "missing"],
 )
 def test_nothing_that_others_wrote_becomes_markup(page: str) -> None:
     """Names, models and reasons come from other machines; none of them opens a tag or leaves an attribute."""
-    assert "<script" not in page
+    assert re.findall("<script[^>]*>", page) == [f'<script src="{assets.SCRIPT.path}" defer>']
     assert "alert('x')" not in page
-    assert all(target.startswith("/") and "<" not in target for target in links(page))
+    assert all(target.startswith(("/", "#main", "data:,")) and "<" not in target for target in links(page))
+
+
+def test_a_page_holds_no_script_and_no_style() -> None:
+    """The browser is told to run none that stands in a page, so none may be needed."""
+    page = "".join(pages.node_page(DETAIL, [POD]))
+    assert "<style" not in page
+    assert not re.search(r"<script[^>]*>[^<]|\son\w+=|\sstyle=", page)
 
 
 def test_dead_links_and_doubtful_gpus_stand_on_the_nodes_page() -> None:
-    """Which, since when and when they are used again; a node without them has no such section."""
-    page = pages.node_page(DETAIL, [])
+    """Which, since when and when they are used again, in the table, under the pointer and for the ear."""
+    page = "".join(pages.node_page(DETAIL, []))
     for text in ("9, 11", "2026-11-23T09:12:00Z", "used again if up until then 2026-11-23T09:20:00Z"):
         assert text in page
     doubted = GPU.model_copy(update={"doubtful": True, "reasons": ("row remap pending",)})
     well = DETAIL.model_copy(update={"link_faults": (), "gpus": (doubted,)})
-    assert "NVLinks that are not used" not in pages.node_page(well, [])
-    assert pages.node_page(well, []).count("row remap pending; pods get it last") == 2
-
-
-def test_only_marked_text_is_markup() -> None:
-    """Escaping is the rule, and attributes are no exception."""
-    assert el("p", "<b>", Html("<i>"), title='"') == '<p title="&quot;">&lt;b&gt;<i></p>'
+    assert "NVLinks that are not used" not in "".join(pages.node_page(well, []))
+    assert "".join(pages.node_page(well, [])).count("row remap pending; pods get it last") == 3
 
 
 async def crawl(extender: Running, start: str) -> dict[str, int]:
@@ -111,8 +118,8 @@ async def crawl(extender: Running, start: str) -> dict[str, int]:
         path = waiting.pop()
         if path not in found:
             found[path], text = await extender.get(path)
-            assert not re.search(r"<script|https?://(?!www\.w3\.org)", text)
-            waiting += links(text)
+            assert not re.search(r"https?://(?!www\.w3\.org)", text)
+            waiting += {target for target in links(text) if target.startswith("/")}
     return found
 
 
@@ -124,7 +131,9 @@ async def test_every_link_leads_somewhere(tmp_path: Path) -> None:
         await extender.create("huge", 64)
         found = await crawl(extender, "/")
     assert set(found.values()) == {200}
-    assert {"/nodes/dgx-a100-0", "/v1/inspect/nodes/dgx-a100-0/topology.svg", "/pods/default/huge"} <= set(found)
+    assert {"/nodes/dgx-a100-0", "/pods/default/huge", "/pods/default/train"} <= set(found)
+    assert any(path.startswith("/v1/inspect/nodes/dgx-a100-0/topology.svg") for path in found)
+    assert any(path.endswith("pod=default/train") for path in found)
 
 
 async def test_many_nodes_come_page_by_page(tmp_path: Path) -> None:
@@ -157,8 +166,8 @@ async def test_many_pods_come_page_by_page(tmp_path: Path) -> None:
 
 def test_the_front_page_says_where_all_pods_are() -> None:
     """It shows the first ones only."""
-    some = pages.overview(FIGURES | {"pods": 3.0}, [NODE], [POD], [POD])
-    every = pages.overview(FIGURES | {"pods": 2.0}, [NODE], [POD], [POD])
+    some = "".join(pages.overview(FIGURES | {"pods": 3.0}, [], [NODE], [POD], [WAITING]))
+    every = "".join(pages.overview(FIGURES | {"pods": 2.0}, [], [NODE], [POD], [WAITING]))
     assert ("/v1/inspect/pods" in links(some), "/v1/inspect/pods" in links(every)) == (True, False)
 
 
@@ -172,9 +181,46 @@ async def test_what_is_not_there_is_404(tmp_path: Path, path: str) -> None:
 
 
 async def test_pages_allow_nothing_from_outside(tmp_path: Path) -> None:
-    """The browser is told so, too."""
+    """The browser is told so, too, and to run nothing that stands in the page."""
     async with serving(tmp_path) as extender, extender.session.get(extender.url) as response:
-        assert response.headers["Content-Security-Policy"].startswith("default-src 'none'")
+        policy = response.headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe" not in policy
+
+
+async def test_a_page_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
+    """Whoever watches asks every few seconds."""
+    async with serving(tmp_path, SimulatedNode("n1", "t4-4")) as extender:
+        async with extender.session.get(f"{extender.url}/nodes/n1") as first:
+            tag = first.headers["ETag"]
+        async with extender.session.get(f"{extender.url}/nodes/n1", headers={"If-None-Match": tag}) as again:
+            assert (again.status, await again.read()) == (304, b"")
+        async with extender.session.get(f"{extender.url}/nodes/n1", headers={"If-None-Match": '"other"'}) as changed:
+            assert changed.status == 200
+
+
+async def test_the_cluster_opens_block_by_block_and_rack_by_rack(tmp_path: Path) -> None:
+    """Each level leads to the next one, and to the nodes inside."""
+    where = [("b1", "r1"), ("b1", "r2"), ("b2", "r1")]
+    labels = [{"topology.kubernetes.io/block": block, "topology.kubernetes.io/rack": rack} for block, rack in where]
+    nodes = [SimulatedNode(f"n{number}", "t4-4", labels=each) for number, each in enumerate(labels)]
+    async with serving(tmp_path, *nodes) as extender:
+        front, block, rack = [(await extender.get(path))[1] for path in ("/", "/?block=b1", "/?block=b1&rack=r2")]
+    assert "/?block=b1" in links(front)
+    assert "/?block=b1&rack=r2" in links(block)
+    shown = [{target for target in links(page) if target.startswith("/nodes/")} for page in (front, block, rack)]
+    assert shown == [{"/nodes/n0", "/nodes/n1", "/nodes/n2"}, {"/nodes/n0", "/nodes/n1"}, {"/nodes/n1"}]
+
+
+async def test_a_picture_shows_who_has_each_gpu_and_the_ring_that_is_asked_for(tmp_path: Path) -> None:
+    """By letter and colour; the ring of one pod at a time."""
+    async with serving(tmp_path, SimulatedNode("n1", "dgx-1v")) as extender:
+        loop = SchedulerLoop(extender.api, extender.session, extender.url)
+        await loop.schedule(await extender.create("train", 4))
+        _, plain = await extender.get("/v1/inspect/nodes/n1/topology.svg")
+        _, ringed = await extender.get("/v1/inspect/nodes/n1/topology.svg?pod=default/train")
+    assert plain.count("held by A: default/train") == 4
+    assert ("link ring" in plain, ringed.count('"link ring"')) == (False, 4)
 
 
 async def test_the_configuration_in_force_can_be_read(tmp_path: Path) -> None:
@@ -187,7 +233,7 @@ async def test_the_configuration_in_force_can_be_read(tmp_path: Path) -> None:
 def test_a_node_page_shows_what_other_health_agents_say() -> None:
     """Each word with who says it, why, and whether it closes the node; without any there is no such table."""
     sign = SIGN.model_copy(update={"name": "XIDErrors", "value": "True", "agent": "AKS", "detail": "XID 79"})
-    page = pages.node_page(DETAIL.model_copy(update={"signs": (sign,)}), [])
+    page = "".join(pages.node_page(DETAIL.model_copy(update={"signs": (sign,)}), []))
     for shown in ("condition XIDErrors=True", "AKS", "XID 79", "What other health agents say"):
         assert shown in page
-    assert "other health agents" not in pages.node_page(DETAIL.model_copy(update={"signs": ()}), [])
+    assert "other health agents" not in "".join(pages.node_page(DETAIL.model_copy(update={"signs": ()}), []))

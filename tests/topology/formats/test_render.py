@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.strategies.topologies import topologies
 from topology.formats.catalog import MACHINES, machine
 from topology.formats.layout import Box, Layout, lay_out
+from topology.formats.marks import Mark
 from topology.formats.render import render_svg, render_text
 from topology.node.model import Gpu, Link, NodeTopology
 
@@ -175,3 +176,24 @@ def test_text_names_gpus_with_fewer_links_to_the_switch() -> None:
     assert "NVSwitch, 18 NVLinks to each GPU except GPU2 (0)" in render_text(node).splitlines()
     partly = replace(node, gpus=tuple(replace(gpu, switch_links=16) if gpu.index == 2 else gpu for gpu in node.gpus))
     assert "except GPU2 (16)" in render_text(partly)
+
+
+def test_each_holder_has_a_letter_and_a_colour_and_what_is_wrong_is_said() -> None:
+    """Colour never stands alone, and nothing that others wrote becomes markup."""
+    marks = [Mark("ns/a"), Mark("ns/b"), Mark("ns/a", "XID 79 <b>"), Mark("", "XID 48"), *[Mark()] * 4]
+    svg = render_svg(machine("dgx-1v"), free={4, 5, 6, 7}, marks=marks)
+    ends = [title.split(" · ")[4:] for title in titles(svg) if title.startswith("GPU") and " · " in title][:5]
+    assert [end[-1] for end in ends] == ["held by A: ns/a", "held by B: ns/b", "XID 79 <b>", "XID 48", "free"]
+    assert (svg.count('"gpu holder h0'), svg.count('"gpu holder h1'), svg.count('class="cross"')) == (2 + 1, 1, 2)
+
+
+def test_a_sick_link_is_marked_with_its_reason() -> None:
+    """Only where marks are asked for: a catalogue machine is drawn as it is wired."""
+    whole = machine("dgx-1v")
+    first = next(link for link in whole.links if link.nvlinks)
+    links = tuple(replace(link, reason="too many errors" if link is first else None) for link in whole.links)
+    node = replace(whole, links=links)
+    assert '"link sick"' not in render_svg(node)
+    svg = render_svg(node, marks=[Mark()] * 8)
+    assert svg.count('"link sick"') == 1
+    assert any(title.endswith("· too many errors") for title in titles(svg))

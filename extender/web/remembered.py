@@ -1,0 +1,74 @@
+"""Pages that were made a moment ago: however many people look, each page is made once in a while, and one at a time.
+
+The event loop that makes them also answers kube-scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from extender.web.concurrency import Crowded
+
+SECONDS: Final = 2.0
+"""For which a page is shown again."""
+KEPT: Final = 64
+WAITING: Final = 16
+"""Askers at most that have to wait until a page is made; others are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is shown."""
+
+    text: bytes
+    status: int = 200
+
+    @property
+    def tag(self) -> str:
+        """An ETag: equal pages have equal ones."""
+        return f'"{blake2b(self.text, digest_size=12).hexdigest()}"'
+
+
+class Remembered:
+    """By what was asked."""
+
+    def __init__(self) -> None:
+        self._pages: OrderedDict[str, tuple[float, Page]] = OrderedDict()
+        self._one_at_a_time = asyncio.Lock()
+        self._waiting = 0
+
+    async def page(self, asked: str, make: Callable[[], Awaitable[Page]]) -> Page:
+        """Return the page as it is now, or was not long before; raises `Crowded`."""
+        if found := self._fresh(asked):
+            return found
+        if self._waiting >= WAITING:
+            raise Crowded("too many people are waiting for pages")
+        self._waiting += 1
+        try:
+            async with self._one_at_a_time:
+                if found := self._fresh(asked):  # somebody who asked the same was first
+                    return found
+                made = await make()
+                self._keep(asked, made)
+                return made
+        finally:
+            self._waiting -= 1
+
+    def _fresh(self, asked: str) -> Page | None:
+        made_at, page = self._pages.get(asked, (0.0, None))
+        return page if page and _now() - made_at < SECONDS else None
+
+    def _keep(self, asked: str, page: Page) -> None:
+        self._pages[asked] = (_now(), page)
+        self._pages.move_to_end(asked)
+        if len(self._pages) > KEPT:
+            self._pages.popitem(last=False)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
