@@ -112,7 +112,7 @@ class RoomCounter:
         for number, view in enumerate(_open(state)):
             if not number % NODES_A_STEP:
                 yield
-            shape = replace(view.shape, cpu_milli=None)
+            shape = replace(view.shape, cpu_milli=None, doubtful=0)
             now[shape] += 1
             empty[replace(shape, free=view.fit, hidden=0)] += 1
             largest = max(largest, len(view.uuids))
