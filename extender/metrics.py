@@ -1,24 +1,28 @@
 """What Prometheus scrapes: times and verdicts as they happen, the state of the cluster when it asks.
 
-No label ever holds the name of a pod, a node or a GPU; every series exists from the start.
+No label ever holds the name of a pod, a node or a GPU. Every series exists from the start, but for sizes of pods that no machine
+has room for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import product
+from statistics import fmean
 from typing import Final, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Failure
+from extender.inspect.fragmentation import Fits
 from extender.kubernetes.burden import FATES
 from extender.kubernetes.eviction import Answer
 from topology.placement.verdict import Reason
+from topology.request.gpu_request import Communication
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 CROWDED: Final = "crowded"
@@ -33,6 +37,8 @@ VERDICTS: Final[Mapping[str, tuple[str, ...]]] = {
 RESOURCES: Final = ("nodes", "pods")
 REPAIRS: Final = ("rebuilt", "adopted", "moved", "restored")
 WAITS: Final = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
+RATIOS: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+LOSSES: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 Figures = Mapping[str, float]
@@ -91,6 +97,34 @@ class Metrics:
             ["answer"],
             registry=self._registry,
         )
+        self._ratio = Histogram(
+            "gputopo_placement_bandwidth_ratio",
+            "Predicted bandwidth of the GPUs that a pod got, two or more, over that of the best so many of the empty machine.",
+            ["communication"],
+            buckets=RATIOS,
+            registry=self._registry,
+        )
+        self._loss = Histogram(
+            "gputopo_placement_loss",
+            "What the pods to come lose by a placement, times λ: what was taken off its score.",
+            buckets=LOSSES,
+            registry=self._registry,
+        )
+        self._waits = Gauge(
+            "gputopo_waiting_seconds",
+            "How long the pods have waited since their first refusal that wait now, by each reason of their last one.",
+            ["reason", "of"],
+            registry=self._registry,
+        )
+        self._room = Gauge(
+            "gputopo_fragmentation_pods",
+            "Pods of so many GPUs, joined by NVLink, for which there is room: now, by the count of free GPUs, if all were free.",
+            ["gpus", "when"],
+            registry=self._registry,
+        )
+        for communication in Communication:
+            self._ratio.labels(communication)
+        self.waiting({})
         for answer in Answer:
             self._evictions.labels(answer)
         for verb, reasons in VERDICTS.items():
@@ -123,6 +157,28 @@ class Metrics:
         """Count one pod that is bound after it was refused."""
         for reason in reasons:
             self._waited.labels(reason).observe(seconds)
+
+    def placed(self, communication: Communication, ratio: float) -> None:
+        """Count one pod with several GPUs, by its bandwidth over the best."""
+        self._ratio.labels(communication).observe(ratio)
+
+    def lost(self, loss: float) -> None:
+        """Count one placement by what it costs the pods to come."""
+        self._loss.observe(loss)
+
+    def waiting(self, waits: Mapping[Reason, Sequence[float]]) -> None:
+        """Show how long the pods have waited that wait now, in seconds by reason."""
+        for reason in Reason:
+            seconds = waits.get(reason, (0.0,))
+            self._waits.labels(reason, "longest").set(max(seconds))
+            self._waits.labels(reason, "mean").set(fmean(seconds))
+
+    def room(self, found: Mapping[int, Fits]) -> None:
+        """Show what there is room for, by GPUs of a pod; sizes that no machine has any more are gone."""
+        self._room.clear()
+        for gpus, fits in found.items():
+            for when, pods in (("now", fits.now), ("by_count", fits.by_count), ("empty", fits.empty)):
+                self._room.labels(str(gpus), when).set(pods)
 
     def replied(self, intent: str, reply: str) -> None:
         """Count one reply of the Kubernetes API."""

@@ -36,6 +36,7 @@ from extender.kubernetes.reflector import Reflector, Timing
 from extender.measured_file import MeasuredFile
 from extender.metrics import Figures, Metrics, Recent
 from extender.patience import Patience
+from extender.quality import Quality
 from extender.sick_gpus import SickGpus
 from extender.upkeep import Upkeep
 from extender.verbs.filter_prioritize import filter_nodes, is_refusal, is_undecided, prioritize_nodes
@@ -118,6 +119,8 @@ class Extender:
         )
         self.measured = MeasuredFile(config.measured.file, self.state) if config.measured.file else None
         """What stands in the place of predictions, when somebody has measured."""
+        pods_to_come = config.scheduling.weights.pods_to_come
+        self._quality = Quality(self.state, self.metrics, clock, pods_to_come=pods_to_come)
         self._patience = Patience(filled_at=clock().monotonic)
         self._patience_for_news = Patience(filled_at=clock().monotonic)
         self._reflectors = self._watches()
@@ -133,6 +136,7 @@ class Extender:
         if self.measured:
             self.measured.look()
             work["measured"] = self.measured.run(self.config.measured.reread)
+        work["quality"] = self._judge()
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
         return self
 
@@ -223,6 +227,8 @@ class Extender:
             turn.release()
         if isinstance(outcome, Bound):
             self._tell(target, outcome)
+            if outcome.chosen:
+                self._quality.bound(outcome.chosen)
             if refusal:
                 self.metrics.waited(refusal.reasons, self._clock().monotonic - refusal.since)
         return outcome
@@ -316,6 +322,10 @@ class Extender:
         """Keep the ledgers in order, round by round."""
         await self.synced()
         await self._upkeep.run(self.config.reconcile.interval)
+
+    async def _judge(self) -> None:
+        await self.synced()
+        await self._quality.run()
 
     async def _look_after_sick_gpus(self) -> None:
         await self.synced()

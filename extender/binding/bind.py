@@ -17,7 +17,7 @@ claim whose Binding may still be under way is kept; `release` fences it later. N
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from extender.binding.intents import (
     BindPod,
@@ -34,7 +34,7 @@ from extender.binding.intents import (
     in_words,
 )
 from extender.binding.ledger import next_generation, swap_ledger
-from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Failure, NotBound, Outcome
+from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Chosen, Failure, NotBound, Outcome
 from extender.clock import Clock
 from extender.cluster.candidates.holds import Hold
 from extender.cluster.node_view import NodeView
@@ -89,6 +89,7 @@ class _Bind:
         """The node with the ledger that we wrote last, as long as that is the newest one we know of."""
         self._in_doubt = False
         """A Binding that nobody knows the outcome of may have been sent, by us or by whoever made the claim before us."""
+        self._chosen: Chosen | None = None
 
     def run(self) -> Step[Outcome]:
         if not self._state.synced:
@@ -124,9 +125,11 @@ class _Bind:
             return NotBound(Failure.NODE_GONE, "node is not known")
         age_seconds = self._clock().age_seconds(pod.metadata.creation_timestamp)
         with self._state.effort.bounded():
-            placement = self._choose(view, asked.at_age(age_seconds))
+            placement = self._choose(view, request := asked.at_age(age_seconds))
         if isinstance(placement, Rejection):
             return NotBound(Failure.NO_FIT, placement.message)
+        if view.shape.topology_class is not None:
+            self._chosen = Chosen(request, placement, view.shape.topology_class)
         gpus = tuple(view.uuids[position] for position in placement.gpus)
         containers = asked.share_out(gpus)
         record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))
@@ -186,13 +189,18 @@ class _Bind:
 
     def _choose(self, view: NodeView, request: GpuRequest) -> Decision:
         """Take the pod's claims, else what is held for it, else the best of what nobody else holds, else the best."""
-        uid, now = self._target.uid, self._clock().monotonic
-        verdict = None if view.claims_of(uid) else view.decide_on(self._state.holds.own(uid, view.name, now), request)
-        if not isinstance(verdict, Placement):
-            verdict = view.decide_yielding(uid, request, self._state.holds.others(uid, now).get(view.name, 0))
+        uid, now, holds = self._target.uid, self._clock().monotonic, self._state.holds
+        has_claims = bool(view.claims_of(uid))
+        held = None if has_claims else view.decide_on(holds.own(uid, view.name, now), request)
+        if isinstance(held, Placement):
+            verdict: Decision = held
+        else:
+            verdict = view.decide_yielding(uid, request, holds.others(uid, now).get(view.name, 0))
         if isinstance(verdict, Placement):
             gpus = sum(1 << position for position in verdict.gpus)
-            self._state.holds.put(uid, Hold(view.name, gpus, self._deadline))
+            if has_claims or verdict is held:  # of these GPUs alone: what they cost was found out when they were chosen
+                verdict = replace(verdict, value_lost=holds.value_lost(uid, view.name, gpus))
+            holds.put(uid, Hold(view.name, gpus, self._deadline, verdict.value_lost))
         return verdict
 
     def _claim(self, view: NodeView, pod: Pod, record: PlacementRecord) -> Step[Pod | NotBound | _Again]:
@@ -260,7 +268,7 @@ class _Bind:
             )
         )
         if isinstance(posted, Done):
-            return Bound(record)
+            return Bound(record, self._chosen)
         self._in_doubt = self._in_doubt or isinstance(posted, NoAnswer)
         seen = yield from self._look()
         if isinstance(seen, NotBound):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 from topology.annotations.records import PlacementRecord
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
 
 
 class Failure(StrEnum):
@@ -46,11 +49,22 @@ class BindTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a bind decided on, and where, for those who ask how good it was."""
+
+    request: GpuRequest
+    placement: Placement
+    topology_class: TopologyClass
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
     """The pod is on the node: the API server said so."""
 
     record: PlacementRecord
     """As it arrived with the Binding; without containers for a pod that asks for no GPU."""
+    chosen: Chosen | None = field(default=None, compare=False)
+    """By this very call; `None` where the pod was bound before, or asks for no GPU."""
 
     @property
     def containers(self) -> Mapping[str, tuple[str, ...]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from heapq import nsmallest
 from operator import or_
@@ -13,14 +14,19 @@ from extender.cluster.candidates.shape import Shape
 from extender.cluster.node_view import NodeView
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer
+from topology.effort import finish
 from topology.node.links import Affinity
 from topology.request.gpu_request import GpuRequest
+from topology.value.score import Weights
 
 SHOWN: Final = 3
 """Pods in the way, of each size."""
 
 
-_Counted = Callable[[Shape, int], int]
+NODES_A_STEP: Final = 200
+"""Whose kinds are told apart in one step, some tenths of a millisecond."""
+
+_Count = Callable[[Shape, int], int]
 
 
 class InTheWay(Answer):
@@ -57,36 +63,99 @@ class Fragmentation(Answer):
     """Worked out from annotations alone, without what a running extender holds."""
 
 
+@dataclass(slots=True)
+class Fits:
+    """The same in figures alone; see `Room`."""
+
+    now: int = 0
+    by_count: int = 0
+    empty: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    pods: int
+    is_all: bool
+    weights: Weights | None
+    """That the class was appraised with: with others, plans come out differently."""
+
+
 def fragmentation(state: ClusterState) -> Fragmentation:
     """Return the room for pods of 1, 2, 4, 8 … GPUs, up to the largest machine; linear in nodes, pods and sizes."""
-    views = [view for view in state.views.values() if view.shape.topology_class and view.shape.closed is None]
-    largest = max((len(view.uuids) for view in views), default=0)
-    counted = cache(_how_many_fit)
+    views, counted = _open(state), cache(_how_many_fit)
     return Fragmentation(
         sizes=tuple(
             Room(
                 gpus=gpus,
-                now=sum(counted(view.shape, gpus) for view in views),
-                by_count=sum(view.shape.free.bit_count() // gpus for view in views),
-                empty=sum(counted(replace(view.shape, free=view.fit, hidden=0), gpus) for view in views),
+                now=fits.now,
+                by_count=fits.by_count,
+                empty=fits.empty,
                 in_the_way=_most(state, views, gpus, counted),
             )
-            for gpus in (1 << power for power in range(largest.bit_length()))
+            for gpus, fits in finish(RoomCounter().count(state)).items()
         )
     )
 
 
+class RoomCounter:
+    """Counts what there is room for, again and again: a kind of node that was there the last time costs a look-up."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Shape, int], _Counted] = {}
+
+    def count(self, state: ClusterState) -> Generator[None, None, Mapping[int, Fits]]:
+        """Count by size what there is room for now, in small steps; linear in nodes and in sizes times kinds of nodes.
+
+        Where effort is bounded, what is still searched for is no room yet.
+        """
+        now, empty, largest = Counter[Shape](), Counter[Shape](), 0
+        for number, view in enumerate(_open(state)):
+            if not number % NODES_A_STEP:
+                yield
+            shape = replace(view.shape, cpu_milli=None)
+            now[shape] += 1
+            empty[replace(shape, free=view.fit, hidden=0)] += 1
+            largest = max(largest, len(view.uuids))
+        before, self._known = self._known, {}
+        found = {1 << power: Fits() for power in range(largest.bit_length())}
+        for gpus, fits in found.items():
+            for shape, nodes in now.items():
+                fits.now += nodes * self._how_many_fit(before, shape, gpus)
+                fits.by_count += nodes * (shape.free.bit_count() // gpus)
+                yield
+            for shape, nodes in empty.items():
+                fits.empty += nodes * self._how_many_fit(before, shape, gpus)
+                yield
+        return found
+
+    def _how_many_fit(self, before: Mapping[tuple[Shape, int], _Counted], shape: Shape, gpus: int) -> int:
+        key, weights = (shape, gpus), shape.topology_class.appraised if shape.topology_class else None
+        counted = self._known.get(key) or before.get(key)
+        if counted is None or counted.weights is not weights:
+            counted = _Counted(*shape.how_many_fit(_request(gpus)), weights)
+        if counted.is_all:
+            self._known[key] = counted
+        return counted.pods
+
+
+def _open(state: ClusterState) -> list[NodeView]:
+    return [view for view in state.views.values() if view.shape.topology_class and view.shape.closed is None]
+
+
+def _request(gpus: int) -> GpuRequest:
+    return replace(GpuRequest.plain(gpus), required=Affinity.NVLINK) if gpus > 1 else GpuRequest.plain(1)
+
+
 def _how_many_fit(shape: Shape, gpus: int) -> int:
-    request = replace(GpuRequest.plain(gpus), required=Affinity.NVLINK) if gpus > 1 else GpuRequest.plain(1)
-    return shape.how_many_fit(request)[0]
+    return shape.how_many_fit(_request(gpus))[0]
 
 
-def _most(state: ClusterState, views: list[NodeView], gpus: int, counted: _Counted) -> tuple[InTheWay, ...]:
+def _most(state: ClusterState, views: list[NodeView], gpus: int, counted: _Count) -> tuple[InTheWay, ...]:
     found = (each for view in views for each in _in_the_way(state, view, gpus, counted))
     return tuple(nsmallest(SHOWN, found, key=lambda each: (-each.room, each.gpus, each.namespace, each.name)))
 
 
-def _in_the_way(state: ClusterState, view: NodeView, gpus: int, counted: _Counted) -> Iterator[InTheWay]:
+def _in_the_way(state: ClusterState, view: NodeView, gpus: int, counted: _Count) -> Iterator[InTheWay]:
     now, taken = counted(view.shape, gpus), view.taken()
     for owner, held in taken.items():
         pod = state.pods.get(owner) if isinstance(owner, str) else None

@@ -117,7 +117,10 @@ def _split(document: _File) -> tuple[list[Node], list[Pod]]:
 
 
 def _node_item(node: Node) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Node", **_plain(msgspec.structs.replace(node, metadata=_own(node.metadata)))}
+    conditions = [msgspec.structs.replace(each, message="") for each in node.status.conditions or ()]
+    status = msgspec.structs.replace(node.status, conditions=conditions)
+    bare = msgspec.structs.replace(node, metadata=_own(node.metadata), status=status)
+    return {"apiVersion": "v1", "kind": "Node", **_plain(bare)}
 
 
 def _pod_item(pod: Pod) -> dict[str, Any]:

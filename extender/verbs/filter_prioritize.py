@@ -139,7 +139,7 @@ def _announce(state: ClusterState, asked: Asked, ranking: Ranking, node: str, ho
     uid, now, verdict = asked.pod.metadata.uid, asked.now.monotonic, ranking.verdict(node)
     if isinstance(verdict, Placement):
         gpus = sum(1 << position for position in verdict.gpus)
-        state.holds.put(uid, Hold(node, gpus, now + hold_seconds))
+        state.holds.put(uid, Hold(node, gpus, now + hold_seconds, verdict.value_lost))
         state.setbacks.announce(uid, node, now)
 
 

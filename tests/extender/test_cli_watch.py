@@ -30,13 +30,18 @@ async def watching(kubeconfig: Path, *words: str) -> AsyncIterator[asyncio.subpr
     """Run the plugin until the end of an `async with` block."""
     command = [sys.executable, str(PLUGIN), *words, "-w", "--kubeconfig", str(kubeconfig)]
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, preexec_fn=_hear_ctrl_c)
     try:
         yield process
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def _hear_ctrl_c() -> None:
+    """Let the plugin end by it, also where the tests run in the background, deaf to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def line_of(process: asyncio.subprocess.Process, word: str) -> str:
@@ -59,7 +64,8 @@ async def test_a_watch_prints_what_changes_until_it_is_told_to_end(tmp_path: Pat
             await join(api, [SimulatedNode("n2", "dgx-a100", used=(0, 1, 2))])
             assert (await line_of(process, "n2 ")).startswith("n2 8 x ")
             process.send_signal(signal.SIGINT)
-            rest, complaint = await process.communicate()
+            async with asyncio.timeout(60):
+                rest, complaint = await process.communicate()
     assert (process.returncode, complaint) == (0, b"")
     assert b"n1" not in rest, "it has not changed"
 

@@ -39,15 +39,12 @@ def _forecast(topology_class: TopologyClass, free: int, request: GpuRequest) -> 
         if isinstance(got, Rejection):
             return replace(got, message=f"the device plugin may choose so that {got.message}", remedy=_ENFORCE)
         found.append((outcome, got))
-    expected = 0.0
+    expected = expected_lost = 0.0
     for outcome, got in found:
-        expected += outcome.share * (yield from _score(topology_class, free, outcome.gpus, got, request))
-    return replace(found[0][1], score=expected, bandwidth=_spread(found))
-
-
-def _score(topology_class: TopologyClass, free: int, chosen: int, got: Placement, request: GpuRequest) -> Search[float]:
-    lost = yield from topology_class.loss(free, chosen)
-    return score(request, got.bandwidth, got.affinity, lost, topology_class.weights)
+        lost = yield from topology_class.loss(free, outcome.gpus)
+        expected += outcome.share * score(request, got.bandwidth, got.affinity, lost, topology_class.weights)
+        expected_lost += outcome.share * lost
+    return replace(found[0][1], score=expected, value_lost=expected_lost, bandwidth=_spread(found))
 
 
 def _spread(found: list[tuple[Outcome, Placement]]) -> Bandwidth | None:

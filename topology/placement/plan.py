@@ -81,7 +81,7 @@ def _best_single(
     chosen = yield from _kindest(topology_class, free, near_nic or sets, doubtful)
     lost = yield from topology_class.loss(free, chosen)
     gpus = members_of(topology_class.spared(chosen, free, doubtful))
-    return Placement(gpus, None, None, score(request, None, None, lost, topology_class.weights))
+    return Placement(gpus, None, None, score(request, None, None, lost, topology_class.weights), lost)
 
 
 def _best_many(
@@ -112,7 +112,8 @@ def _best_many(
     lost = yield from topology_class.loss(free, chosen)
     yield
     order = ring_order(topology_class.wiring, topology_class.spared(chosen, free, doubtful))
-    return Placement(order, affinity, bandwidth, score(request, bandwidth, affinity, lost, topology_class.weights))
+    scored = score(request, bandwidth, affinity, lost, topology_class.weights)
+    return Placement(order, affinity, bandwidth, scored, lost)
 
 
 def _merit(

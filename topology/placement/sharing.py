@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from topology.placement.plan import plan
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
@@ -19,7 +21,7 @@ def less_fragmentation(
     """Return the placement with what the pods to come lose to fragmentation counted in its score; `pods_to_come` is λ."""
     lost = profile.value(capacity) - profile.value(capacity.without(kind, verdict.gpus))
     score = verdict.score - pods_to_come * FRAGMENTED_GPU * lost
-    return Placement(verdict.gpus, verdict.affinity, verdict.bandwidth, score)
+    return replace(verdict, score=score, value_lost=(verdict.value_lost or 0.0) + FRAGMENTED_GPU * lost)
 
 
 def share(
@@ -41,7 +43,7 @@ def share(
             position, lost = _least_missed(topology_class, capacity.free)
         losses[position] = lost + FRAGMENTED_GPU * (before - profile.value(capacity.without(kind, (position,))))
     best = min(losses, key=lambda position: (round(losses[position], 9), position))
-    return Placement((best,), None, None, -topology_class.weights.pods_to_come * losses[best])
+    return Placement((best,), None, None, -topology_class.weights.pods_to_come * losses[best], losses[best])
 
 
 def _least_missed(topology_class: TopologyClass, free: int) -> tuple[int, float]:

@@ -40,6 +40,8 @@ class Placement:
     """`None` for one GPU."""
     score: float
     """Higher is better; comparable between nodes."""
+    value_lost: float | None = None
+    """What the pods to come lose by it; λ times that was taken off the score. `None`: not known."""
 
     def takes_of(self, mask: int) -> int:
         """Return how many of these GPUs (bit mask over positions) are among its own."""

@@ -112,7 +112,7 @@ def _sentence(answer: Answer, measure: Measure, gain: Gain | None) -> str:
     had = f"{gain.ours:.{DIGITS}f}, and {gain.theirs:.{DIGITS}f} with {NAMES[STOCK]}"
     subject = {
         Measure.BANDWIDTH: f"**Bandwidth** of pods of several GPUs, in percent of the best there is: {had}",
-        Measure.PODS: f"**Pods that fit**, of {answer.arrived:.0f}: {had}",
+        Measure.PODS: f"**Pods that fit**, of {answer.arrived:.{DIGITS}f}: {had}",
         Measure.STRANDED: f"**GPUs stranded**, of {answer.subject.gpus}: {had}",
     }[measure]
     return f"{subject}. {_difference(answer, gain)}"

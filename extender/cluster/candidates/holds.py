@@ -22,6 +22,8 @@ class Hold:
     """Mask over positions."""
     expires: float
     """Monotonic seconds."""
+    value_lost: float | None = None
+    """What the decision for these GPUs said that the pods to come lose by it, if that is known."""
 
 
 class Holds:
@@ -43,6 +45,11 @@ class Holds:
         """Return the GPUs of `node` that are held for the pod."""
         hold = self._holds.get(uid)
         return hold.gpus if hold and hold.node == node and hold.expires > now else 0
+
+    def value_lost(self, uid: str, node: str, gpus: int) -> float | None:
+        """Return what was said that the pods to come lose by exactly these GPUs, if they are held for the pod."""
+        hold = self._holds.get(uid)
+        return hold.value_lost if hold and (hold.node, hold.gpus) == (node, gpus) else None
 
     def places(self, now: float) -> dict[str, str]:
         """Return UID → node, for all pods that something is held for."""

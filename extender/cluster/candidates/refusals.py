@@ -43,6 +43,14 @@ class Refusals:
         """Forget a pod that is bound, or gone."""
         self._refusals.pop(uid, None)
 
+    def waits(self, now: float) -> dict[Reason, list[float]]:
+        """Return how long the pods have waited that wait by each reason of their last refusal, in seconds."""
+        found: dict[Reason, list[float]] = {}
+        for refusal in self._refusals.values():
+            for reason in refusal.reasons:
+                found.setdefault(reason, []).append(now - refusal.since)
+        return found
+
     def waiting(self) -> Counter[Reason]:
         """Count the pods that wait by each reason of their last refusal; a pod counts once for each."""
         return Counter(reason for refusal in self._refusals.values() for reason in refusal.reasons)

@@ -89,7 +89,8 @@ def test_the_free_capacity_that_others_lose_is_taken_off_the_score_of_whole_gpus
     assert isinstance(alone, Placement)
     lost = PROFILE.value(capacity) - PROFILE.value(capacity.without(taking, alone.gpus))
     assert lost > 0
-    assert replace(found, score=alone.score) == alone
+    assert replace(found, score=alone.score, value_lost=alone.value_lost) == alone
+    assert found.value_lost == pytest.approx((alone.value_lost or 0.0) + FRAGMENTED_GPU * lost)
     assert found.score == pytest.approx(alone.score - MESH.weights.pods_to_come * FRAGMENTED_GPU * lost)
 
 
