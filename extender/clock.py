@@ -14,7 +14,7 @@ class Instant:
     monotonic: float
     """Seconds since an arbitrary start; deadlines and expiry are measured with it."""
     wall: float
-    """Seconds since 1970; only ever compared with a pod's creation, so a wrong clock can do no harm."""
+    """Seconds since 1970; compared with a pod's creation and shown to people, so a wrong clock can do no harm."""
 
     def age_seconds(self, timestamp: str | None) -> float:
         """Return how long ago an API timestamp was; 0 for one that is missing, unreadable or still to come.

@@ -1,7 +1,7 @@
 """How good the decisions are, worked out between calls, so that no verb is slower for it: each extender tells of its own.
 
-What was bound waits here until it is compared with the best that its machine could give. How long pods wait, and for how many
-pods of each size there is room, is counted anew in every round.
+What was bound waits here until it is compared with the best that its machine could give; then it is remembered for a while. How
+long pods wait, and for how many pods of each size there is room, is counted anew in every round.
 """
 
 from __future__ import annotations
@@ -9,14 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Generator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, NoReturn
 
 import structlog
 
-from extender.binding.outcome import Chosen
+from extender.binding.outcome import BindTarget, Chosen
 from extender.clock import Clock
+from extender.cluster.candidates.holds import Ranked
 from extender.cluster.state import ClusterState
+from extender.inspect.decisions import Alternative, Decision, Decisions
 from extender.inspect.fragmentation import RoomCounter
+from extender.inspect.room_over_time import RoomHistory
 from extender.metrics import Metrics
 from topology.effort import SLICE_STEPS
 from topology.placement.decide import Situation, decide
@@ -36,6 +41,14 @@ _END: Final = object()
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    at: float
+    """Seconds since 1970."""
+    target: BindTarget
+    chosen: Chosen
+
+
 class Quality:
     """The rounds of one extender."""
 
@@ -46,11 +59,13 @@ class Quality:
         self._clock = clock
         self._pods_to_come = pods_to_come
         self._rooms = RoomCounter()
-        self._bound: deque[Chosen] = deque(maxlen=LIMIT)
+        self._bound: deque[_Bound] = deque(maxlen=LIMIT)
+        self.decisions = Decisions()
+        self.room = RoomHistory()
 
-    def bound(self, chosen: Chosen) -> None:
+    def bound(self, target: BindTarget, chosen: Chosen) -> None:
         """Take note of what a pod was bound with; it is judged in the next round."""
-        self._bound.append(chosen)
+        self._bound.append(_Bound(self._clock().wall, target, chosen))
 
     async def run(self) -> NoReturn:
         """Make one round after the other, until cancelled; the first one not at once, as there is enough to do at the start."""
@@ -74,23 +89,52 @@ class Quality:
 
     def round(self) -> Generator[None]:
         """Judge what was bound, and count anew what is; in small steps."""
-        for chosen in [self._bound.popleft() for _ in range(len(self._bound))]:
-            self._judge(chosen)
+        for bound in [self._bound.popleft() for _ in range(len(self._bound))]:
+            self._judge(bound)
             yield
         self._metrics.waiting(self._state.refusals.waits(self._clock().monotonic))
         yield
-        self._metrics.room((yield from self._rooms.count(self._state)))
+        fits = yield from self._rooms.count(self._state)
+        self._metrics.room(fits)
+        self.room.add(self._clock(), fits)
 
-    def _judge(self, chosen: Chosen) -> None:
-        placement = chosen.placement
+    def _judge(self, bound: _Bound) -> None:
+        chosen, placement, best = bound.chosen, bound.chosen.placement, None
         if placement.bandwidth is not None:
             best = best_gb_per_s(chosen.topology_class, len(placement.gpus))
             if best is None:
-                self._bound.append(chosen)  # the search goes on: it is judged in a later round
+                self._bound.append(bound)  # the search goes on: it is judged in a later round
                 return
             self._metrics.placed(chosen.request.communication, placement.bandwidth.point / best)
-        if placement.value_lost is not None:
-            self._metrics.lost(self._pods_to_come * placement.value_lost)
+        loss = self._loss(placement)
+        if loss is not None:
+            self._metrics.lost(loss)
+        self.decisions.add(
+            Decision(
+                number=self.decisions.next_number,
+                at=datetime.fromtimestamp(int(bound.at), UTC),
+                namespace=bound.target.namespace,
+                name=bound.target.name,
+                node=bound.target.node,
+                indexes=tuple(chosen.topology_class.node.gpus[position].index for position in placement.gpus),
+                gb_per_s=_gb_per_s(placement),
+                best_gb_per_s=best,
+                loss=loss,
+                alternative=self._alternative(chosen.alternative),
+            )
+        )
+
+    def _alternative(self, ranked: Ranked | None) -> Alternative | None:
+        if ranked is None:
+            return None
+        return Alternative(ranked.node, _gb_per_s(ranked.placement), self._loss(ranked.placement))
+
+    def _loss(self, placement: Placement) -> float | None:
+        return None if placement.value_lost is None else self._pods_to_come * placement.value_lost
+
+
+def _gb_per_s(placement: Placement) -> float | None:
+    return placement.bandwidth.point if placement.bandwidth else None
 
 
 def best_gb_per_s(topology_class: TopologyClass, gpus: int) -> float | None:

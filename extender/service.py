@@ -120,7 +120,8 @@ class Extender:
         self.measured = MeasuredFile(config.measured.file, self.state) if config.measured.file else None
         """What stands in the place of predictions, when somebody has measured."""
         pods_to_come = config.scheduling.weights.pods_to_come
-        self._quality = Quality(self.state, self.metrics, clock, pods_to_come=pods_to_come)
+        self.quality = Quality(self.state, self.metrics, clock, pods_to_come=pods_to_come)
+        """Judges what was bound, and remembers it."""
         self._patience = Patience(filled_at=clock().monotonic)
         self._patience_for_news = Patience(filled_at=clock().monotonic)
         self._reflectors = self._watches()
@@ -228,7 +229,7 @@ class Extender:
         if isinstance(outcome, Bound):
             self._tell(target, outcome)
             if outcome.chosen:
-                self._quality.bound(outcome.chosen)
+                self.quality.bound(target, outcome.chosen)
             if refusal:
                 self.metrics.waited(refusal.reasons, self._clock().monotonic - refusal.since)
         return outcome
@@ -325,7 +326,7 @@ class Extender:
 
     async def _judge(self) -> None:
         await self.synced()
-        await self._quality.run()
+        await self.quality.run()
 
     async def _look_after_sick_gpus(self) -> None:
         await self.synced()

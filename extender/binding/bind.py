@@ -90,6 +90,8 @@ class _Bind:
         self._in_doubt = False
         """A Binding that nobody knows the outcome of may have been sent, by us or by whoever made the claim before us."""
         self._chosen: Chosen | None = None
+        self._alternative = state.holds.alternative(target.uid, target.node)
+        """Of the call before this one; what we hold ourselves knows of no other node."""
 
     def run(self) -> Step[Outcome]:
         if not self._state.synced:
@@ -129,7 +131,7 @@ class _Bind:
         if isinstance(placement, Rejection):
             return NotBound(Failure.NO_FIT, placement.message)
         if view.shape.topology_class is not None:
-            self._chosen = Chosen(request, placement, view.shape.topology_class)
+            self._chosen = Chosen(request, placement, view.shape.topology_class, self._alternative)
         gpus = tuple(view.uuids[position] for position in placement.gpus)
         containers = asked.share_out(gpus)
         record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from extender.cluster.candidates.holds import Ranked
 from topology.annotations.records import PlacementRecord
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
@@ -55,6 +56,8 @@ class Chosen:
     request: GpuRequest
     placement: Placement
     topology_class: TopologyClass
+    alternative: Ranked | None = None
+    """The best other node that kube-scheduler asked about, as it was then, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)

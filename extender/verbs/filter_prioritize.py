@@ -19,7 +19,7 @@ from __future__ import annotations
 from itertools import islice
 
 from extender.clock import Instant
-from extender.cluster.candidates.holds import HOLD_SECONDS, Hold
+from extender.cluster.candidates.holds import HOLD_SECONDS, Hold, Ranked
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.ranking import Ranking
@@ -67,7 +67,7 @@ def _filter(
     if not chosen:
         return _refusal(state, asked, ranking, names)
     if len(chosen) == 1:  # then kube-scheduler does not ask for scores
-        _announce(state, asked, ranking, chosen[0], hold_seconds)
+        _announce(state, asked, ranking, chosen, hold_seconds)
     return args.passing(chosen)
 
 
@@ -98,10 +98,11 @@ def prioritize_nodes(
         return []
     with state.effort.bounded():
         ranking = asked.rank_for_now(state, frozenset(names))
-    best = ranking.best
-    if best is None:
+    best_two = [*islice(ranking.best_first(), 2)]
+    if not best_two:
         return [HostPriority(name, 0) for name in names]
-    _announce(state, asked, ranking, best, hold_seconds)
+    _announce(state, asked, ranking, best_two, hold_seconds)
+    best = best_two[0]
     scores, away = ranking.scores(names), asked.away(state)
     if away and best not in away:
         scores = [None if name in away else score for name, score in zip(names, scores, strict=True)]
@@ -134,12 +135,14 @@ def _is_to_be_passed_over(state: ClusterState, asked: Asked, names: list[str]) -
     )
 
 
-def _announce(state: ClusterState, asked: Asked, ranking: Ranking, node: str, hold_seconds: float) -> None:
-    """Take note of the winner, and hold what it is to give."""
-    uid, now, verdict = asked.pod.metadata.uid, asked.now.monotonic, ranking.verdict(node)
-    if isinstance(verdict, Placement):
-        gpus = sum(1 << position for position in verdict.gpus)
-        state.holds.put(uid, Hold(node, gpus, now + hold_seconds, verdict.value_lost))
+def _announce(state: ClusterState, asked: Asked, ranking: Ranking, best: list[str], hold_seconds: float) -> None:
+    """Take note of the winner, the first one, and hold what it is to give."""
+    uid, now, verdicts = asked.pod.metadata.uid, asked.now.monotonic, ranking.verdicts(best)
+    ranked = tuple(Ranked(name, verdict) for name, verdict in verdicts.items() if isinstance(verdict, Placement))
+    if ranked:
+        node, winner = ranked[0].node, ranked[0].placement
+        gpus = sum(1 << position for position in winner.gpus)
+        state.holds.put(uid, Hold(node, gpus, now + hold_seconds, winner.value_lost, ranked))
         state.setbacks.announce(uid, node, now)
 
 

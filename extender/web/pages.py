@@ -14,12 +14,14 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from extender.inspect.decisions import DecisionPage
 from extender.inspect.inspection import BandwidthInfo, Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.outlook import written
 from extender.inspect.places import WIDEST_FIRST, Place
+from extender.inspect.room_over_time import RoomOverTime
 from extender.inspect.waiting import WaitingPod
 from extender.metrics import Figures
-from extender.web import assets, picture
+from extender.web import assets, curves, picture
 from topology.request.domains import Level, Location
 
 STATES: Final = {
@@ -126,6 +128,16 @@ def pod_page(explanation: Explanation) -> Iterator[str]:
     return _render("pod.html", explanation=explanation, pod=pod, facts=facts)
 
 
+def decisions_page(page: DecisionPage) -> Iterator[str]:
+    """Return the page of what was bound, the newest first."""
+    return _render("decisions.html", decisions=page.decisions, following=page.next)
+
+
+def fragmentation_page(room: RoomOverTime) -> Iterator[str]:
+    """Return the page of what there was room for, minute by minute."""
+    return _render("fragmentation.html", times=room.times, curves=curves.curves(room))
+
+
 def missing_page(what: str) -> Iterator[str]:
     """Return the page for what is not there."""
     return _render("missing.html", what=what)
@@ -167,6 +179,10 @@ def _predicted(predicted: BandwidthInfo | None) -> str:
     return f"{predicted.point:.0f}  ({predicted.low:.0f}–{predicted.high:.0f}){measured}"
 
 
+def _two_digits(number: float | None) -> str:
+    return "" if number is None else f"{number:.2f}"
+
+
 def _front(asked: Asked, after: str = "") -> str:
     fields = {"q": asked.containing, **asked.fields, "after": after}
     query = urlencode({name: value for name, value in fields.items() if value})
@@ -198,6 +214,7 @@ def _environment() -> Environment:
         "predicted": _predicted,
         "ring": _ring,
         "said_of": _said_of,
+        "two_digits": _two_digits,
         "written": written,
     }
     found.globals |= {

@@ -27,7 +27,9 @@ from extender.web.remembered import SECONDS, Page, Remembered
 from topology.request.domains import Level, Location
 
 SHOWN: Final = 50
-"""Nodes, and placed and waiting pods, on the front page."""
+"""Nodes, and placed and waiting pods, on the front page; decisions on a page of theirs."""
+_DIGITS: Final = 16
+"""No decision's number has so many."""
 _PIECES: Final = 100
 """Of a page, each a few characters, between two chances for everybody else."""
 _HEADERS: Final = {
@@ -51,6 +53,8 @@ def routes() -> list[Route]:
         "/v1/inspect/": _overview,
         "/nodes/{name}": _node,
         "/pods/{namespace}/{name}": _pod,
+        "/decisions": _decisions,
+        "/fragmentation": _fragmentation,
     }
     return [Route(path, _endpoint(make, remembered), methods=["GET"]) for path, make in pages_by_path.items()]
 
@@ -125,6 +129,16 @@ async def _pod(extender: Extender, request: Request) -> Page:
     if explanation is None:
         return await _page(pages.missing_page(f"No pod {namespace}/{name} asks for GPUs."), 404)
     return await _page(pages.pod_page(explanation))
+
+
+async def _decisions(extender: Extender, request: Request) -> Page:
+    asked = request.query_params.get("after", "")
+    after = int(asked) if asked.isdecimal() and len(asked) < _DIGITS else None
+    return await _page(pages.decisions_page(extender.quality.decisions.page(SHOWN, after)))
+
+
+async def _fragmentation(extender: Extender, request: Request) -> Page:
+    return await _page(pages.fragmentation_page(extender.quality.room.over_time()))
 
 
 async def _page(pieces: Iterable[str], status: int = 200) -> Page:

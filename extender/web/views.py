@@ -16,8 +16,10 @@ from pydantic import BaseModel
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.config import ExtenderConfiguration
 from extender.inspect import inspection
+from extender.inspect.decisions import DecisionPage
 from extender.inspect.inspection import Explanation, NodeDetail, NodePage, PodInfo
 from extender.inspect.measured import MeasuredReport
+from extender.inspect.room_over_time import RoomOverTime
 from extender.inspect.why import Why, why
 from extender.service import Extender, now
 from extender.web import paging, picture
@@ -107,6 +109,20 @@ async def explain_nodes(
     """Say of each node, or of one, why the pod does not fit there and what would help."""
     told = why(extender.state, namespace, name, now(), node=node, after=after, limit=limit)
     return _found(told, "no such pod, or it asks for no GPU")
+
+
+@router.get("/v1/inspect/decisions", tags=["inspect"], responses=_NOT_YET)
+async def list_decisions(
+    extender: Serving, after: Annotated[int | None, Query(ge=1)] = None, limit: Limit = 100
+) -> DecisionPage:
+    """List what this replica has bound, the newest first: how good it was, and the best other node."""
+    return extender.quality.decisions.page(limit, after)
+
+
+@router.get("/v1/inspect/fragmentation", tags=["inspect"], responses=_NOT_YET)
+async def read_fragmentation(extender: Serving) -> RoomOverTime:
+    """Show for how many pods of each size there was room, each minute of the last day."""
+    return extender.quality.room.over_time()
 
 
 @router.get("/v1/inspect/measured", tags=["inspect"], responses=_NOT_YET)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.simulated.double.resources import PODS
 from benchmarks.simulated.fleet import SimulatedNode
-from extender.binding.outcome import Bound, Chosen
+from extender.binding.outcome import BindTarget, Bound, Chosen
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.inspect.fragmentation import Room, RoomCounter, fragmentation
@@ -28,6 +28,7 @@ from topology.placement.verdict import Placement, Reason
 from topology.request.gpu_request import Communication, GpuRequest
 from topology.value.score import Weights
 
+TARGET = BindTarget("default", "p", "uid", "n1")
 Series = dict[str, dict[tuple[str, ...], float]]
 
 
@@ -36,7 +37,7 @@ def told(state: ClusterState, *chosen: Chosen, seconds: float = 0.0, pods_to_com
     metrics = Metrics("digest")
     quality = Quality(state, metrics, lambda: at(seconds), pods_to_come=pods_to_come)
     for each in chosen:
-        quality.bound(each)
+        quality.bound(TARGET, each)
     finish(quality.round())
     return families(metrics)
 
@@ -88,7 +89,7 @@ def test_a_placement_waits_while_the_best_is_searched_for() -> None:
     metrics = Metrics("digest")
     quality = Quality(state, metrics, at, pods_to_come=0.3)
     known = choice(0b11, GpuRequest.plain(2), TopologyClass(compiled.node))
-    quality.bound(replace(known, topology_class=compiled))
+    quality.bound(TARGET, replace(known, topology_class=compiled))
     with state.effort.bounded(1):
         finish(quality.round())
     assert families(metrics)["gputopo_placement_bandwidth_ratio_count"]["heavy",] == 0

@@ -9,8 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from topology.placement.verdict import Placement
+
 HOLD_SECONDS: Final = 30.0
 """Unless configured: longer than kube-scheduler usually takes from prioritize to the end of bind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A node on which a pod fits, and what it would get there."""
+
+    node: str
+    placement: Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +34,8 @@ class Hold:
     """Monotonic seconds."""
     value_lost: float | None = None
     """What the decision for these GPUs said that the pods to come lose by it, if that is known."""
+    best: tuple[Ranked, ...] = ()
+    """The best nodes of the call that held them, two at most; kube-scheduler may choose another one."""
 
 
 class Holds:
@@ -50,6 +62,11 @@ class Holds:
         """Return what was said that the pods to come lose by exactly these GPUs, if they are held for the pod."""
         hold = self._holds.get(uid)
         return hold.value_lost if hold and (hold.node, hold.gpus) == (node, gpus) else None
+
+    def alternative(self, uid: str, node: str) -> Ranked | None:
+        """Return the best node but `node` of the call that held GPUs for the pod last, if that is known."""
+        hold = self._holds.get(uid)
+        return next((ranked for ranked in hold.best if ranked.node != node), None) if hold else None
 
     def places(self, now: float) -> dict[str, str]:
         """Return UID → node, for all pods that something is held for."""

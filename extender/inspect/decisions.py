@@ -1,0 +1,80 @@
+"""The last thousand decisions of this extender: what was chosen, how good it was, and what else there was.
+
+In memory only, and only what this process bound itself: of several replicas the leader's knows, the others know what they bound
+while they led.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Final
+
+from extender.inspect.inspection import Answer
+
+LIMIT: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The best other node of those that kube-scheduler asked about last, as it was then."""
+
+    node: str
+    gb_per_s: float | None
+    """Predicted; `None` for one GPU."""
+    loss: float | None
+    """To the pods to come, weighed by λ; `None` where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A pod that was bound, and with what."""
+
+    number: int
+    """Counts from 1 in the order in which decisions were judged, and anew after a restart."""
+    at: datetime
+    """When the pod was bound."""
+    namespace: str
+    name: str
+    node: str
+    indexes: tuple[int, ...]
+    """Of the GPUs, in ring order."""
+    gb_per_s: float | None
+    """Predicted; `None` for one GPU."""
+    best_gb_per_s: float | None
+    """Of the best set of so many GPUs if none on the node were held; `None` for one GPU."""
+    loss: float | None
+    """To the pods to come, weighed by λ; `None` where it is not known."""
+    alternative: Alternative | None
+    """`None` where kube-scheduler asked about no other node that the pod fitted on."""
+
+
+class DecisionPage(Answer):
+    """Decisions, the newest first; `next` is what to ask for `after` to get older ones."""
+
+    decisions: tuple[Decision, ...]
+    next: int | None
+
+
+class Decisions:
+    """As many as are kept; the oldest makes room."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._kept: deque[Decision] = deque(maxlen=limit)
+
+    @property
+    def next_number(self) -> int:
+        """What the next one is to be called."""
+        return self._kept[-1].number + 1 if self._kept else 1
+
+    def add(self, decision: Decision) -> None:
+        """Keep one, which has the next number."""
+        self._kept.append(decision)
+
+    def page(self, limit: int, after: int | None = None) -> DecisionPage:
+        """Return the newest ones, or those older than number `after`."""
+        older = (each for each in reversed(self._kept) if after is None or each.number < after)
+        found = tuple(islice(older, limit + 1))
+        return DecisionPage(decisions=found[:limit], next=found[limit - 1].number if len(found) > limit else None)

@@ -1,0 +1,72 @@
+"""What there was room for during the last day, minute by minute, as `fragmentation` counts it; kept in memory only."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from extender.clock import Instant
+from extender.inspect.fragmentation import Fits
+from extender.inspect.inspection import Answer
+
+EVERY_SECONDS: Final = 60.0
+KEPT: Final = 24 * 60
+"""Counts: those of a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    at: Instant
+    fits: Mapping[int, Fits]
+
+
+class SizeOverTime(Answer):
+    """Pods of one size, with NVLink if they have several GPUs: a figure for each time, `None` where no machine was so large."""
+
+    gpus: int
+    now: tuple[int | None, ...]
+    """Pods that fitted on the GPUs that were free."""
+    by_count: tuple[int | None, ...]
+    """Pods that would have fitted if the links did not matter."""
+    empty: tuple[int | None, ...]
+    """Pods that would have fitted if no GPU had been held."""
+
+
+class RoomOverTime(Answer):
+    """The cluster's room by the sizes of pods, oldest time first."""
+
+    times: tuple[datetime, ...]
+    sizes: tuple[SizeOverTime, ...]
+
+
+class RoomHistory:
+    """One count a minute; those that come sooner are left out."""
+
+    def __init__(self, limit: int = KEPT) -> None:
+        self._counts: deque[_Count] = deque(maxlen=limit)
+
+    def add(self, at: Instant, fits: Mapping[int, Fits]) -> None:
+        """Keep a count, unless there is one of this minute."""
+        if not self._counts or at.monotonic - self._counts[-1].at.monotonic >= EVERY_SECONDS:
+            self._counts.append(_Count(at, fits))
+
+    def over_time(self) -> RoomOverTime:
+        """Return all of it, by size; linear in counts and sizes."""
+        counts = [each.fits for each in self._counts]
+        return RoomOverTime(
+            times=tuple(datetime.fromtimestamp(int(each.at.wall), UTC) for each in self._counts),
+            sizes=tuple(_size(gpus, counts) for gpus in sorted({gpus for fits in counts for gpus in fits})),
+        )
+
+
+def _size(gpus: int, counts: list[Mapping[int, Fits]]) -> SizeOverTime:
+    found = [fits.get(gpus) for fits in counts]
+    return SizeOverTime(
+        gpus=gpus,
+        now=tuple(fits and fits.now for fits in found),
+        by_count=tuple(fits and fits.by_count for fits in found),
+        empty=tuple(fits and fits.empty for fits in found),
+    )
