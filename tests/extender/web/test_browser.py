@@ -40,6 +40,8 @@ PAGES = {
     "sick": "/nodes/n3",
     "pod": "/pods/default/train",
     "waiting": "/pods/default/huge",
+    "decisions": "/decisions",
+    "fragmentation": "/fragmentation",
     "missing": "/nodes/nowhere",
 }
 
@@ -58,16 +60,25 @@ NODES = (
 
 @asynccontextmanager
 async def inhabited(folder: Path) -> AsyncIterator[Running]:
-    """Serve a small cluster with everything that pages show: holders, a sick GPU, pods that wait."""
-    async with serving(folder, *NODES) as extender:
-        loop = SchedulerLoop(extender.api, extender.session, extender.url)
-        await loop.schedule(await extender.create("train", 4))
-        await loop.schedule(await extender.create("serve", 2))
-        huge = await extender.create("huge", 8)
-        await extender.post("filter", {"Pod": huge, "Nodes": None, "NodeNames": [node.name for node in NODES]})
-        await extender.create(HOSTILE, 1)
-        await sicken(extender, NODES[2], 5)
-        yield extender
+    """Serve a small cluster with everything that pages show: holders, a sick GPU, pods that wait, decisions, a short past."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("extender.quality.ROUND_SECONDS", 0.1)
+        patched.setattr("extender.inspect.room_over_time.EVERY_SECONDS", 0.1)
+        async with serving(folder, *NODES) as extender:
+            loop = SchedulerLoop(extender.api, extender.session, extender.url)
+            await loop.schedule(await extender.create("train", 4))
+            await loop.schedule(await extender.create("serve", 2))
+            huge = await extender.create("huge", 8)
+            await extender.post("filter", {"Pod": huge, "Nodes": None, "NodeNames": [node.name for node in NODES]})
+            await extender.create(HOSTILE, 1)
+            await sicken(extender, NODES[2], 5)
+            assert await eventually(lambda: is_judged(extender, "serve"))
+            yield extender
+
+
+async def is_judged(extender: Running, name: str) -> bool:
+    """Whether the decision for that pod is shown."""
+    return f"/pods/default/{name}" in (await extender.get("/decisions"))[1]
 
 
 async def sicken(extender: Running, node: SimulatedNode, position: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
 from extender.cluster.objects.health_words import Kind
+from extender.inspect.decisions import Alternative, Decision, DecisionPage
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.places import Place
@@ -57,6 +58,18 @@ FAULT = LinkFaultInfo(
     since=datetime(2026, 11, 23, 9, 12, tzinfo=UTC),
     until=datetime(2026, 11, 23, 9, 20, tzinfo=UTC),
 )
+DECISION = Decision(
+    number=1,
+    at=datetime(2026, 11, 23, 9, 12, tzinfo=UTC),
+    namespace=HOSTILE,
+    name=HOSTILE,
+    node=HOSTILE,
+    indexes=(0,),
+    gb_per_s=None,
+    best_gb_per_s=None,
+    loss=None,
+    alternative=Alternative(HOSTILE, None, None),
+)
 SIGN = SignInfo(kind=Kind.CONDITION, name=HOSTILE, value=HOSTILE, agent=HOSTILE, detail=HOSTILE, closes=True)
 DETAIL = NodeDetail(
     **dict(NODE),
@@ -81,9 +94,10 @@ def links(page: str) -> set[str]:
         "".join(pages.overview(FIGURES, [PLACE], [NODE], [POD], [WAITING], asked=HOSTILE_ASKER, following=HOSTILE)),
         "".join(pages.node_page(DETAIL, [POD], HOSTILE)),
         "".join(pages.pod_page(Explanation(pod=POD, fits=(), refusals=(), problem=HOSTILE))),
+        "".join(pages.decisions_page(DecisionPage(decisions=(DECISION,), next=1))),
         "".join(pages.missing_page(HOSTILE)),
     ],
-    ids=["overview", "node", "pod", "missing"],
+    ids=["overview", "node", "pod", "decisions", "missing"],
 )
 def test_nothing_that_others_wrote_becomes_markup(page: str) -> None:
     """Names, models and reasons come from other machines; none of them opens a tag or leaves an attribute."""
@@ -131,7 +145,9 @@ async def test_every_link_leads_somewhere(tmp_path: Path) -> None:
         await extender.create("huge", 64)
         found = await crawl(extender, "/")
     assert set(found.values()) == {200}
-    assert {"/nodes/dgx-a100-0", "/pods/default/huge", "/pods/default/train"} <= set(found)
+    assert {"/decisions", "/fragmentation", "/nodes/dgx-a100-0", "/pods/default/huge", "/pods/default/train"} <= set(
+        found
+    )
     assert any(path.startswith("/v1/inspect/nodes/dgx-a100-0/topology.svg") for path in found)
     assert any(path.endswith("pod=default/train") for path in found)
 

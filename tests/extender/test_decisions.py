@@ -1,0 +1,225 @@
+"""The last decisions and the room of a day: what is remembered of them, how much, and who may read it."""
+
+from __future__ import annotations
+
+import json
+import re
+import tracemalloc
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulated.fleet import SimulatedNode
+from benchmarks.simulated.scheduler_loop import SchedulerLoop
+from extender.binding.outcome import BindTarget, Chosen
+from extender.clock import Instant
+from extender.inspect.decisions import LIMIT, Alternative, Decision, Decisions
+from extender.inspect.fragmentation import Fits
+from extender.inspect.room_over_time import EVERY_SECONDS, KEPT, RoomHistory
+from extender.metrics import Metrics
+from extender.quality import Quality
+from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from extender.web import pages
+from extender.web.curves import curves
+from tests.extender.builders import PAIRS, args, at, claim, cluster, finish, gpus, node, pod
+from tests.extender.polling import eventually
+from tests.extender.serving import Running, serving
+from topology.formats.catalog import machine
+from topology.placement.decide import Situation, decide
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
+
+LONGEST = "x" * 253
+"""No pod's and no node's name is longer in Kubernetes."""
+MIB = 1 << 20
+
+
+def decision(number: int, name: str = "p") -> Decision:
+    return Decision(
+        number=number,
+        at=datetime.fromtimestamp(1_700_000_000 + number, UTC),
+        namespace=name[:63],
+        name=name,
+        node=name[::-1],
+        indexes=tuple(range(8)),
+        gb_per_s=float(number),
+        best_gb_per_s=200.0 + number,
+        loss=0.5 + number,
+        alternative=Alternative(f"{number}{name}"[:253], 1.0 + number, 2.0 + number),
+    )
+
+
+def remembered(count: int) -> Decisions:
+    """Remember so many, each with names of its own."""
+    found = Decisions()
+    for number in range(1, count + 1):
+        found.add(decision(number, f"{number}{LONGEST}"[:253]))
+    return found
+
+
+def a_day(counts: int) -> RoomHistory:
+    """Count every minute, each time something else."""
+    found = RoomHistory()
+    for minute in range(counts):
+        seconds = minute * EVERY_SECONDS
+        fits = {1 << power: Fits(1_000 + minute, 2_000 + minute, 5_000 + minute) for power in range(5)}
+        found.add(Instant(seconds, 1_700_000_000.0 + seconds), fits)
+    return found
+
+
+def bytes_of(make: Callable[[], object]) -> int:
+    """Return what is still there of all that was allocated to make it."""
+    tracemalloc.start()
+    made = make()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del made
+    return size
+
+
+def test_the_alternative_is_the_best_other_node_that_was_asked_about() -> None:
+    """Whichever node kube-scheduler takes in the end; nothing is decided anew for it."""
+    asked = pod("p", 2)
+    state = cluster(
+        node("joined", PAIRS),
+        node("apart", PAIRS, claims=tuple(claim(gpu, "q") for gpu in gpus("apart", 0, 2, 4, 6, machine_name=PAIRS))),
+        node("unasked", PAIRS),
+        asked,
+    )
+    filter_nodes(state, args(asked, "joined", "apart"), at())
+    prioritize_nodes(state, args(asked, "joined", "apart"), at())
+    uid = asked.metadata.uid
+    found = {chosen: state.holds.alternative(uid, chosen) for chosen in ("joined", "apart")}
+    assert {chosen: other and other.node for chosen, other in found.items()} == {"joined": "apart", "apart": "joined"}
+    view = state.views["apart"]
+    assert found["joined"]
+    assert found["joined"].placement == view.shape.decide(GpuRequest.plain(2))
+
+
+def test_where_one_node_fits_there_is_no_alternative() -> None:
+    """Then kube-scheduler does not ask for scores."""
+    asked = pod("p", 2)
+    state = cluster(node("n1", PAIRS), asked)
+    filter_nodes(state, args(asked, "n1"), at())
+    assert len(state.holds) == 1
+    assert state.holds.alternative(asked.metadata.uid, "n1") is None
+
+
+def test_a_decision_tells_the_best_of_an_empty_node_and_the_loss_as_the_score_weighs_it() -> None:
+    """In the round after its bind; when, is when it was bound."""
+    compiled = TopologyClass(machine(PAIRS))
+    found = decide(Situation(compiled, 0b101), GpuRequest.plain(2))
+    best = decide(Situation(compiled, 0xFF), GpuRequest.plain(2))
+    assert isinstance(found, Placement)
+    assert isinstance(best, Placement)
+    assert found.bandwidth
+    assert best.bandwidth
+    assert found.value_lost is not None
+    quality = Quality(cluster(), Metrics("digest"), lambda: Instant(5.0, 90.0), pods_to_come=0.7)
+    quality.bound(BindTarget("ml", "p", "uid", "n1"), Chosen(GpuRequest.plain(2), found, compiled))
+    assert quality.decisions.page(1).decisions == ()
+    finish(quality.round())
+    assert quality.decisions.page(1).decisions == (
+        Decision(
+            number=1,
+            at=datetime(1970, 1, 1, 0, 1, 30, tzinfo=UTC),
+            namespace="ml",
+            name="p",
+            node="n1",
+            indexes=(0, 2),
+            gb_per_s=found.bandwidth.point,
+            best_gb_per_s=best.bandwidth.point,
+            loss=pytest.approx(0.7 * found.value_lost),
+            alternative=None,
+        ),
+    )
+
+
+def test_a_thousand_decisions_are_remembered_in_two_mebibytes() -> None:
+    """With the longest names that Kubernetes allows; the oldest makes room."""
+    page = remembered(LIMIT + 5).page(LIMIT + 5)
+    assert (page.decisions[0].number, page.decisions[-1].number, page.next) == (LIMIT + 5, 6, None)
+    assert bytes_of(lambda: remembered(5 * LIMIT)) < 2 * MIB
+
+
+def test_a_day_is_remembered_in_two_mebibytes() -> None:
+    """One count a minute, however often there is one; the oldest makes room."""
+    history = a_day(KEPT + 5)
+    history.add(Instant((KEPT + 4.5) * EVERY_SECONDS, 0.0), {})
+    found = history.over_time()
+    assert len(found.times) == KEPT
+    assert [size.gpus for size in found.sizes] == [1, 2, 4, 8, 16]
+    assert (found.sizes[0].now[0], found.sizes[0].now[-1]) == (1_005, 1_004 + KEPT)
+    assert bytes_of(lambda: a_day(2 * KEPT)) < 2 * MIB
+
+
+def test_decisions_come_page_by_page_the_newest_first() -> None:
+    """No page shows one that another has shown, also while others are added."""
+    kept = remembered(5)
+    first = kept.page(2)
+    kept.add(decision(6))
+    second = kept.page(2, first.next)
+    third = kept.page(2, second.next)
+    assert [[each.number for each in page.decisions] for page in (first, second, third)] == [[5, 4], [3, 2], [1]]
+    assert third.next is None
+
+
+def test_a_curve_tells_the_fewest_and_when_and_begins_when_there_was_such_a_machine() -> None:
+    """In words, too; of what was not counted nothing is drawn."""
+    history = RoomHistory()
+    for minute, fits in enumerate([{}, {2: Fits(3, 4, 4)}, {2: Fits(1, 4, 4)}, {2: Fits(2, 4, 4)}]):
+        history.add(Instant(60.0 * minute, 60.0 * minute), fits)
+    [curve] = curves(history.over_time())
+    assert (curve.now, curve.by_count, curve.empty, curve.most) == (2, 4, 4, 4)
+    assert curve.now_line == "200.0,30.0 400.0,90.0 600.0,60.0"
+    assert curve.said == (
+        "2 pods of 2 GPUs fit at the end, 4 would if the links did not matter; "
+        "the fewest that fitted were 1, at 1970-01-01T00:02:00Z"
+    )
+    history.add(Instant(240.0, 240.0), {})
+    assert curves(history.over_time()) == []
+
+
+def test_a_drawing_of_a_whole_day_is_small() -> None:
+    """A few hundred points of each line, the last one among them."""
+    room = a_day(KEPT).over_time()
+    for curve in curves(room):
+        assert 200 < len(curve.now_line.split()) < 300
+        assert curve.now_line.split()[-1].startswith("600.0,")
+    assert len("".join(pages.fragmentation_page(room))) < 64 * 1024
+
+
+async def test_a_served_extender_shows_what_it_bound_and_what_else_there_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the calls that kube-scheduler makes, as pages and as JSON."""
+    monkeypatch.setattr("extender.quality.ROUND_SECONDS", 0.05)
+    async with serving(tmp_path, SimulatedNode("n1", PAIRS), SimulatedNode("n2", "dgx-1v")) as extender:
+        loop = SchedulerLoop(extender.api, extender.session, extender.url)
+        for name, count in (("one", 1), ("two", 2), ("four", 4)):
+            await loop.schedule(await extender.create(name, count))
+        assert await eventually(lambda: is_remembered(extender, 3))
+        found = json.loads((await extender.get("/v1/inspect/decisions?limit=2"))[1])
+        rest = json.loads((await extender.get(f"/v1/inspect/decisions?after={found['next']}"))[1])
+        _, page = await extender.get("/decisions")
+        _, older = await extender.get(f"/decisions?after={found['next']}")
+        _, odd = await extender.get("/decisions?after=%C2%B2%00<script>")
+        room = json.loads((await extender.get("/v1/inspect/fragmentation"))[1])
+        _, drawn = await extender.get("/fragmentation")
+    assert [each["name"] for each in (*found["decisions"], *rest["decisions"])] == ["four", "two", "one"]
+    four = found["decisions"][0]
+    assert {four["node"], four["alternative"]["node"]} == {"n1", "n2"}
+    assert four["gb_per_s"] == four["best_gb_per_s"] > four["alternative"]["gb_per_s"]
+    assert re.findall(r'href="/pods/default/(\w+)"', page) == ["four", "two", "one"]
+    assert re.findall(r'href="/pods/default/(\w+)"', older) == ["one"]
+    assert "<script>" not in odd
+    assert [size["gpus"] for size in room["sizes"]] == [1, 2, 4, 8]
+    assert drawn.count('role="img"') == 4
+
+
+async def is_remembered(extender: Running, count: int) -> bool:
+    """Whether so many decisions are."""
+    return len(json.loads((await extender.get("/v1/inspect/decisions"))[1])["decisions"]) == count
