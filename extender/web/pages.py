@@ -179,10 +179,6 @@ def _predicted(predicted: BandwidthInfo | None) -> str:
     return f"{predicted.point:.0f}  ({predicted.low:.0f}–{predicted.high:.0f}){measured}"
 
 
-def _two_digits(number: float | None) -> str:
-    return "" if number is None else f"{number:.2f}"
-
-
 def _front(asked: Asked, after: str = "") -> str:
     fields = {"q": asked.containing, **asked.fields, "after": after}
     query = urlencode({name: value for name, value in fields.items() if value})
@@ -214,7 +210,6 @@ def _environment() -> Environment:
         "predicted": _predicted,
         "ring": _ring,
         "said_of": _said_of,
-        "two_digits": _two_digits,
         "written": written,
     }
     found.globals |= {
