@@ -19,7 +19,8 @@ KEPT: Final = 24 * 60
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    at: Instant
+    at: datetime
+    monotonic: float
     fits: Mapping[int, Fits]
 
 
@@ -50,14 +51,14 @@ class RoomHistory:
 
     def add(self, at: Instant, fits: Mapping[int, Fits]) -> None:
         """Keep a count, unless there is one of this minute."""
-        if not self._counts or at.monotonic - self._counts[-1].at.monotonic >= EVERY_SECONDS:
-            self._counts.append(_Count(at, fits))
+        if not self._counts or at.monotonic - self._counts[-1].monotonic >= EVERY_SECONDS:
+            self._counts.append(_Count(datetime.fromtimestamp(int(at.wall), UTC), at.monotonic, fits))
 
     def over_time(self) -> RoomOverTime:
         """Return all of it, by size; linear in counts and sizes."""
         counts = [each.fits for each in self._counts]
         return RoomOverTime(
-            times=tuple(datetime.fromtimestamp(int(each.at.wall), UTC) for each in self._counts),
+            times=tuple(each.at for each in self._counts),
             sizes=tuple(_size(gpus, counts) for gpus in sorted({gpus for fits in counts for gpus in fits})),
         )
 

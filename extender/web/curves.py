@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -43,9 +43,9 @@ class Curve:
         )
 
 
-def curves(room: RoomOverTime) -> list[Curve]:
-    """Return a curve of each size that there is a machine for; of the times before there was one nothing is drawn."""
-    return [_curve(room.times, size) for size in room.sizes if size.now[-1] is not None]
+def curves(room: RoomOverTime) -> Iterator[Curve]:
+    """Yield a curve of each size that there is a machine for; of the times before there was one nothing is drawn."""
+    return (_curve(room.times, size) for size in room.sizes if size.now[-1] is not None)
 
 
 def _curve(times: Sequence[datetime], size: SizeOverTime) -> Curve:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -18,10 +19,10 @@ from extender.inspect.decisions import DecisionPage
 from extender.inspect.inspection import BandwidthInfo, Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.outlook import written
 from extender.inspect.places import WIDEST_FIRST, Place
-from extender.inspect.room_over_time import RoomOverTime
 from extender.inspect.waiting import WaitingPod
 from extender.metrics import Figures
-from extender.web import assets, curves, picture
+from extender.web import assets, picture
+from extender.web.curves import Curve
 from topology.request.domains import Level, Location
 
 STATES: Final = {
@@ -133,9 +134,9 @@ def decisions_page(page: DecisionPage) -> Iterator[str]:
     return _render("decisions.html", decisions=page.decisions, following=page.next)
 
 
-def fragmentation_page(room: RoomOverTime) -> Iterator[str]:
+def fragmentation_page(times: Sequence[datetime], curves: Sequence[Curve]) -> Iterator[str]:
     """Return the page of what there was room for, minute by minute."""
-    return _render("fragmentation.html", times=room.times, curves=curves.curves(room))
+    return _render("fragmentation.html", times=times, curves=curves)
 
 
 def missing_page(what: str) -> Iterator[str]:

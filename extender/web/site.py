@@ -23,6 +23,7 @@ from extender.inspect.waiting import waiting_pod
 from extender.service import Extender, now
 from extender.web import pages, paging
 from extender.web.concurrency import Crowded
+from extender.web.curves import Curve, curves
 from extender.web.remembered import SECONDS, Page, Remembered
 from topology.request.domains import Level, Location
 
@@ -138,7 +139,11 @@ async def _decisions(extender: Extender, request: Request) -> Page:
 
 
 async def _fragmentation(extender: Extender, request: Request) -> Page:
-    return await _page(pages.fragmentation_page(extender.quality.room.over_time()))
+    room, drawn = extender.quality.room.over_time(), list[Curve]()
+    for curve in curves(room):
+        drawn.append(curve)
+        await asyncio.sleep(0)
+    return await _page(pages.fragmentation_page(room.times, drawn))
 
 
 async def _page(pieces: Iterable[str], status: int = 200) -> Page:
