@@ -21,11 +21,7 @@ def tiers() -> dict[str, list[str]]:
 def possible() -> list[dict[str, bool]]:
     """Return every set of marks that a test can have, as `tests/conftest.py` gives them; none is both slow and of GPUs."""
     sets = [dict(zip(MARKS, has, strict=True)) for has in product((False, True), repeat=len(MARKS))]
-    return [
-        has
-        for has in sets
-        if (not has["gpu"] if has["slow"] else not (has["waits"] or has["alone"]))
-    ]
+    return [has for has in sets if (not has["gpu"] if has["slow"] else not (has["waits"] or has["alone"]))]
 
 
 @pytest.mark.parametrize("marks", possible(), ids=lambda has: " ".join(filter(has.get, has)) or "none")

@@ -92,15 +92,18 @@ def facts() -> Iterator[Row]:
     yield compared("UUIDs", "node", ", ".join(sorted(ours)), ", ".join(sorted(theirs)), names_it=True)
     for node_fact in NODE_FACTS:
         yield _fact(node_fact.name, "node", node_fact.path, node_fact.ours(said), log)
-    for uuid in ours.keys() & theirs.keys():
-        index, gpu = ours[uuid]
-        for fact in FACTS:
+    for uuid, (index, gpu) in ours.items():
+        for fact in FACTS if uuid in theirs else ():
             yield _fact(fact.name, f"GPU{index}", fact.path, fact.ours(gpu), theirs[uuid])
 
 
 def _fact(name: str, of: str, path: str, ours: str | None, log: Element) -> Row:
     text = log.findtext(path)
-    return skipped(name, of, f"this nvidia-smi has no {path}") if text is None else compared(name, of, ours, smi.meant(text))
+    return (
+        skipped(name, of, f"this nvidia-smi has no {path}")
+        if text is None
+        else compared(name, of, ours, smi.meant(text))
+    )
 
 
 def _by_uuid(gpus: tuple[Answer[GpuFacts], ...]) -> dict[str, tuple[int, GpuFacts]]:
@@ -145,7 +148,9 @@ def _followed(tells_all: bool) -> Iterator[Row]:
         yield skipped("a wait times out", "node", "an event came meanwhile; run it again")
     else:
         low, high = _WAIT_SECONDS
-        yield compared("a wait times out", "node", "after 1 s" if low <= took <= high else f"after {took:.2f} s", "after 1 s")
+        yield compared(
+            "a wait times out", "node", "after 1 s" if low <= took <= high else f"after {took:.2f} s", "after 1 s"
+        )
 
 
 @_beside_smi
@@ -232,7 +237,9 @@ def _limit(of: str, handle: Any) -> Row:
         has_none = answer.code == "FUNCTION_NOT_FOUND"
         why = "this driver has no memory limits; they come with r615"
         return skipped("memory limits", of, why) if has_none else told("memory limits", of, answer.code)
-    return told("memory limits", of, f"soft {limits.softLimit}, hard {limits.hardLimit}, used {limits.currentUsed} bytes")
+    return told(
+        "memory limits", of, f"soft {limits.softLimit}, hard {limits.hardLimit}, used {limits.currentUsed} bytes"
+    )
 
 
 def cost() -> Iterator[Row]:
@@ -251,7 +258,11 @@ def _cost(what: str, call: Callable[[], object]) -> Row:
         took.append(1000 * (time.perf_counter() - begun))
         computed.append(1000 * (time.process_time() - used))
     middle = statistics.median
-    return told(what, "node", f"{middle(took):.1f} ms, {middle(computed):.1f} ms of CPU, at most {max(took):.1f} ms, of {_TIMES}")
+    return told(
+        what,
+        "node",
+        f"{middle(took):.1f} ms, {middle(computed):.1f} ms of CPU, at most {max(took):.1f} ms, of {_TIMES}",
+    )
 
 
 def _handles() -> list[Any]:

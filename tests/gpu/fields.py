@@ -55,7 +55,7 @@ def _text(answer: Answer[object], unit: str = "") -> str | None:
 
 def _memory(gpu: GpuFacts) -> str | None:
     memory = value_of(gpu.memory)
-    return memory and f"{memory.total_bytes // _MIB} MiB"
+    return None if memory is None else f"{memory.total_bytes // _MIB} MiB"
 
 
 def _rows(name: str) -> Callable[[GpuFacts], str | None]:

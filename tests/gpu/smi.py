@@ -10,7 +10,9 @@ from xml.etree.ElementTree import Element, fromstring
 
 _SECONDS = 60.0
 _DOCTYPE = re.compile(r'<!DOCTYPE nvidia_smi_log SYSTEM "[\w.]+">')
-_NOTHING = re.compile(r"\[?(N/A|Not Supported|Unknown Error|ERR!|Not Found|Requested functionality has been deprecated)\]?")
+_NOTHING = re.compile(
+    r"\[?(N/A|Not Supported|Unknown Error|ERR!|Not Found|Requested functionality has been deprecated)\]?"
+)
 
 
 class SmiFailed(Exception):
@@ -33,9 +35,7 @@ def works() -> bool:
 def said(*arguments: str) -> str:
     """Return what it prints; raises `SmiFailed`."""
     try:
-        done = subprocess.run(
-            ["nvidia-smi", *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SmiFailed(str(error)) from error
     if done.returncode:
@@ -67,9 +67,7 @@ def figures(names: Sequence[str]) -> dict[str, Mapping[str, float | None]]:
     """Return UUID → the figures of these names."""
     lines = said(f"--query-gpu=uuid,{','.join(names)}", "--format=csv,noheader,nounits").splitlines()
     rows = [[cell.strip() for cell in line.split(",")] for line in lines if line.strip()]
-    return {
-        row[0]: {name: _number(cell) for name, cell in zip(names, row[1:], strict=True)} for row in rows
-    }
+    return {row[0]: {name: _number(cell) for name, cell in zip(names, row[1:], strict=True)} for row in rows}
 
 
 def processes() -> dict[str, set[int]]:
