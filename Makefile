@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-all test-rest test-cluster kills faults soak fuzz model mutants cluster image lint docs verify pictures manifests release image-archive bench report audit sbom clean
+.PHONY: help venv lock demo test test-all test-rest test-gpu test-cluster kills faults soak fuzz model mutants cluster image lint docs verify pictures manifests release image-archive bench report audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ demo: venv ## Place pods on a simulated fleet and compare with stock scheduling 
 	$(BIN)/gputopo-bench demo
 
 test: venv ## Run the tests that need neither Kubernetes nor minutes
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not gpu"
 
 test-all: test test-rest ## Run everything that this machine can run, a tier after the other, as CI does
 
@@ -42,6 +42,9 @@ test-rest: venv ## Run what `make test` leaves out
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not waits and not alone"
 	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile -m "waits and not alone"
 	$(BIN)/python -m pytest -m alone
+
+test-gpu: venv ## Compare with nvidia-smi what the agent says of this machine's GPUs, and write a report; skipped where there are none
+	$(BIN)/python -m pytest tests/gpu -m gpu
 
 KUBE ?= $(GPUTOPO_KUBE_VERSION)
 

@@ -39,12 +39,14 @@ from extender.kubectl.output import (
     print_pod,
     print_replay,
     print_status,
+    print_top,
     print_what_if,
     print_why,
 )
 from extender.kubectl.reading import Source, ask, fail, kubeconfig, read_cluster, say_no
 from extender.kubectl.replay import replay
 from extender.kubectl.snapshot import Unreadable
+from extender.kubectl.top import ask_agents, top
 from topology.annotations import keys
 
 Told = TypeVar("Told", Explanation, Why)
@@ -255,6 +257,28 @@ def show_measured(
         fail(f"the extender at {extender} does not answer: {error}")
     print_measured(told, Form(output, not no_headers))
     if told.problem or told.refused:
+        raise typer.Exit(1)
+
+
+@app.command("top")
+def show_use(
+    name: Annotated[str, typer.Argument(metavar="[NODE]", help="That node alone.")] = "",
+    idle: Annotated[bool, typer.Option("--idle", help="Only GPUs that somebody holds and does not use.")] = False,
+    output: Format = Output.TABLE,
+    no_headers: Headless = False,
+    file: File = None,
+    context: Context = None,
+    resource: Resource = keys.GPU_RESOURCE,
+) -> None:
+    """Show what GPUs do and who holds them, as the agents' metrics tell it; exit 1 where no agent tells."""
+    source = Source(file, context, None, resource)
+    heard, state = ask(ask_agents(kubeconfig(file, context), name)), source.state()
+    names = [each for each in inspection.node_names(state) if name in ("", each)]
+    if name and not names:
+        say_no(f"no node {name}")
+    told = top(inspection.nodes(state, names, source.now), heard, idle=idle)
+    print_top(told, Form(output, not no_headers))
+    if names and not heard.told:
         raise typer.Exit(1)
 
 

@@ -28,7 +28,7 @@ NO_FILES: Final = 4
 FILES: Final = 0
 NAMES_SECONDS: Final = 3.0
 """For what a cluster may take to tell its names; a key was pressed."""
-_NAMED = {"node": "nodes", "pod": "pods", "why": "pods"}
+_NAMED = {"node": "nodes", "top": "nodes", "pod": "pods", "why": "pods"}
 """Verbs that take a name, and of what."""
 
 

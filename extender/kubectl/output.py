@@ -32,6 +32,7 @@ from extender.inspect.status import Finding, Status
 from extender.inspect.why import NodeVerdict, Why
 from extender.kubectl.cleanup import Found
 from extender.kubectl.replay import Replay, Step
+from extender.kubectl.top import GpuUse, Top
 from extender.logs import printable
 
 _FEW = 3
@@ -305,6 +306,28 @@ def _measured_row(row: MeasuredSet) -> Sequence[str]:
     rates = (_interval(row.measured), _interval(row.predicted), f"{row.error_ratio:+.0%}")
     conditions = (str(row.runs), row.at, row.node, row.nccl or "", ", ".join(row.models))
     return row.machine, _ring(row.gpus), *rates, "yes" if row.is_inside else "no", *conditions
+
+
+def print_top(told: Top, form: Form) -> None:
+    """Print a row for each GPU, and on stderr of which nodes nothing was heard."""
+    for node, why in told.unheard.items():
+        print(printable(f"{node}: {why}"), file=sys.stderr)
+    if form.document(told, (gpu.uuid for gpu in told.gpus)):
+        return
+    form.table(
+        ("NODE", "GPU", "STATE", "POD", "USE", "MEMORY-GIB", "POWER", "TEMP", "UUID"), map(_use_row, told.gpus), 1
+    )
+
+
+def _use_row(gpu: GpuUse) -> tuple[str, ...]:
+    def shown(value: float | None, unit: str, scale: float = 1.0) -> str:
+        return "" if value is None else f"{value * scale:.0f}{unit}"
+
+    memory = shown(gpu.memory_used_bytes, "", 2**-30)
+    memory += f"/{shown(gpu.memory_total_bytes, '', 2**-30)}" if memory and gpu.memory_total_bytes else ""
+    figures = (shown(gpu.utilization_ratio, "%", 100), memory)
+    heat = (shown(gpu.power_watts, "W"), shown(gpu.temperature_celsius, "C"))
+    return (gpu.node, str(gpu.index), gpu.state, gpu.pod or "", *figures, *heat, gpu.uuid)
 
 
 def print_leftovers(found: Found, form: Form) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -248,6 +249,7 @@ def test_memory_is_bounded(steps: list[tuple[str, Evidence, float]]) -> None:
     assert len(encode_memory(Memory(dict(health.records)))) < 40_000
 
 
+@pytest.mark.slow
 def test_all_short_sequences_keep_the_laws() -> None:
     """All pairs and triples of what can be told of one GPU, at three distances: the machine's small world, whole."""
     seen = set[State]()

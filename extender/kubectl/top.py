@@ -1,0 +1,151 @@
+"""What GPUs do now, as the metrics of their agents tell it, beside who holds them.
+
+The API server fetches an agent's metrics for whoever may `get` `pods/proxy`; a network policy may keep it from the agent's port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from extender.inspect.inspection import Answer, GpuState, NodeInfo
+from extender.kubectl.cleanup import AT_ONCE, OURS
+from extender.kubernetes.documents import message_of
+from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.kubeconfig import Kubeconfig
+from extender.kubernetes.reflector import Unavailable
+from extender.kubernetes.rest import Request
+
+IDLE_RATIO: Final = 0.05
+"""Below it, a GPU that somebody holds does next to nothing."""
+_PREFIX: Final = "gputopo_gpu_"
+_AGENTS: Final = quote(f"{OURS[0]}={OURS[1]},app.kubernetes.io/component=agent", safe="")
+
+
+class GpuUse(Answer):
+    """One GPU; what its agent does not tell is `None`."""
+
+    node: str
+    index: int
+    uuid: str
+    state: GpuState
+    pod: str | None = None
+    utilization_ratio: float | None = None
+    memory_used_bytes: float | None = None
+    memory_total_bytes: float | None = None
+    power_watts: float | None = None
+    temperature_celsius: float | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether somebody holds it and does not use it."""
+        return self.pod is not None and self.utilization_ratio is not None and self.utilization_ratio < IDLE_RATIO
+
+
+class Top(Answer):
+    """All GPUs that were asked about."""
+
+    gpus: tuple[GpuUse, ...]
+    unheard: dict[str, str]
+    """Node → why its agent has told nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What agents have told: node → UUID → series → value, and of which nodes nothing was heard, and why."""
+
+    told: Mapping[str, Mapping[str, Mapping[str, float]]]
+    failed: Mapping[str, str]
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    namespace: str
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Agent(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec
+
+
+class _Agents(msgspec.Struct):
+    items: list[_Agent] = []
+
+
+def top(nodes: Iterable[NodeInfo], heard: Heard, *, idle: bool = False) -> Top:
+    """Join what agents tell with who holds what; with `idle` only GPUs that somebody holds and does not use."""
+    known = [*nodes]
+    gpus = (gpu for node in known for gpu in _of(node, heard.told.get(node.name, {})))
+    unheard = {node.name: heard.failed.get(node.name, "no agent runs there") for node in known}
+    return Top(
+        gpus=tuple(gpu for gpu in gpus if gpu.is_idle or not idle),
+        unheard={name: why for name, why in unheard.items() if name not in heard.told},
+    )
+
+
+def _of(node: NodeInfo, told: Mapping[str, Mapping[str, float]]) -> Iterator[GpuUse]:
+    for gpu in node.gpus:
+        series = told.get(gpu.uuid, {})
+        yield GpuUse(
+            node=node.name,
+            index=gpu.index,
+            uuid=gpu.uuid,
+            state=gpu.state,
+            pod=gpu.pod,
+            utilization_ratio=series.get("utilization_ratio"),
+            memory_used_bytes=series.get("memory_used_bytes"),
+            memory_total_bytes=series.get("memory_total_bytes"),
+            power_watts=series.get("power_watts"),
+            temperature_celsius=series.get("temperature_celsius"),
+        )
+
+
+async def ask_agents(config: Kubeconfig, node: str = "") -> Heard:
+    """Ask the agents of all nodes, or of one, a few at once; raises `Unavailable` where agents cannot be listed."""
+    places = asyncio.Semaphore(AT_ONCE)
+    told, failed = dict[str, Mapping[str, Mapping[str, float]]](), dict[str, str]()
+
+    async def ask(agent: _Agent) -> None:
+        where = f"/api/v1/namespaces/{quote(agent.metadata.namespace)}/pods/{quote(agent.metadata.name)}/proxy/metrics"
+        async with places:
+            try:
+                status, body = await api.send(Request("GET", where, accept="text/plain"))
+            except Unavailable as error:
+                failed[agent.spec.node_name] = str(error)
+                return
+        if status == 200:
+            told[agent.spec.node_name] = _read(body)
+        else:
+            failed[agent.spec.node_name] = f"{status}: {message_of(body)}"
+
+    async with KubeApi.from_kubeconfig(config.files, config.context) as api:
+        selector = f"&fieldSelector={quote(f'spec.nodeName={node}', safe='')}" if node else ""
+        status, body = await api.send(Request("GET", f"/api/v1/pods?labelSelector={_AGENTS}{selector}"))
+        if status != 200:
+            raise Unavailable(f"the agents cannot be listed: {message_of(body)}")
+        agents = msgspec.json.decode(body, type=_Agents).items
+        await asyncio.gather(*(ask(agent) for agent in agents if agent.spec.node_name))
+    return Heard(told, failed)
+
+
+def _read(exposition: bytes) -> dict[str, dict[str, float]]:
+    """Return UUID → series → value; an exposition that cannot be read tells nothing."""
+    found = dict[str, dict[str, float]]()
+    try:
+        for family in text_string_to_metric_families(exposition.decode()):
+            for sample in family.samples:
+                if sample.name.startswith(_PREFIX) and sample.labels.keys() == {"uuid"}:
+                    found.setdefault(sample.labels["uuid"], {})[sample.name.removeprefix(_PREFIX)] = sample.value
+    except (ValueError, KeyError):
+        return {}
+    return found
