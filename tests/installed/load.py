@@ -10,9 +10,10 @@ from itertools import count
 from threading import Event, Thread
 
 from tests.cluster.nodes.pods import pod
-from tests.cluster.objects import PODS
+from tests.cluster.objects import PODS, Json
+from tests.cluster.polling import TimedOut
 from tests.installed.cluster import Cluster
-from tests.manifests.rendered import SCHEDULER_NAME
+from tests.manifests.rendered import NAMESPACE, SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.records import decode_placement
 
@@ -57,6 +58,16 @@ def comings_and_goings(cluster: Cluster) -> Iterator[Seen]:
             raise failures[0]
 
 
+def _wait_running(cluster: Cluster, name: str) -> Json:
+    """Return the pod when it runs; says what the cluster says of it where it does not."""
+    try:
+        return cluster.wait_running(name, _PATIENCE_SECONDS)
+    except TimedOut as late:
+        told = [("describe", "pod", name), ("get", "pods", "--all-namespaces", "--output=wide"), ("gputopo", "nodes")]
+        told += [("logs", f"--namespace={NAMESPACE}", "deployment/gputopo-scheduler", "--all-containers", "--tail=40")]
+        raise AssertionError("\n".join(cluster.kubectl(*words) for words in told)) from late
+
+
 def _come_and_go(cluster: Cluster, seen: Seen, over: Event) -> None:
     running: dict[str, set[str]] = {}
     for number in count():
@@ -64,7 +75,7 @@ def _come_and_go(cluster: Cluster, seen: Seen, over: Event) -> None:
             return
         name, began = f"load-{number}", time.monotonic()
         cluster.plane.admin.post(PODS, pod(name, 1, schedulerName=SCHEDULER_NAME))
-        found = cluster.wait_running(name, _PATIENCE_SECONDS)
+        found = _wait_running(cluster, name)
         seen.waited.append(time.monotonic() - began)
         gpus = set(decode_placement(found["metadata"]["annotations"][keys.PLACEMENT]).containers["main"])
         seen.gpus_given_twice |= {gpu for others in running.values() for gpu in others & gpus}

@@ -22,6 +22,7 @@ from tests.cluster.objects import ALL_PODS
 from tests.cluster.polling import eventually
 from tests.invoking import call
 from tests.manifests.rendered import NAMESPACE
+from topology.annotations import keys
 from topology.annotations.measurements import decode_measurements
 from topology.bandwidth.measured import kind_of
 from topology.node.model import NodeTopology
@@ -56,6 +57,7 @@ def node(
     try:
         node = nodes.one("two_islands", runtime, KUBELET)
         enforcing(node)
+        eventually(lambda: node.annotation(keys.LEDGER))  # without one the extender gives none of its GPUs away
         yield node
     finally:
         nodes.stop()
