@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 from tests.cluster.nodes.pods import pod
 from tests.cluster.objects import PODS, Json
-from tests.cluster.polling import TimedOut
+from tests.cluster.polling import TimedOut, eventually
 from tests.installed.cluster import Cluster
 from tests.manifests.rendered import NAMESPACE, SCHEDULER_NAME
 from topology.annotations import keys
@@ -29,6 +29,8 @@ class Seen:
     """Seconds from creation until its container ran, of each pod."""
     gpus: set[str] = field(default_factory=set)
     """All that any of them had."""
+    turned_away: int = 0
+    """By a kubelet whose device plugin had just ended: they failed before they began."""
     gpus_given_twice: set[str] = field(default_factory=set)
     """To two pods that ran side by side."""
 
@@ -37,7 +39,7 @@ class Seen:
 def comings_and_goings(cluster: Cluster) -> Iterator[Seen]:
     """Let pods of one GPU come one after the other for the length of a `with` block, three of them at a time.
 
-    Raises at the end what went wrong meanwhile: a pod that did not run within two minutes.
+    Raises at the end what went wrong meanwhile: a pod that neither ran nor was turned away within two minutes.
     """
     seen, over, failures = Seen(), Event(), list[BaseException]()
 
@@ -58,10 +60,16 @@ def comings_and_goings(cluster: Cluster) -> Iterator[Seen]:
             raise failures[0]
 
 
-def _wait_running(cluster: Cluster, name: str) -> Json:
-    """Return the pod when it runs; says what the cluster says of it where it does not."""
+def _wait_settled(cluster: Cluster, name: str) -> Json:
+    """Return the pod when it runs, or was turned away; says what the cluster says of it where neither comes."""
+
+    def found() -> Json:
+        pod = cluster.plane.admin.get(f"{PODS}/{name}")
+        is_turned_away = pod["status"].get("reason") == "UnexpectedAdmissionError"
+        return pod if is_turned_away or pod["status"].get("phase") == "Running" else {}
+
     try:
-        return cluster.wait_running(name, _PATIENCE_SECONDS)
+        return eventually(found, _PATIENCE_SECONDS)
     except TimedOut as late:
         told = [("describe", "pod", name), ("get", "pods", "--all-namespaces", "--output=wide"), ("gputopo", "nodes")]
         told += [("logs", f"--namespace={NAMESPACE}", "deployment/gputopo-scheduler", "--all-containers", "--tail=40")]
@@ -75,7 +83,11 @@ def _come_and_go(cluster: Cluster, seen: Seen, over: Event) -> None:
             return
         name, began = f"load-{number}", time.monotonic()
         cluster.plane.admin.post(PODS, pod(name, 1, schedulerName=SCHEDULER_NAME))
-        found = _wait_running(cluster, name)
+        found = _wait_settled(cluster, name)
+        if found["status"]["phase"] == "Failed":
+            seen.turned_away += 1
+            cluster.kubectl("delete", "pod", name, "--wait")
+            continue
         seen.waited.append(time.monotonic() - began)
         gpus = set(decode_placement(found["metadata"]["annotations"][keys.PLACEMENT]).containers["main"])
         seen.gpus_given_twice |= {gpu for others in running.values() for gpu in others & gpus}
