@@ -203,6 +203,7 @@ async def test_a_served_extender_shows_what_it_bound_and_what_else_there_was(
         for name, count in (("one", 1), ("two", 2), ("four", 4)):
             await loop.schedule(await extender.create(name, count))
         assert await eventually(lambda: is_remembered(extender, 3))
+        assert await eventually(lambda: is_counted(extender))
         found = json.loads((await extender.get("/v1/inspect/decisions?limit=2"))[1])
         rest = json.loads((await extender.get(f"/v1/inspect/decisions?after={found['next']}"))[1])
         _, page = await extender.get("/decisions")
@@ -219,6 +220,11 @@ async def test_a_served_extender_shows_what_it_bound_and_what_else_there_was(
     assert "<script>" not in odd
     assert [size["gpus"] for size in room["sizes"]] == [1, 2, 4, 8]
     assert drawn.count('role="img"') == 4
+
+
+async def is_counted(extender: Running) -> bool:
+    """Whether the room was counted once."""
+    return bool(json.loads((await extender.get("/v1/inspect/fragmentation"))[1])["sizes"])
 
 
 async def is_remembered(extender: Running, count: int) -> bool:
