@@ -1,5 +1,6 @@
 """`helm install`, and the first pod: with real kubelets, every program in a container of its own, and only the GPUs pretended."""
 
+import json
 import re
 import shutil
 import time
@@ -52,10 +53,9 @@ def test_from_nothing_to_a_pod_on_nvlinks(cluster: Cluster, installed: Install, 
     links = re.findall(r"^GPU\d and GPU\d: (\w+)$", cluster.kubectl("logs", "required-nvlink"), re.MULTILINE)
     assert len(links) == 6
     assert all(link.startswith("NV") for link in links)
-    used = [line.split() for line in cluster.kubectl("gputopo", "top", "--no-headers").splitlines()]
-    ours = [row for row in used if row[3] == "default/required-nvlink"]
-    assert len(ours) == 4
-    assert all(re.fullmatch(r"\d+%", row[4]) for row in ours), "the agents' metrics came through the API server"
+    told = json.loads(cluster.kubectl("gputopo", "top", "--output=json"))
+    assert told["unheard"] == {}, "the metrics of all agents came through the API server"
+    assert len([gpu for gpu in told["gpus"] if gpu["pod"] == "default/required-nvlink"]) == 4
     figure(
         f"helm install: all pods Ready after {ready - began:.0f} s, the first pod runs after {runs - ready:.1f} s more"
     )
