@@ -14,8 +14,9 @@ from urllib.parse import quote
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from extender.cluster.caches.agents import LABELS
 from extender.inspect.inspection import Answer, GpuState, NodeInfo
-from extender.kubectl.cleanup import AT_ONCE, OURS
+from extender.kubectl.cleanup import AT_ONCE
 from extender.kubernetes.documents import message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
@@ -25,7 +26,7 @@ from extender.kubernetes.rest import Request
 IDLE_RATIO: Final = 0.05
 """Below it, a GPU that somebody holds does next to nothing."""
 _PREFIX: Final = "gputopo_gpu_"
-_AGENTS: Final = quote(f"{OURS[0]}={OURS[1]},app.kubernetes.io/component=agent", safe="")
+_AGENTS: Final = quote(",".join(f"{label}={value}" for label, value in LABELS.items()), safe="")
 
 
 class GpuUse(Answer):
