@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import Final
+from typing import Final, NoReturn
 
 import structlog
 
@@ -40,24 +40,23 @@ class Printed:
         self._before = frozenset(lines)
 
 
-def follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState], None]) -> None:
-    """Print what `show` prints of the cluster, and again the lines that change, until Ctrl-C."""
+async def follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState], None]) -> NoReturn:
+    """Print what `show` prints of the cluster, and again the lines that change, until cancelled.
+
+    Raises `Unavailable` where the cluster cannot be read at the start; later it is waited for.
+    """
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    try:
-        asyncio.run(_follow(config, resource, show))
-    except KeyboardInterrupt:
-        return
-
-
-async def _follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState], None]) -> None:
     state, printed = ClusterState(resource=resource), Printed()
     feed = PodFeed(state)
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
-        nodes = Reflector("nodes", api.resource("/api/v1/nodes"), Node, state.nodes)
-        pods = Reflector("pods", api.resource("/api/v1/pods"), Pod, feed, keep=feed.keep)
+        all_nodes, all_pods = api.resource("/api/v1/nodes"), api.resource("/api/v1/pods")
+        for each in (all_nodes, all_pods):
+            await each.latest_version()  # a reflector would try for ever
+        nodes = Reflector("nodes", all_nodes, Node, state.nodes)
+        pods = Reflector("pods", all_pods, Pod, feed, keep=feed.keep)
         watching = [asyncio.create_task(reflector.run()) for reflector in (nodes, pods)]
         try:
             await asyncio.gather(nodes.synced.wait(), pods.synced.wait())

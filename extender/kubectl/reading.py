@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -75,10 +76,10 @@ class Source:
 
     def follow(self, show: Callable[[ClusterState], None]) -> None:
         """Print what `show` prints of the cluster, and again what changes, until Ctrl-C; ends the program for a snapshot."""
-        self.state()  # a cluster that cannot be read is told at once, and not waited for
         if isinstance(self.place, Snapshot):
             fail("a snapshot does not change: -w is for a cluster")
-        follow(self.place, self.resource, show)
+        with suppress(KeyboardInterrupt):
+            ask(follow(self.place, self.resource, show))
 
     def answer(self, question: Callable[[str], Answer], estimate: Callable[[], Answer]) -> Answer:
         """Ask the extender, and decide here where that cannot be."""

@@ -92,6 +92,14 @@ def test_only_lines_that_are_new_are_printed_again(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "NAME\na 1\nb 2\nb 3\n"
 
 
+def test_a_cluster_that_cannot_be_read_is_told_at_once(tmp_path: Path) -> None:
+    """Exit code 2, and nobody waits for it."""
+    write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")
+    result = invoke("nodes", "-w", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("cannot read the cluster: ")
+
+
 def test_a_snapshot_is_not_watched(tmp_path: Path) -> None:
     """It does not change."""
     (tmp_path / "now").write_text('{"items": []}')
