@@ -34,8 +34,10 @@ _MIB = 2**20
 
 def write_snapshot(nodes: Path, pods: Path, folder: Path, resource: str = keys.GPU_RESOURCE) -> tuple[int, int]:
     """Write the folder and return how many nodes and pods it holds; both files may be one. Raises `BadTrace`."""
-    all_pods = [pod for pod in _read(pods).pods if not has_ended(pod)]
-    gpu_nodes = [node for node in _read(nodes).nodes if _amount(node, resource)]
+    found_pods = _read(pods)
+    found_nodes = found_pods if nodes == pods else _read(nodes)
+    all_pods = [pod for pod in found_pods.pods if not has_ended(pod)]
+    gpu_nodes = [node for node in found_nodes.nodes if _amount(node, resource)]
     if not gpu_nodes:
         raise BadTrace(f"{nodes}: no node has {resource}")
     models = {node.metadata.name: _model(node) for node in gpu_nodes}
