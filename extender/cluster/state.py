@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
+from extender.cluster.caches.budgets import Budgets
 from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
@@ -38,7 +39,7 @@ from topology.value.score import Weights
 
 
 class ClusterState:
-    """Nodes, pods and what follows from them; `nodes`, `pods`, `agents` and `listen` are the ways in."""
+    """Nodes, pods and what follows from them; `nodes`, `pods`, `agents`, `budgets` and `listen` are the ways in."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class ClusterState:
         self.pods = PodCache(resource, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
+        self.budgets = Budgets()
         self.groups = Groups(self.nodes.locations)
         self.holds = Holds()
         self.offers = Offers()
