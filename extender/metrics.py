@@ -245,6 +245,7 @@ GAUGES: Final = {
     "measured_refused": "Measured bandwidths that are not believed; the log says which and why.",
     "measured_unreadable": "Whether the file of measured bandwidths cannot be read as it is now; what it said before stands.",
     "measured_error_ratio": "How far off its prediction that measured bandwidth is that is farthest off; 0.2: by a fifth.",
+    "budgets_known": "Whether PodDisruptionBudgets are read; preempt keeps to the victims of kube-scheduler otherwise.",
     "policies_in_force": "Whether admission policies keep others from forging our annotations; absent until it is known.",
 }
 

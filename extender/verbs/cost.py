@@ -42,7 +42,8 @@ class Cost(NamedTuple):
 class Protection:
     """What speaks for pods beside their priority."""
 
-    groups: Groups
+    groups: Groups | None = None
+    """`None`: there are none."""
     budgets: Budgets | None = None
     """`None`: we may not read them."""
 
@@ -122,10 +123,10 @@ def priority_of(pod: Pod) -> int:
     return pod.spec.priority or 0
 
 
-def _crew(held: Holding, groups: Groups) -> frozenset[str]:
+def _crew(held: Holding, groups: Groups | None) -> frozenset[str]:
     """Return the UIDs of the members of a pod's group that are at work, with its own."""
-    beside = (other.uid for other in groups.beside(held.pod.uid) if other.node and not other.ended)
-    return frozenset((held.pod.uid, *beside))
+    beside = groups.beside(held.pod.uid) if groups else ()
+    return frozenset((held.pod.uid, *(other.uid for other in beside if other.node and not other.ended)))
 
 
 def _name(metadata: ObjectMeta) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from extender.cluster.objects.budgets import PodDisruptionBudget, unreadable
 from extender.cluster.objects.kinds import ObjectMeta
@@ -13,16 +13,22 @@ class Budgets:
     """All of them, by namespace; the newest event is taken for the newest version."""
 
     def __init__(self) -> None:
-        self.known = False
-        """Whether they have been listed."""
+        self.is_denied: Callable[[], bool] = lambda: False
+        """Whether we may not read them now."""
+        self._are_listed = False
         self._in: dict[str, dict[str, PodDisruptionBudget]] = {}
+
+    @property
+    def known(self) -> bool:
+        """Whether they have been listed, and are still told."""
+        return self._are_listed and not self.is_denied()
 
     def replaced(self, objects: Sequence[PodDisruptionBudget], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all that exist."""
         self._in.clear()
         for budget in (*objects, *map(unreadable, listing.unread)):
             self.changed(budget)
-        self.known = True
+        self._are_listed = True
 
     def changed(self, item: PodDisruptionBudget) -> None:
         """Take this for the newest version of a budget."""
@@ -38,11 +44,6 @@ class Budgets:
     def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
         """Take note of a version that cannot be read; `gone`: it is the last."""
         (self.deleted if gone else self.changed)(unreadable(metadata))
-
-    def forget(self) -> None:
-        """Know nothing any more: we may not read them now."""
-        self.known = False
-        self._in.clear()
 
     def of(self, pod: ObjectMeta) -> list[PodDisruptionBudget]:
         """Return the budgets that have to bear the eviction of a pod; linear in those of its namespace."""

@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
+from benchmarks.simulated.double.server import Faultless, Faults, Handler
 from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import quantity, requests
@@ -17,6 +19,7 @@ from extender.verbs.preempt import preempt
 from extender.verbs.victims import EXACT_PODS
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims, Victims
 from tests.extender.builders import PAIRS, at, budget, claim, cluster, finish, gpus, node, pod
+from tests.extender.polling import eventually
 from tests.extender.serving import serving
 from topology.annotations import keys
 
@@ -210,8 +213,8 @@ def test_a_group_is_not_torn_apart_where_others_will_do() -> None:
     elsewhere = node("n2", PAIRS, claims=tuple(claim(gpu, "team-0-far") for gpu in gpus("n2", 0, machine_name=PAIRS)))
     far = msgspec.structs.replace(team[2], metadata=msgspec.structs.replace(team[2].metadata, name="far", uid="far"))
     idle = (G[4], G[6])
-    for budgets in (None, []):
-        state = cluster(machine(*guests, sick=idle), elsewhere, *guests, far, budgets=budgets)
+    for is_known in (False, True):
+        state = cluster(machine(*guests, sick=idle), elsewhere, *guests, far, budgets=[] if is_known else None)
         assert victims(state, asker(), "team-0", "c") == ["c", "d"]
 
 
@@ -349,6 +352,36 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 def test_requests_are_those_of_the_larger_of_starting_and_running() -> None:
     """As kube-scheduler counts them."""
     assert requests(pod("p", 2, cpu="1500m")) == {keys.GPU_RESOURCE: 2, "cpu": 1.5}
+
+
+class NoBudgets(Faultless):
+    """An API server whose RBAC does not let the extender read budgets."""
+
+    async def exchange(self, request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
+        """Refuse that, and nothing else."""
+        is_about_them = "poddisruptionbudgets" in request.path and request.method == "GET"
+        return web.json_response({"code": 403}, status=403) if is_about_them else await handler(request)
+
+
+@pytest.mark.parametrize(("faults", "known"), [(None, 1), (NoBudgets(), 0)], ids=["may read", "denied"])
+async def test_budgets_are_watched_where_they_may_be_read(tmp_path: Path, faults: Faults | None, known: int) -> None:
+    """Elsewhere the extender is ready all the same, keeps to what kube-scheduler has counted, and a gauge says so."""
+    async with serving(tmp_path, SimulatedNode("n1", "t4-4", used=(0, 1, 2, 3)), faults=faults) as extender:
+        occupant = (await extender.api.call("GET", "/api/v1/namespaces/default/pods/n1-occupant")).ok()
+        policy = {"metadata": {"name": "all"}, "spec": {"selector": {}}, "status": {"disruptionsAllowed": 0}}
+        (await extender.api.call("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", policy)).ok()
+        asking = await extender.create("vip", 2)
+        asking["spec"]["priority"] = 1000
+        offered = {"n1": {"Pods": [{"UID": occupant["metadata"]["uid"]}], "NumPDBViolations": 0}}
+        body = {"Pod": asking, "NodeNameToVictims": None, "NodeNameToMetaVictims": offered}
+
+        async def is_told() -> bool:
+            _, answer = await extender.post("preempt", body)
+            return bool(answer["NodeNameToMetaVictims"]["n1"]["NumPDBViolations"] == known)
+
+        await eventually(is_told)
+        assert await extender.is_ready()
+        assert f"gputopo_budgets_known {known:.1f}" in (await extender.get("/metrics"))[1]
 
 
 async def test_the_verb_answers_over_http(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def test_budgets_count_in_their_namespace_only_as_they_come_and_go() -> None:
     assert names(budgets, app="x") == ["a", "b"]
     budgets.deleted(budget("a", 1, app="x"))
     assert names(budgets, app="x") == ["b"]
-    budgets.forget()
-    assert not budgets.known and names(budgets, app="x") == []
+    budgets.is_denied = lambda: True
+    assert not budgets.known, "what was read before may be out of date"
 
 
 def test_a_budget_that_cannot_be_read_bears_no_eviction_in_its_namespace() -> None:
