@@ -41,7 +41,7 @@ class Candidate:
         request: GpuRequest,
         need: Counter[str],
         offered: Sequence[str],
-        protection: Protection = Protection(),
+        protection: Protection = Protection(),  # noqa: B008
     ) -> None:
         """Take what `pod` wants of GPUs, what it needs of every resource, the UIDs of those offered, and what protects pods."""
         self.view = view

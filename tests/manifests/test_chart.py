@@ -64,6 +64,16 @@ def test_only_who_is_told_to_evict_may(form: str) -> None:
     assert re.search(r"sickGpus:\n +evict: true\n", rendered)
 
 
+def test_the_extender_has_a_right_to_read_budgets_where_it_cannot_have_kube_schedulers() -> None:
+    """Beside kube-scheduler it has its account, and that right with it."""
+    secrets = ("extender.service.serverSecret=s", "extender.service.clientSecret=c")
+    right = {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list", "watch"]}
+    for form, has_it in (("extender.service.enabled=false", False), ("extender.service.enabled=true", True)):
+        roles = [each for each in yaml.safe_load_all(render(form, *secrets)) if each and each["kind"] == "ClusterRole"]
+        [role] = [each for each in roles if each["metadata"]["name"] == "gputopo-extender"]
+        assert (right in role["rules"]) is has_it
+
+
 def test_an_agent_may_write_its_nodes_status_only_if_it_is_to() -> None:
     """Off by default; switched on, it has the right and the setting, and it can only be switched on under the policies."""
     assert "nodes/status" not in str(role_of_agent(render()))

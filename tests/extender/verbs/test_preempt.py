@@ -100,6 +100,12 @@ def test_of_equals_as_few_as_possible_go() -> None:
     assert victims(cluster(machine(*guests), *guests), asker(), "a", "c") == ["pair"]
 
 
+def test_two_pods_cost_more_than_one_whatever_the_sign_of_their_priorities() -> None:
+    """kube-scheduler adds them up from the least there is."""
+    guests = (*singles(*[-5] * 6), guest("pair", 6, 7, priority=-5))
+    assert victims(cluster(machine(*guests), *guests, budgets=[]), asker(), "a", "c") == ["pair"]
+
+
 def test_free_gpus_are_used_first() -> None:
     """Of a pair that is half free one pod has to go."""
     guests = tuple(found for found in singles(*[0] * 8) if found.metadata.name != "c")
@@ -237,9 +243,9 @@ def test_members_that_wait_or_have_ended_are_torn_from_nobody() -> None:
     """They have no work to lose."""
     waiting = pod("waits", wants={keys.GROUP: "team"})
     ended = pod("ended", on="n2", phase="Succeeded", wants={keys.GROUP: "team"})
-    guests = (*members("team", 0, priority=0), guest("b", 1), guest("c", 2, priority=5), guest("d", 3, priority=5))
+    guests = (*members("team", 0, priority=-5), guest("b", 1), guest("c", 2), guest("d", 3))
     state = cluster(machine(*guests, sick=(G[4], G[6])), waiting, ended, *guests, budgets=[])
-    assert sorted(victims(state, asker(), "c", "d") or ()) == ["b", "team-0"]
+    assert victims(state, asker(), "c", "d") == ["b", "team-0"], "the sum of priorities decides"
 
 
 def test_a_node_where_a_group_would_be_torn_is_left_out_where_another_spares_it() -> None:
