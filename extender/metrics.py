@@ -237,6 +237,7 @@ GAUGES: Final = {
     "assumed_placements": "Pods between prioritize and bind for which GPUs are held.",
     "pods": "Pods in the cache: those that ask for GPUs.",
     "pods_waiting": "Those of them that are not bound.",
+    "pods_of_other_schedulers": "Pods that hold GPUs of our nodes and were placed by a scheduler that does not ask us.",
     "watch_silence_seconds": "Since the API server was last heard, on the quieter of the two watches.",
     "events_dropped": "Events that were not posted.",
     "stands_aside": "Nodes that are closed because kube-scheduler hands out their GPUs itself, by DRA.",

@@ -270,7 +270,8 @@ class Extender:
             "budgets_known": self.state.budgets.known,
         }
         figures = {name: value for name, value in known.items() if value is not None}
-        return {**gauges_of(self.state), **figures, **(self.measured.figures() if self.measured else {})}
+        figures |= self.measured.figures() if self.measured else {}
+        return {**gauges_of(self.state, self.config.scheduling.scheduler_names), **figures}
 
     def _unguarded(self) -> str | None:
         return None if self.guard.in_force else "the admission policies are not known to be in force"

@@ -13,6 +13,7 @@ from extender.cluster.caches.budgets import Budgets
 from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.caches.schedulers import Schedulers
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
 from extender.cluster.candidates.offers import Offers
@@ -64,6 +65,7 @@ class ClusterState:
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
         self.budgets = Budgets()
+        self.schedulers = Schedulers()
         self.groups = Groups(self.nodes.locations)
         self.holds = Holds()
         self.offers = Offers()
@@ -189,6 +191,7 @@ class ClusterState:
         self._views.outdated(self._views.claimed_on(uid))
         pod = self.pods.get(uid)
         self.groups.take(uid, pod)
+        self.schedulers.take(uid, pod)
         if pod is not None:
             kind = PodKind(pod.gpus, cpu_milli=cpu_milli(pod.pod)) if pod.gpus else None
             self.values.meet(uid, kind, running=pod.node is not None and not pod.stopped)
