@@ -237,6 +237,7 @@ GAUGES: Final = {
     "assumed_placements": "Pods between prioritize and bind for which GPUs are held.",
     "pods": "Pods in the cache: those that ask for GPUs.",
     "pods_waiting": "Those of them that are not bound.",
+    "pods_of_other_schedulers": "Pods that hold GPUs of our nodes and were placed by a scheduler that does not ask us.",
     "watch_silence_seconds": "Since the API server was last heard, on the quieter of the two watches.",
     "events_dropped": "Events that were not posted.",
     "stands_aside": "Nodes that are closed because kube-scheduler hands out their GPUs itself, by DRA.",
@@ -245,6 +246,7 @@ GAUGES: Final = {
     "measured_refused": "Measured bandwidths that are not believed; the log says which and why.",
     "measured_unreadable": "Whether the file of measured bandwidths cannot be read as it is now; what it said before stands.",
     "measured_error_ratio": "How far off its prediction that measured bandwidth is that is farthest off; 0.2: by a fifth.",
+    "budgets_known": "Whether PodDisruptionBudgets are read; preempt keeps to the victims of kube-scheduler otherwise.",
     "policies_in_force": "Whether admission policies keep others from forging our annotations; absent until it is known.",
 }
 

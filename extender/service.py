@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Coroutine
-from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -26,13 +25,12 @@ from extender.checks.policies import Guard
 from extender.checks.preconditions import Preconditions
 from extender.clock import Clock, Instant
 from extender.cluster.objects.kinds import Node, Pod
-from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
 from extender.gauges import gauges_of, refused_of
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
-from extender.kubernetes.reflector import Reflector, Timing
+from extender.kubernetes.reflector import Reflector
 from extender.measured_file import MeasuredFile
 from extender.metrics import Figures, Metrics, Recent
 from extender.patience import Patience
@@ -48,6 +46,7 @@ from extender.verbs.wire import (
     ExtenderPreemptionArgs,
     HostPriority,
 )
+from extender.watches import watches
 
 APPRAISE_SECONDS = 10.0
 """Between looks whether values are out of date."""
@@ -124,7 +123,9 @@ class Extender:
         """Judges what was bound, and remembers it."""
         self._patience = Patience(filled_at=clock().monotonic)
         self._patience_for_news = Patience(filled_at=clock().monotonic)
-        self._reflectors = self._watches()
+        self.watches = watches(config.watch, api, self.state, self.metrics.burdened, random)
+        """That of budgets watches when somebody lets it."""
+        self._reflectors = self.watches.needed
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
@@ -266,9 +267,11 @@ class Extender:
             "events_dropped": self._events.dropped,
             "preconditions_honoured": self._preconditions.honoured,
             "policies_in_force": self.guard.in_force,
+            "budgets_known": self.state.budgets.known,
         }
         figures = {name: value for name, value in known.items() if value is not None}
-        return {**gauges_of(self.state), **figures, **(self.measured.figures() if self.measured else {})}
+        figures |= self.measured.figures() if self.measured else {}
+        return {**gauges_of(self.state, self.config.scheduling.scheduler_names), **figures}
 
     def _unguarded(self) -> str | None:
         return None if self.guard.in_force else "the admission policies are not known to be in force"
@@ -276,39 +279,6 @@ class Extender:
     def _unfenced(self) -> str | None:
         ignored = self._preconditions.honoured is False
         return "the API server ignores the preconditions of a Binding" if ignored else None
-
-    def _watches(self) -> tuple[Reflector[Node], Reflector[Pod]]:
-        watch, pods = self.config.watch, PodFeed(self.state)
-        timing = Timing(
-            silence_seconds=watch.silence,
-            backoff_seconds=watch.backoff,
-            max_backoff_seconds=watch.max_backoff,
-            max_line_bytes=watch.max_line,
-        )
-        resource = partial(
-            self._api.resource, page_size=watch.page_size, stream_seconds=watch.stream, max_page_bytes=watch.max_page
-        )
-        return (
-            Reflector(
-                "nodes",
-                resource("/api/v1/nodes"),
-                Node,
-                self.state.nodes,
-                timing=timing,
-                random=self._random,
-                told=partial(self.metrics.burdened, "nodes"),
-            ),
-            Reflector(
-                "pods",
-                resource("/api/v1/pods"),
-                Pod,
-                pods,
-                keep=pods.keep,
-                timing=timing,
-                random=self._random,
-                told=partial(self.metrics.burdened, "pods"),
-            ),
-        )
 
     async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:
         reply = await self._api.execute(intent, timeout_seconds)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
+from extender.cluster.caches.budgets import Budgets
 from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.caches.schedulers import Schedulers
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
 from extender.cluster.candidates.offers import Offers
@@ -38,7 +40,7 @@ from topology.value.score import Weights
 
 
 class ClusterState:
-    """Nodes, pods and what follows from them; `nodes`, `pods`, `agents` and `listen` are the ways in."""
+    """Nodes, pods and what follows from them; `nodes`, `pods`, `agents`, `budgets` and `listen` are the ways in."""
 
     def __init__(
         self,
@@ -62,6 +64,8 @@ class ClusterState:
         self.pods = PodCache(resource, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
+        self.budgets = Budgets()
+        self.schedulers = Schedulers()
         self.groups = Groups(self.nodes.locations)
         self.holds = Holds()
         self.offers = Offers()
@@ -187,6 +191,7 @@ class ClusterState:
         self._views.outdated(self._views.claimed_on(uid))
         pod = self.pods.get(uid)
         self.groups.take(uid, pod)
+        self.schedulers.take(uid, pod)
         if pod is not None:
             kind = PodKind(pod.gpus, cpu_milli=cpu_milli(pod.pod)) if pod.gpus else None
             self.values.meet(uid, kind, running=pod.node is not None and not pod.stopped)
