@@ -12,6 +12,7 @@ from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
 from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.caches.resource_claims import ResourceClaims
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
 from extender.cluster.candidates.offers import Offers
@@ -62,6 +63,8 @@ class ClusterState:
         self.pods = PodCache(resource, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
+        self.claims = ResourceClaims(self._node_touched)
+        """Of DRA; where nobody reads them there are none."""
         self.groups = Groups(self.nodes.locations)
         self.holds = Holds()
         self.offers = Offers()
@@ -75,6 +78,7 @@ class ClusterState:
             pods=self.pods,
             agents=self.agents,
             cpu=self.cpu,
+            claims=self.claims,
             hearing=self._hearing,
             first_reports=self._first_reports,
             later_reports=self._later_reports,
