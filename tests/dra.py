@@ -15,20 +15,20 @@ MIG_PROFILE: Final = "1g.5gb"
 
 
 def gpu(minor: int, uuid: str, *taints: Json) -> Json:
-    """A whole GPU, named by its minor number."""
+    """Publish a whole GPU, named by its minor number."""
     device = {"name": f"gpu-{minor}", "attributes": {"uuid": {"string": uuid}, **_common("gpu", minor)}}
     capacity = {"memory": {"value": "40Gi"}}
     return device | {"capacity": capacity} | ({"taints": [*taints]} if taints else {})
 
 
 def mig(minor: int, parent: str, start: int) -> Json:
-    """A slice that is made when it is asked for: it has no UUID before, only its parent's."""
+    """Publish a slice that is made when it is asked for: it has no UUID before, only its parent's."""
     attributes = {"parentUUID": {"string": parent}, "profile": {"string": MIG_PROFILE}, **_common("mig", minor)}
     return {"name": f"gpu-{minor}-mig-1g5gb-19-{start}", "attributes": attributes}
 
 
 def vfio(number: int) -> Json:
-    """A GPU for virtual machines, which is no NVML device."""
+    """Publish a GPU for virtual machines, which is no NVML device."""
     return {"name": f"gpu-vfio-{number}", "attributes": _common("vfio", number)}
 
 
@@ -49,7 +49,7 @@ def _common(kind: str, minor: int) -> Json:
 def resource_slice(
     node: str, devices: Sequence[Json], *, name: str = "", generation: int = 1, slices: int = 1, driver: str = DRIVER
 ) -> Json:
-    """One slice of a node's pool, which is named after the node."""
+    """Return one slice of a node's pool, which is named after the node."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
@@ -72,7 +72,7 @@ def allocated(
     share: str = "",
     anywhere: bool = False,
 ) -> Json:
-    """A claim that kube-scheduler gave these devices of a node; `anywhere`: without saying where they are."""
+    """Return a claim that was given these devices of a node; `anywhere`: without saying where they are."""
     results = [
         {"request": "gpus", "driver": driver, "pool": node, "device": device}
         | ({"adminAccess": True} if admin else {})
@@ -85,7 +85,7 @@ def allocated(
 
 
 def waiting(name: str) -> Json:
-    """A claim that was given nothing yet, or nothing any more."""
+    """Return a claim that was given nothing yet, or nothing any more."""
     metadata = {"name": name, "namespace": "ml", "uid": f"claim-{name}", "resourceVersion": "1"}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": {}}}
 

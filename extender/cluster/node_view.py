@@ -1,7 +1,7 @@
 """What one node has to give: derived whole from the node, its claims and its pods, and never edited.
 
-A GPU is free when it is healthy and no MIG parent, when neither a container nor a ResourceClaim holds it that we did not plan, and
-when every claim on it is proven dead. Two live pods with one GPU are a conflict: such a GPU is not free before both are gone.
+A GPU is free when it is healthy and no MIG parent, when neither a container that we did not plan nor a ResourceClaim holds it,
+and when every claim on it is proven dead. Two live pods with one GPU are a conflict: such a GPU is not free before both are gone.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 
 from extender.cluster.caches.resource_claims import NOTHING, ResourceClaims
-from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.objects.versions import Listing
 from tests.dra import Json, allocated, gpu, mig, read_claim, read_slice, resource_slice, vfio, waiting
 
