@@ -10,22 +10,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.candidates.openness import UNKNOWN_DEVICE
 from extender.cluster.objects.devices import DRIVER
 from extender.inspect.faults import HELD_BY_CLAIM
 from tests.cluster.binaries import is_oldest
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.extender_process import ExtenderProcess
 from tests.cluster.gpu_cluster import GpuCluster, at_work, uuids, wants
 from tests.cluster.installation import Installation
 from tests.cluster.objects import Json
 from tests.cluster.polling import eventually
 from tests.cluster.sweep import sweep
 from tests.dra import gpu, mig, resource_slice
+from tests.manifests.helm import CHART, HelmUnavailable, helm
 from tests.manifests.rendered import NAMESPACE
 
 pytestmark = pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 has no resource.k8s.io/v1")
-API = "/apis/resource.k8s.io/v1"
+API, RBAC = "/apis/resource.k8s.io/v1", "/apis/rbac.authorization.k8s.io/v1"
 CLASSES, SLICES = f"{API}/deviceclasses", f"{API}/resourceslices"
 CLAIMS, TEMPLATES = f"{API}/namespaces/default/resourceclaims", f"{API}/namespaces/default/resourceclaimtemplates"
 DEFAULT, ADMIN_ACCESS = "/api/v1/namespaces/default", "resource.kubernetes.io/admin-access"
@@ -146,3 +150,48 @@ def test_a_gpu_that_kube_scheduler_gives_away_although_a_pod_has_it_is_told(clus
     claim(cluster, "by-claim", 2)
     eventually(lambda: cluster.extender.metric("gpus_in_conflict") == 2)
     assert len(cluster.claims(BOTH.name, "planned")) == 8
+
+
+def test_without_the_right_nothing_is_read_and_nothing_breaks(installation: Installation) -> None:
+    """An extender with an account of its own, which the chart's option gives the right while it runs."""
+    plane, admin, name, rules = installation.plane, installation.plane.admin, "alone", rules_of_the_option()
+    account = {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+    admin.post(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": name}})
+    kubeconfig = plane.service_account_kubeconfig(NAMESPACE, name)
+    extender = ExtenderProcess(name, kubeconfig, plane.state, {"policies": {"look": "1s"}})
+    grant(plane, "gputopo-extender", account)
+    try:
+        with extender.running():
+            assert extender.read("/readyz") == (200, "ok")
+            eventually(lambda: extender.metric("resource_claims_watched") == 0)
+            admin.post(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+            grant(plane, name, account)
+            eventually(lambda: extender.metric("resource_claims_watched") == 1)
+    finally:
+        for role in ("gputopo-extender", name):
+            admin.delete(f"{RBAC}/clusterrolebindings/{role}-{name}")
+        admin.delete(f"{RBAC}/clusterroles/{name}")
+
+
+def grant(plane: ControlPlane, role: str, account: Json) -> None:
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    metadata = {"name": f"{role}-{account['name']}"}
+    plane.admin.post(f"{RBAC}/clusterrolebindings", {"metadata": metadata, "roleRef": reference, "subjects": [account]})
+
+
+def rules_of_the_option() -> list[Json]:
+    """Return what `extender.readResourceClaims` adds to the extender's role."""
+    values = ("image.repository=gputopo", "extender.readResourceClaims=true")
+    try:
+        rendered = helm(
+            "template",
+            "gputopo",
+            CHART,
+            "--namespace",
+            NAMESPACE,
+            *(word for value in values for word in ("--set", value)),
+        )
+    except HelmUnavailable as reason:
+        pytest.skip(str(reason))
+    rules = [rule for found in yaml.safe_load_all(rendered) if found for rule in found.get("rules") or ()]
+    return [rule for rule in rules if rule["apiGroups"] == ["resource.k8s.io"]]

@@ -64,6 +64,19 @@ def test_only_who_is_told_to_evict_may(form: str) -> None:
     assert re.search(r"sickGpus:\n +evict: true\n", rendered)
 
 
+def test_only_who_is_told_to_read_claims_may() -> None:
+    """Off by default: beside kube-scheduler its role has the right already. Nothing is ever written to them."""
+    assert "resourceclaims" not in render()
+    objects = [found for found in yaml.safe_load_all(render("extender.readResourceClaims=true")) if found]
+    [role] = [found for found in objects if "resourceclaims" in str(found.get("rules"))]
+    assert role["metadata"]["name"] == "gputopo-extender"
+    added = [rule for rule in role["rules"] if rule["apiGroups"] == ["resource.k8s.io"]]
+    assert [(rule["resources"], rule["verbs"]) for rule in added] == [
+        (["resourceclaims", "resourceslices"], ["list", "watch"]),
+        (["deviceclasses"], ["list"]),
+    ]
+
+
 def test_an_agent_may_write_its_nodes_status_only_if_it_is_to() -> None:
     """Off by default; switched on, it has the right and the setting, and it can only be switched on under the policies."""
     assert "nodes/status" not in str(role_of_agent(render()))
