@@ -25,6 +25,7 @@ from tests.cluster.objects import Json
 from tests.cluster.polling import eventually
 from tests.cluster.sweep import sweep
 from tests.dra import gpu, mig, resource_slice
+from tests.extender.plugin import invoke
 from tests.manifests.helm import CHART, HelmUnavailable, helm
 from tests.manifests.rendered import NAMESPACE
 
@@ -103,6 +104,8 @@ def test_gpus_of_claims_are_left_alone_until_they_are_let_go(cluster: GpuCluster
     held = uuids(BOTH, [7 - int(name.removeprefix("gpu-")) for name in names])
     eventually(lambda: reasons(cluster).keys() == held)
     assert all(text.startswith(f"{HELD_BY_CLAIM}default/by-claim-gpus-") for text in reasons(cluster).values())
+    told = invoke("node", BOTH.name, "--kubeconfig", str(cluster.plane.kubeconfig())).stdout
+    assert told.count(f"{HELD_BY_CLAIM}default/by-claim-gpus-") == 3
     cluster.submit(there("rest", 5))
     eventually(lambda: cluster.is_running("rest"))
     assert cluster.claims(BOTH.name, "rest") == uuids(BOTH, range(8)) - held
