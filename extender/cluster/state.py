@@ -13,6 +13,7 @@ from extender.cluster.caches.budgets import Budgets
 from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.caches.resource_claims import ResourceClaims
 from extender.cluster.caches.schedulers import Schedulers
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
@@ -66,6 +67,8 @@ class ClusterState:
         self.cpu = CpuInUse(self._node_touched)
         self.budgets = Budgets()
         self.schedulers = Schedulers()
+        self.claims = ResourceClaims(self._node_touched)
+        """Of DRA; where nobody reads them there are none."""
         self.groups = Groups(self.nodes.locations)
         self.holds = Holds()
         self.offers = Offers()
@@ -79,6 +82,7 @@ class ClusterState:
             pods=self.pods,
             agents=self.agents,
             cpu=self.cpu,
+            claims=self.claims,
             hearing=self._hearing,
             first_reports=self._first_reports,
             later_reports=self._later_reports,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
 from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
@@ -22,6 +23,8 @@ AGENT_NOT_READY = "GPU agent is not ready"
 AGENT_SILENT = "GPU agent has not reported for too long"
 PLUGIN_NOT_READY = "GPU device plugin is not ready"
 BY_DRA = "GPUs of the node are handed out by DRA"
+UNKNOWN_DEVICE = "a ResourceClaim holds a device, and nobody tells which GPU that is"
+CLAIMS_UNHEARD = "ResourceClaims for the node's GPUs are not known just now"
 CLOSED_BY_OTHERS = "closed by"
 _SEE_LOG = "see the log of the node's agent"
 _REMEDIES = (
@@ -31,6 +34,8 @@ _REMEDIES = (
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
     (BY_DRA, "a device plugin has to offer them, or the pod to ask by a ResourceClaim"),
+    (UNKNOWN_DEVICE, "its DRA driver has to publish the UUID; kubectl gputopo node names claim and device"),
+    (CLAIMS_UNHEARD, "the extender has to hear of them again; see its log"),
     (CLOSED_BY_OTHERS, "the health agent that says so takes it back; kubectl gputopo node names it"),
     (NO_TOPOLOGY, "an agent has to run there"),
     (RESTLESS, "look for a link that comes and goes"),
@@ -57,6 +62,8 @@ class Surroundings:
     """CPU that no pod there has asked for; `None`: nobody knows."""
     signs: tuple[Sign, ...] = ()
     """What other health agents say of its GPUs, what closes it first."""
+    devices: NodeDevices = NOTHING
+    """What DRA has to say of its GPUs."""
 
 
 def why_closed(
@@ -73,6 +80,8 @@ def why_closed(
         return NOT_READY
     if surroundings.is_left_to_dra:
         return BY_DRA
+    if closed := _closed_by_claims(payloads, surroundings.devices):
+        return closed
     if surroundings.agent_is_ready is False:
         return AGENT_NOT_READY
     if surroundings.agent_is_silent:
@@ -83,6 +92,13 @@ def why_closed(
     if any(holding.hidden is None for holding in holdings):
         return UNKNOWN_GPUS
     return surroundings.signs[0].closes if surroundings.signs else None
+
+
+def _closed_by_claims(payloads: NodePayloads, devices: NodeDevices) -> str | None:
+    if devices.is_unheard:
+        return CLAIMS_UNHEARD
+    gpus = payloads.topology.value
+    return UNKNOWN_DEVICE if devices.missing(gpus.uuids if gpus else ()) else None
 
 
 def what_opens(closed: str) -> str:
