@@ -60,7 +60,7 @@ class KubeletSide:
         self._loop: asyncio.AbstractEventLoop
         self._watch: KubeletWatch
         self._task: asyncio.Task[None]
-        self._offered: tuple[tuple[Device, ...], Scorer | None] | None = None
+        self._offered: tuple[tuple[Device, ...], Scorer | None, frozenset[str]] | None = None
         self._enforces = settings.mode == "enforce"
         self._topology: NodeTopology | None = None
         self._scorer: best.Scorer | None = None
@@ -89,7 +89,8 @@ class KubeletSide:
             self._scorer.doubtful = discovery.status.doubtful
         unfit = discovery.status.unhealthy
         whole = (gpu for gpu in discovery.topology.gpus if not gpu.mig_enabled)
-        self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer
+        sliced = frozenset(gpu.uuid for gpu in discovery.topology.gpus if gpu.mig_enabled)
+        self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer, sliced
         self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
 
     def heard(self, version: NodeVersion) -> None:
