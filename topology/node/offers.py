@@ -31,8 +31,10 @@ class Offer:
 def in_words(offers: Sequence[Offer]) -> str:
     """Say it to people.
 
-    >>> in_words([Offer("nvidia.com/gpu", OfferForm.WHOLE)]), in_words([Offer("nvidia.com/gpu.shared", OfferForm.SHARED, 4)]), in_words([])
-    ('whole as nvidia.com/gpu', 'shared 4 ways as nvidia.com/gpu.shared', 'not offered')
+    >>> in_words([Offer("nvidia.com/gpu", OfferForm.WHOLE)]), in_words([])
+    ('whole as nvidia.com/gpu', 'not offered')
+    >>> in_words([Offer("nvidia.com/gpu.shared", OfferForm.SHARED, 4)])
+    'shared 4 ways as nvidia.com/gpu.shared'
     """
     return " and ".join(map(_words, offers)) or "not offered"
 
