@@ -22,7 +22,9 @@ def anonymous(node: NodeTopology) -> NodeTopology:
     """
     gpus = tuple(replace(gpu, uuid=str(gpu.index), pci=None, cpu_affinity=None) for gpu in node.gpus)
     nics = tuple(replace(nic, name=str(i), device=None, pci=None, nic_paths=()) for i, nic in enumerate(node.nics))
-    slices = tuple(replace(each, uuid=f"slice {i}", gpu_instance=i, compute_instance=0) for i, each in enumerate(node.slices))
+    slices = tuple(
+        replace(each, uuid=f"slice {i}", gpu_instance=i, compute_instance=0) for i, each in enumerate(node.slices)
+    )
     return replace(node, gpus=gpus, nics=nics, domain=None, slices=slices)
 
 
