@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import structlog
 
@@ -18,7 +19,7 @@ from agent.kubelet.surroundings import look_around
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
 from agent.plugin.holders import Held, held_of
-from agent.plugin.offers import Offers, offers_of, withheld
+from agent.plugin.offers import Offers, Sliced, offers_of, withheld
 from agent.plugin.pods import ListedPod
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
 from topology.node.status import DevicePluginStatus
@@ -49,7 +50,7 @@ class KubeletWatch:
         self._lists = PodLists(self._resources, self._devices.repeat)
         self._setting = Setting(kubelet_socket=False)
         self._offered: Mapping[str, frozenset[str]] | None = None
-        self._sliced: frozenset[str] = frozenset()
+        self._sliced: Sliced = {}
         self._enforcement = (
             Enforcement(settings, ports, self._lists, self._devices, lambda: self._setting.cdi)
             if settings.mode == "enforce"
@@ -60,11 +61,11 @@ class KubeletWatch:
         self.last_look = Look(self._status(answers=False), None)
         """What was seen last."""
 
-    def take(self, devices: Iterable[Device], scorer: Scorer | None, sliced: Iterable[str] = ()) -> None:
+    def take(self, devices: Iterable[Device], scorer: Scorer | None, sliced: Sliced = MappingProxyType({})) -> None:
         """Take in the node's GPUs as they are now, and which have MIG on beside them; an observer needs no scorer."""
         if self._enforcement:
             self._enforcement.scorer = scorer
-        self._sliced = frozenset(sliced)
+        self._sliced = sliced
         self._devices.set(devices)
 
     @property
@@ -94,7 +95,7 @@ class KubeletWatch:
         if pods is None:
             self.last_look = Look(status, None, before.withheld, before.offers)
             return self.last_look
-        held = held_of(pods, self._known | self._sliced)
+        held = held_of(pods, self._known | self._sliced.keys())
         offers, closed = self._on_offer(held) or (before.offers, before.withheld)
         self.last_look = Look(status, held.gpus, closed, offers, held.shared)
         return self.last_look

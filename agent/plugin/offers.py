@@ -20,7 +20,9 @@ MAY_GIVE_MIG = "the device plugin may give out another GPU instead, which has MI
 MAY_GIVE_SHARED = "the device plugin may give out another GPU instead, of which containers hold parts"
 
 Offers = Mapping[str, tuple[Offer, ...]]
-"""GPU → how it is offered. One that is not here has MIG on, and which slices are its own is not known."""
+"""GPU → how it is offered. One that is not here has MIG on, and nothing of it is offered."""
+Sliced = Mapping[str, frozenset[str]]
+"""GPU with MIG on → its slices."""
 
 
 def gpu_of(device: str) -> str:
@@ -32,7 +34,7 @@ def gpu_of(device: str) -> str:
     return device.partition(REPLICA)[0]
 
 
-def offers_of(devices: Mapping[str, Collection[str]], whole: Collection[str], sliced: Collection[str] = ()) -> Offers:
+def offers_of(devices: Mapping[str, Collection[str]], whole: Collection[str], sliced: Sliced) -> Offers:
     """Return how each GPU of a node is offered.
 
     Args:
@@ -41,9 +43,11 @@ def offers_of(devices: Mapping[str, Collection[str]], whole: Collection[str], sl
         sliced: Those with MIG on, beside them.
 
     """
+    parents = {each: gpu for gpu, slices in sliced.items() for each in slices}
     counts: Counter[tuple[str, str, OfferForm]] = Counter()
     for resource in sorted(devices):
-        counts.update((gpu_of(device), resource, _form_of(device)) for device in devices[resource])
+        named = ((gpu_of(device), device) for device in devices[resource])
+        counts.update((parents.get(of, of), resource, _form_of(device)) for of, device in named)
     found: dict[str, list[Offer]] = {gpu: [] for gpu in whole}
     for (gpu, resource, form), parts in counts.items():
         if gpu in found or gpu in sliced:

@@ -32,7 +32,7 @@ _REMEDIES = (
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
-    (NONE_WHOLE, "kubectl gputopo node tells how it offers them; shared ones and MIG slices are not served"),
+    (NONE_WHOLE, "kubectl gputopo node tells how it offers them; shared ones are not served"),
     (BY_DRA, "a device plugin has to offer them, or the pod to ask by a ResourceClaim"),
     (CLOSED_BY_OTHERS, "the health agent that says so takes it back; kubectl gputopo node names it"),
     (NO_TOPOLOGY, "an agent has to run there"),
@@ -91,10 +91,10 @@ def why_closed(
 
 
 def _is_none_offered_whole(gpus: Sequence[GpuStatus]) -> bool:
-    """Whether it is known of each GPU how somebody else's device plugin offers it, and none is offered whole."""
+    """Whether it is known of each GPU how somebody else's device plugin offers it, and none is had by one pod alone."""
     offers = [gpu.offers for gpu in gpus]
     return bool(offers) and all(
-        made is not None and not any(offer.form is OfferForm.WHOLE for offer in made) for made in offers
+        made is not None and all(offer.form is OfferForm.SHARED for offer in made) for made in offers
     )
 
 

@@ -14,7 +14,7 @@ WHOLE = (Offer(R, OfferForm.WHOLE),)
 def closed(devices: dict[str, set[str]], *, mig: str = "", in_parts: str = "") -> dict[str, str]:
     """Return what is withheld of GPU-a and GPU-b, where `mig` has MIG on and of `in_parts` containers hold parts."""
     whole = {"GPU-a", "GPU-b"} - {mig}
-    offers = offers_of(devices, whole, {mig})
+    offers = offers_of(devices, whole, {mig: frozenset()} if mig else {})
     return dict(withheld(R, devices, offers, whole, {in_parts}))
 
 
@@ -25,15 +25,20 @@ def closed(devices: dict[str, set[str]], *, mig: str = "", in_parts: str = "") -
         ({R: {"GPU-a"}}, {"GPU-a": WHOLE, "GPU-b": ()}),
         ({R: {"GPU-a", "GPU-b::0", "GPU-b::1"}}, {"GPU-a": WHOLE, "GPU-b": (Offer(R, OfferForm.SHARED, 2),)}),
         ({RENAMED: {"GPU-a::0"}}, {"GPU-a": (Offer(RENAMED, OfferForm.SHARED),), "GPU-b": ()}),
-        ({R: {"GPU-a", "GPU-b", "GPU-c"}, SLICES: {"MIG-c"}}, {"GPU-a": WHOLE, "GPU-b": WHOLE, "GPU-c": WHOLE}),
-        ({R: {"GPU-a", "GPU-b"}, "rdma/hca": {"mlx5_0"}, SLICES: {"MIG-c"}}, {"GPU-a": WHOLE, "GPU-b": WHOLE}),
+        ({R: {"GPU-a", "GPU-b", "GPU-c"}}, {"GPU-a": WHOLE, "GPU-b": WHOLE, "GPU-c": WHOLE}),
+        ({R: {"GPU-a", "GPU-b"}, "rdma/hca": {"mlx5_0"}}, {"GPU-a": WHOLE, "GPU-b": WHOLE}),
+        ({SLICES: {"MIG-c", "MIG-d"}}, {"GPU-a": (), "GPU-b": (), "GPU-c": (Offer(SLICES, OfferForm.SLICED, 2),)}),
+        (
+            {SLICES: {"MIG-c::0", "MIG-c::1"}},
+            {"GPU-a": (), "GPU-b": (), "GPU-c": (Offer(SLICES, OfferForm.SHARED, 2),)},
+        ),
     ],
 )
 def test_each_gpu_is_offered_as_its_devices_say(
     devices: dict[str, set[str]], offers: dict[str, tuple[Offer, ...]]
 ) -> None:
-    """Of GPU-c, which has MIG on, nothing is said while only slices are offered: whose they are they do not say."""
-    assert offers_of(devices, {"GPU-a", "GPU-b"}, {"GPU-c"}) == offers
+    """Slices count with the GPU that they are cut out of, which is GPU-c; what is no GPU is passed over."""
+    assert offers_of(devices, {"GPU-a", "GPU-b"}, {"GPU-c": frozenset({"MIG-c", "MIG-d"})}) == offers
 
 
 @pytest.mark.parametrize(

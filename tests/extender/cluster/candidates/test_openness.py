@@ -28,6 +28,7 @@ from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 ALL = tuple(range(8))
 G = gpus("n1", *ALL)
 WHOLE, SHARED = Offer("nvidia.com/gpu", OfferForm.WHOLE), Offer("nvidia.com/gpu", OfferForm.SHARED, 2)
+SLICED = Offer("nvidia.com/mig-1g.5gb", OfferForm.SLICED, 7)
 NAMESPACE = "gputopo-system"
 
 
@@ -153,6 +154,7 @@ class TestReadiness:
         ([(SHARED,), (WHOLE,)], None),
         ([(SHARED,), None], None),
         ([None, None], None),
+        ([(SLICED,), (SLICED,)], None),
     ],
 )
 def test_a_node_of_which_no_gpu_is_offered_whole_is_closed(
