@@ -1,4 +1,4 @@
-"""A device plugin that withdraws GPUs, stops to share them, or offers what nobody can use: nothing is planned that it may not give.
+"""A device plugin that withdraws GPUs, stops to share them, or offers what nobody can use: none of it is planned.
 
 What each of its configurations comes to is tried in `test_nvidia_configurations.py`.
 """
