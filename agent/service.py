@@ -7,6 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from agent.errors import ApiError, NvmlUnavailable
+from agent.gpus.access import CLOSED, PAUSED
 from agent.gpus.discovery import NOTHING, Discovery
 from agent.gpus.machine import Machine
 from agent.gpus.patience import TIMED_OUT
@@ -138,6 +139,10 @@ class Agent:
             return self._machine.discover(self._before)
         except NvmlUnavailable as error:
             code = error.code
+            if code == CLOSED:
+                return None
+            if code == PAUSED:
+                return self._machine.paused(self._before, error.reason) if self._before.topology.gpus else None
             self._hangs = code == TIMED_OUT
             self._metrics.failed(code)
             log.warning("nvml does not work", reason=str(error))

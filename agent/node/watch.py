@@ -31,6 +31,8 @@ class NodeVersion:
     """As it is written; `None` where there is none."""
     gpu_health: str = ""
     """What people say of the GPUs, as it is written."""
+    paused: str = ""
+    """Why the driver is to be left alone for now; empty where it is not."""
 
     def asks(self, answered: str) -> bool:
         """Whether a look is asked for that a report about version `answered` is no answer to."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from topology.node.status import DevicePluginStatus, Mode
 
+ENDING = "the agent is about to end"
 REPLICA = "::"
 """Between a GPU's UUID and the number of its replica, where NVIDIA's plugin shares GPUs."""
 
@@ -43,6 +44,8 @@ class Progress:
     """Whether we are the node's only agent."""
     session: str = ""
     """Of our registration; empty without one."""
+    ending: bool = False
+    """We serve on for a moment, for those who were sent here before it was known."""
 
 
 def observing(resource: str, setting: Setting, progress: Progress) -> DevicePluginStatus:
@@ -95,7 +98,7 @@ def enforcing(resource: str, setting: Setting, progress: Progress, *, env: bool,
         cdi: As configured.
 
     """
-    against: list[str] = []
+    against = [ENDING] if progress.ending else []
     if setting.socket_path_bytes > 107:
         against.append("the path of the device plugin folder is too long for a socket")
     if not setting.kubelet_socket:

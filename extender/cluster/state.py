@@ -152,6 +152,7 @@ class ClusterState:
         Topologies that changed too often are read once they have been still.
         """
         self.nodes.tell(now)
+        self.agents.tell(now)
         changed = self._hearing.listen(self.nodes.statuses(), now)
         self._views.outdated(changed)
         return sorted(filter(self._hearing.is_silent, changed))

@@ -251,6 +251,13 @@ class Kubelet:
     def offer(self, discovery: Discovery) -> None:
         """Take what is found."""
 
+    def leave(self) -> None:
+        """Serve on."""
+
+    @property
+    def is_expected(self) -> bool:
+        return False
+
     def heard(self, version: NodeVersion) -> None:
         """Take what the Node says."""
 

@@ -27,6 +27,7 @@ _SEE_LOG = "see the log of the node's agent"
 _REMEDIES = (
     (DUPLICATE_PUBLISHER, "delete the Node object that the machine had before"),
     (NOT_READY, "see the conditions of the node"),
+    ("paused", "whoever paused it takes that back: kubectl gputopo node shows by what"),
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
@@ -51,12 +52,16 @@ class Surroundings:
     """Its agent has not written for too long, as this process has seen it."""
     agent_is_ready: bool | None = None
     """What the agent's pod says; `None`: there is no such pod."""
+    agent_restarts: bool = False
+    """It was ready less than a minute ago."""
     is_left_to_dra: bool = False
     """A DeviceClass maps our resource, and no device plugin offers it there: kube-scheduler allocates devices itself."""
     free_cpu_milli: int | None = None
     """CPU that no pod there has asked for; `None`: nobody knows."""
     signs: tuple[Sign, ...] = ()
     """What other health agents say of its GPUs, what closes it first."""
+    paused: str = ""
+    """Why no new GPU pod is to come there; empty where that is nobody's wish."""
 
 
 def why_closed(
@@ -71,13 +76,16 @@ def why_closed(
         return LEDGER_MISSING
     if any(condition.type == "Ready" and condition.status != "True" for condition in node.status.conditions or ()):
         return NOT_READY
+    if surroundings.paused:
+        return surroundings.paused
     if surroundings.is_left_to_dra:
         return BY_DRA
-    if surroundings.agent_is_ready is False:
+    plugin = payloads.status.value.device_plugin if payloads.status.value else None
+    does_without = plugin is not None and plugin.mode is Mode.OBSERVE and surroundings.agent_restarts
+    if surroundings.agent_is_ready is False and not does_without:
         return AGENT_NOT_READY
     if surroundings.agent_is_silent:
         return AGENT_SILENT
-    plugin = payloads.status.value.device_plugin if payloads.status.value else None
     if plugin is not None and plugin.mode is Mode.ENFORCE and not plugin.ready:
         return PLUGIN_NOT_READY
     if any(holding.hidden is None for holding in holdings):
