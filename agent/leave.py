@@ -10,6 +10,7 @@ import structlog
 
 from agent.node.look import KubeletPort
 from agent.service import Agent
+from topology.node.status import Mode
 
 log = structlog.get_logger()
 
@@ -26,7 +27,12 @@ def leave(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Say that no pod is to be sent here any more, and return when those have come who were."""
+    """Say that no pod is to be sent here any more, and return when those have come who were.
+
+    Where another plugin serves, nobody has to be told.
+    """
+    if kubelet.last_look.plugin.mode is not Mode.ENFORCE:
+        return
     kubelet.leave()
     kubelet.look()
     agent.publish()

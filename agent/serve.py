@@ -45,8 +45,10 @@ from agent.node.watch import NodeVersion, NodeWatch
 from agent.probes import Probes, announced
 from agent.service import Agent
 
-
 log = structlog.get_logger()
+
+_FIRST_WORD_SECONDS = 1.0
+"""Of the API server about our node, at the start; without an answer the node is looked after all the same."""
 
 
 def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
@@ -61,13 +63,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     news, metrics = News(), Metrics(version("gputopo"))
     node = KubernetesNode(node_name, kubernetes.kubeconfig, kubernetes.context, kubernetes.request_timeout)
     nvml = NvmlAccess()
-
-    def end(*_: object) -> None:
-        nvml.close()  # before all that takes its time: a driver that is to be unloaded waits for this
-        news.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    _obey_signals(nvml, news)
     kubelet = KubeletSide(settings, node.read, metrics, news.changed, nvml.reading(read_processes))
     memory = HealthFile(settings.enforce.state)
     events = NodeEvents(node_name, node, counted=metrics.event)
@@ -101,10 +97,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
 
     def heard(version: NodeVersion) -> None:
         agent.heard(version)
-        if nvml.pause(version.paused):
-            log.info("the driver is left alone" if version.paused else "the driver is ours again", reason=version.paused)
-            news.discover()
-        if health.overridden(version.gpu_health):
+        if any([nvml.pause(version.paused), health.overridden(version.gpu_health)]):
             news.discover()
 
     with ExitStack() as running:
@@ -113,13 +106,30 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         running.callback(probes.close)
         log.info("started", node=node_name, mode=settings.mode, probes=probes.port)
         watch = NodeWatch(node.follow, heard, news.changed, random.random)
-        errors = XidWatch(nvml.following(follow_xids), health, news.discover)
-        for service in (events, kubelet, watch, *((errors,) if discovery.xids else ()), *sampler):
+        for service in (events, kubelet, watch):
             running.callback(service.close)
             service.start()
+        watch.wait(_FIRST_WORD_SECONDS)  # so that a driver that is to be left alone is not opened first
+        readers: list[XidWatch | Sampler] = [*_xid_watch(settings, nvml, health, news), *sampler]
+        for reader in readers:
+            running.callback(reader.close)
+            reader.start()
         turn(agent, news, discovery.interval)
-        if settings.mode == "enforce":
-            leave(agent, kubelet)
+        leave(agent, kubelet)
+
+
+def _obey_signals(nvml: NvmlAccess, news: News) -> None:
+    def end(*_: object) -> None:
+        nvml.close()  # before all that takes its time: a driver that is to be unloaded waits for this
+        news.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+
+def _xid_watch(settings: AgentConfiguration, nvml: NvmlAccess, health: Health, news: News) -> list[XidWatch]:
+    """Return who listens to critical errors, if anybody is to."""
+    return [XidWatch(nvml.following(follow_xids), health, news.discover)] if settings.discovery.xids else []
 
 
 def _sampler(settings: MetricsSettings, kubelet: KubeletSide, metrics: Metrics, read: ActivityPort) -> list[Sampler]:

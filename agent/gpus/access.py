@@ -6,10 +6,14 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Final, ParamSpec, TypeVar
 
+import structlog
+
 from agent.errors import NvmlUnavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 PAUSED: Final = "PAUSED"
 """The code of `NvmlUnavailable` where NVML works, as far as we know, and is left alone."""
@@ -32,6 +36,8 @@ class NvmlAccess:
     def pause(self, reason: str) -> bool:
         """Open NVML no more while there is a reason, until that is empty; returns whether it is another one than before."""
         before, self._paused = self._paused, reason
+        if reason != before:
+            log.info("the driver is left alone" if reason else "the driver is ours again", reason=reason or before)
         return reason != before
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiError, NvmlUnavailable
+from agent.gpus.access import CLOSED, PAUSED
 from agent.gpus.discovery import Discovery
 from agent.gpus.facts import Known, NvmlFacts
 from agent.gpus.host import Host
@@ -213,6 +214,29 @@ def test_no_gpu_is_published_as_no_gpu() -> None:
     node = FakeNode()
     Life(node, machine_of()).turns(1)
     assert decode_topology(node.annotations[keys.TOPOLOGY]).gpus == ()
+
+
+def test_while_the_driver_is_left_alone_the_gpus_stay_and_take_no_pods() -> None:
+    """Nothing is sick, nothing has failed, and they are offered again as soon as NVML may be asked."""
+    node = FakeNode()
+    machine = machine_of("GPU-1", "GPU-2")
+    life = Life(node, machine, NvmlUnavailable(PAUSED, "paused: driver upgrade"), machine)
+    life.turns(2)
+    found = decode_status(node.annotations[keys.STATUS])
+    assert [(gpu.healthy, gpu.reasons, gpu.sick_since) for gpu in found.gpus] == [
+        (False, ("paused: driver upgrade",), None)
+    ] * 2
+    life.turns(1)
+    assert decode_status(node.annotations[keys.STATUS]).unhealthy == frozenset()
+    assert b"discovery_errors_total{" not in life.metrics.text()
+
+
+def test_agent_that_ends_says_nothing_more_of_its_gpus() -> None:
+    """NVML is closed by then, which is nobody's trouble."""
+    node = FakeNode()
+    life = Life(node, machine_of("GPU-1"), NvmlUnavailable(CLOSED, "the agent is about to end"))
+    life.turns(3)
+    assert len(node.writes) == 1
 
 
 def test_unidentified_gpu_is_counted_as_unhealthy() -> None:

@@ -46,7 +46,7 @@ GPU_HEALTH: Final = "gputopo.dev/gpu-health"
 """On a node, by whoever may write nodes: by UUID, that a GPU is `cordoned` or `healthy`, why, by whom, and until when."""
 
 PAUSE: Final = "gputopo.dev/pause"
-"""On a node, by whoever may write nodes: why its driver is to be left alone for now; the agent lets go of it, no new pod comes."""
+"""On a node, by whoever may write nodes: why its driver is left alone for now. The agent lets go of it; no new pod comes."""
 
 # A condition of nodes, written by the agent where that is switched on.
 GPUS_HEALTHY: Final = "gputopo.dev/GPUsHealthy"

@@ -27,7 +27,7 @@ _SEE_LOG = "see the log of the node's agent"
 _REMEDIES = (
     (DUPLICATE_PUBLISHER, "delete the Node object that the machine had before"),
     (NOT_READY, "see the conditions of the node"),
-    ("paused", "whoever paused it takes that back: kubectl gputopo node shows by what"),
+    ("paused", "the GPU operator takes its labels back, or a person the annotation gputopo.dev/pause"),
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),

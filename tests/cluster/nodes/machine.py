@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import suppress
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
@@ -30,6 +31,8 @@ class Machine:
         folder.mkdir()
         self.description = folder / "machine.nvml"
         self.xids = folder / "machine.nvml.xids"
+        self._device = folder / "machine.nvml.device"
+        self._device.touch()
         self._library = library
         own = sha256(node.encode()).hexdigest()[:8]
         text, replaced = _UUID.subn(rf"\g<1>GPU-{own}", machine(description).read_text())
@@ -65,6 +68,15 @@ class Machine:
         """Let the driver report an XID error on a GPU to everybody who listens now."""
         with self.xids.open("a") as file:
             file.write(f"{gpu} {number}\n")
+
+    def users(self) -> set[int]:
+        """Return who has NVML open, and so the driver in use."""
+        wanted, users = self._device.stat(), set()
+        for opened in Path("/proc").glob("[0-9]*/fd/*"):
+            with suppress(OSError):  # it was closed meanwhile, or is no file
+                if os.path.samestat(opened.stat(), wanted):
+                    users.add(int(opened.parts[2]))
+        return users
 
 
 def write_numa(topology: NodeTopology, folder: Path) -> None:

@@ -19,6 +19,7 @@ from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, running
 from topology.annotations import keys
 from topology.annotations.codec import encode_topology
+from topology.annotations.pauses import CLIENT, UPGRADE_STATE
 from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
@@ -172,6 +173,39 @@ class TestReadiness:
     ) -> None:
         """A pod bound now would not get the planned GPUs; where another plugin serves, it does not matter."""
         assert closed(cluster(with_plugin(mode, ready=ready))) == reason
+
+
+class TestPauses:
+    """While somebody has the driver for himself, no new pod comes; those that run keep what they have."""
+
+    @pytest.mark.parametrize(
+        ("labels", "reason"),
+        [
+            ({CLIENT: "true"}, None),
+            ({CLIENT: "false"}, "paused: GPU clients are switched off"),
+            ({CLIENT: "paused-for-mig-change"}, "paused: MIG change"),
+            ({UPGRADE_STATE: "upgrade-required"}, None),
+            ({UPGRADE_STATE: "cordon-required"}, "paused: driver upgrade"),
+            ({UPGRADE_STATE: "uncordon-required"}, "paused: driver upgrade"),
+            ({UPGRADE_STATE: "upgrade-done"}, None),
+        ],
+    )
+    def test_the_operators_labels_close_a_node(self, labels: dict[str, str], reason: str | None) -> None:
+        """Only from when it begins to drain until it is about to uncordon, and while no client is to run there."""
+        built = node()
+        labelled = msgspec.structs.replace(built, metadata=msgspec.structs.replace(built.metadata, labels=labels))
+        assert closed(cluster(labelled)) == reason
+
+    def test_pods_that_run_stay_recorded(self) -> None:
+        """Their claims stand, and nothing has to be found out."""
+        state = cluster(node(claims=(claim(G[0], "p1"),)), running("p1", "n1", G[0]))
+        paused = node(claims=(claim(G[0], "p1"),), version=2)
+        assert paused.metadata.annotations is not None
+        paused.metadata.annotations[keys.PAUSE] = "new firmware"
+        state.nodes.changed(paused)
+        view = state.views["n1"]
+        assert (view.shape.closed, [kept.uid for kept, _ in view.claims]) == ("paused: new firmware", ["p1"])
+        assert view.settled
 
 
 class TestDuplicatePublishers:
