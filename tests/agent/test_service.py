@@ -228,7 +228,7 @@ def test_while_the_driver_is_left_alone_the_gpus_stay_and_take_no_pods() -> None
     ] * 2
     life.turns(1)
     assert decode_status(node.annotations[keys.STATUS]).unhealthy == frozenset()
-    assert b"discovery_errors_total{" not in life.metrics.text()
+    assert b"discovery_failures_total{" not in life.metrics.text()
 
 
 def test_agent_that_ends_says_nothing_more_of_its_gpus() -> None:
