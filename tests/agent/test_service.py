@@ -216,6 +216,18 @@ def test_no_gpu_is_published_as_no_gpu() -> None:
     assert decode_topology(node.annotations[keys.TOPOLOGY]).gpus == ()
 
 
+def test_agent_is_ready_when_the_node_says_what_it_has_found() -> None:
+    """What an agent before it had said is no longer so; a node that cannot be written to is not known to say anything."""
+    node = FakeNode({keys.STATUS: '{"v":1,"generation":7}'})
+    life = Life(node, machine_of("GPU-1"))
+    assert not life.agent.is_ready
+    life.turns(1)
+    assert (life.agent.is_ready, len(node.writes)) == (True, 1)
+    again = Life(FakeNode(node.annotations), machine_of("GPU-1"))
+    again.turns(1)
+    assert (again.agent.is_ready, again.node.writes) == (True, [])
+
+
 def test_while_the_driver_is_left_alone_the_gpus_stay_and_take_no_pods() -> None:
     """Nothing is sick, nothing has failed, and they are offered again as soon as NVML may be asked."""
     node = FakeNode()

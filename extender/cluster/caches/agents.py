@@ -135,4 +135,5 @@ class Hearing:
 
 def _is_ready(pod: Pod) -> bool:
     statuses = pod.status.container_statuses
-    return bool(statuses) and all(status.ready for status in statuses or ())
+    is_lost = any(each.type == "Ready" and each.status == "False" for each in pod.status.conditions or ())
+    return not is_lost and bool(statuses) and all(status.ready for status in statuses or ())

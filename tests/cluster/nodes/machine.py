@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from itertools import combinations
@@ -40,8 +41,7 @@ class Machine:
         self._text = text
         self.repair()
         shutil.copy(library.path(missing_in(self.description)) / SONAME, folder)
-        with library.loaded(self.description):
-            self.topology: NodeTopology = discover(read_nvml(), Host(folder / "no-sysfs")).topology
+        self.topology: NodeTopology = self._seen()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -64,6 +64,12 @@ class Machine:
         new.write_text(self._text)
         new.replace(self.description)
 
+    def become(self, change: Callable[[str], str]) -> None:
+        """Be another machine from now on, as `change` makes of the description; nobody looks at it meanwhile."""
+        self._text = change(self._text)
+        self.repair()
+        self.topology = self._seen()
+
     def xid(self, gpu: int, number: int) -> None:
         """Let the driver report an XID error on a GPU to everybody who listens now."""
         with self.xids.open("a") as file:
@@ -77,6 +83,10 @@ class Machine:
                 if os.path.samestat(opened.stat(), wanted):
                     users.add(int(opened.parts[2]))
         return users
+
+    def _seen(self) -> NodeTopology:
+        with self._library.loaded(self.description):
+            return discover(read_nvml(), Host(self.description.parent / "no-sysfs")).topology
 
 
 def write_numa(topology: NodeTopology, folder: Path) -> None:

@@ -78,7 +78,7 @@ def test_agent_lets_the_driver_go_where_an_older_operator_pauses_its_own_program
 def test_validator_gets_a_gpu_of_nobody_else(
     node_cluster: GpuCluster, nodes: Nodes, figure: Callable[[str], None]
 ) -> None:
-    """Its pod names its node, and asks for one GPU in an init container, which no PodResources lists; it is counted none the less."""
+    """Its pod names its node, and asks for one GPU in an init container, which the kubelet lists nowhere; it counts."""
     node = nodes.one("hgx_h100")
     enforcing(node)
     node_cluster.submit(pod("ours", 3, schedulerName=SCHEDULER_NAME))
