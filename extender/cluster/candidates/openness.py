@@ -32,6 +32,7 @@ _SEE_LOG = "see the log of the node's agent"
 _REMEDIES = (
     (DUPLICATE_PUBLISHER, "delete the Node object that the machine had before"),
     (NOT_READY, "see the conditions of the node"),
+    ("paused", "the GPU operator takes its labels back, or a person the annotation gputopo.dev/pause"),
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
@@ -59,6 +60,8 @@ class Surroundings:
     """Its agent has not written for too long, as this process has seen it."""
     agent_is_ready: bool | None = None
     """What the agent's pod says; `None`: there is no such pod."""
+    agent_restarts: bool = False
+    """It was ready less than a minute ago."""
     is_left_to_dra: bool = False
     """A DeviceClass maps our resource, and no device plugin offers it there: kube-scheduler allocates devices itself."""
     free_cpu_milli: int | None = None
@@ -67,6 +70,8 @@ class Surroundings:
     """What other health agents say of its GPUs, what closes it first."""
     devices: NodeDevices = NOTHING
     """What DRA has to say of its GPUs."""
+    paused: str = ""
+    """Why no new GPU pod is to come there; empty where that is nobody's wish."""
 
 
 def why_closed(
@@ -81,15 +86,18 @@ def why_closed(
         return LEDGER_MISSING
     if any(condition.type == "Ready" and condition.status != "True" for condition in node.status.conditions or ()):
         return NOT_READY
+    if surroundings.paused:
+        return surroundings.paused
     if surroundings.is_left_to_dra:
         return BY_DRA
     if closed := _closed_by_claims(payloads, surroundings.devices):
         return closed
-    if surroundings.agent_is_ready is False:
+    plugin = payloads.status.value.device_plugin if payloads.status.value else None
+    does_without = plugin is not None and plugin.mode is Mode.OBSERVE and surroundings.agent_restarts
+    if surroundings.agent_is_ready is False and not does_without:
         return AGENT_NOT_READY
     if surroundings.agent_is_silent:
         return AGENT_SILENT
-    plugin = payloads.status.value.device_plugin if payloads.status.value else None
     if plugin is not None and plugin.mode is Mode.ENFORCE and not plugin.ready:
         return PLUGIN_NOT_READY
     if payloads.status.value and _is_none_offered_whole(payloads.status.value.gpus):
