@@ -14,7 +14,7 @@ from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding
 from topology.node.offers import OfferForm
-from topology.node.status import GpuStatus, Mode
+from topology.node.status import GpuStatus, Mode, NodeStatus
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS
 
 LEDGER_MISSING = "GPU ledger is missing and is being written"
@@ -78,21 +78,32 @@ def why_closed(
     node: Node, payloads: NodePayloads, holdings: Sequence[Holding], surroundings: Surroundings
 ) -> str | None:
     """Return the first reason that there is."""
+    return (
+        _closed_by_itself(node, payloads, holdings, surroundings)
+        or surroundings.paused
+        or (BY_DRA if surroundings.is_left_to_dra else None)
+        or _closed_by_claims(payloads, surroundings.devices)
+        or _closed_by_agent(payloads.status.value, surroundings)
+        or (UNKNOWN_GPUS if any(holding.hidden is None for holding in holdings) else None)
+        or (surroundings.signs[0].closes if surroundings.signs else None)
+    )
+
+
+def _closed_by_itself(
+    node: Node, payloads: NodePayloads, holdings: Sequence[Holding], surroundings: Surroundings
+) -> str | None:
     if surroundings.is_duplicate_publisher:
         return DUPLICATE_PUBLISHER
     if payloads.defect is not None:
         return payloads.defect
     if is_ledger_missing(payloads) or is_ledger_lost(payloads, holdings):
         return LEDGER_MISSING
-    if any(condition.type == "Ready" and condition.status != "True" for condition in node.status.conditions or ()):
-        return NOT_READY
-    if surroundings.paused:
-        return surroundings.paused
-    if surroundings.is_left_to_dra:
-        return BY_DRA
-    if closed := _closed_by_claims(payloads, surroundings.devices):
-        return closed
-    plugin = payloads.status.value.device_plugin if payloads.status.value else None
+    is_ready = all(each.status == "True" for each in node.status.conditions or () if each.type == "Ready")
+    return None if is_ready else NOT_READY
+
+
+def _closed_by_agent(status: NodeStatus | None, surroundings: Surroundings) -> str | None:
+    plugin = status.device_plugin if status else None
     does_without = plugin is not None and plugin.mode is Mode.OBSERVE and surroundings.agent_restarts
     if surroundings.agent_is_ready is False and not does_without:
         return AGENT_NOT_READY
@@ -100,11 +111,7 @@ def why_closed(
         return AGENT_SILENT
     if plugin is not None and plugin.mode is Mode.ENFORCE and not plugin.ready:
         return PLUGIN_NOT_READY
-    if payloads.status.value and _is_none_offered_whole(payloads.status.value.gpus):
-        return NONE_WHOLE
-    if any(holding.hidden is None for holding in holdings):
-        return UNKNOWN_GPUS
-    return surroundings.signs[0].closes if surroundings.signs else None
+    return NONE_WHOLE if status and _is_none_offered_whole(status.gpus) else None
 
 
 def _closed_by_claims(payloads: NodePayloads, devices: NodeDevices) -> str | None:
