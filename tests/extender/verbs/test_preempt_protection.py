@@ -11,6 +11,9 @@ from aiohttp import web
 from benchmarks.simulated.double.server import Faultless, Faults, Handler
 from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.objects.kinds import Pod
+from extender.config_sources import load
+from extender.kubernetes.kube import KubeApi
+from extender.service import Extender
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from tests.extender.builders import PAIRS, budget, claim, cluster, gpus, node, pod
 from tests.extender.polling import eventually
@@ -153,3 +156,12 @@ async def test_budgets_are_watched_where_they_may_be_read(tmp_path: Path, faults
         front = (await extender.get("/"))[1]
         assert ("PodDisruptionBudgets are not read here" in front) is not known
         assert "placed by other schedulers: 1" in front, "the occupant is"
+
+
+def test_budgets_that_may_be_read_no_longer_count_as_unknown(tmp_path: Path) -> None:
+    """What was read before may be out of date."""
+    extender = Extender(load(None, {}, {}), KubeApi.from_kubeconfig(tmp_path / "nobody"))
+    extender.state.budgets.replaced([])
+    known = [extender.state.budgets.known]
+    extender.watches.budgets.denied = True
+    assert [*known, extender.state.budgets.known] == [True, False]
