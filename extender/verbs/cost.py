@@ -6,7 +6,7 @@ than the number of victims, since those who stay lose their work, too. And among
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
 from typing import NamedTuple
@@ -71,21 +71,22 @@ class Costs:
 
     def of(self, choice: Choice) -> Cost:
         """Return what it costs that these go."""
-        uids = [held.pod.uid for held in choice]
+        return self._of([held.pod.uid for held in choice])
+
+    def _of(self, uids: Sequence[str]) -> Cost:
         priorities = [self._priority[uid] for uid in uids]
+        pods = len(priorities)
         return Cost(
-            violations=self.violations(uids),
-            highest=max(priorities, default=_LOWEST),
-            torn=self._torn(uids) if self._crews else 0,
-            priorities=sum(each - _LOWEST for each in priorities),
-            pods=len(uids),
-            others=sum(uid not in self._offered for uid in uids),
+            self.violations(uids) if self._counting else 0,
+            max(priorities, default=_LOWEST),
+            self._torn(uids) if self._crews else 0,
+            sum(priorities) - pods * _LOWEST,
+            pods,
+            pods - len(self._offered.intersection(uids)),
         )
 
     def violations(self, uids: Iterable[str]) -> int:
         """Return how many of these go beyond a budget: the most important ones use it up first, as kube-scheduler counts."""
-        if not self._counting:
-            return 0
         left, beyond = dict(self._allowed), 0
         for uid in sorted(self._counting.keys() & set(uids), key=lambda uid: (-self._priority[uid], uid)):
             for name in self._counting[uid]:
@@ -93,11 +94,14 @@ class Costs:
             beyond += any(left[name] < 0 for name in self._counting[uid])
         return beyond
 
-    def ranked(self, pool: Choice) -> list[list[Choice]]:
-        """Return all choices among these, equals together, the cheapest first; two to the power of their number."""
-        choices = [found for count in range(len(pool) + 1) for found in combinations(pool, count)]
-        priced = sorted(((self.of(choice), at) for at, choice in enumerate(choices)))
-        return [[choices[at] for _, at in equals] for _, equals in groupby(priced, key=lambda found: found[0])]
+    def ranked(self, pool: Choice) -> Iterator[list[Choice]]:
+        """Yield all choices among these, equals together, the cheapest first; two to the power of their number."""
+        of = {held.pod.uid: held for held in pool}
+        choices = [found for count in range(len(pool) + 1) for found in combinations(of, count)]
+        costs = [self._of(uids) for uids in choices]
+        ranked = sorted(range(len(choices)), key=costs.__getitem__)
+        for _, equals in groupby(ranked, key=costs.__getitem__):
+            yield [tuple(of[uid] for uid in choices[at]) for at in equals]
 
     def to_spare_first(self, pool: Choice) -> list[Holding]:
         """Return these in the order in which it is tried to do without their eviction."""

@@ -11,6 +11,9 @@ from aiohttp import web
 from benchmarks.simulated.double.server import Faultless, Faults, Handler
 from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.objects.kinds import Pod
+from extender.config_sources import load
+from extender.kubernetes.kube import KubeApi
+from extender.service import Extender
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from tests.extender.builders import PAIRS, budget, claim, cluster, gpus, node, pod
 from tests.extender.polling import eventually
@@ -131,8 +134,8 @@ class NoBudgets(Faultless):
         return web.json_response({"code": 403}, status=403) if is_about_them else await handler(request)
 
 
-@pytest.mark.parametrize(("faults", "known"), [(None, 1), (NoBudgets(), 0)], ids=["may read", "denied"])
-async def test_budgets_are_watched_where_they_may_be_read(tmp_path: Path, faults: Faults | None, known: int) -> None:
+@pytest.mark.parametrize(("faults", "known"), [(None, True), (NoBudgets(), False)], ids=["may read", "denied"])
+async def test_budgets_are_watched_where_they_may_be_read(tmp_path: Path, faults: Faults | None, known: bool) -> None:
     """Elsewhere the extender is ready all the same, keeps to what kube-scheduler has counted, and a gauge says so."""
     async with serving(tmp_path, SimulatedNode("n1", "t4-4", used=(0, 1, 2, 3)), faults=faults) as extender:
         occupant = (await extender.api.call("GET", "/api/v1/namespaces/default/pods/n1-occupant")).ok()
@@ -150,3 +153,15 @@ async def test_budgets_are_watched_where_they_may_be_read(tmp_path: Path, faults
         await eventually(is_told)
         assert await extender.is_ready()
         assert f"gputopo_budgets_known {known:.1f}" in (await extender.get("/metrics"))[1]
+        front = (await extender.get("/"))[1]
+        assert ("PodDisruptionBudgets are not read here" in front) is not known
+        assert "placed by other schedulers: 1" in front, "the occupant is"
+
+
+def test_budgets_that_may_be_read_no_longer_count_as_unknown(tmp_path: Path) -> None:
+    """What was read before may be out of date."""
+    extender = Extender(load(None, {}, {}), KubeApi.from_kubeconfig(tmp_path / "nobody"))
+    extender.state.budgets.replaced([])
+    known = [extender.state.budgets.known]
+    extender.watches.budgets.denied = True
+    assert [*known, extender.state.budgets.known] == [True, False]
