@@ -134,6 +134,16 @@ def test_a_slice_that_comes_late_is_told_of_to_the_node() -> None:
     assert (known.held(), known.touched) == ({}, ["n1", "n1"])
 
 
+def test_a_slice_that_names_no_node_is_told_of_where_claims_hold_its_devices() -> None:
+    """Its pool says who is concerned."""
+    known = Known(claims=[allocated("train", "n1", "gpu-0")])
+    published = resource_slice("n1", WHOLE)
+    del published["spec"]["nodeName"]
+    known.publish(published | {"spec": published["spec"] | {"allNodes": True}})
+    assert known.held() == {"GPU-0": ("ml/train",)}
+    assert "n1" in known.touched
+
+
 def test_what_cannot_be_read_keeps_what_was_known() -> None:
     """It exists, whatever it says; a last version says enough."""
     held, published = read_claim(allocated("train", "n1", "gpu-0")), read_slice(resource_slice("n1", WHOLE))
