@@ -189,3 +189,15 @@ def test_of_a_claim_without_gpus_its_name_alone_is_kept() -> None:
     kept = ResourceClaims.keep(read_claim(claim))
     assert kept == ResourceClaims.keep(read_claim(waiting("other")))
     assert (kept.metadata.labels, kept.metadata.annotations) == (None, None)
+
+
+def test_nothing_is_kept_of_what_is_gone() -> None:
+    """However many claims and slices there were."""
+    known = Known()
+    for number in range(50):
+        known.publish(resource_slice(f"n{number}", WHOLE))
+        known.take(allocated(f"job-{number}", f"n{number}", "gpu-0"))
+    known.claims.replaced([])
+    known.claims.slices.replaced([])
+    for cache in (known.claims, known.claims.slices):
+        assert not any(value for value in vars(cache).values() if isinstance(value, dict))
