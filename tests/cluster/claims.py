@@ -42,15 +42,20 @@ def device_classes(plane: ControlPlane) -> Iterator[None]:
 
 
 def publish(api: Api, node: str, uuids: Sequence[str], *more: Json, generation: int = 1) -> None:
-    """Publish a node's GPUs, with minor numbers that run against the order of the GPUs, as minors may."""
-    devices = [gpu(minor, uuid) for minor, uuid in enumerate(reversed(uuids))]
+    """Publish a node's GPUs, with minor numbers in another order than the GPUs have, as minors may."""
+    devices = [gpu(minor, uuid) for minor, uuid in enumerate(_by_minor(uuids))]
     name = f"{node}-{generation}"
     api.post(SLICES, resource_slice(node, [*devices, *more], name=name, generation=generation))
 
 
 def published(uuids: Sequence[str], device: str) -> str:
     """Return the UUID of a device that was published so."""
-    return list(reversed(uuids))[int(device.removeprefix("gpu-"))]
+    return _by_minor(uuids)[int(device.removeprefix("gpu-"))]
+
+
+def _by_minor(uuids: Sequence[str]) -> list[str]:
+    """Put the second GPU first: kube-scheduler takes the first device, and we the first GPU, so that both want the same ones."""
+    return [*uuids[1:], *uuids[:1]]
 
 
 def claiming(api: Api, pod: Json, count: int, device_class: str = GPUS, **request: Any) -> Json:

@@ -80,6 +80,7 @@ def test_gpus_of_claims_are_left_alone_until_they_are_let_go(cluster: GpuCluster
     assert cluster.claims(BOTH.name, "rest") == uuids(BOTH, range(8)) - held
     cluster.submit(there("three", 3))
     eventually(lambda: cluster.why_pending("three"))
+    assert cluster.node_of("three") is None
     assert cluster.extender.metric("gpus_held_by_claims") == 3
     cluster.delete("by-claim")
     eventually(lambda: cluster.is_running("three"))
