@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from sys import intern
 
 from extender.cluster.objects.devices import DRIVER, ResourceSlice
 from extender.cluster.objects.kinds import ObjectMeta
@@ -15,7 +16,7 @@ from extender.cluster.objects.versions import NOTHING_MORE, Listing
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """What is kept of a slice."""
+    """What is kept of a slice: little, as a node may have hundreds of MIG devices. Equal texts are one object."""
 
     pool: str
     generation: int
@@ -32,7 +33,7 @@ class _Slice:
             item.spec.pool.name,
             item.spec.pool.generation,
             item.spec.node_name or "",
-            {device.name: device.gpu for device in devices},
+            {intern(device.name): device.gpu and intern(device.gpu) for device in devices},
             {device.gpu: device.taint for device in devices if device.gpu and device.taint},
         )
 

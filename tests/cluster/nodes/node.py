@@ -189,6 +189,10 @@ class GpuNode:
         """Return who holds what, as the kubelet's PodResources says; the kubelet must be there."""
         return [Holding(**{**each, "ids": tuple(each["ids"])}) for each in self._ask("resources")]
 
+    def claimed(self) -> set[tuple[str, str]]:
+        """Return the pods with the devices that the kubelet lists for their ResourceClaims."""
+        return {(each["pod"], each["device"]) for each in self._ask("claims")}
+
     def started(self) -> list[Started]:
         """Return the containers that were ever started, and what was to be injected; only a fake runtime knows."""
         assert isinstance(self.runtime, FakeRuntime)

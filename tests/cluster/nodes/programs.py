@@ -18,7 +18,7 @@ _CNI = "github.com/containernetworking/plugins/plugins"
 _NVIDIA = "github.com/NVIDIA/k8s-device-plugin/cmd"
 
 TOOLS = GoBuild(HERE / "tools", "node-tools", ("./...",), _SMALL, "the nodes' tools (once, about twenty seconds)")
-"""`fakecri`, `ask`, `wilful`, `inside`, `unconfined`, `certify`."""
+"""`fakecri`, `ask`, `wilful`, `dradriver`, `inside`, `unconfined`, `certify`."""
 
 CONTAINERD = GoBuild(
     HERE / "runtime",

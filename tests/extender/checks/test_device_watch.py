@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from benchmarks.simulated.fleet import SimulatedNode
 from extender.checks.device_watch import PATIENCE_SECONDS, DeviceWatch
 from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH
@@ -22,6 +23,7 @@ from extender.kubernetes.rest import Request
 from extender.kubernetes.watching import Watching
 from tests.dra import Json, allocated, gpu, resource_slice, waiting
 from tests.extender.kubernetes.test_reflector import Script, Step, line
+from tests.extender.polling import eventually
 from tests.extender.serving import serving
 from tests.extender.virtual_time import in_virtual_time
 
@@ -160,6 +162,30 @@ async def test_a_watch_that_falls_silent_is_told_and_what_is_known_stays() -> No
         assert followed.says() == (False, "resourceclaims: HTTP 503")
         assert followed.claims.on("n1").held == {"GPU-0": ("ml/job",)}
         assert followed.has_settled()
+
+
+async def test_no_verb_is_answered_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kube-scheduler tries again; who asks for readiness is told what is waited for."""
+    really, silent = KubeApi.send, True
+
+    async def send(api: KubeApi, request: Request) -> tuple[int, bytes]:
+        if silent and "resource.k8s.io" in request.path:
+            raise Unavailable("nobody there")
+        return await really(api, request)
+
+    monkeypatch.setattr(KubeApi, "send", send)
+    async with serving(tmp_path, SimulatedNode("n1", "t4-4"), ready=False) as extender:
+        waits = "[-]resourceclaims failed: ResourceClaims have not been listed yet"
+
+        async def is_told() -> bool:
+            page = (await extender.get("/readyz"))[1]
+            return waits in page and "nodes-watch ok" in page
+
+        assert await eventually(is_told)
+        pod = await extender.create("train", 1)
+        assert (await extender.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": ["n1"]}))[0] == 503
+        silent = False
+        assert await eventually(extender.is_ready)
 
 
 async def test_a_cluster_without_dra_is_served_at_once(tmp_path: Path) -> None:

@@ -134,6 +134,16 @@ def test_a_slice_that_comes_late_is_told_of_to_the_node() -> None:
     assert (known.held(), known.touched) == ({}, ["n1", "n1"])
 
 
+def test_a_slice_that_names_no_node_is_told_of_where_claims_hold_its_devices() -> None:
+    """Its pool says who is concerned."""
+    known = Known(claims=[allocated("train", "n1", "gpu-0")])
+    published = resource_slice("n1", WHOLE)
+    del published["spec"]["nodeName"]
+    known.publish(published | {"spec": published["spec"] | {"allNodes": True}})
+    assert known.held() == {"GPU-0": ("ml/train",)}
+    assert "n1" in known.touched
+
+
 def test_what_cannot_be_read_keeps_what_was_known() -> None:
     """It exists, whatever it says; a last version says enough."""
     held, published = read_claim(allocated("train", "n1", "gpu-0")), read_slice(resource_slice("n1", WHOLE))
@@ -179,3 +189,15 @@ def test_of_a_claim_without_gpus_its_name_alone_is_kept() -> None:
     kept = ResourceClaims.keep(read_claim(claim))
     assert kept == ResourceClaims.keep(read_claim(waiting("other")))
     assert (kept.metadata.labels, kept.metadata.annotations) == (None, None)
+
+
+def test_nothing_is_kept_of_what_is_gone() -> None:
+    """However many claims and slices there were."""
+    known = Known()
+    for number in range(50):
+        known.publish(resource_slice(f"n{number}", WHOLE))
+        known.take(allocated(f"job-{number}", f"n{number}", "gpu-0"))
+    known.claims.replaced([])
+    known.claims.slices.replaced([])
+    for cache in (known.claims, known.claims.slices):
+        assert not any(value for value in vars(cache).values() if isinstance(value, dict))

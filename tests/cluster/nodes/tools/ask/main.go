@@ -2,6 +2,7 @@
 //
 //	ask resources SOCKET    what the kubelet says who holds which device (PodResources List)
 //	ask allocatable SOCKET  the ids of all healthy devices, held or not (PodResources GetAllocatableResources)
+//	ask claims SOCKET       what the kubelet says which container has which device by a ResourceClaim (PodResources List)
 //	ask prefer SOCKET       reads {"available": [...], "must_include": [...], "size": 2} line by line and answers each with what
 //	                        the device plugin would choose: {"ids": [...]} or {"error": "..."}
 //
@@ -32,6 +33,14 @@ type holding struct {
 	IDs       []string `json:"ids"`
 }
 
+type claimed struct {
+	Pod       string `json:"pod"`
+	Container string `json:"container"`
+	Claim     string `json:"claim"`
+	Driver    string `json:"driver"`
+	Device    string `json:"device"`
+}
+
 type request struct {
 	Available   []string `json:"available"`
 	MustInclude []string `json:"must_include"`
@@ -45,10 +54,10 @@ type answer struct {
 
 func main() {
 	questions := map[string]func(*grpc.ClientConn) error{
-		"resources": printResources, "allocatable": printAllocatable, "prefer": answerRequests,
+		"resources": printResources, "claims": printClaims, "allocatable": printAllocatable, "prefer": answerRequests,
 	}
 	if len(os.Args) != 3 || questions[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: ask resources|allocatable|prefer SOCKET")
+		fmt.Fprintln(os.Stderr, "usage: ask resources|claims|allocatable|prefer SOCKET")
 		os.Exit(2)
 	}
 	if err := ask(questions[os.Args[1]], os.Args[2]); err != nil {
@@ -82,6 +91,26 @@ func printResources(connection *grpc.ClientConn) error {
 		for _, container := range pod.Containers {
 			for _, devices := range container.Devices {
 				held = append(held, holding{pod.Namespace, pod.Name, container.Name, devices.ResourceName, devices.DeviceIds})
+			}
+		}
+	}
+	return json.NewEncoder(os.Stdout).Encode(held)
+}
+
+func printClaims(connection *grpc.ClientConn) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	list, err := resources.NewPodResourcesListerClient(connection).List(ctx, &resources.ListPodResourcesRequest{})
+	if err != nil {
+		return err
+	}
+	held := []claimed{}
+	for _, pod := range list.PodResources {
+		for _, container := range pod.Containers {
+			for _, resource := range container.DynamicResources {
+				for _, device := range resource.ClaimResources {
+					held = append(held, claimed{pod.Name, container.Name, resource.ClaimName, device.DriverName, device.DeviceName})
+				}
 			}
 		}
 	}
