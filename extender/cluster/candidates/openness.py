@@ -12,6 +12,7 @@ from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding
+from topology.annotations.pauses import PAUSED
 from topology.node.status import Mode
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS
 
@@ -24,10 +25,10 @@ PLUGIN_NOT_READY = "GPU device plugin is not ready"
 BY_DRA = "GPUs of the node are handed out by DRA"
 CLOSED_BY_OTHERS = "closed by"
 _SEE_LOG = "see the log of the node's agent"
+_UNPAUSE = "the GPU operator takes its labels back, or a person the annotation gputopo.dev/pause"
 _REMEDIES = (
     (DUPLICATE_PUBLISHER, "delete the Node object that the machine had before"),
     (NOT_READY, "see the conditions of the node"),
-    ("paused", "the GPU operator takes its labels back, or a person the annotation gputopo.dev/pause"),
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
@@ -95,6 +96,8 @@ def why_closed(
 
 def what_opens(closed: str) -> str:
     """Say what would help a node that is closed for this reason."""
+    if closed.startswith(PAUSED):  # and goes on in the words of a person
+        return _UNPAUSE
     return next((remedy for words, remedy in _REMEDIES if words in closed), _SEE_LOG)
 
 
