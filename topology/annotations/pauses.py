@@ -12,6 +12,8 @@ from typing import Final
 from topology.annotations.keys import PAUSE
 
 _DEPLOY: Final = "nvidia.com/gpu.deploy."
+PAUSED: Final = "paused"
+"""How each reason begins."""
 CLIENT: Final = f"{_DEPLOY}client"
 """Set to `true` by GPU operators from 26.7 on, where programs that are none of theirs may use the driver."""
 _OPERANDS: Final = tuple(
@@ -33,7 +35,7 @@ _UPGRADING: Final = frozenset(
         "uncordon-required",
     }
 )
-_PAUSED: Final = re.compile(r"(?:.*_)?paused-for-([a-z-]+)")
+_VALUE: Final = re.compile(r"(?:.*_)?paused-for-([a-z-]+)")
 _NAMES: Final = {"driver-upgrade": "driver upgrade", "mig-change": "MIG change"}
 _MAX_CHARACTERS: Final = 60
 """Of what people write: kube-scheduler puts it into its events."""
@@ -50,7 +52,7 @@ def why_paused(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str
     if PAUSE in annotations:
         return _paused(annotations[PAUSE])
     for label in _OPERANDS:
-        if label in labels and (found := _PAUSED.fullmatch(labels[label])):
+        if label in labels and (found := _VALUE.fullmatch(labels[label])):
             return _paused(_NAMES.get(found[1], found[1].replace("-", " ")))
     return ""
 
@@ -72,4 +74,4 @@ def why_no_new_pods(labels: Mapping[str, str], annotations: Mapping[str, str]) -
 
 def _paused(reason: str) -> str:
     words = " ".join("".join(each if each.isprintable() else " " for each in reason).split())[:_MAX_CHARACTERS]
-    return f"paused: {words}" if words else "paused"
+    return f"{PAUSED}: {words}" if words else PAUSED

@@ -13,6 +13,7 @@ from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding
+from topology.annotations.pauses import PAUSED
 from topology.node.offers import OfferForm
 from topology.node.status import GpuStatus, Mode, NodeStatus
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS
@@ -29,10 +30,10 @@ UNKNOWN_DEVICE = "a ResourceClaim holds a device, and nobody tells which GPU tha
 CLAIMS_UNHEARD = "ResourceClaims for the node's GPUs are not known just now"
 CLOSED_BY_OTHERS = "closed by"
 _SEE_LOG = "see the log of the node's agent"
+_UNPAUSE = "the GPU operator takes its labels back, or a person the annotation gputopo.dev/pause"
 _REMEDIES = (
     (DUPLICATE_PUBLISHER, "delete the Node object that the machine had before"),
     (NOT_READY, "see the conditions of the node"),
-    ("paused", "the GPU operator takes its labels back, or a person the annotation gputopo.dev/pause"),
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
@@ -131,6 +132,8 @@ def _is_none_offered_whole(gpus: Sequence[GpuStatus]) -> bool:
 
 def what_opens(closed: str) -> str:
     """Say what would help a node that is closed for this reason."""
+    if closed.startswith(PAUSED):  # and goes on in the words of a person
+        return _UNPAUSE
     return next((remedy for words, remedy in _REMEDIES if words in closed), _SEE_LOG)
 
 

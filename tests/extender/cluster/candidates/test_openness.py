@@ -14,6 +14,7 @@ from extender.cluster.candidates.openness import (
     NONE_WHOLE,
     NOT_READY,
     PLUGIN_NOT_READY,
+    what_opens,
 )
 from extender.cluster.objects.kinds import Container, ContainerStatus, Node, ObjectMeta, Pod, PodSpec, PodStatus
 from extender.cluster.state import ClusterState
@@ -199,6 +200,11 @@ class TestPauses:
         built = node()
         labelled = msgspec.structs.replace(built, metadata=msgspec.structs.replace(built.metadata, labels=labels))
         assert closed(cluster(labelled)) == reason
+
+    @pytest.mark.parametrize("closed", ["paused", "paused: driver upgrade", f"paused: {NOT_READY}"])
+    def test_people_are_told_who_ends_it(self, closed: str) -> None:
+        """Whatever somebody has written for a reason."""
+        assert "gputopo.dev/pause" in what_opens(closed)
 
     def test_pods_that_run_stay_recorded(self) -> None:
         """Their claims stand, and nothing has to be found out."""
