@@ -22,8 +22,8 @@ class Look:
     """GPU → container that holds it; `None` when the kubelet did not say."""
     withheld: Mapping[str, str] = field(default_factory=dict)
     """GPU that no pod may be planned on for what somebody else's device plugin offers → why."""
-    offers: Offers = field(default_factory=dict)
-    """GPU → how that plugin offers it."""
+    offers: Offers | None = None
+    """GPU → how that plugin offers it; `None` where nobody knows yet."""
     shared: Mapping[str, tuple[Sharer, ...]] = field(default_factory=dict)
     """GPU → containers that hold parts of it."""
 
