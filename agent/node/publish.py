@@ -19,7 +19,6 @@ from typing import Final
 from agent.gpus.discovery import NOTHING, Discovery
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
-from agent.plugin.offers import NOT_OFFERED, OF_THE_PLUGIN
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology, digest, encode_topology
 from topology.annotations.records import Observed, decode_observed, encode_observed
@@ -29,6 +28,8 @@ from topology.node.status import GpuStatus, NodeStatus, Outlook
 
 TOO_LARGE: Final = "topology cannot be published, the old one stands"
 _OURS = (keys.TOPOLOGY, keys.TOPOLOGY_DIGEST, keys.STATUS, keys.OBSERVED)
+_OF_THE_PLUGIN: Final = "the device plugin"
+"""In every reason why a GPU is withheld, and in no other."""
 _OPENS: Final = "it opens once the device plugin offers it whole"
 _RESTART: Final = "restart the node's device plugin pod: NVIDIA's takes back no GPU after a critical error (XID)"
 _JITTER = 0.1
@@ -173,13 +174,13 @@ def _as_offered(gpu: GpuStatus, look: Look, told: GpuStatus | None) -> GpuStatus
     if look.offers is not None:
         offers, why = look.offers.get(gpu.uuid), look.withheld.get(gpu.uuid)
     elif told is not None:
-        offers, why = told.offers, next((reason for reason in told.reasons if OF_THE_PLUGIN in reason), None)
+        offers, why = told.offers, next((reason for reason in told.reasons if _OF_THE_PLUGIN in reason), None)
     else:
         return gpu
     gpu = replace(gpu, offers=offers)
     if why is None:
         return gpu
-    outlook = gpu.outlook or Outlook(_OPENS, remedy=_RESTART if why == NOT_OFFERED else "")
+    outlook = gpu.outlook or Outlook(_OPENS, remedy="" if offers else _RESTART)
     return replace(gpu, healthy=False, doubtful=False, reasons=(*gpu.reasons, why), outlook=outlook)
 
 

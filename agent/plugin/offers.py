@@ -13,8 +13,6 @@ from topology.node.offers import Offer, OfferForm
 REPLICA = "::"
 """Between a GPU's UUID and the number of its replica, where NVIDIA's plugin shares GPUs."""
 _SLICE = "MIG-"
-OF_THE_PLUGIN = "the device plugin"
-"""In every reason here, and in no other."""
 SHARED = "shared by the device plugin"
 SLICED = "offered as MIG devices only by the device plugin"
 NOT_OFFERED = "not offered by the device plugin"
