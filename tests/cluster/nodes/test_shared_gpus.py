@@ -18,6 +18,7 @@ from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.plugins import nvidia
 from tests.cluster.nodes.pods import bound_pod, is_running, pod, submit, wait_running
 from tests.cluster.polling import eventually
+from tests.extender.plugin import invoke
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.records import Sharer, decode_observed
@@ -57,6 +58,8 @@ def test_a_gpu_that_the_plugin_has_withdrawn_is_planned_for_nobody_until_the_plu
     assert (said.sick_since, said.offers) == (None, ())
     assert said.outlook is not None
     assert "restart the node's device plugin pod" in said.outlook.remedy
+    shown = invoke("node", node.name, "--kubeconfig", str(node.plane.kubeconfig())).stdout
+    assert "offered: GPUs 0, 1, 2, 4, 5, 6, 7: whole as nvidia.com/gpu\noffered: GPU 3: not offered\n" in shown
     node_cluster.submit(pod("seven", 7, schedulerName=SCHEDULER_NAME))
     wait_running(node_cluster, "seven")
     assert lost not in {gpu for gpus in node_cluster.placement("seven").containers.values() for gpu in gpus}
