@@ -38,12 +38,14 @@ class NicAffinity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerGpus:
-    """How many whole GPUs one container asks for, and when it runs."""
+    """How many GPUs, or slices of a MIG profile, one container asks for, and when it runs."""
 
     name: str
     gpus: int
     init: bool = False
     """Runs to its end before the app containers start, so its GPUs can serve them again."""
+    profile: str = ""
+    """As in `GpuRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class GpuRequest:
     gpu_milli: int | None = None
     """Thousandths of its one GPU; `None`: its GPUs are its own."""
     cpu_milli: int = 0
+    profile: str = ""
+    """The MIG profile that its GPUs are slices of, as the resource's name has it; empty: it asks for GPUs."""
 
     @classmethod
     @lru_cache(maxsize=128)
@@ -141,9 +145,9 @@ def parse_pod(pod: Mapping[str, Any], resource: str = keys.GPU_RESOURCE) -> PodR
     for init, listed in ((True, spec.get("initContainers") or ()), (False, spec.get("containers") or ())):
         for container in listed:
             resources = container.get("resources") or {}
-            gpus = gpu_count(container["name"], resources.get("limits"), resources.get("requests"), resource)
+            asked = container_gpus(container["name"], resources.get("limits"), resources.get("requests"), resource)
             sidecar = init and container.get("restartPolicy") == "Always"
-            containers.append(ContainerGpus(container["name"], gpus, init=init and not sidecar))
+            containers.append(replace(asked, init=init and not sidecar))
     return pod_request((pod.get("metadata") or {}).get("annotations") or {}, containers)
 
 
@@ -154,7 +158,7 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
     contradict each other.
     """
     asking = tuple(container for container in containers if container.gpus)
-    gpus = _pod_total(asking)
+    gpus, profile = _pod_total(asking), _profile(asking)
     if gpus > MAX_GPUS_PER_POD:
         raise RequestError(keys.GPU_RESOURCE, f"{gpus} GPUs for one pod, no node has more than {MAX_GPUS_PER_POD}")
     unknown = sorted(key for key in annotations if key.startswith(keys.USER_PREFIX) and key not in _READERS)
@@ -176,6 +180,7 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
         ecc=read.get(keys.ECC),
         nic=read.get(keys.NIC_AFFINITY),
         cpu_milli=cpu_milli,
+        profile=profile,
     )
     return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read))
 
@@ -196,6 +201,42 @@ def _group(read: Mapping[str, Any]) -> GroupRequest | None:
         return None
     level, required = read.get(keys.GROUP_AFFINITY, (Level.NVLINK_DOMAIN, False))
     return GroupRequest(read[keys.GROUP], read.get(keys.GROUP_SIZE), level, required)
+
+
+def container_gpus(
+    container: str,
+    limits: Mapping[str, str | int] | None,
+    requests: Mapping[str, str | int] | None,
+    resource: str = keys.GPU_RESOURCE,
+) -> ContainerGpus:
+    """Return what a container asks for of GPUs or of slices; raises `RequestError`, also where it asks for several kinds.
+
+    >>> container_gpus("main", {"nvidia.com/mig-1g.10gb": "2"}, None)
+    ContainerGpus(name='main', gpus=2, init=False, profile='1g.10gb')
+    """
+    asked = {
+        name: count
+        for name in {**(requests or {}), **(limits or {})}
+        if (name == resource or name.startswith(keys.MIG_PREFIX))
+        and (count := gpu_count(container, limits, requests, name))
+    }
+    if len(asked) > 1:
+        raise RequestError(max(asked), f"container {container!r} also asks for {min(asked)}, {_ONE_KIND}")
+    for name, count in asked.items():
+        return ContainerGpus(container, count, profile="" if name == resource else name.removeprefix(keys.MIG_PREFIX))
+    return ContainerGpus(container, 0)
+
+
+def _profile(containers: Sequence[ContainerGpus]) -> str:
+    """Return the profile of all containers; raises `RequestError` where they do not ask for the same."""
+    profiles = sorted({container.profile for container in containers})
+    if len(profiles) > 1:
+        resource = keys.MIG_PREFIX + profiles[-1]
+        raise RequestError(resource, f"another container asks for {profiles[0] or 'whole GPUs'}, {_ONE_KIND}")
+    return profiles[0] if profiles else ""
+
+
+_ONE_KIND = "and a pod gets whole GPUs or slices of one MIG profile"
 
 
 def gpu_count(
