@@ -19,7 +19,7 @@ def gauges_of(state: ClusterState) -> Figures:
         "nodes_closed": sum(view.shape.closed is not None for view in machines),
         "stands_aside": sum(view.shape.closed == BY_DRA for view in machines),
         "gpus": sum(len(view.uuids) for view in machines),
-        "gpus_free": sum(view.shape.free.bit_count() for view in machines),
+        "gpus_free": sum(view.shape.free_gpus.bit_count() for view in machines),
         "gpus_in_conflict": sum(len(view.conflicts) for view in machines),
         "pods_on_sick_gpus": sum(1 for _ in stricken_pods(state)),
         "topology_classes": len({view.shape.topology_class for view in machines}),

@@ -132,7 +132,7 @@ class _Bind:
             return NotBound(Failure.NO_FIT, placement.message)
         if view.shape.topology_class is not None:
             self._chosen = Chosen(request, placement, view.shape.topology_class, self._alternative)
-        gpus = tuple(view.uuids[position] for position in placement.gpus)
+        gpus = tuple(view.devices[position] for position in placement.gpus)
         containers = asked.share_out(gpus)
         record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))
         try:  # before the claim: nothing is claimed that no Binding could carry

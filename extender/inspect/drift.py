@@ -47,7 +47,7 @@ def drift(state: ClusterState) -> Drift:
 
 def _differences(view: NodeView) -> Iterator[Difference]:
     topology = view.shape.topology_class
-    indexes = dict(zip(view.uuids, (gpu.index for gpu in topology.node.gpus), strict=True)) if topology else {}
+    indexes = dict(zip(view.devices, topology.node.indexes, strict=True)) if topology else {}
 
     def counted(gpus: Iterable[str]) -> tuple[int, ...]:
         return tuple(sorted(indexes[gpu] for gpu in gpus if gpu in indexes))

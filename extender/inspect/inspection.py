@@ -305,10 +305,10 @@ def _fit(view: NodeView, verdict: Placement | Rejection) -> FittingNode:
 def best_set(view: NodeView, placement: Placement) -> BestSet:
     """Return a placement on a node as people see it."""
     assert view.shape.topology_class is not None
-    gpus = view.shape.topology_class.node.gpus
+    indexes = view.shape.topology_class.node.indexes
     return BestSet(
         gpus=len(placement.gpus),
-        indexes=tuple(gpus[position].index for position in placement.gpus),
+        indexes=tuple(indexes[position] for position in placement.gpus),
         affinity=placement.affinity,
         bandwidth_gb_per_s=_bandwidth(placement.bandwidth),
     )
@@ -334,7 +334,7 @@ def pod_info(state: ClusterState, pod: GpuPod) -> PodInfo:
 def _indexes(view: NodeView | None, record: PlacementRecord | None) -> tuple[int, ...]:
     if view is None or record is None or view.shape.topology_class is None:
         return ()
-    index_of = dict(zip(view.uuids, (gpu.index for gpu in view.shape.topology_class.node.gpus), strict=True))
+    index_of = dict(zip(view.devices, view.shape.topology_class.node.indexes, strict=True))
     placed = dict.fromkeys(gpu for gpus in record.containers.values() for gpu in gpus)
     return tuple(index_of[gpu] for gpu in placed if gpu in index_of)
 

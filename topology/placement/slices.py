@@ -16,7 +16,7 @@ from topology.effort import Search
 from topology.node.model import NodeTopology
 from topology.node.status import MigStrategy
 from topology.placement.topology_class import TopologyClass
-from topology.placement.verdict import Placement, Reason, Rejection
+from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest, NicAffinity
 from topology.request.suitability import outdated, shortage_of_slices, suitable_slices, without_nic
 
@@ -111,10 +111,11 @@ def _search(
     size, name = request.gpus, f"{request.profile or 'MIG'} slices"
     usable, among = (free | must) & suitable, (free | must)
     if usable.bit_count() < size + unknown or must & ~suitable or must.bit_count() > size:
-        message = f"fewer than {size} {name} are free" if usable else f"none of the {name} is free"
+        few = f"fewer than {size} {name} are free" if usable else f"none of the {name} is free"
+        message = f"too few {name} are free: {UNKNOWN_GPUS}" if unknown else few
         figures = f"{usable.bit_count()} of {suitable.bit_count()} are free, pod needs {size}"
-        held = f", {unknown} of them by pods of which nobody knows which" if unknown else ""
-        return Rejection(Reason.TOO_FEW_FREE, message, figures + held, "wait or ask for fewer", resolvable=True)
+        remedy = ASK_WHO if unknown else "wait or ask for fewer"
+        return Rejection(Reason.TOO_FEW_FREE, message, figures, remedy, resolvable=True)
     if plugin_chooses and among & ~suitable:
         lack = shortage_of_slices(topology_class.node, among & ~suitable, request)
         message = (

@@ -214,12 +214,11 @@ def container_gpus(
     >>> container_gpus("main", {"nvidia.com/mig-1g.10gb": "2"}, None)
     ContainerGpus(name='main', gpus=2, init=False, profile='1g.10gb')
     """
-    asked = {
-        name: count
-        for name in {**(requests or {}), **(limits or {})}
-        if (name == resource or name.startswith(keys.MIG_PREFIX))
-        and (count := gpu_count(container, limits, requests, name))
-    }
+    profiles = [name for asked in (limits, requests) for name in asked or () if name.startswith(keys.MIG_PREFIX)]
+    if not profiles:
+        return ContainerGpus(container, gpu_count(container, limits, requests, resource))
+    counts = {name: gpu_count(container, limits, requests, name) for name in {resource, *profiles}}
+    asked = {name: count for name, count in counts.items() if count}
     if len(asked) > 1:
         raise RequestError(max(asked), f"container {container!r} also asks for {min(asked)}, {_ONE_KIND}")
     for name, count in asked.items():

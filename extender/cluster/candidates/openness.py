@@ -12,6 +12,7 @@ from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding
+from topology.annotations.keys import MIG_STATE
 from topology.node.status import Mode
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS
 
@@ -22,7 +23,9 @@ AGENT_NOT_READY = "GPU agent is not ready"
 AGENT_SILENT = "GPU agent has not reported for too long"
 PLUGIN_NOT_READY = "GPU device plugin is not ready"
 BY_DRA = "GPUs of the node are handed out by DRA"
+MIG_CHANGES = "MIG manager is changing the node's slices"
 CLOSED_BY_OTHERS = "closed by"
+_IN_CHANGE = frozenset({"pending", "rebooting"})
 _SEE_LOG = "see the log of the node's agent"
 _REMEDIES = (
     (DUPLICATE_PUBLISHER, "delete the Node object that the machine had before"),
@@ -31,6 +34,7 @@ _REMEDIES = (
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
     (BY_DRA, "a device plugin has to offer them, or the pod to ask by a ResourceClaim"),
+    (MIG_CHANGES, f"it opens when the label {MIG_STATE} says that it has ended"),
     (CLOSED_BY_OTHERS, "the health agent that says so takes it back; kubectl gputopo node names it"),
     (NO_TOPOLOGY, "an agent has to run there"),
     (RESTLESS, "look for a link that comes and goes"),
@@ -71,6 +75,8 @@ def why_closed(
         return LEDGER_MISSING
     if any(condition.type == "Ready" and condition.status != "True" for condition in node.status.conditions or ()):
         return NOT_READY
+    if (node.metadata.labels or {}).get(MIG_STATE) in _IN_CHANGE:
+        return MIG_CHANGES
     if surroundings.is_left_to_dra:
         return BY_DRA
     if surroundings.agent_is_ready is False:

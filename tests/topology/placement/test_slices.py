@@ -16,7 +16,7 @@ from topology.node.slices import Slice
 from topology.node.status import MigStrategy
 from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
-from topology.placement.verdict import Placement, Reason, Rejection
+from topology.placement.verdict import UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 
 GPUS = 8
@@ -25,6 +25,7 @@ LAYOUTS = {
     "balanced": [("3g.40gb", 4), ("2g.20gb", 2), ("1g.10gb", 1), ("1g.10gb", 1)],
     "halves": [("3g.40gb", 4), ("3g.40gb", 4)],
     "shared": [("1c.3g.40gb", 4)] * 3,
+    "uneven": [("1c.3g.40gb", 4)] * 4 + [("2c.3g.40gb", 4)],
     "media": [("1g.10gb+me", 1), ("1g.10gb", 1), ("1g.20gb", 2)],
 }
 
@@ -36,11 +37,10 @@ def cut(*layouts: str) -> NodeTopology:
     for gpu, name in enumerate(layouts, start=GPUS - len(layouts)):
         start = 0
         for number, (profile, size) in enumerate(LAYOUTS[name]):
-            start, instance = (0, 0) if name == "shared" else (start, number)
-            slices.append(Slice(gpu, f"MIG-{gpu}-{number}", profile, size * 10**10, start, size, instance, number))
+            place = number // 3 * 4 if "c." in profile else start  # three compute instances share the memory of one
+            slices.append(Slice(gpu, f"MIG-{gpu}-{number}", profile, size * 10**10, place, size, number, 0))
             start += size
-    mig = dict.fromkeys(range(GPUS - len(layouts), GPUS), True)
-    gpus = tuple(replace(gpu, mig_enabled=mig.get(gpu.index, False)) for gpu in node.gpus)
+    gpus = tuple(replace(gpu, mig_enabled=gpu.index >= GPUS - len(layouts)) for gpu in node.gpus)
     return replace(node, gpus=gpus, slices=tuple(slices))
 
 
@@ -165,8 +165,8 @@ def test_slices_stand_for_gpus_where_the_strategy_is_single() -> None:
             {"unknown": 2},
             {"profile": "1g.10gb", "gpus": 2},
             Reason.TOO_FEW_FREE,
-            "fewer than 2 1g.10gb slices are free",
-            "3 of 7 are free, pod needs 2, 2 of them by pods of which nobody knows which",
+            f"too few 1g.10gb slices are free: {UNKNOWN_GPUS}",
+            "3 of 7 are free, pod needs 2",
         ),
         (
             {},
