@@ -13,7 +13,8 @@ from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding
 from topology.annotations.keys import MIG_STATE
-from topology.node.status import Mode
+from topology.node.offers import OfferForm
+from topology.node.status import GpuStatus, Mode
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS
 
 LEDGER_MISSING = "GPU ledger is missing and is being written"
@@ -22,6 +23,7 @@ NOT_READY = "node is not ready"
 AGENT_NOT_READY = "GPU agent is not ready"
 AGENT_SILENT = "GPU agent has not reported for too long"
 PLUGIN_NOT_READY = "GPU device plugin is not ready"
+NONE_WHOLE = "GPU device plugin offers no whole GPU of the node"
 BY_DRA = "GPUs of the node are handed out by DRA"
 MIG_CHANGES = "MIG manager is changing the node's slices"
 CLOSED_BY_OTHERS = "closed by"
@@ -33,6 +35,7 @@ _REMEDIES = (
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
+    (NONE_WHOLE, "kubectl gputopo node tells how it offers them; shared ones are not served"),
     (BY_DRA, "a device plugin has to offer them, or the pod to ask by a ResourceClaim"),
     (MIG_CHANGES, f"it opens when the label {MIG_STATE} says that it has ended"),
     (CLOSED_BY_OTHERS, "the health agent that says so takes it back; kubectl gputopo node names it"),
@@ -86,9 +89,19 @@ def why_closed(
     plugin = payloads.status.value.device_plugin if payloads.status.value else None
     if plugin is not None and plugin.mode is Mode.ENFORCE and not plugin.ready:
         return PLUGIN_NOT_READY
+    if payloads.status.value and _is_none_offered_whole(payloads.status.value.gpus):
+        return NONE_WHOLE
     if any(holding.hidden is None for holding in holdings):
         return UNKNOWN_GPUS
     return surroundings.signs[0].closes if surroundings.signs else None
+
+
+def _is_none_offered_whole(gpus: Sequence[GpuStatus]) -> bool:
+    """Whether it is known of each GPU how somebody else's device plugin offers it, and none is had by one pod alone."""
+    offers = [gpu.offers for gpu in gpus]
+    return bool(offers) and all(
+        made is not None and all(offer.form is OfferForm.SHARED for offer in made) for made in offers
+    )
 
 
 def what_opens(closed: str) -> str:
