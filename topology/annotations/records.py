@@ -177,7 +177,7 @@ class _Observed(Schema):
     )
     """Foreign processes; agents that are out there write them under this key."""
     node_version: Annotated[str, StringConstraints(pattern=r"^[0-9]{0,20}$")] = ""
-    shared: Annotated[dict[Uuid, list[_Sharer]], Field(max_length=MAX_GPUS)] = Field(default_factory=dict)
+    shared: Annotated[dict[Uuid, list[_Sharer]], Field(max_length=MAX_DEVICES)] = Field(default_factory=dict)
 
 
 def is_later(version: str, than: str) -> bool:
