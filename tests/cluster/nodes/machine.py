@@ -97,7 +97,7 @@ def write_pci(topology: NodeTopology, folder: Path) -> None:
 
 
 def write_cdi(topology: NodeTopology, folder: Path) -> None:
-    """Write the CDI spec that NVIDIA's toolkit would: a device `nvidia.com/gpu=UUID` for each GPU, with its device node.
+    """Write the CDI spec that NVIDIA's toolkit would: a device `nvidia.com/gpu=UUID` for each GPU and each slice, with its device node.
 
     What is behind the node is `/dev/null`. Beside the devices there is a file in which each line joins two GPUs: `0 3 NV2`.
     """
@@ -113,6 +113,12 @@ def write_cdi(topology: NodeTopology, folder: Path) -> None:
             "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{gpu.index}", "hostPath": "/dev/null"}]},
         }
         for gpu in topology.gpus
+    ] + [
+        {
+            "name": each.uuid,
+            "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia-cap{position}", "hostPath": "/dev/null"}]},
+        }
+        for position, each in enumerate(topology.slices)
     ]
     spec = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices, "containerEdits": {"mounts": [mount]}}
     (folder / "nvidia.json").write_text(json.dumps(spec))
