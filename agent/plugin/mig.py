@@ -19,14 +19,16 @@ def is_ours(name: str, resource: str) -> bool:
 def strategy_of(resource: str, offered: Mapping[str, Collection[str]]) -> MigStrategy | None:
     """Return the strategy of whoever offers these devices, by resource; `None` where nothing is offered that tells.
 
+    Slices that are shared count as not offered: no pod can have one.
+
     >>> strategy_of("nvidia.com/gpu", {"nvidia.com/mig-1g.10gb": ["MIG-a"]}), strategy_of("nvidia.com/gpu", {})
     (<MigStrategy.MIXED: 'mixed'>, None)
     """
-    if any(device.startswith(_SLICE) for device in offered.get(resource, ())):
-        return MigStrategy.SINGLE
-    if any(devices and name.startswith(MIG_PREFIX) for name, devices in offered.items()):
-        return MigStrategy.MIXED
-    return MigStrategy.NONE if offered.get(resource) else None
+    ours = {name: devices for name, devices in offered.items() if devices and is_ours(name, resource)}
+    for name, devices in ours.items():
+        if any(device.startswith(_SLICE) and REPLICA not in device for device in devices):
+            return MigStrategy.SINGLE if name == resource else MigStrategy.MIXED
+    return MigStrategy.NONE if ours else None
 
 
 def withheld_slices(

@@ -113,7 +113,7 @@ def write_capabilities(topology: NodeTopology, folder: Path) -> None:
 
 
 def write_cdi(topology: NodeTopology, folder: Path) -> None:
-    """Write the CDI spec that NVIDIA's toolkit would: a device `nvidia.com/gpu=UUID` for each GPU and each slice, with its device node.
+    """Write the CDI spec that NVIDIA's toolkit would: a device `nvidia.com/gpu=UUID` for each, with its device node.
 
     What is behind the node is `/dev/null`. Beside the devices there is a file in which each line joins two GPUs: `0 3 NV2`.
     """
