@@ -8,7 +8,11 @@ from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.outcome import Bound
 from extender.cluster.candidates.openness import MIG_CHANGES
 from extender.cluster.objects.kinds import Pod
+from extender.cluster.sickness import stricken_pods
 from extender.cluster.state import ClusterState
+from extender.inspect.faults import NO_REASON, SLICED
+from extender.inspect.inspection import node
+from extender.kubectl.output import Form, print_node
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import args, at, claim, cluster, pod, running
 from tests.extender.mig import cut, cut_node, slice_pod
@@ -17,7 +21,7 @@ from topology.annotations import keys
 from topology.annotations.codec import digest, encode_topology
 from topology.annotations.records import Holder, Observed, decode_placement, encode_observed
 from topology.annotations.status_codec import encode_status
-from topology.node.status import DevicePluginStatus, MigStrategy, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeStatus
 
 SEVEN = ("1g.10gb",) * 7
 TWO_CUT = {6: SEVEN, 7: SEVEN}
@@ -181,3 +185,39 @@ def test_placement_and_ledger_name_the_slice() -> None:
     annotations = (world.find("p") or {})["metadata"]["annotations"]
     assert decode_placement(annotations[keys.PLACEMENT]).containers == {"main": ("MIG-n1-7-1a",)}
     assert list(world.claims()) == ["MIG-n1-7-1a"]
+
+
+def test_slices_are_shown_below_their_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    """Who has which slice, why one cannot be had, and that the GPUs are cut up."""
+    topology = cut("n1", {6: ("3g.40gb", "1g.10gb"), 7: ("3g.40gb",)})
+    known = cut_node(
+        topology, claims=(claim("MIG-n1-6-0a", "p1"),), held={"MIG-n1-6-1a": "stranger"}, sick=(topology.gpus[7].uuid,)
+    )
+    state = cluster(known, running("p1", "n1", "MIG-n1-6-0a"))
+    shown = node(state, "n1", at())
+    assert shown is not None
+    said = [(each.gpu, each.profile, each.state, each.pod, each.reasons) for each in shown.slices]
+    assert said == [
+        (6, "3g.40gb", "claimed", "ml/p1", ()),
+        (6, "1g.10gb", "unplanned", "ml/stranger", ("held by a pod of which the ledger does not know yet",)),
+        (7, "3g.40gb", "unusable", None, (f"GPU 7: {NO_REASON}",)),
+    ]
+    assert [gpu.reasons for gpu in shown.gpus[5:]] == [(), (SLICED,), (NO_REASON, SLICED)]
+    assert shown.free == 6
+    print_node(shown, Form())
+    assert "6     3g.40gb   claimed     ml/p1         main" in capsys.readouterr().out
+
+
+def test_pod_on_a_sick_gpus_slice_is_told_so() -> None:
+    """The GPU falls sick, and each pod on one of its slices holds a sick device."""
+    topology = cut("n1", {7: SEVEN})
+    gpu = GpuStatus(topology.gpus[7].uuid, healthy=False, reasons=("xid 79",), sick_since=7)
+    status = NodeStatus(1, (gpu,), device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=True, mig=MigStrategy.MIXED))
+    known = cut_node(topology, claims=(claim("MIG-n1-7-0a", "p1"),))
+    known.metadata.annotations[keys.STATUS] = encode_status(status)  # type: ignore[index]
+    state = cluster(known, running("p1", "n1", "MIG-n1-7-0a"))
+    (stricken,) = stricken_pods(state)
+    assert [(sick.uuid, sick.index, sick.reason) for sick in stricken.gpus] == [("MIG-n1-7-0a", 7, "xid 79")]
+    shown = node(state, "n1", at())
+    assert shown is not None
+    assert shown.slices[1].reasons == ("GPU 7: xid 79",)
