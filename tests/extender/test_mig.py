@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.outcome import Bound
-from extender.cluster.candidates.openness import MIG_CHANGES
+from extender.cluster.candidates.openness import MIG_CHANGES, MIG_STATE
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.sickness import stricken_pods
 from extender.cluster.state import ClusterState
@@ -115,7 +115,7 @@ def test_request_that_cannot_be_met_as_one_is_refused(limits: dict[str, str | in
 )
 def test_node_is_closed_while_its_slices_are_changed(state_label: str, *, opens: bool) -> None:
     """By the MIG manager's own label; the sentence says who, and what opens it."""
-    known = cut_node(cut("n1", TWO_CUT), labels={keys.MIG_STATE: state_label})
+    known = cut_node(cut("n1", TWO_CUT), labels={MIG_STATE: state_label})
     view = cluster(known).views["n1"]
     assert view.shape.closed == (None if opens else MIG_CHANGES)
 
@@ -140,7 +140,7 @@ class Cut(World):
         self.store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
 
     def label(self, state: str) -> None:
-        self.patch(NODES, "n1", {"metadata": {"labels": {keys.MIG_STATE: state}}})
+        self.patch(NODES, "n1", {"metadata": {"labels": {MIG_STATE: state}}})
 
 
 def test_reconfiguration_under_load_loses_nothing() -> None:

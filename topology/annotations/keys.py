@@ -72,10 +72,6 @@ FENCE: Final = "alloc.gputopo.dev/fence"
 LOOK: Final = "alloc.gputopo.dev/look"
 """On the node: a resourceVersion of it; the agent is to report what containers hold after a later version than that one."""
 
-# A label of NVIDIA's, written by the MIG manager.
-MIG_STATE: Final = "nvidia.com/mig.config.state"
-"""`pending` or `rebooting` while it changes the node's slices, then `success` or `failed`."""
-
 # Resources.
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"

@@ -12,7 +12,6 @@ from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding
-from topology.annotations.keys import MIG_STATE
 from topology.node.offers import OfferForm
 from topology.node.status import GpuStatus, Mode
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS
@@ -27,6 +26,8 @@ NONE_WHOLE = "GPU device plugin offers no whole GPU of the node"
 BY_DRA = "GPUs of the node are handed out by DRA"
 MIG_CHANGES = "MIG manager is changing the node's slices"
 CLOSED_BY_OTHERS = "closed by"
+MIG_STATE = "nvidia.com/mig.config.state"
+"""A label that the MIG manager writes; `success` or `failed` when it has ended."""
 _IN_CHANGE = frozenset({"pending", "rebooting"})
 _SEE_LOG = "see the log of the node's agent"
 _REMEDIES = (

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from extender.cluster.candidates.openness import MIG_STATE
 from tests.cluster.api import Json
 from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster, at_work
@@ -145,7 +146,7 @@ def test_slices_cut_anew_are_planned_anew(mig_cluster: GpuCluster, nodes: Nodes)
 
 
 def label(node: GpuNode, state: str) -> None:
-    node.plane.admin.patch(f"{NODES}/{node.name}", {"metadata": {"labels": {keys.MIG_STATE: state}}})
+    node.plane.admin.patch(f"{NODES}/{node.name}", {"metadata": {"labels": {MIG_STATE: state}}})
 
 
 @pytest.mark.parametrize(("strategy", "machine"), [("mixed", "mig_mixed"), ("single", "mig_single")])
