@@ -14,6 +14,7 @@ from typing import Any
 from topology.annotations import keys
 from topology.errors import RequestError
 from topology.node.links import Affinity
+from topology.request.counts import asked_of, one_profile
 from topology.request.domains import GroupRequest, Level
 
 MAX_GPUS_PER_POD = 64
@@ -145,9 +146,9 @@ def parse_pod(pod: Mapping[str, Any], resource: str = keys.GPU_RESOURCE) -> PodR
     for init, listed in ((True, spec.get("initContainers") or ()), (False, spec.get("containers") or ())):
         for container in listed:
             resources = container.get("resources") or {}
-            asked = container_gpus(container["name"], resources.get("limits"), resources.get("requests"), resource)
+            gpus, profile = asked_of(container["name"], resources.get("limits"), resources.get("requests"), resource)
             sidecar = init and container.get("restartPolicy") == "Always"
-            containers.append(replace(asked, init=init and not sidecar))
+            containers.append(ContainerGpus(container["name"], gpus, init and not sidecar, profile))
     return pod_request((pod.get("metadata") or {}).get("annotations") or {}, containers)
 
 
@@ -158,7 +159,7 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
     contradict each other.
     """
     asking = tuple(container for container in containers if container.gpus)
-    gpus, profile = _pod_total(asking), _profile(asking)
+    gpus, profile = _pod_total(asking), one_profile([container.profile for container in asking])
     if gpus > MAX_GPUS_PER_POD:
         raise RequestError(keys.GPU_RESOURCE, f"{gpus} GPUs for one pod, no node has more than {MAX_GPUS_PER_POD}")
     unknown = sorted(key for key in annotations if key.startswith(keys.USER_PREFIX) and key not in _READERS)
@@ -201,60 +202,6 @@ def _group(read: Mapping[str, Any]) -> GroupRequest | None:
         return None
     level, required = read.get(keys.GROUP_AFFINITY, (Level.NVLINK_DOMAIN, False))
     return GroupRequest(read[keys.GROUP], read.get(keys.GROUP_SIZE), level, required)
-
-
-def container_gpus(
-    container: str,
-    limits: Mapping[str, str | int] | None,
-    requests: Mapping[str, str | int] | None,
-    resource: str = keys.GPU_RESOURCE,
-) -> ContainerGpus:
-    """Return what a container asks for of GPUs or of slices; raises `RequestError`, also where it asks for several kinds.
-
-    >>> container_gpus("main", {"nvidia.com/mig-1g.10gb": "2"}, None)
-    ContainerGpus(name='main', gpus=2, init=False, profile='1g.10gb')
-    """
-    profiles = [name for asked in (limits, requests) for name in asked or () if name.startswith(keys.MIG_PREFIX)]
-    if not profiles:
-        return ContainerGpus(container, gpu_count(container, limits, requests, resource))
-    counts = {name: gpu_count(container, limits, requests, name) for name in {resource, *profiles}}
-    asked = {name: count for name, count in counts.items() if count}
-    if len(asked) > 1:
-        raise RequestError(max(asked), f"container {container!r} also asks for {min(asked)}, {_ONE_KIND}")
-    for name, count in asked.items():
-        return ContainerGpus(container, count, profile="" if name == resource else name.removeprefix(keys.MIG_PREFIX))
-    return ContainerGpus(container, 0)
-
-
-def _profile(containers: Sequence[ContainerGpus]) -> str:
-    """Return the profile of all containers; raises `RequestError` where they do not ask for the same."""
-    profiles = sorted({container.profile for container in containers})
-    if len(profiles) > 1:
-        resource = keys.MIG_PREFIX + profiles[-1]
-        raise RequestError(resource, f"another container asks for {profiles[0] or 'whole GPUs'}, {_ONE_KIND}")
-    return profiles[0] if profiles else ""
-
-
-_ONE_KIND = "and a pod gets whole GPUs or slices of one MIG profile"
-
-
-def gpu_count(
-    container: str,
-    limits: Mapping[str, str | int] | None,
-    requests: Mapping[str, str | int] | None,
-    resource: str = keys.GPU_RESOURCE,
-) -> int:
-    """Return how many GPUs a container asks for; extended resources have equal limits and requests.
-
-    Raises `RequestError` for anything but a plain count: `1.5`, `-1`, `1k`, digits of other scripts.
-    """
-    value = (limits or {}).get(resource, (requests or {}).get(resource, 0))
-    text = str(value)
-    if isinstance(value, bool) or not _COUNT.fullmatch(text):
-        raise RequestError(
-            resource, f"container {container!r} asks for {text[:32]!r}, which is no whole number of GPUs"
-        )
-    return int(text)
 
 
 def _pod_total(containers: Sequence[ContainerGpus]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -13,7 +13,8 @@ from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES
 from topology.annotations.records import Claim, PlacementRecord, can_be_named, decode_placement
 from topology.errors import PayloadError, RequestError
-from topology.request.gpu_request import ContainerGpus, PodRequest, container_gpus, pod_request
+from topology.request.counts import asked_of
+from topology.request.gpu_request import ContainerGpus, PodRequest, pod_request
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""
@@ -230,10 +231,11 @@ def _placed(pod: Pod) -> frozenset[str] | None:
 def _containers(pod: Pod, resource: str) -> list[ContainerGpus]:
     """List them in the order in which they start; a sidecar starts among the init containers and goes on running."""
     return [
-        replace(_asked(container, resource), init=container.restart_policy != "Always")
+        ContainerGpus(container.name, *_asked(container, resource, init=container.restart_policy != "Always"))
         for container in pod.spec.init_containers or ()
-    ] + [_asked(container, resource) for container in pod.spec.containers]
+    ] + [ContainerGpus(container.name, *_asked(container, resource)) for container in pod.spec.containers]
 
 
-def _asked(container: Container, resource: str) -> ContainerGpus:
-    return container_gpus(container.name, container.resources.limits, container.resources.requests, resource)
+def _asked(container: Container, resource: str, *, init: bool = False) -> tuple[int, bool, str]:
+    gpus, profile = asked_of(container.name, container.resources.limits, container.resources.requests, resource)
+    return gpus, init, profile

@@ -270,6 +270,16 @@ def test_what_the_device_plugin_withholds_is_given_to_nobody() -> None:
     assert (second.healthy, second.doubtful) == (True, True)
 
 
+def test_slice_that_is_not_offered_is_closed_by_itself() -> None:
+    """NVML says nothing of its health: the status names it by its own UUID, and the others are not mentioned."""
+    seen = replace(look({}), withheld={"MIG-a": "not offered by the device plugin"})
+    patch = Node().publication.patch(discovery(), 0.0, seen)
+    assert patch is not None
+    status = decode_status(patch.annotations[keys.STATUS])
+    assert status.unhealthy == {"MIG-a"}
+    assert [gpu.reasons for gpu in status.gpus if gpu.uuid == "MIG-a"] == [("not offered by the device plugin",)]
+
+
 def test_who_computes_without_a_container_is_named() -> None:
     """On a GPU that a container holds it is that container's business."""
     node = SeeingNode()
