@@ -163,7 +163,7 @@ def _status(status: NodeStatus, look: Look | None) -> NodeStatus:
         return status
     gpus = tuple(replace(_as_offered(gpu, look), offers=look.offers.get(gpu.uuid)) for gpu in status.gpus)
     slices = look.withheld.keys() - {gpu.uuid for gpu in status.gpus}
-    gpus += tuple(_as_offered(GpuStatus(each), look) for each in sorted(slices))
+    gpus += tuple(GpuStatus(each, healthy=False, reasons=(look.withheld[each],)) for each in sorted(slices))
     return replace(status, gpus=gpus, device_plugin=look.plugin)
 
 

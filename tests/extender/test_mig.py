@@ -10,8 +10,12 @@ from extender.cluster.candidates.openness import MIG_CHANGES, MIG_STATE
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.sickness import stricken_pods
 from extender.cluster.state import ClusterState
+from extender.gauges import gauges_of
+from extender.inspect.drift import drift
 from extender.inspect.faults import NO_REASON, SLICED
+from extender.inspect.fragmentation import RoomCounter
 from extender.inspect.inspection import node
+from extender.inspect.status import status
 from extender.kubectl.output import Form, print_node
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import args, at, claim, cluster, pod, running
@@ -21,6 +25,7 @@ from topology.annotations import keys
 from topology.annotations.codec import digest, encode_topology
 from topology.annotations.records import Holder, Observed, decode_placement, encode_observed
 from topology.annotations.status_codec import encode_status
+from topology.effort import finish
 from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeStatus
 
 SEVEN = ("1g.10gb",) * 7
@@ -221,3 +226,15 @@ def test_pod_on_a_sick_gpus_slice_is_told_so() -> None:
     shown = node(state, "n1", at())
     assert shown is not None
     assert shown.slices[1].reasons == ("GPU 7: xid 79",)
+
+
+def test_whole_gpus_are_counted_without_slices() -> None:
+    """Sums for people and metrics are about GPUs: six of eight, and no slice is one of them."""
+    topology = cut("n1", TWO_CUT)
+    state = cluster(cut_node(topology, claims=(claim("MIG-n1-6-0a", "p1"),)), running("p1", "n1", "MIG-n1-6-0a"))
+    gauges = gauges_of(state)
+    assert (gauges["gpus"], gauges["gpus_free"]) == (8, 6)
+    assert (status(state).gpus, status(state).free) == (8, 6)
+    fits = finish(RoomCounter().count(state))
+    assert {size: fit.now for size, fit in fits.items()} == {1: 6, 2: 3, 4: 1, 8: 0}
+    assert drift(state).differences == ()
