@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic.alias_generators import to_camel
 
 from agent.errors import ConfigurationError
+from topology.node.status import MigStrategy
 
 API_VERSION: Final = "config.gputopo.dev/v1alpha1"
 KIND: Final = "AgentConfiguration"
@@ -117,6 +118,8 @@ class Enforce(_Section):
     """Whether `NVIDIA_VISIBLE_DEVICES` names the GPUs, for NVIDIA's container runtime."""
     cdi: Literal["auto", "always", "never"] = "auto"
     """Whether the container runtime gets CDI names; `auto`: when its specs have them for all GPUs."""
+    mig_strategy: MigStrategy = MigStrategy.MIXED
+    """Whether MIG slices are served by profile (`mixed`), in the place of GPUs (`single`), or not at all (`none`)."""
     cdi_folder: Path = Path("/var/run/cdi")
     cdi_kind: str = Field(default="nvidia.com/gpu", pattern=r"^[a-z0-9.-]+/[a-z0-9_.-]+$")
 

@@ -116,7 +116,7 @@ class Quality:
                 namespace=bound.target.namespace,
                 name=bound.target.name,
                 node=bound.target.node,
-                indexes=tuple(chosen.topology_class.node.gpus[position].index for position in placement.gpus),
+                indexes=tuple(chosen.topology_class.node.indexes[position] for position in placement.gpus),
                 gb_per_s=_gb_per_s(placement),
                 best_gb_per_s=best,
                 loss=loss,

@@ -103,11 +103,11 @@ class Admission:
         """Forget what was asked last: the container that it was for is admitted anew."""
         self._preferred = None
 
-    async def prefer(self, ask: Ask) -> Grant | Refusal:
-        """Say which GPUs the kubelet should take for the next container."""
+    async def prefer(self, ask: Ask, elsewhere: frozenset[str] = frozenset()) -> Grant | Refusal:
+        """Say which GPUs the kubelet should take for the next container; those `elsewhere` are of other resources."""
         async with self._turn:
             began = self._clock()
-            pods, plans = await self._facts()
+            pods, plans = await self._facts(elsewhere)
             who = self._identify(pods, plans, ask.size)
             self._metrics.identified(self._clock() - began)
             answer = choose(ask, listed_gpus(pods), who, plans, self._scorer)
@@ -117,7 +117,7 @@ class Admission:
             log.warning("refused a pod", pod=_name(who), reason=answer.reason)
         return answer
 
-    async def allocate(self, gpus: frozenset[str]) -> Grant | Refusal:
+    async def allocate(self, gpus: frozenset[str], elsewhere: frozenset[str] = frozenset()) -> Grant | Refusal:
         """Judge the GPUs that the kubelet took, and remember who got them."""
         async with self._turn:
             preferred, self._preferred = self._preferred, None
@@ -126,7 +126,7 @@ class Admission:
                 pods, plans = await self._list(), preferred[2]
                 who = self._identify(pods, plans, len(gpus)) if pods is not None else preferred[1]
             else:
-                pods, plans = await self._facts()
+                pods, plans = await self._facts(elsewhere)
                 who = self._identify(pods, plans, len(gpus))
             answer = accept(gpus, listed_gpus(pods), who, plans, self._scorer)
             if isinstance(answer, Grant):
@@ -166,10 +166,11 @@ class Admission:
             return "its GPUs were handed out without a plan, and the ledger cannot be read"
         return reason
 
-    async def _facts(self) -> tuple[tuple[ListedPod, ...] | None, Mapping[Key, PodPlan]]:
+    async def _facts(self, elsewhere: frozenset[str]) -> tuple[tuple[ListedPod, ...] | None, Mapping[Key, PodPlan]]:
+        """Return the node's pods, and the plans of those that may ask for this resource: a pod asks for one kind."""
         reading = self._records.ledger.read(self._deadline_seconds * _LEDGER_SHARE)
         pods, read = await asyncio.gather(self._list(), reading)
-        return pods, plans_of(read.ledger)
+        return pods, {key: plan for key, plan in plans_of(read.ledger).items() if not plan.gpus <= elsewhere}
 
     async def _list(self) -> tuple[ListedPod, ...] | None:
         try:

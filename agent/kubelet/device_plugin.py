@@ -42,10 +42,18 @@ class Injection:
 class DevicePluginService(DevicePluginServicer):
     """Serves one registration; `listed` and `ended` say how far its stream of devices has come."""
 
-    def __init__(self, devices: DeviceList, admission: Admission, injection: Callable[[], Injection]) -> None:
+    def __init__(
+        self,
+        devices: DeviceList,
+        admission: Admission,
+        injection: Callable[[], Injection],
+        elsewhere: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        """Serve these devices; `elsewhere` are those that we serve under other resources."""
         self._devices = devices
         self._admission = admission
         self._injection = injection
+        self._elsewhere = elsewhere
         self.listed = asyncio.Event()
         """The kubelet has the first list."""
         self.ended = asyncio.Event()
@@ -79,7 +87,7 @@ class DevicePluginService(DevicePluginServicer):
             ask = Ask(
                 frozenset(asked.available_deviceIDs), frozenset(asked.must_include_deviceIDs), asked.allocation_size
             )
-            answer = await self._admission.prefer(ask)
+            answer = await self._admission.prefer(ask, self._elsewhere())
             if not isinstance(answer, Grant):
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.reason)
             response.container_responses.add(deviceIDs=answer.gpus)
@@ -89,7 +97,7 @@ class DevicePluginService(DevicePluginServicer):
         """Hand out exactly the GPUs that the kubelet took, or turn the pod away."""
         response = api.AllocateResponse()
         for asked in request.container_requests:
-            answer = await self._admission.allocate(frozenset(asked.devices_ids))
+            answer = await self._admission.allocate(frozenset(asked.devices_ids), self._elsewhere())
             if not isinstance(answer, Grant):
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.reason)
             response.container_responses.append(self._injection().of(answer.gpus))

@@ -1,18 +1,20 @@
-"""The list of devices that the kubelet gets, and gets again whenever it changes or has to be written down anew."""
+"""The lists of devices that the kubelet gets, one for each resource, and gets again whenever one has to be written down anew."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU as the kubelet knows it."""
+    """One GPU or MIG slice as the kubelet knows it."""
 
     uuid: str
     healthy: bool
+    profile: str = ""
+    """Of a slice, as in the name of its resource."""
 
 
 class DeviceList:
@@ -25,7 +27,7 @@ class DeviceList:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """All GPUs of the node, in order."""
+        """All of them, in order."""
         return self._devices
 
     @property
@@ -51,3 +53,54 @@ class DeviceList:
         while self._version == version:
             await self._changed.wait()
         return self._version, self._devices
+
+
+class DeviceLists:
+    """All devices of the node, each in the list of its resource; use it on one event loop."""
+
+    def __init__(self, resource_of: Callable[[Device], str]) -> None:
+        """Begin without a list; `resource_of` says under which resource a device is offered."""
+        self._resource_of = resource_of
+        self._lists: dict[str, DeviceList] = {}
+        self._grown = asyncio.Event()
+
+    @property
+    def by_resource(self) -> Mapping[str, DeviceList]:
+        """Resource → its devices; a resource stays when its last device is gone."""
+        return self._lists
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Those of all resources."""
+        return tuple(device for each in self._lists.values() for device in each.devices)
+
+    @property
+    def healthy(self) -> frozenset[str]:
+        """Those that the kubelet may give away."""
+        return frozenset(device.uuid for device in self.devices if device.healthy)
+
+    def set(self, devices: Iterable[Device]) -> None:
+        """Tell these from now on."""
+        sorted_out: dict[str, list[Device]] = {resource: [] for resource in self._lists}
+        for device in devices:
+            sorted_out.setdefault(self._resource_of(device), []).append(device)
+        for resource, mine in sorted_out.items():
+            if resource not in self._lists:
+                self._lists[resource] = DeviceList()
+                self._grown.set()
+            self._lists[resource].set(mine)
+
+    def repeat(self) -> None:
+        """Tell all the same again."""
+        for each in self._lists.values():
+            each.repeat()
+
+    async def grown(self) -> None:
+        """Wait for a resource that was not there at the last call."""
+        await self._grown.wait()
+        self._grown.clear()
+
+    def elsewhere(self, resource: str) -> frozenset[str]:
+        """Return the devices of all other resources."""
+        others = (each for name, each in self._lists.items() if name != resource)
+        return frozenset(device.uuid for each in others for device in each.devices)

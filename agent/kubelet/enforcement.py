@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import Protocol
 
 from agent.config import AgentConfiguration
 from agent.gpus.facts import ProcessPort
 from agent.kubelet.admission import Admission, AllocationMetrics, Records
 from agent.kubelet.device_plugin import DevicePluginService, Injection
-from agent.kubelet.devices import DeviceList
+from agent.kubelet.devices import DeviceLists
 from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.lock import NodeLock
 from agent.kubelet.pod_lists import PodLists
-from agent.kubelet.registration import Registration
+from agent.kubelet.registration import Registration, remove_leftovers
 from agent.kubelet.vacancy import Vacancy
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Scorer
+from topology.annotations.codec import digest
 
 _RETRY_SECONDS = 0.5
 
@@ -43,14 +46,14 @@ class Ports:
 
 
 class Enforcement:
-    """Our own device plugin; `cdi` says at any moment whether specs name the GPUs."""
+    """Our own device plugin, for each resource once; `cdi` says at any moment whether specs name the GPUs."""
 
     def __init__(
         self,
         settings: AgentConfiguration,
         ports: Ports,
         lists: PodLists,
-        devices: DeviceList,
+        devices: DeviceLists,
         cdi: Callable[[], bool],
     ) -> None:
         self._settings = settings
@@ -60,9 +63,9 @@ class Enforcement:
         self._cdi = cdi
         self._lock = NodeLock(settings.enforce.state)
         self._admission: Admission | None = None
-        self._registration: Registration | None = None
-        self.session = ""
-        """Of the registration that stands; empty without one."""
+        self._registrations: dict[str, Registration] = {}
+        self._sessions: dict[str, str] = {}
+        self._numbers = count(1)
         self.scorer: Scorer | None = None
         """Set once the node's topology is known, and again when it changes."""
 
@@ -71,10 +74,18 @@ class Enforcement:
         """Whether we are the node's only agent."""
         return self._lock.held
 
+    @property
+    def session(self) -> str:
+        """Of the registrations, if all stand; else empty."""
+        sessions = [self._sessions.get(resource, "") for resource in sorted(self._devices.by_resource)]
+        if not all(sessions):
+            return ""
+        return digest("/".join(sessions)) if len(sessions) > 1 else "".join(sessions)
+
     def register_again(self) -> None:
-        """Take the resource back from whoever has it now."""
-        if self._registration:
-            self._registration.again()
+        """Take the resources back from whoever has them now."""
+        for registration in self._registrations.values():
+            registration.again()
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -102,23 +113,32 @@ class Enforcement:
             vacancy.wait,
         )
         await ledger.read(enforce.deadline)  # so that there is one to fall back on
-        await self._devices.after(0)  # a kubelet that hears of no device would take the resource away
-        self._registration = Registration(
+        remove_leftovers(self._settings.kubelet.device_plugins)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._devices.grown()  # a kubelet that hears of no device would take the resource away
+                for resource in self._devices.by_resource.keys() - self._registrations.keys():
+                    registration = self._registrations[resource] = self._register(resource, admission)
+                    tasks.create_task(registration.run())
+
+    def _register(self, resource: str, admission: Admission) -> Registration:
+        devices = self._devices.by_resource[resource]
+        return Registration(
             self._settings.kubelet.device_plugins,
-            self._settings.resource,
-            lambda: DevicePluginService(self._devices, admission, self._injection),
-            self._session_changed,
+            resource,
+            lambda: DevicePluginService(devices, admission, self._injection, lambda: self._devices.elsewhere(resource)),
+            partial(self._session_changed, resource),
             self._ports.metrics.registered,
+            self._numbers,
         )
-        await self._registration.run()
 
     def _injection(self) -> Injection:
         enforce = self._settings.enforce
         by_cdi = enforce.cdi == "always" or (enforce.cdi == "auto" and self._cdi())
         return Injection(enforce.env, enforce.cdi_kind if by_cdi else None)
 
-    def _session_changed(self, session: str) -> None:
-        self.session = session
+    def _session_changed(self, resource: str, session: str) -> None:
+        self._sessions[resource] = session
         if not session:
             self._lists.kubelet_restarted()
             if self._admission:

@@ -22,6 +22,7 @@ from agent.kubelet.api.podresources_pb2 import (
     PodResources,
 )
 from agent.kubelet.api.podresources_pb2_grpc import PodResourcesListerStub
+from agent.plugin.mig import is_ours
 from agent.plugin.pods import ListedContainer, ListedPod
 
 _RETRY_SECONDS: Final = 0.012
@@ -41,7 +42,7 @@ class PodResourcesClient:
         self._channel: grpc.aio.Channel | None = None
 
     async def pods(self, timeout_seconds: float) -> tuple[ListedPod, ...]:
-        """Return the active pods of the node with what they hold of our resource; raises `KubeletUnavailable`."""
+        """Return the active pods of the node with what they hold of our resources; raises `KubeletUnavailable`."""
         answer = await self._ask(lambda stub: stub.List(ListPodResourcesRequest()), timeout_seconds)
         return tuple(self._pod(pod) for pod in answer.pod_resources)
 
@@ -89,7 +90,7 @@ class PodResourcesClient:
     def _container(self, container: ContainerResources) -> ListedContainer:
         held, elsewhere = set[str](), list[str]()
         for item in container.devices:
-            if item.resource_name == self._resource:
+            if is_ours(item.resource_name, self._resource):
                 held.update(item.device_ids)
             else:
                 elsewhere.extend(item.device_ids)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -68,7 +69,9 @@ class Registration:
         service: Callable[[], DevicePluginService],
         changed: Callable[[str], None],
         counted: Callable[[str], None],
+        numbers: Iterator[int] | None = None,
     ) -> None:
+        """Name sockets by `numbers`, which all registrations of a process have in common."""
         self._folder = folder
         self._kubelet = folder / KUBELET_SOCKET
         self._resource = resource
@@ -76,13 +79,11 @@ class Registration:
         self._changed = changed
         self._counted = counted
         self._current: DevicePluginService | None = None
-        self._attempts = 0
+        self._numbers = numbers or count(1)
         self._failures = 0
 
     async def run(self) -> None:
         """Register, and again whenever that has come to nothing."""
-        for leftover in self._folder.glob(OUR_SOCKETS):
-            leftover.unlink(missing_ok=True)
         while True:
             await asyncio.sleep(_PAUSES_SECONDS[min(self._failures, len(_PAUSES_SECONDS) - 1)])
             kubelet = await self._listening_kubelet()
@@ -105,9 +106,9 @@ class Registration:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _session(self, kubelet: SocketIdentity) -> None:
-        self._attempts += 1
+        number = next(self._numbers)
         self._failures += 1
-        socket = self._folder / f"gputopo-{os.getpid()}-{self._attempts}.sock"
+        socket = self._folder / f"gputopo-{os.getpid()}-{number}.sock"
         service, server = self._service(), grpc.aio.server()
         add_DevicePluginServicer_to_server(service, server)
         server.add_insecure_port(f"unix:{socket}")
@@ -118,7 +119,7 @@ class Registration:
             self._failures, self._current = 0, service
             self._counted("ok")
             log.info("registered with the kubelet", resource=self._resource, socket=socket.name)
-            self._changed(f"{kubelet.inode:x}-{kubelet.changed_ns:x}-{self._attempts}")
+            self._changed(f"{kubelet.inode:x}-{kubelet.changed_ns:x}-{number}")
             log.info("the registration is over", reason=await self._end(kubelet, socket, service))
         except (grpc.aio.AioRpcError, TimeoutError) as error:
             reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else "no list of devices was asked for"
@@ -151,6 +152,12 @@ class Registration:
                 continue
             return "the kubelet has let go of us"
         return "the kubelet's socket is another one" if SocketIdentity.of(socket) else "our socket was removed"
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the sockets of an agent that ended without doing so."""
+    for leftover in folder.glob(OUR_SOCKETS):
+        leftover.unlink(missing_ok=True)
 
 
 async def answers(socket: Path) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import TimeoutError as LookTimeout
 from contextlib import suppress
 from dataclasses import replace
@@ -90,9 +90,8 @@ class KubeletSide:
         if self._scorer:
             self._scorer.doubtful = discovery.status.doubtful
         unfit = discovery.status.unhealthy
-        whole = (gpu for gpu in discovery.topology.gpus if not gpu.mig_enabled)
         sliced = _sliced(discovery.topology)
-        self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer, sliced
+        self._offered = (*_devices(discovery.topology, unfit),), self._scorer, sliced
         self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
 
     def heard(self, version: NodeVersion) -> None:
@@ -157,6 +156,16 @@ class KubeletSide:
         if self._offered:
             self._watch.take(*self._offered)
         await self._watch.run()
+
+
+def _devices(topology: NodeTopology, unfit: frozenset[str]) -> Iterator[Device]:
+    """Yield the whole GPUs and the slices; a slice is as healthy as its GPU."""
+    for gpu in topology.gpus:
+        if not gpu.mig_enabled:
+            yield Device(gpu.uuid, gpu.uuid not in unfit)
+    for each in topology.slices:
+        healthy = unfit.isdisjoint((each.uuid, topology.gpus[topology.positions[each.gpu]].uuid))
+        yield Device(each.uuid, healthy, each.asked_as)
 
 
 def _sliced(topology: NodeTopology) -> Sliced:

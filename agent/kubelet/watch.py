@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -11,7 +11,7 @@ import structlog
 
 from agent.config import AgentConfiguration
 from agent.errors import KubeletUnavailable
-from agent.kubelet.devices import Device, DeviceList
+from agent.kubelet.devices import Device, DeviceLists
 from agent.kubelet.enforcement import Enforcement, Ports
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.pod_resources import PodResourcesClient
@@ -19,10 +19,12 @@ from agent.kubelet.surroundings import look_around
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
 from agent.plugin.holders import Held, held_of
+from agent.plugin.mig import is_ours, strategy_of, why_unserved, withheld_slices
 from agent.plugin.offers import Offers, Sliced, offers_of, withheld
 from agent.plugin.pods import ListedPod
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
-from topology.node.status import DevicePluginStatus
+from topology.annotations import keys
+from topology.node.status import DevicePluginStatus, MigStrategy
 
 log = structlog.get_logger()
 
@@ -46,11 +48,12 @@ class KubeletWatch:
         self._settings = settings
         self._changed = changed
         self._resources = PodResourcesClient(settings.kubelet.pod_resources, settings.resource)
-        self._devices = DeviceList()
+        self._devices = DeviceLists(self._resource_of)
         self._lists = PodLists(self._resources, self._devices.repeat)
         self._setting = Setting(kubelet_socket=False)
         self._offered: Mapping[str, frozenset[str]] | None = None
         self._sliced: Sliced = {}
+        self._mig, self._unserved = MigStrategy.NONE, ""
         self._enforcement = (
             Enforcement(settings, ports, self._lists, self._devices, lambda: self._setting.cdi)
             if settings.mode == "enforce"
@@ -68,7 +71,7 @@ class KubeletWatch:
         if self._enforcement:
             self._enforcement.scorer = scorer
         self._sliced = sliced
-        self._devices.set(devices)
+        self._devices.set(self._served([*devices]))
 
     @property
     def pods(self) -> tuple[ListedPod, ...] | None:
@@ -97,7 +100,7 @@ class KubeletWatch:
         if pods is None:
             self.last_look = Look(status, None, before.withheld, before.offers)
             return self.last_look
-        held = held_of(pods, self._known | self._sliced.keys())
+        held = held_of(pods, self._known | self._sliced.keys() | self._slices)
         offers, closed = self._on_offer(held) or (before.offers, before.withheld)
         self.last_look = Look(status, held.gpus, closed, offers, held.shared)
         return self.last_look
@@ -113,7 +116,8 @@ class KubeletWatch:
         offers = offers_of(offered, whole, self._sliced)
         if not any(offers.values()) and not offered.get(resource):
             return None
-        return offers, withheld(resource, offered, offers, whole, held.shared)
+        slices = withheld_slices(resource, self._mig, offered, self._slices)
+        return offers, {**withheld(resource, offered, offers, whole, held.shared), **slices}
 
     async def _poll(self) -> None:
         while True:
@@ -142,7 +146,11 @@ class KubeletWatch:
 
     @property
     def _allocatable(self) -> frozenset[str] | None:
-        return None if self._offered is None else self._offered.get(self._settings.resource, frozenset())
+        """All devices of our resources that the kubelet would give away."""
+        if self._offered is None:
+            return None
+        ours = (devices for name, devices in self._offered.items() if is_ours(name, self._settings.resource))
+        return frozenset().union(*ours)
 
     async def _read_offered(self) -> Mapping[str, frozenset[str]] | None:
         try:
@@ -151,20 +159,44 @@ class KubeletWatch:
             return None
 
     async def _look_around(self) -> None:
-        kubelet, enforce, resource = self._settings.kubelet, self._settings.enforce, self._settings.resource
-        self._setting = await look_around(kubelet, enforce, resource, self._known)
+        kubelet, enforce = self._settings.kubelet, self._settings.enforce
+        ours = dict.fromkeys((self._settings.resource, *self._devices.by_resource))
+        found = [await look_around(kubelet, enforce, resource, self._known) for resource in ours]
+        self._setting = replace(found[0], rival=next((each.rival for each in found if each.rival), None))
 
     def _status(self, *, answers: bool) -> DevicePluginStatus:
         progress = self._progress(answers=answers)
         resource, enforce = self._settings.resource, self._settings.enforce
         if self._enforcement is None:
-            return observing(resource, self._setting, progress)
+            self._mig = strategy_of(resource, self._offered or {}) or self._mig
+            return replace(observing(resource, self._setting, progress), mig=self._mig)
         enforcement = self._enforcement
         progress = replace(progress, locked=enforcement.locked, session=enforcement.session, ending=self.ending)
-        return enforcing(resource, self._setting, progress, env=enforce.env, cdi=enforce.cdi)
+        said = enforcing(resource, self._setting, progress, env=enforce.env, cdi=enforce.cdi)
+        notes = (self._unserved,) if self._unserved else ()
+        return replace(said, reasons=(*said.reasons, *notes), mig=self._mig)
 
     def _progress(self, *, answers: bool) -> Progress:
-        return Progress(answers, self._allocatable, self._devices.healthy, self._known)
+        return Progress(answers, self._allocatable, self._devices.healthy, self._known | self._slices)
+
+    def _served(self, devices: Sequence[Device]) -> Sequence[Device]:
+        """Return the devices that are told the kubelet, in `enforce`; and take note of how slices are offered, or why not."""
+        whole = [device for device in devices if not device.profile]
+        if self._enforcement is None:
+            return whole
+        profiles, strategy = {device.profile for device in devices} - {""}, self._settings.enforce.mig_strategy
+        self._unserved = why_unserved(strategy, profiles, has_whole_gpus=bool(whole)) if profiles else ""
+        serves = profiles and not self._unserved
+        self._mig = strategy if serves else MigStrategy.NONE
+        return devices if serves else whole
+
+    def _resource_of(self, device: Device) -> str:
+        by_profile = device.profile and self._settings.enforce.mig_strategy is MigStrategy.MIXED
+        return keys.MIG_PREFIX + device.profile if by_profile else self._settings.resource
+
+    @property
+    def _slices(self) -> frozenset[str]:
+        return frozenset[str]().union(*self._sliced.values())
 
     @property
     def _known(self) -> frozenset[str]:

@@ -167,6 +167,8 @@ def _status(status: NodeStatus, look: Look | None, before: NodeStatus | None) ->
         return status
     told = {gpu.uuid: gpu for gpu in before.gpus} if before else {}
     gpus = tuple(_as_offered(gpu, look, told.get(gpu.uuid)) for gpu in status.gpus)
+    slices = look.withheld.keys() - {gpu.uuid for gpu in status.gpus}
+    gpus += tuple(_as_offered(GpuStatus(each), look, told.get(each)) for each in sorted(slices))
     return replace(status, gpus=gpus, device_plugin=look.plugin)
 
 

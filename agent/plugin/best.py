@@ -6,6 +6,7 @@ from collections.abc import Collection, Generator, Iterable
 
 from topology.bandwidth.predict import ring_order
 from topology.node.model import NodeTopology
+from topology.node.status import MigStrategy
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
@@ -20,7 +21,8 @@ class Scorer:
 
     def __init__(self, node: NodeTopology) -> None:
         self._node = node
-        self._uuids = [gpu.uuid for gpu in node.gpus]
+        self._uuids = node.devices
+        self._profiles = {each.uuid: each.asked_as for each in node.slices}
         self._positions = {uuid: position for position, uuid in enumerate(self._uuids)}
         self._class = TopologyClass(node)
         self.doubtful: Collection[str] = ()
@@ -36,19 +38,29 @@ class Scorer:
         yield from appraised.appraise(appraised.weights)
         self._class = appraised
 
-    def best(self, pool: Iterable[str], must: Iterable[str], size: int) -> tuple[str, ...] | None:
-        """Return the best `size` GPUs of the pool in ring order, `must` among them; `None` when there are too few."""
-        doubtful = self._mask(self.doubtful)
-        situation = Situation(self._class, self._mask(pool), must_include=self._mask(must), doubtful=doubtful)
-        found = decide(situation, GpuRequest.plain(size))
+    def best(self, pool: Collection[str], must: Collection[str], size: int) -> tuple[str, ...] | None:
+        """Return the best `size` GPUs of the pool in ring order, `must` among them; `None` when there are too few.
+
+        Or slices, of which a pool is of one profile.
+        """
+        profile = next((self._profiles[device] for device in (*must, *pool) if device in self._profiles), "")
+        request = GpuRequest(size, profile=profile) if profile else GpuRequest.plain(size)
+        situation = Situation(
+            self._class,
+            self._mask(pool),
+            must_include=self._mask(must),
+            doubtful=self._mask(self.doubtful),
+            mig=MigStrategy.MIXED if profile else MigStrategy.NONE,
+        )
+        found = decide(situation, request)
         return self._named(found.gpus) if isinstance(found, Placement) else None
 
     def ring(self, gpus: Iterable[str]) -> tuple[str, ...]:
         """Return the GPUs as neighbours on their best ring; any that the topology does not know come last."""
         wanted = sorted(gpus)
-        known = self._mask(wanted)
+        known = self._mask(gpu for gpu in wanted if gpu not in self._profiles)
         ordered = self._named(ring_order(self._class.wiring, known)) if known else ()
-        return (*ordered, *(gpu for gpu in wanted if gpu not in self._positions))
+        return (*ordered, *(gpu for gpu in wanted if gpu not in ordered))
 
     def _mask(self, gpus: Iterable[str]) -> int:
         return sum(1 << self._positions[gpu] for gpu in set(gpus) if gpu in self._positions)

@@ -10,7 +10,7 @@ what a container holds there (`held`) is given to nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
@@ -59,7 +59,7 @@ class Refusal:
 class Scorer(Protocol):
     """Knows the node's wires."""
 
-    def best(self, pool: Iterable[str], must: Iterable[str], size: int) -> tuple[str, ...] | None:
+    def best(self, pool: Collection[str], must: Collection[str], size: int) -> tuple[str, ...] | None:
         """Return the best set with `must` in it, in ring order; `None` when the pool is too small."""
         ...
 

@@ -21,7 +21,7 @@ class ListedContainer:
 
     name: str
     gpus: frozenset[str] = frozenset()
-    """Device IDs of our resource, which are UUIDs."""
+    """Device IDs of our resources, which are UUIDs."""
     elsewhere: tuple[str, ...] = ()
     """Device IDs of other resources, of whatever kind."""
 

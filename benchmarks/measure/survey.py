@@ -82,7 +82,7 @@ def survey(views: Iterable[NodeView], *, known: Collection[str], max_jobs: int, 
 
 def why_busy(view: NodeView) -> str | None:
     """Return why a node is left alone: it is closed, or some of its GPUs are sick or in use; `None` where it is idle."""
-    shape, free = view.shape, view.shape.free.bit_count()
+    shape, free = view.shape, view.shape.free_gpus.bit_count()
     if shape.closed is not None:
         return shape.closed
     if free < len(view.uuids) or shape.hidden:

@@ -132,7 +132,7 @@ class _Bind:
             return NotBound(Failure.NO_FIT, placement.message)
         if view.shape.topology_class is not None:
             self._chosen = Chosen(request, placement, view.shape.topology_class, self._alternative)
-        gpus = tuple(view.uuids[position] for position in placement.gpus)
+        gpus = tuple(view.devices[position] for position in placement.gpus)
         containers = asked.share_out(gpus)
         record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))
         try:  # before the claim: nothing is claimed that no Binding could carry
@@ -228,7 +228,7 @@ class _Bind:
                 after = self._state.views.get(view.name)
                 self._claimed = after if after and after.payloads.ledger.text == swap.ledger else None
                 # A ResourceClaim may have been given one of them meanwhile.
-                return _Again(pod) if after and not after.devices.held.keys().isdisjoint(gpus) else pod
+                return _Again(pod) if after and not after.left_to_dra.isdisjoint(gpus) else pod
             case Conflict() | NoAnswer():
                 return (yield from self._look_at_node())
             case Gone():

@@ -43,7 +43,7 @@ def correct(view: NodeView) -> Correction:
     moving = {
         held.pod.uid: held
         for held in view.holdings
-        if not held.is_settled and view.has_gpus(held.gpus) and not conflicts.keys() & held.gpus.keys()
+        if not held.is_settled and view.has_devices(held.gpus) and not conflicts.keys() & held.gpus.keys()
     }
     while blocked := {uid for uid, held in moving.items() if _is_blocked(view, moving, held)}:
         for uid in blocked:

@@ -144,7 +144,7 @@ def _record(view: NodeView, held: Holding) -> PlacementRecord:
     containers = containers_of(held.gpus)
     ledger, topology_class = view.payloads.ledger.value, view.shape.topology_class
     generation = ledger.generation if ledger else None
-    if topology_class is None or not view.has_gpus(held.gpus) or len(held.gpus) < 2:
+    if topology_class is None or len(held.gpus) < 2 or not held.gpus.keys() <= set(view.uuids):
         return PlacementRecord(containers, ledger_generation=generation)
     mask = mask_of(view.uuids, held.gpus)
     bandwidth, affinity = topology_class.predict(mask)

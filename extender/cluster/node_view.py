@@ -6,6 +6,7 @@ and when every claim on it is proven dead. Two live pods with one GPU are a conf
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,12 +16,12 @@ from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
-from extender.cluster.objects.payloads import NodePayloads
+from extender.cluster.objects.payloads import NodeGpus, NodePayloads
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.holdings import Holding, holdings_of
 from extender.cluster.ownership.standing import Standing
 from topology.annotations.records import Claim, Holder, Observed
-from topology.node.status import Mode
+from topology.node.status import MigStrategy, Mode
 from topology.placement.decide import Decision
 from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
@@ -29,15 +30,18 @@ from topology.value.fragmentation import DemandProfile
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node as of one moment. Masks are over positions: bit i stands for `uuids[i]`."""
+    """One node as of one moment. Masks are over positions: bit i stands for `devices[i]`."""
 
     node: Node
     payloads: NodePayloads
     uuids: tuple[str, ...]
+    """Of its GPUs."""
+    devices: tuple[str, ...]
+    """UUIDs of what pods can get: the GPUs, then the MIG slices."""
     shape: Shape
     """As a pod finds it that has no claim here."""
     usable: int
-    """GPUs that nothing but a claim keeps from being free."""
+    """GPUs and slices that nothing but a claim keeps from being free."""
     fit: int
     """GPUs that are healthy, whole, left to us by DRA and free of processes that no container explains, whoever holds them."""
     doubtful: int
@@ -56,7 +60,7 @@ class NodeView:
     """There is no ledger, and as far as is known there never was one."""
     signs: tuple[Sign, ...] = ()
     """What other health agents say of its GPUs, what closes it first."""
-    devices: NodeDevices = NOTHING
+    dra: NodeDevices = NOTHING
     """What DRA has to say of its GPUs."""
 
     @property
@@ -85,7 +89,7 @@ class NodeView:
         missing = (held for held in self.holdings if len(held.claimed) < (held.pod.gpus or 0))
         found = (*(claim for held in missing for claim in held.claims()), *self._left_behind)
         return tuple(
-            {claim.gpu: claim for claim in found if claim.gpu in self.uuids and claim.gpu not in covered}.values()
+            {claim.gpu: claim for claim in found if claim.gpu in self.devices and claim.gpu not in covered}.values()
         )
 
     @property
@@ -101,16 +105,23 @@ class NodeView:
         )
 
     @property
-    def disputed(self) -> frozenset[str]:
-        """GPUs that pods have from a device plugin, or are promised, and that a ResourceClaim holds as well."""
-        if not self.devices.held:
+    def left_to_dra(self) -> frozenset[str]:
+        """GPUs that ResourceClaims hold, and all slices of these."""
+        gpus = self.payloads.topology.value
+        if gpus is None or not self.dra.held:
             return frozenset()
-        promised = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
-        return frozenset(self.devices.held.keys() & (promised | self.holders.keys()))
+        mask = _with_slices(gpus, mask_of(self.devices, self.dra.held))
+        return frozenset(uuid for position, uuid in enumerate(self.devices) if mask >> position & 1)
 
-    def has_gpus(self, uuids: Iterable[str]) -> bool:
-        """Whether all of these are GPUs of the node."""
-        return set(self.uuids).issuperset(uuids)
+    @property
+    def disputed(self) -> frozenset[str]:
+        """What pods have from a device plugin, or are promised, and a ResourceClaim holds as well."""
+        promised = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
+        return self.left_to_dra & (promised | self.holders.keys())
+
+    def has_devices(self, uuids: Iterable[str]) -> bool:
+        """Whether all of these are GPUs or slices of the node."""
+        return set(self.devices).issuperset(uuids)
 
     def claims_of(self, uid: str) -> tuple[Claim, ...]:
         """Return the claims of one pod."""
@@ -160,7 +171,7 @@ class NodeView:
         for gpu, who in self.holders.items():
             key = who.namespace, who.name
             owners.setdefault(uids.get(key, key), set()).add(gpu)
-        positions = {uuid: 1 << position for position, uuid in enumerate(self.uuids)}
+        positions = {uuid: 1 << position for position, uuid in enumerate(self.devices)}
         return {owner: sum(positions.get(gpu, 0) for gpu in gpus) for owner, gpus in owners.items()}
 
     def decide_on(self, gpus: int, request: GpuRequest) -> Decision:
@@ -170,7 +181,7 @@ class NodeView:
         return self._with_free(self.shape.free & gpus).decide(request)
 
     def _own(self, uid: str) -> int:
-        return mask_of(self.uuids, (claim.gpu for claim in self.claims_of(uid)))
+        return mask_of(self.devices, (claim.gpu for claim in self.claims_of(uid)))
 
     def _beside(self, own: int, held_for_others: int) -> Shape:
         return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden)
@@ -204,7 +215,7 @@ def derive(
 
     """
     gpus, ledger, observed = payloads.topology.value, payloads.ledger.value, payloads.observed.value
-    uuids = gpus.uuids if gpus else ()
+    devices = gpus.devices if gpus else ()
     claims = tuple((claim, evidence.standing(claim)) for claim in ledger.claims) if ledger else ()
     holders = _holders(observed, evidence) if observed else {}
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
@@ -212,15 +223,17 @@ def derive(
     is_lost = is_ledger_lost(payloads, holdings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
     foreign = observed.foreign_processes if observed else ()
-    devices = surroundings.devices
-    fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, {*foreign, *devices.held, *devices.tainted}) | _unfit(payloads))
-    usable = fit & ~mask_of(uuids, placed.union(holders))
-    claimed = mask_of(uuids, (claim.gpu for claim in standing_claims))
+    dra = surroundings.dra
+    closed = _with_slices(gpus, mask_of(devices, {*dra.held, *dra.tainted})) if gpus else 0
+    fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | _unfit(payloads))
+    usable = fit & ~mask_of(devices, placed.union(holders))
+    claimed = mask_of(devices, (claim.gpu for claim in standing_claims))
     doubtful = _doubtful(payloads)
     return NodeView(
         node=node,
         payloads=payloads,
-        uuids=uuids,
+        uuids=gpus.uuids if gpus else (),
+        devices=devices,
         shape=_shape(node, payloads, holdings, usable & ~claimed, doubtful, surroundings),
         usable=usable,
         fit=fit,
@@ -232,7 +245,7 @@ def derive(
         is_broken=payloads.is_ledger_broken or is_lost or is_ledger_missing(payloads),
         is_new=payloads.ledger.text is None and not is_lost,
         signs=surroundings.signs,
-        devices=devices,
+        dra=dra,
     )
 
 
@@ -264,9 +277,11 @@ def _shape(
         topology_class,
         free,
         doubtful=doubtful & free,
-        hidden=sum(held.hidden or 0 for held in holdings),
+        hidden=hidden_gpus(holdings),
         plugin_chooses=_plugin_chooses(payloads),
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
+        mig=_strategy(payloads),
+        hidden_slices=hidden_slices(holdings),
     )
 
 
@@ -289,6 +304,28 @@ def _conflicts(holdings: Sequence[Holding]) -> dict[str, tuple[GpuPod, ...]]:
     return {gpu: tuple(pods) for gpu, pods in sorted(owners.items()) if len(pods) > 1}
 
 
+def hidden_gpus(holdings: Iterable[Holding]) -> int:
+    """Return how many GPUs these hold that nobody can name."""
+    return sum(held.hidden or 0 for held in holdings if not held.pod.profile)
+
+
+def hidden_slices(holdings: Iterable[Holding]) -> tuple[tuple[str, int], ...]:
+    """Return the same of slices, by profile."""
+    found = Counter[str]()
+    for held in holdings:
+        if held.pod.profile and held.hidden:
+            found[held.pod.profile] += held.hidden
+    return tuple(sorted(found.items()))
+
+
+def _strategy(payloads: NodePayloads) -> MigStrategy:
+    """Return how the node's slices are offered; where there are none, nodes are alike however they would be."""
+    gpus, status = payloads.topology.value, payloads.status.value
+    if gpus is None or not gpus.topology_class.node.slices or status is None or status.device_plugin is None:
+        return MigStrategy.NONE
+    return status.device_plugin.mig
+
+
 def _plugin_chooses(payloads: NodePayloads) -> bool:
     plugin = payloads.status.value.device_plugin if payloads.status.value else None
     return plugin is not None and plugin.mode is Mode.OBSERVE
@@ -298,16 +335,26 @@ def _doubtful(payloads: NodePayloads) -> int:
     gpus, status = payloads.topology.value, payloads.status.value
     if gpus is None or status is None:
         return 0
-    return mask_of(gpus.uuids, status.doubtful.intersection(gpus.uuids))
+    return _with_slices(gpus, mask_of(gpus.uuids, status.doubtful.intersection(gpus.uuids)))
 
 
 def _unfit(payloads: NodePayloads) -> int:
-    """Return the GPUs that are sick or cut into slices."""
+    """Return the GPUs that are sick or cut into slices, and the slices that are sick or of sick GPUs."""
     gpus, status = payloads.topology.value, payloads.status.value
     if gpus is None:
         return 0
     mask = sum(1 << position for position, gpu in enumerate(gpus.topology_class.node.gpus) if gpu.mig_enabled)
     if status is None:
         return mask
-    unfit = status.unhealthy.union(gpu.uuid for gpu in status.gpus if gpu.mig_enabled)
-    return mask | sum(1 << position for position, uuid in enumerate(gpus.uuids) if uuid in unfit)
+    cut = frozenset(gpu.uuid for gpu in status.gpus if gpu.mig_enabled)
+    unfit = sum(1 << position for position, uuid in enumerate(gpus.devices) if uuid in status.unhealthy)
+    return (
+        mask | _with_slices(gpus, unfit) | sum(1 << position for position, uuid in enumerate(gpus.uuids) if uuid in cut)
+    )
+
+
+def _with_slices(gpus: NodeGpus, mask: int) -> int:
+    """Return these GPUs and slices, and all slices of these GPUs."""
+    node = gpus.topology_class.node
+    theirs = (1 << i for i, each in enumerate(node.slices, len(node)) if mask >> node.positions[each.gpu] & 1)
+    return mask | sum(theirs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from extender.cluster.caches.cpu import cpu_only
-from extender.cluster.objects.gpu_pods import lean
+from extender.cluster.objects.gpu_pods import lean, names_gpus
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
 from extender.cluster.state import ClusterState
@@ -52,8 +52,4 @@ class PodFeed:
             self._state.agents.deleted(Pod(metadata))
 
     def _is_kept_whole(self, pod: Pod) -> bool:
-        resource = self._state.resource
-        return self._state.agents.is_one(pod) or any(
-            resource in (container.resources.limits or ()) or resource in (container.resources.requests or ())
-            for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
-        )
+        return self._state.agents.is_one(pod) or names_gpus(pod, self._state.resource)

@@ -73,9 +73,10 @@ def _sick_gpus(view: NodeView) -> tuple[SickGpu, ...]:
     topology, status = view.payloads.topology.value, view.payloads.status.value
     if topology is None or status is None:
         return ()
-    said = {gpu.uuid: gpu for gpu in status.gpus}
+    node, said = topology.topology_class.node, {gpu.uuid: gpu for gpu in status.gpus}
+    whole = dict(zip(node.positions, topology.uuids, strict=True))
     return tuple(
-        SickGpu(uuid, gpu.index, found.sick_since, ", ".join(found.reasons[:_REASONS]) or "its agent does not say why")
-        for uuid, gpu in zip(topology.uuids, topology.topology_class.node.gpus, strict=True)
-        if (found := said.get(uuid)) and found.sick_since is not None
+        SickGpu(uuid, index, found.sick_since, ", ".join(found.reasons[:_REASONS]) or "its agent does not say why")
+        for uuid, index in zip(topology.devices, node.indexes, strict=True)
+        if (found := said.get(whole[index])) and found.sick_since is not None
     )

@@ -200,7 +200,7 @@ class ClusterState:
         self.groups.take(uid, pod)
         self.schedulers.take(uid, pod)
         if pod is not None:
-            kind = PodKind(pod.gpus, cpu_milli=cpu_milli(pod.pod)) if pod.gpus else None
+            kind = PodKind(pod.gpus, cpu_milli=cpu_milli(pod.pod)) if pod.gpus and not pod.profile else None
             self.values.meet(uid, kind, running=pod.node is not None and not pod.stopped)
             if pod.node is not None:
                 self._tell_of_bound(pod, pod.node)

@@ -132,7 +132,7 @@ class Views:
             is_left_to_dra=self._is_mapped_to_dra and not self._is_offered(known.node),
             free_cpu_milli=self._sources.cpu.free_milli(known.node),
             signs=known.signs,
-            devices=self._sources.claims.on(name),
+            dra=self._sources.claims.on(name),
             paused=known.paused,
         )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from extender.cluster.node_view import NodeView
+from extender.cluster.objects.payloads import NodeGpus
 from extender.cluster.ownership.standing import Standing
+from topology.node.status import NodeStatus
 
 NO_REASON = "its agent calls it unhealthy, and does not say why"
 SLICED = "MIG is on: it is cut into slices"
@@ -15,20 +17,22 @@ RECORDED = "held by a pod of which the ledger does not know yet"
 
 
 def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
-    """Say what is wrong with a GPU, its own faults first; of one that has none, why it is not given away if so."""
-    uuid, payloads = view.uuids[position], view.payloads
+    """Say what is wrong with a GPU or slice, its own faults first; of one that has none, why it is not given away if so."""
+    uuid, payloads = view.devices[position], view.payloads
     status, observed, gpus = payloads.status.value, payloads.observed.value, payloads.topology.value
     found = [reason for gpu in (status.gpus if status else ()) if gpu.uuid == uuid for reason in gpu.reasons]
     if status and uuid in status.unhealthy and not found:
         found.append(NO_REASON)
+    if status and gpus:
+        found += _of_its_gpu(gpus, status, position)
     sliced = {gpu.uuid for gpu in (status.gpus if status else ()) if gpu.mig_enabled}
-    if uuid in sliced or (gpus is not None and gpus.topology_class.node.gpus[position].mig_enabled):
+    if uuid in sliced or (gpus and uuid in gpus.uuids and gpus.topology_class.node.gpus[position].mig_enabled):
         found.append(SLICED)
     if observed and uuid in observed.foreign_processes:
         found.append(FOREIGN)
-    if claims := view.devices.held.get(uuid):
+    if claims := view.dra.held.get(_gpu_of(view, position)):
         found.append(HELD_BY_CLAIM + _named(claims))
-    if taint := view.devices.tainted.get(uuid):
+    if taint := view.dra.tainted.get(_gpu_of(view, position)):
         found.append(TAINTED + taint)
     if observed and uuid in observed.shared:
         found.append(f"held in parts by {', '.join(f'{who.namespace}/{who.name}' for who in observed.shared[uuid])}")
@@ -48,3 +52,23 @@ def _named(claims: tuple[str, ...]) -> str:
     """
     named = ", ".join(claims[:_NAMED])
     return f"{named} and {len(claims) - _NAMED} more" if len(claims) > _NAMED else named
+
+
+def _gpu_of(view: NodeView, position: int) -> str:
+    """Return the UUID of a GPU, or of the one that a slice is cut out of."""
+    gpus = view.payloads.topology.value
+    if gpus is None or position < len(gpus.uuids):
+        return view.devices[position]
+    node = gpus.topology_class.node
+    return gpus.uuids[node.positions[node.indexes[position]]]
+
+
+def _of_its_gpu(gpus: NodeGpus, status: NodeStatus, position: int) -> list[str]:
+    """Return what is wrong with the GPU that a slice is cut out of; nothing for a GPU."""
+    if position < len(gpus.uuids):
+        return []
+    node = gpus.topology_class.node
+    index = node.indexes[position]
+    uuid = gpus.uuids[node.positions[index]]
+    sick = (gpu for gpu in status.gpus if gpu.uuid == uuid and not gpu.healthy)
+    return [f"GPU {index}: {reason}" for gpu in sick for reason in gpu.reasons or (NO_REASON,)]

@@ -121,7 +121,7 @@ class RoomCounter:
         for gpus, fits in found.items():
             for shape, nodes in now.items():
                 fits.now += nodes * self._how_many_fit(before, shape, gpus)
-                fits.by_count += nodes * (shape.free.bit_count() // gpus)
+                fits.by_count += nodes * ((shape.free & shape.devices_for(_request(gpus))).bit_count() // gpus)
                 yield
             for shape, nodes in empty.items():
                 fits.empty += nodes * self._how_many_fit(before, shape, gpus)

@@ -9,21 +9,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from extender.clock import Instant
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, read_placement
-from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
 from extender.inspect.faults import reasons_of
 from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.judgement import Judgement
 from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
+from extender.inspect.occupation import DeviceState, occupations
 from extender.inspect.offers import OfferInfo, offers_of
 from extender.inspect.outlook import OutlookInfo, outlooks_of
+from extender.inspect.slices import SliceInfo, slices_of
 from extender.inspect.words import (
     ClaimedDeviceInfo,
     DevicePluginInfo,
@@ -40,7 +40,7 @@ from topology.node.links import Affinity
 from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 
-GpuState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
+GpuState = DeviceState
 SHOWN_FITS = 16
 
 
@@ -93,6 +93,8 @@ class NodeInfo(Answer):
     closed: str | None
     """Why none of its GPUs is given away."""
     gpus: tuple[GpuInfo, ...]
+    slices: tuple[SliceInfo, ...] = Field(default=(), exclude_if=lambda slices: not slices)
+    """MIG devices of those GPUs that are cut up."""
 
 
 class NodeList(Answer):
@@ -259,15 +261,11 @@ def explained(state: ClusterState, pod: PodInfo, asked: Asked) -> Explanation:
 
 
 def _node(view: NodeView, held: int) -> NodeInfo:
-    claims = {claim.gpu: claim for claim, standing in view.claims if standing is not Standing.FREE}
-    claims |= {claim.gpu: claim for claim in view.unledgered}
-    observed = view.payloads.observed.value
-    holders = observed.gpus if observed else {}
     topology = view.shape.topology_class.node if view.shape.topology_class else None
-    outlooks, gpus = outlooks_of(view), []
+    outlooks, occupied, gpus = outlooks_of(view), occupations(view, held), []
     for position, uuid in enumerate(view.uuids):
         assert topology is not None
-        gpu, owner = topology.gpus[position], claims.get(uuid) or holders.get(uuid)
+        gpu = topology.gpus[position]
         gpus.append(
             GpuInfo(
                 index=gpu.index,
@@ -275,29 +273,17 @@ def _node(view: NodeView, held: int) -> NodeInfo:
                 model=gpu.model,
                 memory_bytes=gpu.memory_bytes,
                 numa_node=gpu.numa_node,
-                state=_state(view, position, held, claimed=uuid in claims, found=owner is not None),
-                pod=f"{owner.namespace}/{owner.name}" if owner else None,
-                container=owner.container if owner else None,
+                state=occupied[position].state,
+                pod=occupied[position].pod,
+                container=occupied[position].container,
                 reasons=reasons_of(view, position),
                 outlook=outlooks.get(uuid),
                 doubtful=bool(view.doubtful >> position & 1),
             )
         )
     free = sum(gpu.state == "free" for gpu in gpus)
-    return NodeInfo(name=view.name, free=free, closed=view.shape.closed, gpus=tuple(gpus))
-
-
-def _state(view: NodeView, position: int, held: int, *, claimed: bool, found: bool) -> GpuState:
-    uuid = view.uuids[position]
-    if uuid in view.conflicts or uuid in view.disputed:
-        return "conflict"
-    if claimed:
-        return "claimed"
-    if found or uuid in view.devices.held:
-        return "unplanned"
-    if not view.shape.free >> position & 1:
-        return "unusable"
-    return "held" if held >> position & 1 else "free"
+    slices = tuple(slices_of(view, occupied))
+    return NodeInfo(name=view.name, free=free, closed=view.shape.closed, gpus=tuple(gpus), slices=slices)
 
 
 def _has_gpus(view: NodeView) -> bool:
@@ -320,10 +306,10 @@ def _fit(view: NodeView, verdict: Placement | Rejection) -> FittingNode:
 def best_set(view: NodeView, placement: Placement) -> BestSet:
     """Return a placement on a node as people see it."""
     assert view.shape.topology_class is not None
-    gpus = view.shape.topology_class.node.gpus
+    indexes = view.shape.topology_class.node.indexes
     return BestSet(
         gpus=len(placement.gpus),
-        indexes=tuple(gpus[position].index for position in placement.gpus),
+        indexes=tuple(indexes[position] for position in placement.gpus),
         affinity=placement.affinity,
         bandwidth_gb_per_s=_bandwidth(placement.bandwidth),
     )
@@ -349,7 +335,7 @@ def pod_info(state: ClusterState, pod: GpuPod) -> PodInfo:
 def _indexes(view: NodeView | None, record: PlacementRecord | None) -> tuple[int, ...]:
     if view is None or record is None or view.shape.topology_class is None:
         return ()
-    index_of = dict(zip(view.uuids, (gpu.index for gpu in view.shape.topology_class.node.gpus), strict=True))
+    index_of = dict(zip(view.devices, view.shape.topology_class.node.indexes, strict=True))
     placed = dict.fromkeys(gpu for gpus in record.containers.values() for gpu in gpus)
     return tuple(index_of[gpu] for gpu in placed if gpu in index_of)
 

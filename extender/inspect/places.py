@@ -86,6 +86,6 @@ def _place(level: Level, name: str | None, views: list[NodeView]) -> Place:
         name=name,
         nodes=len(views),
         gpus=sum(len(view.uuids) for view in views),
-        free=sum(view.shape.free.bit_count() for view in open_ones),
+        free=sum(view.shape.free_gpus.bit_count() for view in open_ones),
         closed=len(views) - len(open_ones),
     )

@@ -83,7 +83,7 @@ def status(state: ClusterState, schedulers: Collection[str] = (SCHEDULER_NAME,))
     return Status(
         nodes=len(known),
         gpus=sum(len(view.uuids) for view in known),
-        free=sum(view.shape.free.bit_count() for view in known if view.shape.closed is None),
+        free=sum(view.shape.free_gpus.bit_count() for view in known if view.shape.closed is None),
         pods=len(state.pods),
         waiting=state.pods.waiting,
         placed_by_others=len(by_others),

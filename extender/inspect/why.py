@@ -101,5 +101,5 @@ def _verdict(state: ClusterState, name: str, verdict: Placement | Rejection) -> 
 def _figures(state: ClusterState, name: str, verdict: Rejection) -> str:
     """Return what the node has instead; GPUs that ResourceClaims hold would be missed else."""
     view = state.views.get(name)
-    held = len(view.devices.held) if view and verdict.reason is Reason.TOO_FEW_FREE else 0
+    held = len(view.dra.held) if view and verdict.reason is Reason.TOO_FEW_FREE else 0
     return f"{verdict.figures}; {held} held by ResourceClaims" if held else verdict.figures

@@ -31,6 +31,7 @@ from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
 from extender.inspect.why import NodeVerdict, Why
 from extender.kubectl.cleanup import Found
+from extender.kubectl.device_rows import GPUS, SLICES, gpu_row, slice_row
 from extender.kubectl.replay import Replay, Step
 from extender.kubectl.top import GpuUse, Top
 from extender.logs import printable
@@ -130,9 +131,11 @@ def print_node(node: NodeDetail, form: Form) -> None:
     labels = [f"GPU{gpu.index}" for gpu in node.gpus]
     form.table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
     print()
-    heads = ("GPU", "STATE", "POD", "CONTAINER", "NUMA", "UUID", "REASON", "MODEL", "MEMORY-GIB")
-    form.table(heads, map(_gpu_row, node.gpus), 2)
+    form.table(GPUS, map(gpu_row, node.gpus), 2)
     print()
+    if node.slices:
+        form.table(SLICES, map(slice_row, node.slices), 2)
+        print()
     if any(gpu.outlook for gpu in node.gpus):
         form.table(("GPU", "SINCE", "NEXT", "WHEN", "TO-DO"), _outlook_rows(node.gpus))
         print()
@@ -367,13 +370,6 @@ def _node_row(node: NodeInfo) -> Sequence[str]:
     in_use = states["claimed"] + states["unplanned"] + states["conflict"]
     counts = (str(in_use), str(states["held"]), str(states["unusable"]))
     return node.name, _machine(node), str(len(node.gpus)), str(node.free), node.closed or "", *counts
-
-
-def _gpu_row(gpu: GpuInfo) -> Sequence[str]:
-    numa = "" if gpu.numa_node is None else str(gpu.numa_node)
-    memory = "" if gpu.memory_bytes is None else f"{gpu.memory_bytes / 2**30:.4g}"
-    said = (gpu.pod or "", gpu.container or "", numa, gpu.uuid, gpu.line)
-    return str(gpu.index), gpu.state, *said, gpu.model, memory
 
 
 def _set_row(best: BestSet) -> Sequence[str]:

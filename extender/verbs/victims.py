@@ -15,7 +15,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from math import lcm
 
-from extender.cluster.node_view import NodeView
+from extender.cluster.node_view import NodeView, hidden_gpus, hidden_slices
 from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import requests
@@ -53,8 +53,9 @@ class Candidate:
         self._in_any_case = frozenset(uid for uid in self._offered if uid not in known)
         self._offered_ones = tuple(held for held in self._evictable if held.pod.uid in self._offered)
         self._taken = view.taken()
-        staying = (held for held in view.holdings if held.pod.uid not in known | self._in_any_case)
-        self._hidden = sum(held.hidden or 0 for held in staying)
+        staying = [held for held in view.holdings if held.pod.uid not in known | self._in_any_case]
+        self._hidden, self._hidden_slices = hidden_gpus(staying), hidden_slices(staying)
+        self._wanted = view.shape.devices_for(request)
         self._protection = protection
         self._costs: Costs | None = None
         """Known once a search has begun."""
@@ -71,7 +72,10 @@ class Candidate:
         Cheap, and seldom more than what it comes to; a node without enough GPUs comes last.
         """
         lacking = self._request.gpus - self._free_without(()).bit_count()
-        by_priority = sorted((priority_of(held.pod.pod), -len(held.gpus)) for held in self._evictable)
+        by_priority = sorted(
+            (priority_of(held.pod.pod), -(self._taken.get(held.pod.uid, 0) & self._wanted).bit_count())
+            for held in self._evictable
+        )
         for count, (priority, gpus) in enumerate(by_priority, start=1):
             lacking += gpus
             if lacking <= 0:
@@ -155,14 +159,15 @@ class Candidate:
 
     def _free_without(self, victims: Collection[str]) -> int:
         """Return the mask of the GPUs that are free when these are gone, and those who go in any case."""
-        free = self.view.fit
+        free = self.view.fit & self._wanted
         for who, gpus in self._taken.items():
             if who not in victims and who not in self._in_any_case:
                 free &= ~gpus
         return free
 
     def _bandwidth(self, free: int) -> float | None:
-        verdict = replace(self.view.shape, free=free, hidden=self._hidden).decide(self._request)
+        shape = replace(self.view.shape, free=free, hidden=self._hidden, hidden_slices=self._hidden_slices)
+        verdict = shape.decide(self._request)
         self._is_undecided |= verdict is UNDECIDED
         if not isinstance(verdict, Placement):
             return None

@@ -1,7 +1,7 @@
 """The words in which scenarios are told: nodes join, pods are submitted, and we look at what became of them."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -129,15 +129,17 @@ class GpuCluster:
 
 
 @contextmanager
-def at_work(installation: Installation, settings: Mapping[str, Any] | None = None) -> Iterator[GpuCluster]:
+def at_work(
+    installation: Installation, settings: Mapping[str, Any] | None = None, *, more_resources: Sequence[str] = ()
+) -> Iterator[GpuCluster]:
     """Have an extender and a scheduler that asks it at work for the length of a `with` block.
 
-    `settings` replace sections of the chart's configuration.
+    `settings` replace sections of the chart's configuration; pods that ask for `more_resources` reach the extender, too.
     """
     plane, extender = installation.plane, installation.extender(settings)
     with extender.running():
         try:
-            installation.start_scheduler(extender)
+            installation.start_scheduler(extender, more_resources=more_resources)
             yield GpuCluster(plane, extender)
         finally:
             plane.stop_schedulers()

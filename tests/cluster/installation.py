@@ -43,11 +43,18 @@ class Installation:
         return ExtenderProcess(name, self.plane.kubeconfig(ACCOUNT), self.plane.state, settings)
 
     def start_scheduler(
-        self, extender: ExtenderProcess, *, more_profiles: Sequence[str] = (), more_extenders: Sequence[Any] = ()
+        self,
+        extender: ExtenderProcess,
+        *,
+        more_profiles: Sequence[str] = (),
+        more_extenders: Sequence[Any] = (),
+        more_resources: Sequence[str] = (),
     ) -> Component:
         """Start a kube-scheduler with our sample configuration, which asks `extender` and then `more_extenders`."""
         configuration = scheduler_configuration({"http://127.0.0.1:8888": extender.url})
         configuration["profiles"] += [{"schedulerName": name} for name in more_profiles]
+        managed = ({"name": name, "ignoredByScheduler": False} for name in more_resources)
+        configuration["extenders"][0]["managedResources"] += managed
         configuration["extenders"] += more_extenders
         return self.plane.start_scheduler(configuration, self.plane.kubeconfig(ACCOUNT))
 

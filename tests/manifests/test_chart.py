@@ -410,3 +410,28 @@ def test_older_kubernetes_is_refused() -> None:
     """The protocol needs what 1.30 repaired."""
     with pytest.raises(HelmRefused, match=r"requires kubeVersion: >=1\.30"):
         render(cluster="v1.29.9")
+
+
+def test_profiles_that_pods_may_ask_for_reach_the_extender() -> None:
+    """Under the names of NVIDIA's device plugin, `+` as `.`; none unless somebody lists them."""
+    managed = re.compile(r"- name: (nvidia\.com/\S+)\n +ignoredByScheduler: false")
+    assert managed.findall(render()) == ["nvidia.com/gpu"]
+    asked = render("mig.profiles={1g.10gb,1g.10gb+me}")
+    assert managed.findall(asked) == ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.10gb.me"]
+    with pytest.raises(HelmRefused):
+        render("mig.profiles={nvidia.com/mig-1g.10gb}")
+
+
+def test_agent_gets_a_capability_only_where_it_looks_for_slices() -> None:
+    """NVML tells the profile of a slice to SYS_ADMIN; the API server refuses that beside a ban on more privileges."""
+
+    def agent(*settings: str) -> dict[str, Any]:
+        found = (each for each in yaml.safe_load_all(render(*settings)) if each and each["kind"] == "DaemonSet")
+        container: dict[str, Any] = next(found)["spec"]["template"]["spec"]["containers"][0]
+        return container
+
+    assert agent()["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    cut = agent("mig.enabled=true")
+    assert cut["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    assert "allowPrivilegeEscalation" not in cut["securityContext"]
+    assert {"name": "NVIDIA_MIG_MONITOR_DEVICES", "value": "all"} in cut["env"]

@@ -52,7 +52,7 @@ bool add_slice(struct gpu *gpu, int index, const char *profile, const char *star
     const char *mark = uuid ? strchr(uuid, '%') : NULL;
     if (mark) snprintf(slice->uuid, NAME, "%.*s%d%s", (int)(mark - uuid), uuid, index, mark + 1);
     else if (uuid) snprintf(slice->uuid, NAME, "%s", uuid);
-    else snprintf(slice->uuid, NAME, "MIG-%08x-%04x-5000-8000-%012x", index, slice->gpu_instance, slice->compute_instance);
+    else snprintf(slice->uuid, NAME, "MIG-%.8s-%04x-5000-8000-%06x%06x", gpu->uuid + 4, index, slice->gpu_instance, slice->compute_instance);
     gpu->slice_count++;
     return slice->start + slice->size <= MEMORY_SLICES && profile_of(slice);
 }

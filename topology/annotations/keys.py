@@ -77,4 +77,6 @@ LOOK: Final = "alloc.gputopo.dev/look"
 
 # Resources.
 GPU_RESOURCE: Final = "nvidia.com/gpu"
+MIG_PREFIX: Final = "nvidia.com/mig-"
+"""Of the resources of MIG slices, as NVIDIA's device plugin names them; the profile follows, `+` as `.`."""
 GPU_MEMORY_RESOURCE: Final = "gputopo.dev/gpu-memory-gib"

@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints
 from topology.annotations.payload import MAX_BYTES, Count, Schema, Uuid, read, write
 from topology.errors import PayloadError
 from topology.node.links import Affinity
-from topology.node.model import MAX_GPUS
+from topology.node.slices import MAX_DEVICES
 
 if TYPE_CHECKING:
     from topology.bandwidth.predict import Bandwidth
@@ -141,7 +141,7 @@ class _Claim(_Holder):
 class _Ledger(Schema):
     generation: Count
     node_uid: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,96}$")] = ""
-    claims: Annotated[list[_Claim], Field(max_length=MAX_GPUS)]
+    claims: Annotated[list[_Claim], Field(max_length=MAX_DEVICES)]
 
 
 MAX_CONTAINERS = 256
@@ -162,7 +162,7 @@ class _Bandwidth(Schema):
 
 class _Placement(Schema):
     containers: Annotated[
-        dict[Name, Annotated[list[Uuid], Field(max_length=MAX_GPUS)]], Field(max_length=MAX_CONTAINERS)
+        dict[Name, Annotated[list[Uuid], Field(max_length=MAX_DEVICES)]], Field(max_length=MAX_CONTAINERS)
     ]
     affinity: Annotated[str, StringConstraints(pattern=f"^({'|'.join(Affinity)})$")] | None = None
     bandwidth_gb_per_s: _Bandwidth | None = None
@@ -170,14 +170,14 @@ class _Placement(Schema):
 
 
 class _Observed(Schema):
-    gpus: Annotated[dict[Uuid, _Holder], Field(max_length=MAX_GPUS)]
+    gpus: Annotated[dict[Uuid, _Holder], Field(max_length=MAX_DEVICES)]
     generation: Count = 0
-    strangers: Annotated[dict[Uuid, Annotated[int, Field(ge=1, le=2**20)]], Field(max_length=MAX_GPUS)] = Field(
+    strangers: Annotated[dict[Uuid, Annotated[int, Field(ge=1, le=2**20)]], Field(max_length=MAX_DEVICES)] = Field(
         default_factory=dict
     )
     """Foreign processes; agents that are out there write them under this key."""
     node_version: Annotated[str, StringConstraints(pattern=r"^[0-9]{0,20}$")] = ""
-    shared: Annotated[dict[Uuid, list[_Sharer]], Field(max_length=MAX_GPUS)] = Field(default_factory=dict)
+    shared: Annotated[dict[Uuid, list[_Sharer]], Field(max_length=MAX_DEVICES)] = Field(default_factory=dict)
 
 
 def is_later(version: str, than: str) -> bool:

@@ -9,8 +9,7 @@ from pydantic import Field, StringConstraints
 
 from topology.annotations.payload import Schema, Uuid
 from topology.errors import PayloadError
-from topology.node.model import MAX_GPUS
-from topology.node.slices import MAX_SLICES_PER_GPU, Slice
+from topology.node.slices import MAX_DEVICES, Slice
 
 Name = Annotated[str, StringConstraints(pattern=r"^([1-9]c\.)?[1-9]g\.[0-9]{1,4}gb([+-][a-z.,]{1,16})?$")]
 Small = Annotated[int, Field(ge=0, le=255)]
@@ -34,7 +33,7 @@ class _Slice(Schema):
     size: Small | None = None
 
 
-Slices = Annotated[list[_Slice], Field(max_length=MAX_GPUS * MAX_SLICES_PER_GPU)]
+Slices = Annotated[list[_Slice], Field(max_length=MAX_DEVICES)]
 
 
 def encode_slices(slices: Sequence[Slice]) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from pydantic import Field, StringConstraints
 
 from topology.annotations.payload import Count, Schema, Text, Uuid, known, read, write
 from topology.errors import PayloadError
-from topology.node.model import MAX_GPUS
 from topology.node.offers import Offer, OfferForm
-from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
+from topology.node.slices import MAX_DEVICES
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, MigStrategy, Mode, NodeStatus, Outlook
 
 
 class _Offer(Schema):
@@ -54,12 +54,13 @@ class _DevicePlugin(Schema):
     ready: bool
     session: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,64}$")] = ""
     reasons: Annotated[list[Text], Field(max_length=16)] = Field(default_factory=list)
+    mig: Literal["none", "single", "mixed"] = "none"
 
 
 class _Status(Schema):
     generation: Count
     every_gpu: _StatusTraits = _StatusTraits()
-    gpus: dict[Uuid, _GpuStatus] = Field(default_factory=dict, max_length=MAX_GPUS)
+    gpus: dict[Uuid, _GpuStatus] = Field(default_factory=dict, max_length=MAX_DEVICES)
     link_faults: list[_LinkFault] = Field(default_factory=list)
     reasons: list[Text] = Field(default_factory=list)
     device_plugin: _DevicePlugin | None = None
@@ -94,7 +95,11 @@ def encode_status(status: NodeStatus) -> str:
         payload["reasons"] = list(status.reasons)
     if plugin := status.device_plugin:
         payload["device_plugin"] = {"mode": plugin.mode.value, "ready": plugin.ready} | known(
-            {"session": plugin.session or None, "reasons": list(plugin.reasons) or None}
+            {
+                "session": plugin.session or None,
+                "reasons": list(plugin.reasons) or None,
+                "mig": None if plugin.mig is MigStrategy.NONE else plugin.mig.value,
+            }
         )
     return write(_Status, payload)
 
@@ -143,4 +148,4 @@ def decode_status(text: str | bytes) -> NodeStatus:
 
 
 def _decode_device_plugin(said: _DevicePlugin) -> DevicePluginStatus:
-    return DevicePluginStatus(Mode(said.mode), said.ready, said.session, tuple(said.reasons))
+    return DevicePluginStatus(Mode(said.mode), said.ready, said.session, tuple(said.reasons), MigStrategy(said.mig))

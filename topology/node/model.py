@@ -124,6 +124,11 @@ class NodeTopology:
         return {gpu.index: position for position, gpu in enumerate(self.gpus)}
 
     @cached_property
+    def indexes(self) -> tuple[int, ...]:
+        """Index by position; of a slice that of its GPU."""
+        return (*(gpu.index for gpu in self.gpus), *(each.gpu for each in self.slices))
+
+    @cached_property
     def by_uuid(self) -> dict[str, int]:
         """UUID → position."""
         return {gpu.uuid: position for position, gpu in enumerate(self.gpus)}

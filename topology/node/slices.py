@@ -8,6 +8,8 @@ from topology.errors import PayloadError
 
 MAX_SLICES_PER_GPU = 8
 """By NVML, one more than any GPU has today."""
+MAX_DEVICES = 192
+"""GPUs and slices of one node that a record tells of: those of 24 GPUs, all cut up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,17 @@ class Mode(StrEnum):
     """The agent itself, as the ledger says."""
 
 
+class MigStrategy(StrEnum):
+    """Under which resources MIG slices are offered; NVIDIA's words."""
+
+    NONE = "none"
+    """Under none."""
+    SINGLE = "single"
+    """Under that of whole GPUs, of which the node has none then."""
+    MIXED = "mixed"
+    """Under one resource for each profile, beside the whole GPUs."""
+
+
 @dataclass(frozen=True, slots=True)
 class DevicePluginStatus:
     """How the node's GPUs get into containers, and whether that works just now."""
@@ -80,6 +91,7 @@ class DevicePluginStatus:
     """Another one with each registration; containers that started under an older one are not affected."""
     reasons: tuple[str, ...] = ()
     """Why it is not ready, or what to watch though it is: `another device plugin serves nvidia.com/gpu`."""
+    mig: MigStrategy = MigStrategy.NONE
 
 
 @dataclass(frozen=True, slots=True)

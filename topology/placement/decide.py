@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from topology.node.status import MigStrategy
 from topology.placement.forecast import forecast
 from topology.placement.plan import plan
 from topology.placement.sharing import less_fragmentation, share
+from topology.placement.slices import is_about_slices, place_slices, wanted_devices
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
@@ -27,13 +29,15 @@ class Situation:
     topology_class: TopologyClass
     """The wires, and what free sets are worth to the pods to come."""
     free: int
-    """GPUs that may be given away whole, as a mask over positions."""
+    """GPUs that may be given away whole, and slices, as a mask over positions."""
     must_include: int = 0
     """GPUs that have to be among the chosen; they count as free."""
     doubtful: int = 0
     """GPUs that are chosen last among equals."""
     unknown: int = 0
-    """How many of the free GPUs are held by somebody; which ones is not known."""
+    """How many of the free GPUs, or slices of the profile, are held by somebody; which ones is not known."""
+    mig: MigStrategy = MigStrategy.NONE
+    """How the node's slices are offered."""
     plugin_chooses: bool = False
     """NVIDIA's device plugin chooses the GPUs, and not we. What it does with GPUs that must be among them is not modelled."""
     capacity: FreeCapacity | None = None
@@ -53,6 +57,10 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     A repeated question costs a look-up of what the links say and the sum of what is left beside them. Of a pod that shares
     its GPU only free capacity and pods to come count.
     """
+    if is_about_slices(situation.mig, request):
+        return _slices(situation, request)
+    if situation.topology_class.node.slices:
+        situation = _of_gpus(situation)
     capacity, to_come = situation.capacity, situation.to_come
     if request.gpu_milli is not None:
         whole = FreeCapacity.of_whole(len(situation.topology_class.node), situation.free, 0)
@@ -61,6 +69,31 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     if capacity is None or to_come is None or isinstance(found, Rejection):
         return found
     return less_fragmentation(found, situation.topology_class.weights.pods_to_come, capacity, _kind(request), to_come)
+
+
+def devices_for(topology_class: TopologyClass, mig: MigStrategy, request: GpuRequest) -> int:
+    """Return the GPUs or slices that such a request is about, as a mask over positions."""
+    return wanted_devices(topology_class, mig, request)
+
+
+def _slices(situation: Situation, request: GpuRequest) -> Decision:
+    return place_slices(
+        situation.topology_class,
+        situation.mig,
+        situation.free,
+        request,
+        must=situation.must_include,
+        doubtful=situation.doubtful,
+        unknown=situation.unknown,
+        plugin_chooses=situation.plugin_chooses,
+    )
+
+
+def _of_gpus(situation: Situation) -> Situation:
+    """Return the situation without slices, of which nobody gets any in place of GPUs."""
+    every = (1 << len(situation.topology_class.node)) - 1
+    free, must, doubtful = (mask & every for mask in (situation.free, situation.must_include, situation.doubtful))
+    return replace(situation, free=free, must_include=must, doubtful=doubtful)
 
 
 def _kind(request: GpuRequest) -> PodKind:

@@ -14,6 +14,7 @@ from typing import Any
 from topology.annotations import keys
 from topology.errors import RequestError
 from topology.node.links import Affinity
+from topology.request.counts import asked_of, one_profile
 from topology.request.domains import GroupRequest, Level
 
 MAX_GPUS_PER_POD = 64
@@ -38,12 +39,14 @@ class NicAffinity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerGpus:
-    """How many whole GPUs one container asks for, and when it runs."""
+    """How many GPUs, or slices of a MIG profile, one container asks for, and when it runs."""
 
     name: str
     gpus: int
     init: bool = False
     """Runs to its end before the app containers start, so its GPUs can serve them again."""
+    profile: str = ""
+    """As in `GpuRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class GpuRequest:
     gpu_milli: int | None = None
     """Thousandths of its one GPU; `None`: its GPUs are its own."""
     cpu_milli: int = 0
+    profile: str = ""
+    """The MIG profile that its GPUs are slices of, as the resource's name has it; empty: it asks for GPUs."""
 
     @classmethod
     @lru_cache(maxsize=128)
@@ -141,9 +146,9 @@ def parse_pod(pod: Mapping[str, Any], resource: str = keys.GPU_RESOURCE) -> PodR
     for init, listed in ((True, spec.get("initContainers") or ()), (False, spec.get("containers") or ())):
         for container in listed:
             resources = container.get("resources") or {}
-            gpus = gpu_count(container["name"], resources.get("limits"), resources.get("requests"), resource)
+            gpus, profile = asked_of(container["name"], resources.get("limits"), resources.get("requests"), resource)
             sidecar = init and container.get("restartPolicy") == "Always"
-            containers.append(ContainerGpus(container["name"], gpus, init=init and not sidecar))
+            containers.append(ContainerGpus(container["name"], gpus, init and not sidecar, profile))
     return pod_request((pod.get("metadata") or {}).get("annotations") or {}, containers)
 
 
@@ -154,7 +159,7 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
     contradict each other.
     """
     asking = tuple(container for container in containers if container.gpus)
-    gpus = _pod_total(asking)
+    gpus, profile = _pod_total(asking), one_profile([container.profile for container in asking])
     if gpus > MAX_GPUS_PER_POD:
         raise RequestError(keys.GPU_RESOURCE, f"{gpus} GPUs for one pod, no node has more than {MAX_GPUS_PER_POD}")
     unknown = sorted(key for key in annotations if key.startswith(keys.USER_PREFIX) and key not in _READERS)
@@ -176,6 +181,7 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
         ecc=read.get(keys.ECC),
         nic=read.get(keys.NIC_AFFINITY),
         cpu_milli=cpu_milli,
+        profile=profile,
     )
     return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read))
 
@@ -196,25 +202,6 @@ def _group(read: Mapping[str, Any]) -> GroupRequest | None:
         return None
     level, required = read.get(keys.GROUP_AFFINITY, (Level.NVLINK_DOMAIN, False))
     return GroupRequest(read[keys.GROUP], read.get(keys.GROUP_SIZE), level, required)
-
-
-def gpu_count(
-    container: str,
-    limits: Mapping[str, str | int] | None,
-    requests: Mapping[str, str | int] | None,
-    resource: str = keys.GPU_RESOURCE,
-) -> int:
-    """Return how many GPUs a container asks for; extended resources have equal limits and requests.
-
-    Raises `RequestError` for anything but a plain count: `1.5`, `-1`, `1k`, digits of other scripts.
-    """
-    value = (limits or {}).get(resource, (requests or {}).get(resource, 0))
-    text = str(value)
-    if isinstance(value, bool) or not _COUNT.fullmatch(text):
-        raise RequestError(
-            resource, f"container {container!r} asks for {text[:32]!r}, which is no whole number of GPUs"
-        )
-    return int(text)
 
 
 def _pod_total(containers: Sequence[ContainerGpus]) -> int:

@@ -70,14 +70,40 @@ def suitable_gpus(node: NodeTopology, request: GpuRequest) -> int:
 
 def shortage(node: NodeTopology, request: GpuRequest) -> Lack | None:
     """Return the first rule that leaves fewer GPUs than the pod needs, `None` where enough are as asked for."""
-    left, size = node.gpus, request.gpus
-    if len(left) < size:
-        return Lack(f"node has fewer than {size} GPUs", f"it has {len(left)}", "ask for fewer or use larger nodes")
+    size = request.gpus
+    if len(node.gpus) < size:
+        return Lack(f"node has fewer than {size} GPUs", f"it has {len(node.gpus)}", "ask for fewer or use larger nodes")
+    return _broken_rule(node.gpus, request, "GPUs")
+
+
+def slices_as_gpus(node: NodeTopology) -> tuple[Gpu, ...]:
+    """Return for each slice the GPU that a container would take it for."""
+    parents = {gpu.index: gpu for gpu in node.gpus}
+    return tuple(
+        replace(parents[each.gpu], uuid=each.uuid, memory_bytes=each.memory_bytes, mig_enabled=False)
+        for each in node.slices
+    )
+
+
+def suitable_slices(node: NodeTopology, request: GpuRequest) -> int:
+    """Return the slices that are each as asked for, whatever their profile; bit i stands for the i-th."""
+    stand_ins = enumerate(slices_as_gpus(node))
+    return sum(1 << i for i, gpu in stand_ins if all(rule.suits(gpu, request) for rule in _RULES))
+
+
+def shortage_of_slices(node: NodeTopology, slices: int, request: GpuRequest) -> Lack | None:
+    """Return the first rule that leaves fewer of these slices than the pod needs."""
+    stand_ins = tuple(gpu for i, gpu in enumerate(slices_as_gpus(node)) if slices >> i & 1)
+    return _broken_rule(stand_ins, request, "MIG slices")
+
+
+def _broken_rule(gpus: tuple[Gpu, ...], request: GpuRequest, noun: str) -> Lack | None:
+    left, size = gpus, request.gpus
     for rule in _RULES:
         before, left = left, tuple(gpu for gpu in left if rule.suits(gpu, request))
         if len(left) < size:
             figures = f"{len(left)} of {len(before)}, pod needs {size}" + rule.what_there_is(before)
-            return Lack(f"{_few(len(left), size)} of the node's GPUs {rule.says(request)}", figures, rule.remedy)
+            return Lack(f"{_few(len(left), size)} of the node's {noun} {rule.says(request)}", figures, rule.remedy)
     return None
 
 

@@ -28,7 +28,11 @@ NONE_WHOLE = "GPU device plugin offers no whole GPU of the node"
 BY_DRA = "GPUs of the node are handed out by DRA"
 UNKNOWN_DEVICE = "a ResourceClaim holds a device, and nobody tells which GPU that is"
 CLAIMS_UNHEARD = "ResourceClaims for the node's GPUs are not known just now"
+MIG_CHANGES = "MIG manager is changing the node's slices"
 CLOSED_BY_OTHERS = "closed by"
+MIG_STATE = "nvidia.com/mig.config.state"
+"""A label that the MIG manager writes; `success` or `failed` when it has ended."""
+_IN_CHANGE = frozenset({"pending", "rebooting"})
 _SEE_LOG = "see the log of the node's agent"
 _UNPAUSE = "the GPU operator takes its labels back, or a person the annotation gputopo.dev/pause"
 _REMEDIES = (
@@ -41,6 +45,7 @@ _REMEDIES = (
     (BY_DRA, "a device plugin has to offer them, or the pod to ask by a ResourceClaim"),
     (UNKNOWN_DEVICE, "its DRA driver has to publish the UUID; kubectl gputopo node names claim and device"),
     (CLAIMS_UNHEARD, "the extender has to hear of them again; see its log"),
+    (MIG_CHANGES, f"it opens when the label {MIG_STATE} says that it has ended"),
     (CLOSED_BY_OTHERS, "the health agent that says so takes it back; kubectl gputopo node names it"),
     (NO_TOPOLOGY, "an agent has to run there"),
     (RESTLESS, "look for a link that comes and goes"),
@@ -69,7 +74,7 @@ class Surroundings:
     """CPU that no pod there has asked for; `None`: nobody knows."""
     signs: tuple[Sign, ...] = ()
     """What other health agents say of its GPUs, what closes it first."""
-    devices: NodeDevices = NOTHING
+    dra: NodeDevices = NOTHING
     """What DRA has to say of its GPUs."""
     paused: str = ""
     """Why no new GPU pod is to come there; empty where that is nobody's wish."""
@@ -83,7 +88,7 @@ def why_closed(
         _closed_by_itself(node, payloads, holdings, surroundings)
         or surroundings.paused
         or (BY_DRA if surroundings.is_left_to_dra else None)
-        or _closed_by_claims(payloads, surroundings.devices)
+        or _closed_by_claims(payloads, surroundings.dra)
         or _closed_by_agent(payloads.status.value, surroundings)
         or (UNKNOWN_GPUS if any(holding.hidden is None for holding in holdings) else None)
         or (surroundings.signs[0].closes if surroundings.signs else None)
@@ -100,7 +105,9 @@ def _closed_by_itself(
     if is_ledger_missing(payloads) or is_ledger_lost(payloads, holdings):
         return LEDGER_MISSING
     is_ready = all(each.status == "True" for each in node.status.conditions or () if each.type == "Ready")
-    return None if is_ready else NOT_READY
+    if not is_ready:
+        return NOT_READY
+    return MIG_CHANGES if (node.metadata.labels or {}).get(MIG_STATE) in _IN_CHANGE else None
 
 
 def _closed_by_agent(status: NodeStatus | None, surroundings: Surroundings) -> str | None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from extender.cluster.candidates.openness import what_opens
 from extender.cluster.objects.payloads import NO_TOPOLOGY
-from topology.placement.decide import Decision, Situation, decide
+from topology.node.status import MigStrategy
+from topology.placement.decide import Decision, Situation, decide, devices_for
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
@@ -31,7 +32,7 @@ class Shape:
 
     topology_class: TopologyClass | None
     free: int
-    """Mask over positions."""
+    """GPUs and slices, as a mask over positions."""
     closed: str | None = None
     """Why no GPU of the node may be given away."""
     doubtful: int = 0
@@ -42,6 +43,19 @@ class Shape:
     """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
     cpu_milli: int | None = None
     """CPU that nobody has asked for, `in_steps`; `None` where that is not known."""
+    mig: MigStrategy = MigStrategy.NONE
+    """How the node's MIG slices are offered."""
+    hidden_slices: tuple[tuple[str, int], ...] = ()
+    """The same as `hidden` of slices, by profile."""
+
+    @property
+    def free_gpus(self) -> int:
+        """Those of the free ones that are GPUs."""
+        return self.free & (1 << len(self.topology_class.node)) - 1 if self.topology_class else 0
+
+    def devices_for(self, request: GpuRequest) -> int:
+        """Return the GPUs or slices, free or not, that such a request is about."""
+        return devices_for(self.topology_class, self.mig, request) if self.topology_class else 0
 
     def decide(self, request: GpuRequest, to_come: DemandProfile | None = None, idle: int | None = None) -> Decision:
         """Return the best placement on the free GPUs, or why there is none; memoised by the class.
@@ -64,7 +78,8 @@ class Shape:
             self.topology_class,
             self.free,
             doubtful=self.doubtful,
-            unknown=self.hidden,
+            unknown=dict(self.hidden_slices).get(request.profile, 0) if request.profile else self.hidden,
+            mig=self.mig,
             plugin_chooses=self.plugin_chooses,
             capacity=capacity,
             to_come=to_come,

@@ -15,7 +15,8 @@ from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES
 from topology.annotations.records import Claim, PlacementRecord, can_be_named, decode_placement
 from topology.errors import PayloadError, RequestError
-from topology.request.gpu_request import ContainerGpus, PodRequest, gpu_count, pod_request
+from topology.request.counts import asked_of
+from topology.request.gpu_request import ContainerGpus, PodRequest, pod_request
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""
@@ -36,11 +37,13 @@ class GpuPod:
 
     pod: Pod
     gpus: int | None
-    """How many it asks for; `None`: it asks in a way that nobody can read."""
+    """How many GPUs or slices it asks for; `None`: it asks in a way that nobody can read."""
     placed: frozenset[str] | None
     """The GPUs of its placement record; `None`: it has none, or none that can be read."""
     stopped: bool = False
     """None of its containers runs or will run again."""
+    profile: str = ""
+    """The MIG profile that it asks for slices of; empty: it asks for GPUs."""
 
     @property
     def uid(self) -> str:
@@ -111,11 +114,23 @@ def _annotations_have_place(pod: Pod) -> bool:
 def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
     """Return the pod's facts, `None` when it asks for no GPU; requests that cannot be read do not matter here."""
     gpus: int | None
+    profile = ""
     try:
-        gpus = pod_request({}, _containers(pod, resource)).request.gpus
+        request = pod_request({}, _containers(pod, resource)).request
+        gpus, profile = request.gpus, request.profile
     except RequestError:
         gpus = None
-    return None if gpus == 0 else GpuPod(pod, gpus, _placed(pod))
+    return None if gpus == 0 else GpuPod(pod, gpus, _placed(pod), profile=profile)
+
+
+def names_gpus(pod: Pod, resource: str = keys.GPU_RESOURCE) -> bool:
+    """Whether any of its containers names GPUs or MIG slices, be it in vain."""
+    return any(
+        name == resource or name.startswith(keys.MIG_PREFIX)
+        for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
+        for names in (container.resources.limits, container.resources.requests)
+        for name in names or ()
+    )
 
 
 def lean(pod: Pod) -> Pod:
@@ -238,10 +253,11 @@ def _placed(pod: Pod) -> frozenset[str] | None:
 def _containers(pod: Pod, resource: str) -> list[ContainerGpus]:
     """List them in the order in which they start; a sidecar starts among the init containers and goes on running."""
     return [
-        ContainerGpus(container.name, _gpu_count(container, resource), init=container.restart_policy != "Always")
+        ContainerGpus(container.name, *_asked(container, resource, init=container.restart_policy != "Always"))
         for container in pod.spec.init_containers or ()
-    ] + [ContainerGpus(container.name, _gpu_count(container, resource)) for container in pod.spec.containers]
+    ] + [ContainerGpus(container.name, *_asked(container, resource)) for container in pod.spec.containers]
 
 
-def _gpu_count(container: Container, resource: str) -> int:
-    return gpu_count(container.name, container.resources.limits, container.resources.requests, resource)
+def _asked(container: Container, resource: str, *, init: bool = False) -> tuple[int, bool, str]:
+    gpus, profile = asked_of(container.name, container.resources.limits, container.resources.requests, resource)
+    return gpus, init, profile

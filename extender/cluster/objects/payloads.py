@@ -37,6 +37,8 @@ class NodeGpus:
 
     uuids: tuple[str, ...]
     """By position."""
+    devices: tuple[str, ...]
+    """What pods can get, by position: the GPUs, then the MIG slices."""
     topology_class: TopologyClass
     digest: str
     """Of the text."""
@@ -93,7 +95,7 @@ class NodePayloads:
             if len(node) > MAX_GPUS:
                 raise PayloadError("$.gpus", f"{len(node)} GPUs, at most {MAX_GPUS} are planned for")
             domain = f"{node.domain.cluster_uuid}.{node.domain.clique_id}" if node.domain else None
-            return NodeGpus(tuple(gpu.uuid for gpu in node.gpus), classes.of(node), digest(text), domain)
+            return NodeGpus(tuple(gpu.uuid for gpu in node.gpus), node.devices, classes.of(node), digest(text), domain)
 
         return NodePayloads(
             self.topology.reread(annotations.get(keys.TOPOLOGY), compile_topology),

@@ -129,6 +129,10 @@ extenders:
     managedResources:
       - name: {{ .Values.gpuResource }}
         ignoredByScheduler: false
+      {{- range .Values.mig.profiles }}
+      - name: nvidia.com/mig-{{ replace "+" "." . }}
+        ignoredByScheduler: false
+      {{- end }}
 {{- end -}}
 
 {{/* Who may reach a component's pods, but for what only its own file knows. Takes the root, a component and the ports that

@@ -288,6 +288,16 @@ def test_what_was_withheld_stays_so_until_the_device_plugin_is_seen_again() -> N
     assert decode_status(third.annotations[keys.STATUS]).gpus[0].healthy
 
 
+def test_slice_that_is_not_offered_is_closed_by_itself() -> None:
+    """NVML says nothing of its health: the status names it by its own UUID, and the others are not mentioned."""
+    seen = replace(look({}), withheld={"MIG-a": "not offered by the device plugin"})
+    patch = Node().publication.patch(discovery(), 0.0, seen)
+    assert patch is not None
+    status = decode_status(patch.annotations[keys.STATUS])
+    assert status.unhealthy == {"MIG-a"}
+    assert [gpu.reasons for gpu in status.gpus if gpu.uuid == "MIG-a"] == [("not offered by the device plugin",)]
+
+
 def test_who_computes_without_a_container_is_named() -> None:
     """On a GPU that a container holds it is that container's business."""
     node = SeeingNode()

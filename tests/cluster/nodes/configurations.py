@@ -86,6 +86,11 @@ class Configuration:
         return 0 if self.shares_gpus else GPUS - len(self.cut)
 
     @property
+    def slices_as_gpus(self) -> bool:
+        """Whether a pod that asks for GPUs gets slices."""
+        return self.strategy == "single" and self.starts and not self.shares_gpus
+
+    @property
     def whole_as(self) -> Offer:
         """How GPUs that are not cut are offered."""
         return self._offer(GPU, OfferForm.WHOLE, 1, is_shared=self.shares_gpus)

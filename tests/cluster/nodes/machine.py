@@ -135,7 +135,7 @@ def write_capabilities(topology: NodeTopology, folder: Path) -> None:
 
 
 def write_cdi(topology: NodeTopology, folder: Path) -> None:
-    """Write the CDI spec that NVIDIA's toolkit would: a device `nvidia.com/gpu=UUID` for each GPU, with its device node.
+    """Write the CDI spec that NVIDIA's toolkit would: a device `nvidia.com/gpu=UUID` for each, with its device node.
 
     What is behind the node is `/dev/null`. Beside the devices there is a file in which each line joins two GPUs: `0 3 NV2`.
     """
@@ -151,6 +151,12 @@ def write_cdi(topology: NodeTopology, folder: Path) -> None:
             "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{gpu.index}", "hostPath": "/dev/null"}]},
         }
         for gpu in topology.gpus
+    ] + [
+        {
+            "name": each.uuid,
+            "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia-cap{position}", "hostPath": "/dev/null"}]},
+        }
+        for position, each in enumerate(topology.slices)
     ]
     spec = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices, "containerEdits": {"mounts": [mount]}}
     (folder / "nvidia.json").write_text(json.dumps(spec))

@@ -53,7 +53,7 @@ def test_each_configuration_serves_whole_gpus_or_says_why_not(
         figure(HEAD)
     for each in tried:
         plugin = start(node, nvidia_programs, each)
-        judge = serves if each.starts and each.whole else refuses
+        judge = serves_slices if each.slices_as_gpus else serves if each.starts and each.whole else refuses
         figure(f"{each} | {offered(each)} | {judge(node_cluster, node, each)}")
         clear(node_cluster, node)
         stop(node, plugin)
@@ -107,6 +107,21 @@ def serves(cluster: GpuCluster, node: GpuNode, configuration: Configuration) -> 
         eventually(lambda: f"Insufficient {GPU}" in cluster.why_pending(larger))
         assert cluster.node_of(larger) is None
     return f"pods of {', '.join(map(str, sizes))} got their GPUs"
+
+
+def serves_slices(cluster: GpuCluster, node: GpuNode, configuration: Configuration) -> str:
+    """See pods that ask for GPUs get slices, each its own, and the record say which."""
+    sizes = (1, 2, 5)
+    names = [f"slices-{size}" for size in sizes]
+    cluster.submit(*(pod(name, size, schedulerName=SCHEDULER_NAME) for name, size in zip(names, sizes, strict=True)))
+    wait_running(cluster, *names)
+    given = {name: devices_of(node, name) for name in names}
+    assert [len(given[name]) for name in names] == [*sizes]
+    assert len(set().union(*given.values())) == sum(sizes), "each has slices of its own"
+    for name in names:
+        eventually(lambda name=name: cluster.claims(node.name, name) == given[name])  # type: ignore[misc]
+        eventually(lambda name=name: planned(cluster, name) == given[name])  # type: ignore[misc]
+    return f"pods of {', '.join(map(str, sizes))} got slices"
 
 
 def refuses(cluster: GpuCluster, node: GpuNode, configuration: Configuration) -> str:

@@ -157,10 +157,10 @@ class TestOddAnswers:
         assert failure_of(outcome) is Failure.NODE_GONE
 
     def test_a_ledger_that_is_full(self) -> None:
-        """Claims on GPUs that the node lost stay until their pods are gone; nobody reads more than 64."""
+        """Claims on GPUs that the node lost stay until their pods are gone; nobody reads more than 192."""
         world, replica = ready("p")
         uid = world.store.get(NODES, "", "n1")["metadata"]["uid"]
-        lost = tuple(Claim(f"GPU-{number}", "x", "default", "x", "main", "1") for number in range(64))
+        lost = tuple(Claim(f"GPU-{number}", "x", "default", "x", "main", "1") for number in range(192))
         world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: encode_ledger(Ledger(2, lost, uid))}}})
         replica.catch_up()
         assert failure_of(replica.bind("p")) is Failure.LEDGER_FULL

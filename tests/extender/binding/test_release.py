@@ -55,8 +55,8 @@ def test_a_final_phase_without_the_end_of_containers_waits_for_a_look(state: Lit
 
 
 def test_a_dead_claim_leaves_a_ledger_that_cannot_take_what_others_hold() -> None:
-    """Whoever binds pods around us must not keep the GPUs of those that ended; 63 of its claims are on GPUs that are lost."""
-    lost = tuple(claim(f"GPU-{number}", "lost") for number in range(63))
+    """Whoever binds pods around us must not keep the GPUs of those that ended; 191 of its claims are on GPUs that are lost."""
+    lost = tuple(claim(f"GPU-{number}", "lost") for number in range(191))
     held = gpus("n1", 0, 1, 2)
     ended = pod("ended", 1, on="n1", placed=held[:1], phase="Succeeded", terminated=True)
     state = cluster(node(claims=(*lost, claim(held[0], "ended"))), ended, running("around-us", "n1", *held[1:]))

@@ -154,7 +154,7 @@ def test_a_ledger_that_names_more_gpus_than_any_node_has_is_left_as_it_is() -> N
     world = world_of("p")
     text = world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.LEDGER]
     ours = decode_ledger(text)
-    lost = tuple(Claim(f"GPU-{number}", "x", "default", "x", "main", "1") for number in range(63))
+    lost = tuple(Claim(f"GPU-{number}", "x", "default", "x", "main", "1") for number in range(191))
     replica = Replica(world)
     full = encode_ledger(Ledger(ours.generation, (ours.claims[0], *lost), ours.node_uid))
     with world.unchecked():

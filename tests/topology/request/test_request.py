@@ -206,3 +206,28 @@ def test_an_unknown_annotation_is_compared_with_those_that_exist(written: str, q
     with pytest.raises(RequestError) as refused:
         pod_request({keys.USER_PREFIX + written: "nvlink"}, [])
     assert str(refused.value) == f"{keys.USER_PREFIX}{written}: unknown annotation{question}"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ({"nvidia.com/mig-1g.10gb": 1}, {"nvidia.com/mig-1g.10gb": "2"}, (3, "1g.10gb")),
+        ({"nvidia.com/mig-1g.10gb.me": 1}, {}, (1, "1g.10gb.me")),
+        ({"nvidia.com/mig-1g.10gb": 0, "nvidia.com/gpu": 2}, {}, (2, "")),
+        ({"nvidia.com/mig-1g.10gb": 1, "nvidia.com/gpu": 1}, {}, "also asks for nvidia.com/gpu"),
+        ({"nvidia.com/mig-1g.10gb": 1}, {"nvidia.com/gpu": 1}, "not all containers do"),
+        ({"nvidia.com/gpu": 1}, {"nvidia.com/mig-1g.10gb": 1}, "not all containers do"),
+        ({"nvidia.com/mig-1g.10gb": "1k"}, {}, "no whole number"),
+    ],
+)
+def test_slices_are_asked_for_by_profile_and_one_kind_at_a_time(
+    first: dict[str, Any], second: dict[str, Any], said: tuple[int, str] | str
+) -> None:
+    """Several kinds in one pod are refused, and not guessed at; a kind of which it wants none does not count."""
+    spec = {"containers": [{"name": f"c{i}", "resources": {"limits": each}} for i, each in enumerate((first, second))]}
+    if isinstance(said, str):
+        with pytest.raises(RequestError, match=said):
+            parse_pod({"spec": spec})
+        return
+    request = parse_pod({"spec": spec}).request
+    assert (request.gpus, request.profile) == said

@@ -1,0 +1,49 @@
+"""What has become of each GPU and slice of a node: free, or whose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from extender.cluster.node_view import NodeView
+from extender.cluster.ownership.standing import Standing
+
+DeviceState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Occupation:
+    """One GPU or slice."""
+
+    state: DeviceState
+    pod: str | None
+    """`namespace/name` of whom it is claimed by, or found with."""
+    container: str | None
+
+
+def occupations(view: NodeView, held: int) -> list[Occupation]:
+    """Return what has become of each device, by position; `held` are those that are kept for pods."""
+    claims = {claim.gpu: claim for claim, standing in view.claims if standing is not Standing.FREE}
+    claims |= {claim.gpu: claim for claim in view.unledgered}
+    observed = view.payloads.observed.value
+    holders = observed.gpus if observed else {}
+    found = []
+    for position, uuid in enumerate(view.devices):
+        owner = claims.get(uuid) or holders.get(uuid)
+        state = _state(view, position, held, claimed=uuid in claims, found=owner is not None)
+        pod = f"{owner.namespace}/{owner.name}" if owner else None
+        found.append(Occupation(state, pod, owner.container if owner else None))
+    return found
+
+
+def _state(view: NodeView, position: int, held: int, *, claimed: bool, found: bool) -> DeviceState:
+    uuid = view.devices[position]
+    if uuid in view.conflicts or uuid in view.disputed:
+        return "conflict"
+    if claimed:
+        return "claimed"
+    if found or uuid in view.left_to_dra:
+        return "unplanned"
+    if not view.shape.free >> position & 1:
+        return "unusable"
+    return "held" if held >> position & 1 else "free"

@@ -1,0 +1,217 @@
+"""The MIG slices that a pod gets on a node, or why it gets none: so that GPUs that are hardly in use stay so.
+
+The more of a GPU is free, the more each further slice of it is missed: a GPU without any pod can be cut anew, or be made whole
+again. So a free GPU is worth the square of its free part, and the slices are chosen whose loss is least: for one slice, the GPU
+that is the fullest. Ties go to fewer doubtful slices, then to the lowest positions. It is exact.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from topology.bandwidth.rings import members_of
+from topology.effort import Search
+from topology.node.model import NodeTopology
+from topology.node.status import MigStrategy
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS, Placement, Reason, Rejection
+from topology.request.gpu_request import GpuRequest, NicAffinity
+from topology.request.suitability import outdated, shortage_of_slices, suitable_slices, without_nic
+
+_MEMORY_SLICES = 8.0
+"""Of a GPU."""
+_ROUNDED = 9
+Choice = tuple[float, int, tuple[int, ...]]
+"""What is lost, how many of them are doubtful, positions among the slices; the least is the best."""
+
+
+def is_about_slices(strategy: MigStrategy, request: GpuRequest) -> bool:
+    """Whether such a request is met with slices on a node that offers them so."""
+    return bool(request.profile) or strategy is MigStrategy.SINGLE
+
+
+def wanted_devices(topology_class: TopologyClass, strategy: MigStrategy, request: GpuRequest) -> int:
+    """Return the GPUs or slices of the kind that is asked for, as a mask over positions."""
+    gpus = len(topology_class.node)
+    if not is_about_slices(strategy, request):
+        return (1 << gpus) - 1
+    return _of_profile(topology_class, request) << gpus
+
+
+def place_slices(
+    topology_class: TopologyClass,
+    strategy: MigStrategy,
+    free: int,
+    request: GpuRequest,
+    *,
+    must: int = 0,
+    doubtful: int = 0,
+    unknown: int = 0,
+    plugin_chooses: bool = False,
+) -> Placement | Rejection:
+    """Return the slices for a request, or why there are none; a repeated question is a table look-up.
+
+    Masks are over positions. With `plugin_chooses` the slices are a guess, and the score is what is to be expected.
+    """
+    if lack := _refused(topology_class, strategy, request):
+        return lack
+    gpus = len(topology_class.node)
+    wanted = _of_profile(topology_class, request)
+    about = (
+        free >> gpus & wanted,
+        free >> gpus,
+        request.of_links,
+        must >> gpus,
+        doubtful >> gpus,
+        unknown,
+        plugin_chooses,
+    )
+    found = topology_class.recall(_search, *about)
+    assert found is not None, "it takes no step"
+    return found
+
+
+def _refused(topology_class: TopologyClass, strategy: MigStrategy, request: GpuRequest) -> Rejection | None:
+    if strategy is MigStrategy.NONE and topology_class.node.slices:
+        return Rejection(
+            Reason.UNSUITABLE_GPUS,
+            "the device plugin offers no MIG slices",
+            remedy="give it the MIG strategy mixed or single",
+        )
+    if request.profile and strategy is MigStrategy.SINGLE:
+        return Rejection(
+            Reason.UNSUITABLE_GPUS,
+            "the node's MIG slices are offered as GPUs",
+            remedy="ask for GPUs, or use the MIG strategy mixed",
+        )
+    return None
+
+
+def _of_profile(topology_class: TopologyClass, request: GpuRequest) -> int:
+    slices = enumerate(topology_class.node.slices)
+    return sum(1 << i for i, each in slices if not request.profile or each.asked_as == request.profile)
+
+
+def _search(
+    topology_class: TopologyClass,
+    free: int,
+    all_free: int,
+    request: GpuRequest,
+    must: int,
+    doubtful: int,
+    unknown: int,
+    plugin_chooses: bool,
+) -> Search[Placement | Rejection]:
+    yield from ()
+    suitable = _suitable(topology_class, request)
+    if isinstance(suitable, Rejection):
+        return suitable
+    size, name = request.gpus, f"{request.profile or 'MIG'} slices"
+    usable, among = (free | must) & suitable, (free | must)
+    if usable.bit_count() < size + unknown or must & ~suitable or must.bit_count() > size:
+        few = f"fewer than {size} {name} are free" if usable else f"none of the {name} is free"
+        message = f"too few {name} are free: {UNKNOWN_GPUS}" if unknown else few
+        figures = f"{usable.bit_count()} of {suitable.bit_count()} are free, pod needs {size}"
+        remedy = ASK_WHO if unknown else "wait or ask for fewer"
+        return Rejection(Reason.TOO_FEW_FREE, message, figures, remedy, resolvable=True)
+    if plugin_chooses and among & ~suitable:
+        lack = shortage_of_slices(topology_class.node, among & ~suitable, request)
+        message = (
+            f"the device plugin may choose so that {lack.message}" if lack else "the device plugin may choose others"
+        )
+        return Rejection(Reason.UNSUITABLE_GPUS, message, remedy="in mode enforce gputopo chooses")
+    parts = _parts(topology_class.node)
+    lost, _, chosen = _least_missed(parts, usable, all_free | must, size, must, doubtful)
+    if plugin_chooses:
+        lost = _expected(parts, usable, all_free, size)
+    gpus = len(topology_class.node)
+    score = -topology_class.weights.pods_to_come * lost
+    return Placement(tuple(gpus + position for position in chosen), None, None, score, lost)
+
+
+def _suitable(topology_class: TopologyClass, request: GpuRequest) -> int | Rejection:
+    """Return the slices that are as asked for, or what the node lacks for so many."""
+    node, size, wanted = topology_class.node, request.gpus, _of_profile(topology_class, request)
+    if lack := outdated(node, request):
+        return Rejection(Reason.DRIVER, lack.message, lack.figures, lack.remedy)
+    if wanted.bit_count() < size:
+        few = f"fewer than {size}" if wanted else "no"
+        message = f"node has {few} {request.profile or 'MIG'} slices"
+        remedy = "cut GPUs so, or ask for slices that there are"
+        return Rejection(Reason.NO_GPUS, message, _what_there_is(topology_class), remedy)
+    if size > 1 and (request.required is not None or request.min_bandwidth_gb_per_s is not None):
+        return Rejection(Reason.AFFINITY, "MIG slices cannot reach each other", remedy="ask for one slice, or for GPUs")
+    if lack := shortage_of_slices(node, wanted, request):
+        return Rejection(Reason.UNSUITABLE_GPUS, lack.message, lack.figures, lack.remedy)
+    suitable = suitable_slices(node, request) & wanted
+    if request.nic is NicAffinity.REQUIRED:
+        suitable &= sum(
+            1 << i for i, each in enumerate(node.slices) if topology_class.near_nic >> node.positions[each.gpu] & 1
+        )
+        if suitable.bit_count() < size:
+            lack = without_nic(suitable.bit_count(), size)
+            return Rejection(Reason.NIC, lack.message, lack.figures, lack.remedy)
+    return suitable
+
+
+def _what_there_is(topology_class: TopologyClass) -> str:
+    counts = Counter(each.profile for each in topology_class.node.slices)
+    return "it has " + (", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What each slice takes of its GPU."""
+
+    by_gpu: tuple[int, ...]
+    """The slices of each GPU, as a mask."""
+    of_gpu: tuple[float, ...]
+    """By slice; those of one GPU instance share its memory."""
+
+    def size(self, slices: int) -> float:
+        return sum(self.of_gpu[i] for i in members_of(slices))
+
+
+def _parts(node: NodeTopology) -> _Parts:
+    mates = Counter((each.gpu, each.start) for each in node.slices)
+    by_gpu: dict[int, int] = {}
+    for i, each in enumerate(node.slices):
+        by_gpu[each.gpu] = by_gpu.get(each.gpu, 0) | 1 << i
+    of_gpu = tuple(each.size / _MEMORY_SLICES / mates[each.gpu, each.start] for each in node.slices)
+    return _Parts(tuple(by_gpu.values()), of_gpu)
+
+
+def _least_missed(parts: _Parts, usable: int, free: int, size: int, must: int, doubtful: int) -> Choice:
+    """Return the best choice of so many: GPU by GPU, the best of each number of slices so far."""
+    best: dict[int, Choice] = {0: (0.0, 0, ())}
+    for mine in parts.by_gpu:
+        ways = [*_ways(parts, usable & mine, free & mine, must & mine, doubtful)]
+        reached: dict[int, Choice] = {}
+        for before, choice in best.items():
+            for way in ways:
+                count = before + len(way[2])
+                if count > size:
+                    break
+                after = round(choice[0] + way[0], _ROUNDED), choice[1] + way[1], choice[2] + way[2]
+                if count not in reached or after < reached[count]:
+                    reached[count] = after
+        best = reached
+    return best[size]
+
+
+def _ways(parts: _Parts, usable: int, free: int, must: int, doubtful: int) -> Iterator[Choice]:
+    """Yield the best way to take each number of one GPU's slices, few to many."""
+    order = sorted(members_of(usable), key=lambda i: (not must >> i & 1, parts.of_gpu[i], doubtful >> i & 1, i))
+    before = parts.size(free)
+    for count in range(must.bit_count(), len(order) + 1):
+        taken = sum(1 << i for i in order[:count])
+        lost = before**2 - (before - parts.size(taken)) ** 2
+        yield lost, (taken & doubtful).bit_count(), members_of(taken)
+
+
+def _expected(parts: _Parts, usable: int, free: int, size: int) -> float:
+    """Return what is lost on average where any of these slices may be taken."""
+    each = [_least_missed(parts, 1 << i, free, 1, 0, 0)[0] for i in members_of(usable)]
+    return size * sum(each) / len(each)
