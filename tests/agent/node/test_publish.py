@@ -290,7 +290,7 @@ def test_what_was_withheld_stays_so_until_the_device_plugin_is_seen_again() -> N
 
 def test_slice_that_is_not_offered_is_closed_by_itself() -> None:
     """NVML says nothing of its health: the status names it by its own UUID, and the others are not mentioned."""
-    seen = replace(look({}), withheld={"MIG-a": "not offered by the device plugin"})
+    seen = replace(look({}), withheld={"MIG-a": "not offered by the device plugin"}, offers={})
     patch = Node().publication.patch(discovery(), 0.0, seen)
     assert patch is not None
     status = decode_status(patch.annotations[keys.STATUS])
