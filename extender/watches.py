@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from random import Random
 
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
-from extender.config import Watch
-from extender.kubernetes.kube import KubeApi
-from extender.kubernetes.reflector import Reflector, Timing
+from extender.kubernetes.reflector import Reflector
+from extender.kubernetes.watching import Watching
 
 BUDGETS_PATH = "/apis/policy/v1/poddisruptionbudgets"
 _MAX_BACKOFF_SECONDS = 300.0
@@ -22,7 +18,7 @@ _MAX_BACKOFF_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Watches:
-    """The watches of one extender."""
+    """The watches of one extender, but for those of DRA (`extender.checks.device_watch`)."""
 
     nodes: Reflector[Node]
     pods: Reflector[Pod]
@@ -35,49 +31,15 @@ class Watches:
         return self.nodes, self.pods
 
 
-def watches(
-    config: Watch,
-    api: KubeApi,
-    state: ClusterState,
-    told: Callable[[str, str], None],
-    random: Random | None,
-) -> Watches:
-    """Return the watches of `state`; `told` hears of heavy and unreadable objects, by resource and fate."""
-    timing = partial(
-        Timing, silence_seconds=config.silence, backoff_seconds=config.backoff, max_line_bytes=config.max_line
-    )
-    resource = partial(
-        api.resource, page_size=config.page_size, stream_seconds=config.stream, max_page_bytes=config.max_page
-    )
-    usual, pods = timing(max_backoff_seconds=config.max_backoff), PodFeed(state)
-    budgets = Reflector(
-        "poddisruptionbudgets",
-        resource(BUDGETS_PATH),
-        PodDisruptionBudget,
-        state.budgets,
-        timing=timing(max_backoff_seconds=_MAX_BACKOFF_SECONDS),
-        random=random,
+def watches(watching: Watching, state: ClusterState) -> Watches:
+    """Return the watches of `state`."""
+    pods = PodFeed(state)
+    budgets = watching.reflector(
+        BUDGETS_PATH, PodDisruptionBudget, state.budgets, max_backoff_seconds=_MAX_BACKOFF_SECONDS
     )
     state.budgets.is_denied = lambda: budgets.denied
     return Watches(
-        Reflector(
-            "nodes",
-            resource("/api/v1/nodes"),
-            Node,
-            state.nodes,
-            timing=usual,
-            random=random,
-            told=partial(told, "nodes"),
-        ),
-        Reflector(
-            "pods",
-            resource("/api/v1/pods"),
-            Pod,
-            pods,
-            keep=pods.keep,
-            timing=usual,
-            random=random,
-            told=partial(told, "pods"),
-        ),
+        watching.reflector("/api/v1/nodes", Node, state.nodes),
+        watching.reflector("/api/v1/pods", Pod, pods, keep=pods.keep),
         budgets,
     )

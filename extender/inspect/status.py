@@ -14,14 +14,20 @@ from extender.inspect.inspection import Answer, node_names
 from extender.inspect.words import signs_of
 
 _CONFLICT = "two running pods hold one GPU"
+_DISPUTED = "a pod and a ResourceClaim have one GPU"
+_CLAIMS_UNREAD = "ResourceClaims are not read, and GPUs that they hold look free"
 _NO_AGENT = "no node has a topology: no agent has reported"
 _REMEDIES = {
     _CONFLICT: "delete one of the two; `kubectl get events -A --field-selector reason=GPUConflict` names them",
     FOREIGN: "end the process on the node, or name its program in discovery.ignoredProcesses",
+    _DISPUTED: "delete one of the two; let DRA or a device plugin have the GPUs of a node, and not both",
     _NO_AGENT: "look at the agents' pods",
 }
 _PODS_BY_OTHERS = "pods with GPUs are placed by other schedulers"
 _BY_OTHERS = "set spec.schedulerName (the chart: policies.schedulerName); `--scheduler-name` says which are ours"
+_TO_READ_CLAIMS = (
+    "let the account list and watch resourceclaims and resourceslices (chart: `extender.readResourceClaims`)"
+)
 _OF_A_GPU = "see `kubectl gputopo node NODE`; the page Operate says what opens it"
 _LINKS_DOWN = "NVLinks are down, or not up for long: less bandwidth is predicted"
 _OF_LINKS = "see `kubectl gputopo node NODE`; drain the node and reset a GPU whose links stay down"
@@ -69,6 +75,8 @@ def status(state: ClusterState, schedulers: Collection[str] = (SCHEDULER_NAME,))
     by_others = [node for _, node in state.schedulers.placed_by_others(schedulers) if node in with_gpus]
     if by_others:
         found[f"{len(by_others)} {_PODS_BY_OTHERS}", _BY_OTHERS] = sorted({*by_others})
+    if trouble := state.claims.trouble:
+        found[f"{_CLAIMS_UNREAD}: {trouble}", _TO_READ_CLAIMS] = []
     if not known:
         found[_NO_AGENT, _REMEDIES[_NO_AGENT]] = []
     ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -93,6 +101,8 @@ def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
             yield f"another health agent says: {sign.kind} {sign.name}={sign.value}", _OF_OTHERS
     if view.conflicts:
         yield _CONFLICT, _REMEDIES[_CONFLICT]
+    if view.disputed:
+        yield _DISPUTED, _REMEDIES[_DISPUTED]
     plugin = view.payloads.status.value and view.payloads.status.value.device_plugin
     if plugin and not plugin.ready:
         yield f"the device plugin is not ready: {'; '.join(plugin.reasons) or 'no reason given'}", _OF_A_PLUGIN

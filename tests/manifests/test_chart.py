@@ -74,6 +74,19 @@ def test_the_extender_has_a_right_to_read_budgets_where_it_cannot_have_kube_sche
         assert (right in role["rules"]) is has_it
 
 
+def test_only_who_is_told_to_read_claims_may() -> None:
+    """Off by default: beside kube-scheduler its role has the right already. Nothing is ever written to them."""
+    assert "resourceclaims" not in render()
+    objects = [found for found in yaml.safe_load_all(render("extender.readResourceClaims=true")) if found]
+    [role] = [found for found in objects if "resourceclaims" in str(found.get("rules"))]
+    assert role["metadata"]["name"] == "gputopo-extender"
+    added = [rule for rule in role["rules"] if rule["apiGroups"] == ["resource.k8s.io"]]
+    assert [(rule["resources"], rule["verbs"]) for rule in added] == [
+        (["resourceclaims", "resourceslices"], ["list", "watch"]),
+        (["deviceclasses"], ["list"]),
+    ]
+
+
 def test_an_agent_may_write_its_nodes_status_only_if_it_is_to() -> None:
     """Off by default; switched on, it has the right and the setting, and it can only be switched on under the policies."""
     assert "nodes/status" not in str(role_of_agent(render()))

@@ -26,6 +26,10 @@ _FENCED_POD_BYTES = MAX_POD_BYTES + MAX_POD_BYTES // 4
 """etcd refuses 1.5 MiB, by default; what is stored there is hardly ever longer than the JSON."""
 
 
+_EVICTED = "DisruptionTarget"
+"""The condition that eviction, preemption, taints and the kubelet leave."""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuPod:
     """A pod that asks for GPUs, as of one version of it."""
@@ -115,7 +119,10 @@ def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
 
 
 def lean(pod: Pod) -> Pod:
-    """Return the pod without what its owner may have any number of: labels beyond a bound, and further gates."""
+    """Return the pod without what its owner may have any number of: labels beyond a bound, further gates, conditions."""
+    if pod.status.conditions:
+        kept = [each for each in pod.status.conditions if each.type == _EVICTED and each.status == "True"][:1]
+        pod = msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=kept or None))
     if not pod.metadata.labels and not pod.spec.scheduling_gates:
         return pod
     metadata = msgspec.structs.replace(pod.metadata, labels=_kept(pod.metadata.labels))
@@ -171,6 +178,12 @@ def takes_no_others(pod: Pod) -> bool:
 def has_ended(pod: Pod) -> bool:
     """Whether the phase is final. Others than the kubelet write it too, when a node is lost."""
     return pod.status.phase in ("Succeeded", "Failed")
+
+
+def why_evicted(pod: Pod) -> str:
+    """Return by what the pod has to go, as the API tells it; empty where it may stay."""
+    found = (each for each in pod.status.conditions or () if each.type == _EVICTED and each.status == "True")
+    return next((each.reason or "no reason given" for each in found), "")
 
 
 def has_stopped(pod: Pod) -> bool:
