@@ -158,6 +158,7 @@ def print_pod(told: Explanation, form: Form) -> None:
     if told.problem:
         print(printable(told.problem))
     elif pod.node:
+        _print_group(told)
         placed = (_ring(pod.indexes), pod.affinity or "", _predicted(pod.bandwidth_gb_per_s))
         form.table(("GPUS", "AFFINITY", "PREDICTED-GB/S"), [placed])
     else:
@@ -212,9 +213,13 @@ def print_what_if(told: Explanation, form: Form) -> None:
         _print_choice(told, form)
 
 
-def _print_choice(told: Explanation, form: Form) -> None:
+def _print_group(told: Explanation | Why) -> None:
     if told.group:
         print(printable(told.group.line), end="\n\n")
+
+
+def _print_choice(told: Explanation, form: Form) -> None:
+    _print_group(told)
     form.table(
         ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
         ((fit.node, f"{fit.score:.3f}", *_set_row(fit)) for fit in told.fits),
@@ -238,9 +243,9 @@ def print_why(told: Why, form: Form) -> None:
     print(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
     if told.problem:
         print(printable(told.problem))
-    elif not pod.node:
-        if told.group:
-            print(printable(told.group.line), end="\n\n")
+        return
+    _print_group(told)
+    if not pod.node:
         heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")
         form.table(heads, map(_verdict_row, told.nodes), 2)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod
 from extender.cluster.objects.quantities import cpu_milli
 from topology.annotations import keys
@@ -62,12 +63,13 @@ class GpuPod:
         return self.pod.metadata.namespace, self.pod.metadata.name
 
 
-def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
-    """Return what the pod asks for.
+def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE, words: GroupWords = ALL_WORDS) -> PodRequest:
+    """Return what the pod asks for; `words` are those by which it may say which group it is in.
 
     Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold.
     """
-    asked = pod_request(pod.metadata.annotations or {}, _containers(pod, resource), cpu_milli(pod))
+    annotations, group = pod.metadata.annotations or {}, words.group_of(pod)
+    asked = pod_request(annotations, _containers(pod, resource), cpu_milli(pod), group)
     if not can_be_named({container.name: container.gpus for container in asked.containers}):
         count = len(asked.containers)
         raise RequestError(resource, f"{count} containers share the GPUs, no placement can name them all")
@@ -113,10 +115,12 @@ def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
 
 
 def lean(pod: Pod) -> Pod:
-    """Return the pod without what nobody here reads, and its owner may have any number of: labels, and further gates."""
+    """Return the pod without what nobody here reads, and its owner may have any number of: most labels, and further gates."""
     if not pod.metadata.labels and not pod.spec.scheduling_gates:
         return pod
-    metadata = msgspec.structs.replace(pod.metadata, labels=None)
+    labels = pod.metadata.labels or {}
+    read = {key: labels[key] for key in LABELS & labels.keys()}
+    metadata = msgspec.structs.replace(pod.metadata, labels=read or None)
     spec = msgspec.structs.replace(pod.spec, scheduling_gates=(pod.spec.scheduling_gates or [])[:1] or None)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 

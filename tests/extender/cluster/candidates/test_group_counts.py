@@ -12,11 +12,11 @@ from extender.cluster.objects.kinds import Pod
 from tests.extender.builders import pod
 from topology.annotations import keys
 from topology.node.links import Affinity
-from topology.request.domains import Level, Location
+from topology.request.domains import OURS, Level, Location
 from topology.request.gpu_request import GpuRequest
 
 RACK = Location(rack="r1")
-KEY, OTHER = ("ml", "llama"), ("ml", "bert")
+KEY, OTHER = (("ml", OURS, name, "") for name in ("llama", "bert"))
 
 
 def member(
