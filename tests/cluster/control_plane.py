@@ -172,7 +172,7 @@ class ControlPlane:
         return scheduler
 
     def start_controllers(self, *only: str) -> Component:
-        """Start a kube-controller-manager with these of its controllers, or all, which give pods their accounts' tokens besides."""
+        """Start a kube-controller-manager with these of its controllers, or all, which give pods tokens besides."""
         name, port, key = "kube-controller-manager", free_port(), kube_settings.ca_file(self.state).with_suffix(".key")
         flags = kube_settings.controller_flags(self.kubeconfig(), self._ca_file, key, self.state / name, port)
         if only:

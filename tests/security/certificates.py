@@ -24,14 +24,13 @@ class Certificate:
 class Authority:
     """A CA with files in a folder; its name is the beginning of theirs."""
 
-    def __init__(self, folder: Path, name: str, days: int = 2) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
         self._name = name
         self.certificate = folder / f"{name}.crt"
-        self.key = folder / f"{name}.key"
-        new_key = ("-x509", "-new", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
-        subject = ("-subj", f"/CN={name}", "-days", str(days))
-        openssl("req", *new_key, *subject, "-keyout", self.key, "-out", self.certificate)
+        self._key = folder / f"{name}.key"
+        arguments = ("-x509", "-new", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-days", "2")
+        openssl("req", *arguments, "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.certificate)
 
     def sign(
         self, name: str, subject: str, usage: str = "clientAuth", days: int = 1, host: str = "extender"
@@ -42,6 +41,6 @@ class Authority:
         extensions.write_text(f"subjectAltName=IP:127.0.0.1,DNS:{host}\nextendedKeyUsage={usage}\n")
         new_key = ("-new", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
         openssl("req", *new_key, "-subj", subject, "-keyout", made.key, "-out", request)
-        issuer = ("-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial", "-days", str(days))
+        issuer = ("-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial", "-days", str(days))
         openssl("x509", "-req", "-in", request, *issuer, "-extfile", extensions, "-out", made.certificate)
         return made

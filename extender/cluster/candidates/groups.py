@@ -1,9 +1,11 @@
 """The pods of each group, and how far it has come: from the pods and claims in the cluster, so that every replica sees the same.
 
-Pods on the way count where they will probably be: a claim says so, or a soft hold, which is no more than a good guess. A group
-is known by its namespace, its name, whose word that is, and by what was started: two runs of one template are two groups. Its size
-is believed for itself; towards others it counts for a while only, then the pods that there are: a number is quickly written.
-Pods behind a scheduling gate, or on their way out, are nowhere and wait for no room.
+Pods on the way count where they will probably be: a claim says so, or a soft hold, which is no more than a good guess. Pods
+behind a scheduling gate, or on their way out, are nowhere and wait for no room.
+
+A group is known by its namespace, its name, whose word that is, and by what was started: two runs of one template are two groups.
+Its size is believed for itself; towards others it counts for a while only, then the pods that there are: a number is quickly
+written.
 """
 
 from __future__ import annotations

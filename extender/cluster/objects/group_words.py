@@ -1,7 +1,8 @@
 """The words by which pods say which group they belong to: our annotation, and those of other programs.
 
-One row for each program, in the order in which they count; the first that says something is believed, and our annotation goes before
-all of them. Only what stands on the pod is read. What another object alone knows, such as how many pods a Job makes, is not known.
+One row for each program, in the order in which they count; the first that says something is believed, and our annotation goes
+before all of them. Only what stands on the pod is read. What another object alone knows, such as how many pods a Job makes, is
+not known.
 """
 
 from __future__ import annotations

@@ -9,23 +9,23 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from benchmarks.processes.process import free_port
-from tests.cluster.api import Json
+from tests.cluster.api import ApiError, Json
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.kubectl import kubectl
 from tests.cluster.neighbours.programs import JOBSET, KUEUE, LWS
 from tests.cluster.polling import eventually
-from tests.security.certificates import Authority
+from tests.security.certificates import openssl
 
-_NAMESPACES = {KUEUE: "kueue-system", JOBSET: "jobset-system", LWS: "lws-system"}
-_API = {KUEUE: "config.kueue.x-k8s.io/v1beta1"} | {
-    name: f"config.{name}.x-k8s.io/v1alpha1" for name in (JOBSET, LWS)
-}
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
+LEADER_WORKER_SETS = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets"
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads"
+NAMESPACES = {KUEUE: "kueue-system", JOBSET: "jobset-system", LWS: "lws-system"}
+_API = {KUEUE: "config.kueue.x-k8s.io/v1beta1"} | {name: f"config.{name}.x-k8s.io/v1alpha1" for name in (JOBSET, LWS)}
 _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _LEFT_OUT = ("Deployment", "APIService")
 _SETTINGS: dict[str, Json] = {
@@ -33,6 +33,7 @@ _SETTINGS: dict[str, Json] = {
     JOBSET: {"internalCertManagement": {"enable": False}},
     LWS: {"internalCertManagement": {"enable": False}},
 }
+_FILES = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 _GOOD_FOR_DAYS = 400
 """Kueue makes certificates of its own in the place of those that end within ninety days."""
 
@@ -45,9 +46,9 @@ class Controller(Component):
         folder = plane.state / name
         folder.mkdir()
         self._webhooks_port, probes_port = free_port(), free_port()
-        service = f"{name}-webhook-service.{_NAMESPACES[name]}.svc"
-        self._authority = Authority(folder, "ca", _GOOD_FOR_DAYS)
-        self._authority.sign("tls", f"/CN={service}", "serverAuth", _GOOD_FOR_DAYS, service)
+        service = f"{name}-webhook-service.{NAMESPACES[name]}.svc"
+        _certify(folder, f"{name}-ca", service)
+        self._secret = {file: base64.b64encode((folder / file).read_bytes()).decode() for file in _FILES}
         configuration = {
             "apiVersion": _API[name],
             "kind": "Configuration",
@@ -60,7 +61,7 @@ class Controller(Component):
         }
         file = folder / "configuration.yaml"
         file.write_text(yaml.safe_dump(configuration))
-        command = ["env", f"KUBECONFIG={plane.kubeconfig()}", programs / name, f"--config={file}"]
+        command: list[str | Path] = ["env", f"KUBECONFIG={plane.kubeconfig()}", programs / name, f"--config={file}"]
         self._install(programs / f"{name}-config" / "default", folder)
         super().__init__(name, command, plane.state, f"http://127.0.0.1:{probes_port}/readyz")
 
@@ -71,17 +72,26 @@ class Controller(Component):
         kubectl(self._plane, "apply", "--server-side", "-f", "-", given=json.dumps(_list_of(kept)))
 
     def _adapted(self, given: Json) -> Json:
-        authority = base64.b64encode(self._authority.certificate.read_bytes()).decode()
         if given["kind"] in _WEBHOOKS:
             for webhook in given["webhooks"]:
                 path = webhook["clientConfig"]["service"]["path"]
                 url = f"https://127.0.0.1:{self._webhooks_port}{path}"
-                webhook["clientConfig"] = {"url": url, "caBundle": authority}
+                webhook["clientConfig"] = {"url": url, "caBundle": self._secret["ca.crt"]}
         if given["kind"] == "Secret":
-            files = {f"{name}.{kind}" for name in ("ca", "tls") for kind in ("crt", "key")}
-            folder = self._authority.certificate.parent
-            given["data"] = {name: base64.b64encode((folder / name).read_bytes()).decode() for name in files}
+            given["data"] = self._secret
         return given
+
+
+def _certify(folder: Path, authority: str, service: str) -> None:
+    """Write what Kueue would make for itself and accepts as its own, but good for 127.0.0.1 too."""
+    ca_crt, ca_key, crt, key = (folder / file for file in _FILES)
+    days = ("-days", str(_GOOD_FOR_DAYS))
+    openssl("genrsa", "-traditional", "-out", ca_key, "2048")
+    named = ("-subj", f"/CN={authority}", "-addext", f"subjectAltName=DNS:{authority}")
+    openssl("req", "-x509", "-key", ca_key, *named, *days, "-out", ca_crt)
+    serves = ("-addext", f"subjectAltName=IP:127.0.0.1,DNS:{service}", "-addext", "extendedKeyUsage=serverAuth")
+    signed = ("-CA", ca_crt, "-CAkey", ca_key, "-subj", f"/CN={service}", *serves, *days)
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, *signed, "-out", crt)
 
 
 def _list_of(objects: list[Json], kind: str = "") -> Json:
@@ -102,17 +112,17 @@ def at_work(programs: Path, plane: ControlPlane) -> Iterator[dict[str, Controlle
         yield controllers
 
 
-def asks_for(plane: ControlPlane, collection: str, body: Json) -> Any:
-    """Create an object whose webhook may not be listening yet: probes answer before it does."""
-    return eventually(lambda: _created(plane, collection, body), 60)
+def create(plane: ControlPlane, collection: str, body: Json) -> Json:
+    """Create an object as soon as its webhooks listen, which is after their controller says that it is ready."""
 
-
-def _created(plane: ControlPlane, collection: str, body: Json) -> Json | None:
-    from tests.cluster.api import ApiError
-
-    try:
-        return plane.admin.post(collection, body)
-    except ApiError as error:
-        if error.code != 500:
-            raise
+    def created() -> Json | None:
+        try:
+            return plane.admin.post(collection, body)
+        except ApiError as error:
+            if "failed calling webhook" not in str(error):
+                raise
         return None
+
+    made = eventually(created, 60)
+    assert made is not None
+    return made

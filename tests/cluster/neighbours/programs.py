@@ -39,9 +39,7 @@ def _complete(folder: Path) -> None:
         found = subprocess.run(
             ["go", "list", "-m", "-f", "{{.Dir}}", module], cwd=HERE, capture_output=True, text=True, check=True
         )
-        shutil.copytree(
-            Path(found.stdout.strip()) / "config", folder / f"{name}-config", copy_function=shutil.copyfile
-        )
+        shutil.copytree(Path(found.stdout.strip()) / "config", folder / f"{name}-config", copy_function=shutil.copyfile)
         for path in (folder / f"{name}-config", *(folder / f"{name}-config").rglob("*/")):
             path.chmod(0o755)  # the module cache is read-only, and so would be what is copied from it
 
