@@ -96,13 +96,18 @@ def test_a_pod_that_was_never_read_is_remembered_by_name() -> None:
 
 
 def test_a_gpu_pod_is_kept_without_its_ballast() -> None:
-    """Labels and gates may be as many as etcd takes, and cost ten times as much in memory; one gate says it all."""
+    """Labels and gates may be as many as etcd takes, and cost ten times as much in memory; one gate says it all.
+
+    Of labels those are kept that name a group.
+    """
     gates: list[dict[str, object]] = [{"name": f"example.test/{number}"} for number in range(1000)]
     made = pod("p", 1, version=101)
-    metadata = msgspec.structs.replace(made.metadata, labels={str(number): "" for number in range(1000)})
+    gang = {"jobset.sigs.k8s.io/jobset-name": "train"}
+    metadata = msgspec.structs.replace(made.metadata, labels={str(number): "" for number in range(1000)} | gang)
     ballast = Pod(metadata, msgspec.structs.replace(made.spec, scheduling_gates=gates), made.status)
     kept = PodFeed(ClusterState()).keep(ballast)
-    assert kept == Pod(made.metadata, msgspec.structs.replace(made.spec, scheduling_gates=gates[:1]), made.status)
+    named = msgspec.structs.replace(made.metadata, labels=gang)
+    assert kept == Pod(named, msgspec.structs.replace(made.spec, scheduling_gates=gates[:1]), made.status)
 
 
 def test_a_version_of_a_node_that_was_not_read_is_a_gap() -> None:
