@@ -186,12 +186,25 @@ class GroupWords:
         ours = (pod.metadata.annotations or {}).get(keys.GROUP)
         if ours is not None:
             return GroupName(OURS, ours, _run(pod))
+        if not _says_anything(pod):
+            return None
         found = next((group for row in self._rows if (group := row.read(pod))), None)
         return None if found is not None and found.size == 1 else found
 
 
 ALL_WORDS: Final = GroupWords()
 """Those of all programs that we know."""
+
+
+def _says_anything(pod: Pod) -> bool:
+    """Whether one of these words is there at all; most pods have none, and every call asks."""
+    metadata, spec = pod.metadata, pod.spec
+    return (
+        not LABELS.isdisjoint(metadata.labels or ())
+        or not ANNOTATIONS.isdisjoint(metadata.annotations or ())
+        or spec.scheduling_group is not None
+        or spec.workload_ref is not None
+    )
 
 
 def _run(pod: Pod) -> str:
