@@ -20,7 +20,7 @@ _OWNERS = (
     controllers.WORKLOADS,
     controllers.JOBSETS,
     controllers.LEADER_WORKER_SETS,
-    "/apis/batch/v1/namespaces/default/jobs",
+    controllers.JOBS,
     "/apis/apps/v1/namespaces/default/statefulsets",
 )
 

@@ -21,6 +21,7 @@ from tests.cluster.neighbours.programs import JOBSET, KUEUE, LWS
 from tests.cluster.polling import eventually
 from tests.security.certificates import openssl
 
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 LEADER_WORKER_SETS = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads"

@@ -8,7 +8,7 @@ from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
 from extender.asking import explain
 from tests.cluster.api import Json
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.neighbours.controllers import JOBSETS, LEADER_WORKER_SETS, create
+from tests.cluster.neighbours.controllers import JOBS, JOBSETS, LEADER_WORKER_SETS, create
 from tests.cluster.objects import PODS
 from tests.cluster.polling import eventually
 from tests.manifests.rendered import SCHEDULER_NAME
@@ -71,25 +71,39 @@ def told(cluster: GpuCluster, pod: str) -> str:
     return explanation.group.line
 
 
-def run_of(jobs: int, **asks: str) -> Json:
-    """Return a JobSet without a name of its own, of so many Jobs of one pod."""
-    spec = template(**asks)
-    spec["spec"]["restartPolicy"] = "Never"
-    job = {"spec": {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "template": spec}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"generateName": "train-"},
-        "spec": {"replicatedJobs": [{"name": "workers", "replicas": jobs, "template": job}]},
-    }
+def jobset(**asks: str) -> Json:
+    """Return a JobSet without a name of its own, of Jobs of one pod."""
+    workers = {"name": "workers", "replicas": SIZE, "template": {"spec": job(1, **asks)["spec"]}}
+    kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+    return {**kind, "metadata": {"generateName": "train-"}, "spec": {"replicatedJobs": [workers]}}
 
 
-@pytest.mark.parametrize("asks", [{"group_size": str(SIZE)}, {"group": "llama", "group_size": str(SIZE)}])
-def test_two_runs_of_one_jobset_template_take_a_domain_each(gpu_cluster: GpuCluster, asks: dict[str, str]) -> None:
+def job(pods: int = SIZE, **asks: str) -> Json:
+    """Return a Job with indexes, without a name of its own."""
+    pod = template(**asks)
+    pod["spec"]["restartPolicy"] = "Never"
+    spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "template": pod}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "train-"}, "spec": spec}
+
+
+SIZED = {"group_size": str(SIZE)}
+
+
+@pytest.mark.parametrize(
+    ("collection", "label", "body"),
+    [
+        (JOBSETS, "jobset.sigs.k8s.io/jobset-name", jobset(**SIZED)),
+        (JOBSETS, "jobset.sigs.k8s.io/jobset-name", jobset(group="llama", **SIZED)),
+        (JOBS, "batch.kubernetes.io/job-name", job(**SIZED)),
+    ],
+    ids=["jobset", "jobset-and-our-name", "job"],
+)
+def test_two_runs_of_one_template_take_a_domain_each(
+    gpu_cluster: GpuCluster, collection: str, label: str, body: Json
+) -> None:
     """Also where the template names the group itself: the second run is not drawn to what the first has left."""
-    label = "jobset.sigs.k8s.io/jobset-name"
     for runs in (1, 2):
-        create(gpu_cluster.plane, JOBSETS, run_of(SIZE, **asks))
+        create(gpu_cluster.plane, collection, body)
         found = eventually(partial(domains_of, gpu_cluster, label, runs), 60)
     assert sorted(map(sorted, found.values())) == [["a.1"], ["b.1"]]
 
