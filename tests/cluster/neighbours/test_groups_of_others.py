@@ -78,7 +78,7 @@ def jobset(**asks: str) -> Json:
     return {**kind, "metadata": {"generateName": "train-"}, "spec": {"replicatedJobs": [workers]}}
 
 
-def job(pods: int = SIZE, **asks: str) -> Json:
+def job(pods: int = SIZE, /, **asks: str) -> Json:
     """Return a Job with indexes, without a name of its own."""
     pod = template(**asks)
     pod["spec"]["restartPolicy"] = "Never"
