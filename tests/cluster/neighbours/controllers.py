@@ -102,7 +102,7 @@ def _list_of(objects: list[Json], kind: str = "") -> Json:
 @contextmanager
 def at_work(programs: Path, plane: ControlPlane) -> Iterator[dict[str, Controller]]:
     """Have all three at work for the length of a `with` block, and Kubernetes' own controllers of Jobs and StatefulSets."""
-    plane.start_controllers("job-controller", "statefulset-controller", "garbage-collector-controller")
+    plane.start_controllers("job-controller,statefulset-controller,garbage-collector-controller")
     with ExitStack() as stack:
         controllers = {name: Controller(name, programs, plane) for name in (JOBSET, LWS, KUEUE)}
         for controller in controllers.values():
