@@ -25,6 +25,7 @@ from pydantic.alias_generators import to_camel
 
 from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.candidates.holds import HOLD_SECONDS
+from extender.cluster.objects.group_words import Source
 from extender.cluster.objects.health_words import HealthWords, Word, condition, label, taint
 from extender.cluster.objects.locations import LABELS
 from topology.annotations import keys
@@ -249,6 +250,13 @@ class NodeHealth(_Section):
         return HealthWords((*self.show.read(closes=False), *self.close.read(closes=True)))
 
 
+class Groups(_Section):
+    """Which pods belong together across nodes."""
+
+    sources: tuple[Source, ...] = tuple(Source)
+    """Other programs whose words count, where a pod has no `gputopo.dev/group`. Their order is fixed."""
+
+
 class Policies(_Section):
     """The admission policies that keep everybody else from writing our annotations."""
 
@@ -305,6 +313,7 @@ class ExtenderConfiguration(_Section):
     agents: Agents = Agents()
     sick_gpus: SickGpus = SickGpus()
     node_health: NodeHealth = NodeHealth()
+    groups: Groups = Groups()
     policies: Policies = Policies()
     measured: Measured = Measured()
     limits: Limits = Limits()

@@ -25,6 +25,7 @@ from extender.checks.device_watch import DeviceWatch
 from extender.checks.policies import Guard
 from extender.checks.preconditions import Preconditions
 from extender.clock import Clock, Instant
+from extender.cluster.objects.group_words import GroupWords
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
@@ -89,6 +90,7 @@ class Extender:
             silence_seconds=config.agents.silence,
             labels=config.scheduling.domain_labels,
             health_words=config.node_health.words,
+            group_words=GroupWords(config.groups.sources),
         )
         self.metrics = Metrics(config.digest)
         self.metrics.watch(self.figures, lambda: refused_of(self.state))

@@ -25,6 +25,7 @@ from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, owner_of
+from extender.cluster.objects.group_words import ALL_WORDS, GroupWords
 from extender.cluster.objects.health_words import HealthWords
 from extender.cluster.objects.locations import LABELS, Labels
 from extender.cluster.objects.quantities import cpu_milli
@@ -53,6 +54,7 @@ class ClusterState:
         silence_seconds: float = SILENCE_SECONDS,
         labels: Labels = LABELS,
         health_words: HealthWords | None = None,
+        group_words: GroupWords = ALL_WORDS,
     ) -> None:
         self.resource = resource
         self.effort = Effort()
@@ -70,7 +72,9 @@ class ClusterState:
         self.schedulers = Schedulers()
         self.claims = ResourceClaims(self._node_touched)
         """Of DRA; where nobody reads them there are none."""
-        self.groups = Groups(self.nodes.locations)
+        self.group_words = group_words
+        """Whose words on groups count."""
+        self.groups = Groups(self.nodes.locations, group_words)
         self.holds = Holds()
         self.offers = Offers()
         self.refusals = Refusals()

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
+from topology.request.domains import OURS
 
 
 class GroupInfo(BaseModel):
@@ -14,10 +15,12 @@ class GroupInfo(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
+    source: str = OURS
+    """Whose word it is that the pod is in it: a program's, or our annotation's."""
     affinity: str
     """`rack`, or `required-rack`."""
     to_come: int
-    """Pods that are still to be placed, this one among them."""
+    """Pods that are still to be placed, this one among them while it waits."""
     nodes: tuple[str, ...]
     """Where others are, or are on their way to."""
     domains: tuple[str, ...]
@@ -28,7 +31,8 @@ class GroupInfo(BaseModel):
         """All of it, for people."""
         begun = f"others on {', '.join(self.nodes)}" if self.nodes else "none placed yet"
         where = f" in {', '.join(self.domains)}" if self.domains else ""
-        return f"group {self.name} ({self.affinity}): {self.to_come} to come, {begun}{where}"
+        whose = "" if self.source == OURS else f", as {self.source} says"
+        return f"group {self.name}{whose} ({self.affinity}): {self.to_come} to come, {begun}{where}"
 
 
 def group_info(state: ClusterState, asked: Asked) -> GroupInfo | None:
@@ -39,8 +43,9 @@ def group_info(state: ClusterState, asked: Asked) -> GroupInfo | None:
     domains = {place.domain(group.level)[1] for place in progress.placed}
     return GroupInfo(
         name=group.name,
+        source=group.source,
         affinity=f"required-{group.level}" if group.required else group.level,
-        to_come=progress.rest,
+        to_come=progress.rest - bool(asked.pod.spec.node_name),
         nodes=tuple(asked.siblings_on(state)),
         domains=tuple(sorted(name for name in domains if name is not None)),
     )

@@ -242,7 +242,8 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
     except RequestError as error:
         return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=str(error))
     if found.node is not None:
-        return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=None)
+        group = group_info(state, asked)
+        return Explanation(pod=pod_info(state, found), group=group, fits=(), refusals=(), problem=None)
     return explained(state, pod_info(state, found), asked)
 
 

@@ -74,7 +74,7 @@ def why(
     except RequestError as error:
         return Why(pod=pod, problem=str(error))
     if found.node is not None:
-        return Why(pod=pod)
+        return Why(pod=pod, group=group_info(state, asked))
     names = [node] if node else list(islice(node_names(state, after=after), limit + 1))
     verdicts = Judgement.of(state, asked).verdicts(names[:limit])
     return Why(

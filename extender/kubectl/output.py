@@ -162,9 +162,9 @@ def print_pod(told: Explanation, form: Form) -> None:
     if form.document(told, [f"pod/{pod.name}"]):
         return
     print(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
-    if told.problem:
-        print(printable(told.problem))
-    elif pod.node:
+    if not _is_understood(told):
+        return
+    if pod.node:
         placed = (_ring(pod.indexes), pod.affinity or "", _predicted(pod.bandwidth_gb_per_s))
         form.table(("GPUS", "AFFINITY", "PREDICTED-GB/S"), [placed])
     else:
@@ -213,15 +213,20 @@ def print_what_if(told: Explanation, form: Form) -> None:
         return
     estimate = " (an estimate, no extender was asked)" if told.estimate else ""
     print(printable(f"{told.pod.namespace}/{told.pod.name}: if it were created now{estimate}"), end="\n\n")
-    if told.problem:
-        print(printable(told.problem))
-    else:
+    if _is_understood(told):
         _print_choice(told, form)
 
 
-def _print_choice(told: Explanation, form: Form) -> None:
-    if told.group:
+def _is_understood(told: Explanation | Why) -> bool:
+    """Print what is wrong with the pod itself, else which group it is in."""
+    if told.problem:
+        print(printable(told.problem))
+    elif told.group:
         print(printable(told.group.line), end="\n\n")
+    return not told.problem
+
+
+def _print_choice(told: Explanation, form: Form) -> None:
     form.table(
         ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
         ((fit.node, f"{fit.score:.3f}", *_set_row(fit)) for fit in told.fits),
@@ -243,11 +248,7 @@ def print_why(told: Why, form: Form) -> None:
         return
     pod = told.pod
     print(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
-    if told.problem:
-        print(printable(told.problem))
-    elif not pod.node:
-        if told.group:
-            print(printable(told.group.line), end="\n\n")
+    if _is_understood(told) and not pod.node:
         heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")
         form.table(heads, map(_verdict_row, told.nodes), 2)
 

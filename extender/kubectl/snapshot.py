@@ -2,7 +2,7 @@
 
 The file is a `List` of nodes and pods as kubectl prints one, so `kubectl get nodes,pods -A -o json` makes one too; ours is
 compressed, and leaves out what may be secret: images, commands, environment, volumes, and the annotations and messages of others.
-Names of nodes, namespaces and pods stay, and so do the nodes' labels.
+Names of nodes, namespaces and pods stay, and so do the nodes' labels and the words by which pods name their group.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
+from extender.cluster.objects.group_words import ANNOTATIONS, LABELS
 from extender.cluster.objects.kinds import (
     ContainerState,
     ContainerStatus,
@@ -141,7 +142,7 @@ def _node_item(node: Node) -> dict[str, Any]:
 def _pod_item(pod: Pod) -> dict[str, Any]:
     bare = msgspec.structs.replace(
         pod,
-        metadata=msgspec.structs.replace(_own(pod.metadata), labels=None),
+        metadata=_of_groups(pod.metadata),
         spec=_bare_spec(pod.spec),
         status=_bare_status(pod.status),
     )
@@ -153,9 +154,16 @@ def _device_item(item: ResourceClaim | ResourceSlice) -> dict[str, Any]:
     return {"apiVersion": "resource.k8s.io/v1", "kind": type(item).__name__, **_plain(bare)}
 
 
-def _own(metadata: ObjectMeta) -> ObjectMeta:
-    annotations = {key: text for key, text in (metadata.annotations or {}).items() if key.startswith(_OURS)}
+def _own(metadata: ObjectMeta, also: frozenset[str] = frozenset()) -> ObjectMeta:
+    given = metadata.annotations or {}
+    annotations = {key: text for key, text in given.items() if key.startswith(_OURS) or key in also}
     return msgspec.structs.replace(metadata, annotations=annotations)
+
+
+def _of_groups(metadata: ObjectMeta) -> ObjectMeta:
+    labels = metadata.labels or {}
+    read = {key: labels[key] for key in sorted(LABELS & labels.keys())}
+    return msgspec.structs.replace(_own(metadata, ANNOTATIONS), labels=read or None)
 
 
 def _bare_spec(spec: PodSpec) -> PodSpec:

@@ -9,7 +9,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from extender.clock import Instant
-from extender.cluster.candidates.groups import Key, PlaceOf, fitting_for
+from extender.cluster.candidates.groups import Key, PlaceOf, fitting_for, key_of
 from extender.cluster.objects.gpu_pods import owner_of, read_request
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
@@ -41,7 +41,7 @@ class Asked:
         known = state.pods.get(pod.metadata.uid)
         if known is not None and known.pod.json_bytes:  # kube-scheduler sends it in a text of its own
             pod = replace(pod, json_bytes=known.pod.json_bytes)
-        read = read_request(pod, state.resource)
+        read = read_request(pod, state.resource, state.group_words)
         return cls(pod, read.at_age(age_seconds), read.group_at_age(age_seconds), now)
 
     def away(self, state: ClusterState) -> list[str]:
@@ -120,7 +120,7 @@ class Asked:
 
     @property
     def _key(self) -> Key:
-        return self.pod.metadata.namespace, self.group.name if self.group else ""
+        return key_of(self.pod, self.group or GroupRequest(""))
 
     def _on_the_way(self, state: ClusterState) -> PlaceOf:
         held = state.holds.places(self.now.monotonic)

@@ -50,6 +50,7 @@ async def test_a_snapshot_answers_what_the_cluster_answers(tmp_path: Path, monke
 
 
 SECRET = "hunter2"
+GANG = {"jobset.sigs.k8s.io/jobset-name": "train"}
 
 
 def talkative(name: str) -> dict[str, Any]:
@@ -65,14 +66,14 @@ def talkative(name: str) -> dict[str, Any]:
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": SECRET, keys.REQUIRED_AFFINITY: "nvlink"}
     return {
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "ml", "labels": {"a": SECRET}, "annotations": annotations},
+        "metadata": {"name": name, "namespace": "ml", "labels": {"a": SECRET, **GANG}, "annotations": annotations},
         "spec": {"containers": [container], "volumes": [{"name": SECRET}], "schedulingGates": [{"name": "gate"}]},
         "status": {"message": SECRET, "containerStatuses": [{"name": "main", "image": SECRET, "state": state}]},
     }
 
 
 def test_a_snapshot_holds_no_secret(tmp_path: Path) -> None:
-    """Nothing that is not read here; of annotations only our own."""
+    """Nothing that is not read here; of annotations and labels only ours and what names a group."""
     listed, file = tmp_path / "listed.json", tmp_path / "cluster.json.gz"
     node = {
         "kind": "Node",
@@ -84,7 +85,7 @@ def test_a_snapshot_holds_no_secret(tmp_path: Path) -> None:
     Snapshot.read(listed).write(file)
     text = gzip.decompress(file.read_bytes()).decode()
     assert SECRET not in text
-    for kept in ('"rack":"r1"', keys.STATUS, keys.REQUIRED_AFFINITY, '"name":"gate"', '"terminated":{}'):
+    for kept in ('"rack":"r1"', '"train"', keys.STATUS, keys.REQUIRED_AFFINITY, '"name":"gate"', '"terminated":{}'):
         assert kept in text
 
 

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.cluster.objects.group_words import Source
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from extender.cluster.objects.locations import LABELS
 from extender.config import ExtenderConfiguration
@@ -44,6 +45,15 @@ def test_labels_of_one_level_leave_those_of_the_others_alone() -> None:
     """Who names racks in a way of their own still has cliques and blocks."""
     labels = load(None, {}, {"scheduling.domainLabels": "{rack: [example.com/rack]}"}).scheduling.domain_labels
     assert labels == {**LABELS, Level.RACK: ("example.com/rack",)}
+
+
+def test_whose_groups_count_can_be_chosen() -> None:
+    """Those of all programs by default; an unknown one is refused with its path."""
+    assert load(None, {}, {}).groups.sources == tuple(Source)
+    assert load(None, {}, {"groups.sources": "[kueue, job]"}).groups.sources == (Source.KUEUE, Source.JOB)
+    assert load(None, {}, {"groups.sources": "[]"}).groups.sources == ()
+    with pytest.raises(ConfigError, match=r"groups\.sources\.0"):
+        load(None, {}, {"groups.sources": "[slurm]"})
 
 
 def test_words_of_other_health_agents_can_be_added_and_made_to_close() -> None:

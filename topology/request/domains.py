@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Level(StrEnum):
@@ -45,6 +45,22 @@ Domain = tuple[Level, str | None]
 _DEPTH = {level: depth for depth, level in enumerate(Level)}
 
 
+OURS: Final = "gputopo"
+"""Whose word it is where a pod names its group by our annotation."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName:
+    """Which group of its namespace a pod is in, and who says so."""
+
+    source: str
+    name: str
+    run: str = ""
+    """What tells it from a group of the same name that was started another time; empty where the name does."""
+    size: int | None = None
+    """Pods altogether, as far as the pod says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
     """What a pod says of its group."""
@@ -56,6 +72,10 @@ class GroupRequest:
     """The nearest that matters, or that is required."""
     required: bool = False
     """Whether the whole group has to be in one domain of that level."""
+    source: str = OURS
+    """By whose words the pod is in it."""
+    run: str = ""
+    """Which of several groups of that name."""
 
     @property
     def levels(self) -> list[Level]:

@@ -15,7 +15,7 @@ from topology.annotations import keys
 from topology.errors import RequestError
 from topology.node.links import Affinity
 from topology.request.counts import asked_of, one_profile
-from topology.request.domains import GroupRequest, Level
+from topology.request.domains import OURS, GroupName, GroupRequest, Level
 
 MAX_GPUS_PER_POD = 64
 MAX_KEY_CHARACTERS = 63
@@ -152,8 +152,15 @@ def parse_pod(pod: Mapping[str, Any], resource: str = keys.GPU_RESOURCE) -> PodR
     return pod_request((pod.get("metadata") or {}).get("annotations") or {}, containers)
 
 
-def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGpus], cpu_milli: int = 0) -> PodRequest:
+def pod_request(
+    annotations: Mapping[str, str],
+    containers: Sequence[ContainerGpus],
+    cpu_milli: int = 0,
+    group: GroupName | None = None,
+) -> PodRequest:
     """Put annotations, container counts and the pod's CPU together; `containers` in the order in which they start.
+
+    `group` is the one that the pod is in by other words than its annotations, or by more of them.
 
     Raises `RequestError` for an unknown key under our prefix, a word or number that cannot be read, or requests that
     contradict each other.
@@ -183,7 +190,7 @@ def pod_request(annotations: Mapping[str, str], containers: Sequence[ContainerGp
         cpu_milli=cpu_milli,
         profile=profile,
     )
-    return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read))
+    return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read, group))
 
 
 @lru_cache(maxsize=128)
@@ -194,14 +201,18 @@ def _like(key: str) -> str:
     return f", did you mean {keys.USER_PREFIX}{like[0]}?" if like else ""
 
 
-def _group(read: Mapping[str, Any]) -> GroupRequest | None:
-    if keys.GROUP not in read:
-        lonely = next((key for key in (keys.GROUP_SIZE, keys.GROUP_AFFINITY) if key in read), None)
+def _group(read: Mapping[str, Any], known: GroupName | None) -> GroupRequest | None:
+    """Return what is asked of the group: size and affinity as our annotations have it, whoever names the group."""
+    if keys.GROUP in read and known is None:
+        known = GroupName(OURS, read[keys.GROUP])
+    if known is None:
+        lonely = next((key for key in (keys.GROUP_SIZE, keys.GROUP_AFFINITY, keys.GROUP_SCOPE) if key in read), None)
         if lonely is not None:
             raise RequestError(lonely, f"says nothing without {keys.GROUP}")
         return None
     level, required = read.get(keys.GROUP_AFFINITY, (Level.NVLINK_DOMAIN, False))
-    return GroupRequest(read[keys.GROUP], read.get(keys.GROUP_SIZE), level, required)
+    size = read.get(keys.GROUP_SIZE, known.size)
+    return GroupRequest(known.name, size, level, required, known.source, known.run)
 
 
 def _pod_total(containers: Sequence[ContainerGpus]) -> int:
@@ -330,6 +341,7 @@ _READERS: dict[str, _Reader] = {
     keys.GROUP: _name,
     keys.GROUP_SIZE: _positive_count,
     keys.GROUP_AFFINITY: _group_affinity,
+    keys.GROUP_SCOPE: _one_of("run", "namespace"),
     keys.SHARING_CLASS: _name,
     keys.DEVICE_MISMATCH: _one_of("adopt", "refuse"),
     keys.EVICT_WHEN_SICK: _one_of("true", "false"),

@@ -1,8 +1,11 @@
 """The pods of each group, and how far it has come: from the pods and claims in the cluster, so that every replica sees the same.
 
-Pods on the way count where they will probably be: a claim says so, or a soft hold, which is no more than a good guess. A group
-is known by its namespace and name. Its size is believed for itself; towards others it counts for a while only, then the pods
-that there are: a number is quickly written.
+Pods on the way count where they will probably be: a claim says so, or a soft hold, which is no more than a good guess. Pods
+behind a scheduling gate, or on their way out, are nowhere and wait for no room.
+
+A group is known by its namespace, its name, whose word that is, and by what was started: two runs of one template are two groups.
+Its size is believed for itself; towards others it counts for a while only, then the pods that there are: a number is quickly
+written.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from extender.cluster.objects.gpu_pods import GpuPod, has_ended
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.group_words import ALL_WORDS, GroupWords
 from extender.cluster.objects.kinds import Pod
-from topology.annotations import keys
 from topology.errors import RequestError
 from topology.placement.group import Progress
 from topology.request.domains import Domain, GroupRequest, Level, Location
@@ -22,8 +25,8 @@ from topology.request.gpu_request import GpuRequest, pod_request
 GRACE_SECONDS = 60.0
 """How long after its newest pod a group keeps room for pods that do not exist yet; controllers make them in batches."""
 
-Key = tuple[str, str]
-"""Namespace and name."""
+Key = tuple[str, str, str, str]
+"""Namespace, whose word it is, name, and run."""
 PlaceOf = Callable[[str], str | None]
 """UID of a pod that is not bound → the node that it is on its way to."""
 
@@ -35,13 +38,24 @@ class Member:
     pod: GpuPod
     request: GroupRequest
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is anywhere, or will be: it has not ended, and nobody has asked for its end."""
+        return not self.pod.ended and self.pod.pod.metadata.deletion_timestamp is None
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether somebody keeps it from being scheduled."""
+        return self.is_alive and self.pod.node is None and bool(self.pod.pod.spec.scheduling_gates)
+
 
 class Groups:
     """All groups; a pod whose annotations cannot be read belongs to none."""
 
-    def __init__(self, locations: Mapping[str, Location]) -> None:
-        """Read where nodes stand, by name, off `locations`."""
+    def __init__(self, locations: Mapping[str, Location], words: GroupWords = ALL_WORDS) -> None:
+        """Read where nodes stand, by name, off `locations`, and which group a pod is in by `words`."""
         self._locations = locations
+        self._words = words
         self._members: dict[Key, dict[str, Member]] = {}
         self._key_of: dict[str, Key] = {}
         self._touched: set[Key] = set()
@@ -52,10 +66,10 @@ class Groups:
         before = self._key_of.pop(uid, None)
         if before is not None:
             self._leave(before, uid)
-        request = read_group(pod.pod) if pod else None
+        request = read_group(pod.pod, self._words) if pod else None
         if pod is None or request is None:
             return
-        key = self._key_of[uid] = (pod.pod.metadata.namespace, request.name)
+        key = self._key_of[uid] = key_of(pod.pod, request)
         self._members.setdefault(key, {})[uid] = Member(pod, request)
         self._touched.add(key)
 
@@ -79,16 +93,18 @@ class Groups:
 
         """
         nodes = self.nodes(key, place_of, asking)
-        others = [member.pod.pod for uid, member in self._members.get(key, {}).items() if uid != asking]
-        done = sum(pod.status.phase == "Succeeded" for pod in others)
-        waiting = sum(not has_ended(pod) for pod in others) - len(nodes) + bool(asking)
+        others = [member for uid, member in self._members.get(key, {}).items() if uid != asking]
+        done = sum(member.pod.pod.status.phase == "Succeeded" for member in others)
+        waiting = sum(each.is_alive and not each.is_gated for each in others) - len(nodes) + bool(asking)
         placed = {self._locations.get(node, Location()) for node in nodes}
         return Progress(max(waiting, (size or 0) - len(nodes) - done), tuple(placed))
 
     def nodes(self, key: Key, place_of: PlaceOf, asking: str = "") -> list[str]:
         """Return where the other pods of a group are, or are on their way to; a node once for each."""
         members = self._members.get(key, {}).items()
-        alive = {uid: member.pod for uid, member in members if uid != asking and not has_ended(member.pod.pod)}
+        alive = {
+            uid: member.pod for uid, member in members if uid != asking and member.is_alive and not member.is_gated
+        }
         return [node for uid, pod in alive.items() if (node := pod.node or place_of(uid))]
 
     def beside(self, uid: str) -> list[GpuPod]:
@@ -117,7 +133,8 @@ class Groups:
             members = self._members[other].values()
             newest = max(member.pod.pod.metadata.creation_timestamp or "" for member in members)
             is_young = age_of(newest) < GRACE_SECONDS
-            found = self.progress(other, _size(members) if is_young else None, place_of)
+            gated = sum(member.is_gated for member in members)
+            found = self.progress(other, _size(members) - gated if is_young else None, place_of)
             theirs = max((member.pod.gpus or 0 for member in members), default=0)
             for domain in {place.domain(level) for place in found.placed for level in Level}:
                 reserved[domain] += -(-found.rest * theirs // gpus)
@@ -132,15 +149,20 @@ class Groups:
         return self._begun
 
 
-def read_group(pod: Pod) -> GroupRequest | None:
+def read_group(pod: Pod, words: GroupWords) -> GroupRequest | None:
     """Return what a pod says of its group, `None` when it has none or cannot be read."""
-    annotations = pod.metadata.annotations or {}
-    if keys.GROUP not in annotations:
+    group = words.group_of(pod)
+    if group is None:
         return None
     try:
-        return pod_request(annotations, ()).group
+        return pod_request(pod.metadata.annotations or {}, (), group=group).group
     except RequestError:
         return None
+
+
+def key_of(pod: Pod, group: GroupRequest) -> Key:
+    """Return by what a pod's group is known."""
+    return pod.metadata.namespace, group.source, group.name, group.run
 
 
 def fitting_for(

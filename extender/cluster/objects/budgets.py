@@ -43,7 +43,7 @@ class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Whether a pod with these labels is meant; one that has too many of them may well be."""
-        if labels == TOO_MANY_LABELS:
+        if labels.items() >= TOO_MANY_LABELS.items():
             return True
         same = (self.match_labels or {}).items() <= labels.items()
         return same and all(each.is_met(labels) for each in self.match_expressions or ())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
+from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod
 from extender.cluster.objects.quantities import cpu_milli
 from topology.annotations import keys
@@ -71,12 +72,13 @@ class GpuPod:
         return self.pod.metadata.namespace, self.pod.metadata.name
 
 
-def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
-    """Return what the pod asks for.
+def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE, words: GroupWords = ALL_WORDS) -> PodRequest:
+    """Return what the pod asks for; `words` are those by which it may say which group it is in.
 
     Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold.
     """
-    asked = pod_request(pod.metadata.annotations or {}, _containers(pod, resource), cpu_milli(pod))
+    annotations, group = pod.metadata.annotations or {}, words.group_of(pod)
+    asked = pod_request(annotations, _containers(pod, resource), cpu_milli(pod), group)
     if not can_be_named({container.name: container.gpus for container in asked.containers}):
         count = len(asked.containers)
         raise RequestError(resource, f"{count} containers share the GPUs, no placement can name them all")
@@ -148,7 +150,7 @@ def lean(pod: Pod) -> Pod:
 def _kept(labels: Mapping[str, str] | None) -> dict[str, str] | None:
     """Return labels as they are kept: nearly all texts are also another pod's."""
     if labels and len(labels) > MAX_LABELS:
-        return dict(TOO_MANY_LABELS)
+        return TOO_MANY_LABELS | {key: labels[key] for key in LABELS & labels.keys()}
     return {sys.intern(key): sys.intern(text) for key, text in labels.items()} if labels else None
 
 

@@ -16,6 +16,7 @@ class OwnerReference(msgspec.Struct, frozen=True):
     uid: str = ""
     controller: bool | None = None
     """At most one owner is."""
+    kind: str = ""
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -47,6 +48,20 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str | None = None
 
 
+class SchedulingGroup(msgspec.Struct, frozen=True, rename="camel"):
+    """The PodGroup that a pod belongs to; Kubernetes 1.36 and later."""
+
+    pod_group_name: str | None = None
+
+
+class WorkloadReference(msgspec.Struct, frozen=True, rename="camel"):
+    """The group of a Workload that a pod belongs to; Kubernetes 1.35."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str | None = None
+
+
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     """What a pod asks for and where it is."""
 
@@ -58,6 +73,8 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     init_containers: list[Container] | None = None
     resources: ResourceRequirements = ResourceRequirements()
     """What is asked for the pod as a whole; for the resources that it names, containers do not count."""
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
     overhead: dict[str, str | int] | None = None
     """What its runtime takes beside the containers."""
 

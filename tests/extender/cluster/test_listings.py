@@ -97,13 +97,17 @@ def test_a_pod_that_was_never_read_is_remembered_by_name() -> None:
 
 
 def test_a_gpu_pod_is_kept_without_its_ballast() -> None:
-    """Labels and gates may be as many as etcd takes, and cost ten times as much in memory; a word for all says enough."""
+    """Labels and gates may be as many as etcd takes, and cost ten times as much in memory; a word for all says enough.
+
+    Those that name a group are kept all the same.
+    """
     gates: list[dict[str, object]] = [{"name": f"example.test/{number}"} for number in range(1000)]
     made = pod("p", 1, version=101)
-    metadata = msgspec.structs.replace(made.metadata, labels={str(number): "" for number in range(1000)})
+    gang = {"jobset.sigs.k8s.io/jobset-name": "train"}
+    metadata = msgspec.structs.replace(made.metadata, labels={str(number): "" for number in range(1000)} | gang)
     ballast = Pod(metadata, msgspec.structs.replace(made.spec, scheduling_gates=gates), made.status)
     kept = PodFeed(ClusterState()).keep(ballast)
-    lean = msgspec.structs.replace(made.metadata, labels=TOO_MANY_LABELS)
+    lean = msgspec.structs.replace(made.metadata, labels=TOO_MANY_LABELS | gang)
     assert kept == Pod(lean, msgspec.structs.replace(made.spec, scheduling_gates=gates[:1]), made.status)
 
 

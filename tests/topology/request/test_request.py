@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from topology.annotations import keys
 from topology.errors import RequestError
 from topology.node.links import Affinity
-from topology.request.domains import GroupRequest, Level
+from topology.request.domains import GroupName, GroupRequest, Level
 from topology.request.gpu_request import Communication, ContainerGpus, GpuRequest, NicAffinity, parse_pod, pod_request
 
 
@@ -107,6 +107,16 @@ def test_a_group_says_its_size_and_what_it_wants_to_share(affinity: str, level: 
 def test_a_group_that_says_nothing_else_asks_to_be_near() -> None:
     """As large as it is, in as few NVLink domains, racks and blocks as can be."""
     assert parse_pod(pod("2", annotations={"group": "llama"})).group == GroupRequest("llama", None, Level.NVLINK_DOMAIN)
+
+
+def test_a_group_that_others_name_has_the_size_and_affinity_that_we_are_told() -> None:
+    """`group-size` needs no `group` then, and goes before what they say."""
+    theirs = GroupName("kueue", "gang", size=3)
+    said = {keys.GROUP_SIZE: "4", keys.GROUP_AFFINITY: "required-rack"}
+    assert pod_request(said, (), group=theirs).group == GroupRequest(
+        "gang", 4, Level.RACK, required=True, source="kueue"
+    )
+    assert pod_request({}, (), group=theirs).group == GroupRequest("gang", 3, Level.NVLINK_DOMAIN, source="kueue")
 
 
 def test_a_required_domain_relaxes_like_every_other_demand() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 
 from extender.cluster.candidates.groups import GRACE_SECONDS, Groups, fitting_for
 from extender.cluster.objects.gpu_pods import read_gpu_pod
@@ -12,11 +13,11 @@ from extender.cluster.objects.kinds import Pod
 from tests.extender.builders import pod
 from topology.annotations import keys
 from topology.node.links import Affinity
-from topology.request.domains import Level, Location
+from topology.request.domains import OURS, Level, Location
 from topology.request.gpu_request import GpuRequest
 
 RACK = Location(rack="r1")
-KEY, OTHER = ("ml", "llama"), ("ml", "bert")
+KEY, OTHER = (("ml", OURS, name, "") for name in ("llama", "bert"))
 
 
 def member(
@@ -129,3 +130,35 @@ def test_where_no_domain_is_known_all_sets_count() -> None:
     nowhere_known = {Location(): 5}
     assert fitting_for(request, 1, lambda asked: {} if asked.required else nowhere_known) == nowhere_known
     assert fitting_for(request, 1, lambda asked: {Location(): 1} if asked.required else nowhere_known) == nowhere_known
+
+
+def gated(made: Pod) -> Pod:
+    """Put a pod behind a gate."""
+    return replace(made, spec=replace(made.spec, scheduling_gates=[{"name": "kueue.x-k8s.io/admission"}]))
+
+
+def unsized(name: str, on: str | None = None, *, deleting: bool = False) -> Pod:
+    """Build a pod of a group whose size nobody says."""
+    return pod(name, 1, on=on, deleting=deleting, wants={keys.GROUP: "llama"})
+
+
+def test_a_gated_pod_waits_for_no_room() -> None:
+    """Neither for its own group, unless that says how large it is, nor against others."""
+    waiting = [unsized("a", "n1"), unsized("b"), gated(unsized("c"))]
+    assert groups(*waiting).progress(KEY, None, nowhere).rest == 1
+    assert groups(*waiting).reserved(OTHER, 1, nowhere, (), lambda created: 0.0)[Level.RACK, "r1"] == 1
+    sized = groups(member("a", "n1"), gated(member("b")), gated(member("c")))
+    assert sized.progress(KEY, 4, nowhere).rest == 3
+    assert sized.reserved(OTHER, 1, nowhere, (), lambda created: 0.0)[Level.RACK, "r1"] == 1
+
+
+def test_a_gated_pod_is_nowhere() -> None:
+    """A hold from before the gate does not count."""
+    assert groups(gated(unsized("a"))).nodes(KEY, lambda uid: "n1") == []
+
+
+def test_pods_on_their_way_out_do_not_draw_the_next_ones() -> None:
+    """A group that is started anew has all places before it, and all of its pods to come."""
+    anew = groups(*(unsized(name, "n1", deleting=True) for name in "abc"), unsized("d"))
+    assert (anew.nodes(KEY, nowhere), anew.progress(KEY, 3, nowhere).rest) == ([], 3)
+    assert groups(unsized("a", deleting=True)).progress(KEY, None, nowhere).rest == 0

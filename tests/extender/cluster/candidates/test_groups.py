@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
+from extender.cluster.objects.kinds import Node, ObjectMeta, OwnerReference, Pod
 from extender.cluster.objects.locations import LABELS
 from extender.cluster.state import ClusterState
 from extender.inspect import inspection
+from extender.inspect.why import why
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.verbs.preempt import preempt
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
@@ -177,6 +179,42 @@ def test_people_are_told_how_the_group_stands() -> None:
     assert told.group.line == "group llama (rack): 1 to come, others on a1 in a"
     assert [fit.node for fit in told.fits] == ["a2"]
     assert "not in the domain that the pod's group fills now" in {refusal.message for refusal in told.refusals}
+
+
+def of_job(made: Pod, job: str, **labels: str) -> Pod:
+    """Let a Job with indexes control a pod, with its words and none of ours but the size."""
+    words = {f"batch.kubernetes.io/{key.replace('_', '-')}": text for key, text in labels.items()}
+    owners = [OwnerReference(job, controller=True, kind="Job")]
+    return replace(made, metadata=replace(made.metadata, labels=words or None, owner_references=owners))
+
+
+def test_a_group_is_followed_in_the_words_of_its_controller() -> None:
+    """The pod that kube-scheduler sends has them, and what is kept of its siblings; people are told whose words these are."""
+
+    def worker(name: str, job: str, on: str | None = None) -> Pod:
+        placed = gpus(on, *range(8)) if on else None
+        phase, terminated = ("Running", False) if on else (None, None)
+        wants = {keys.GROUP_SIZE: "2"}
+        made = pod(name, 8, on=on, placed=placed, phase=phase, terminated=terminated, wants=wants)
+        return of_job(made, job, job_name="train", controller_uid=job, job_completion_index="0")
+
+    nodes = [in_rack("a1", by="p1"), *hall(b=2), *(in_rack(f"a{i}") for i in range(2, 6))]
+    state = cluster(*nodes, worker("p1", "j1", on="a1"), worker("p2", "j1"), worker("q1", "j2"))
+    assert passing(state, worker("p2", "j1")) == ["a2", "a3", "a4", "a5"]
+    assert passing(state, worker("q1", "j2")) == ["b1", "b2"]
+    for name, others in (("p2", "others on a1"), ("p1", "none placed yet")):
+        for told in (inspection.explain(state, "ml", name, at()), why(state, "ml", name, at(), limit=1)):
+            assert told is not None and told.group is not None
+            assert told.group.line == f"group train, as job says (nvlink-domain): 1 to come, {others}"
+
+
+def test_the_second_run_of_a_template_is_not_drawn_to_the_first() -> None:
+    """Both name one group, and a Job controls each."""
+    nodes = [in_rack("a1", by="p1"), *hall(b=2), *(in_rack(f"a{i}") for i in range(2, 5))]
+    first = of_job(sibling("p1", on="a1"), "j1")
+    state = cluster(*nodes, first)
+    assert passing(state, of_job(sibling("p2"), "j1")) == ["a2", "a3", "a4"]
+    assert passing(state, of_job(sibling("p2"), "j2")) == ["b1", "b2"]
 
 
 def test_a_member_that_cannot_be_read_or_is_gone_does_not_count() -> None:

@@ -1,0 +1,221 @@
+"""The words by which pods say which group they belong to: our annotation, and those of other programs.
+
+One row for each program, in the order in which they count; the first that says something is believed, and our annotation goes
+before all of them. Only what stands on the pod is read. What another object alone knows, such as how many pods a Job makes, is
+not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from extender.cluster.objects.kinds import Pod
+from topology.annotations import keys
+from topology.request.domains import OURS, GroupName
+
+MAX_NAME_CHARACTERS: Final = 253
+"""Of a name of Kubernetes; an annotation may hold any text."""
+_COUNT = re.compile(r"[0-9]{1,9}")
+
+_LASTING: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Node"})
+"""Controllers of pods that are no run of anything: several of them may share a group, and one may have several over its time."""
+
+
+class Source(StrEnum):
+    """Other programs whose groups we know, in the order in which they count."""
+
+    KUBE_SCHEDULER = "kube-scheduler"
+    VOLCANO = "volcano"
+    KAI = "kai"
+    COSCHEDULING = "coscheduling"
+    GROVE = "grove"
+    LEADER_WORKER_SET = "leaderworkerset"
+    KUEUE = "kueue"
+    JOB_SET = "jobset"
+    KUBEFLOW = "kubeflow"
+    RAY = "ray"
+    JOB = "job"
+
+
+Word = Callable[[Pod], str]
+"""Reads one thing off a pod; empty where it is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    key: str
+    usual: str = ""
+    """A value that says nothing."""
+
+    def __call__(self, pod: Pod) -> str:
+        text = (pod.metadata.labels or {}).get(self.key, "")
+        return "" if text == self.usual else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Annotation:
+    key: str
+
+    def __call__(self, pod: Pod) -> str:
+        return (pod.metadata.annotations or {}).get(self.key, "")
+
+
+def _owner_uid(pod: Pod) -> str:
+    return next((owner.uid for owner in pod.metadata.owner_references or () if owner.controller), "")
+
+
+def _scheduling_group(pod: Pod) -> str:
+    group = pod.spec.scheduling_group
+    return (group.pod_group_name or "") if group else ""
+
+
+def _workload(pod: Pod) -> str:
+    return pod.spec.workload_ref.name if pod.spec.workload_ref else ""
+
+
+def _group_of_workload(pod: Pod) -> str:
+    reference = pod.spec.workload_ref
+    return "/".join(filter(None, (reference.pod_group, reference.pod_group_replica_key))) if reference else ""
+
+
+def _nothing(pod: Pod) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """How the pods of one program name their group."""
+
+    source: Source
+    name: Word
+    """Of an object; where it says nothing the pod has no such group."""
+    part: Word = _nothing
+    """Which group of the object."""
+    uid: Word = _nothing
+    """Of the object, where its pods say so: tells it from an earlier one of that name."""
+    size: Word = _nothing
+    only_with: Word | None = None
+    """What else has to be there, or the pod has no such group."""
+    is_started: bool = False
+    """Whether the object is what somebody started, though others may control its pods."""
+
+    @property
+    def words(self) -> tuple[Word | None, ...]:
+        """All that is read."""
+        return self.name, self.part, self.uid, self.size, self.only_with
+
+    def read(self, pod: Pod) -> GroupName | None:
+        """Return the group that a pod says it is in."""
+        name = self.name(pod)
+        if not name or (self.only_with and not self.only_with(pod)):
+            return None
+        full = "/".join(filter(None, (name, self.part(pod))))
+        if len(full) > MAX_NAME_CHARACTERS:
+            return None
+        size = self.size(pod)
+        return GroupName(self.source, full, self.uid(pod), int(size) if _COUNT.fullmatch(size) else None)
+
+
+_JOB_SET = "jobset.sigs.k8s.io"
+_LWS = "leaderworkerset.sigs.k8s.io"
+_ROWS: Final = (
+    _Row(Source.KUBE_SCHEDULER, _scheduling_group),
+    _Row(Source.KUBE_SCHEDULER, _workload, _group_of_workload),
+    _Row(Source.VOLCANO, _Annotation("scheduling.k8s.io/group-name")),
+    _Row(Source.VOLCANO, _Annotation("scheduling.volcano.sh/group-name")),
+    _Row(Source.KAI, _Annotation("pod-group-name")),
+    _Row(Source.COSCHEDULING, _Label("scheduling.x-k8s.io/pod-group")),
+    _Row(Source.GROVE, _Label("grove.io/podgang")),
+    _Row(
+        Source.LEADER_WORKER_SET,
+        _Label(f"{_LWS}/name"),
+        part=_Label(f"{_LWS}/group-index"),
+        size=_Annotation(f"{_LWS}/size"),
+        is_started=True,
+    ),
+    _Row(
+        Source.KUEUE,
+        _Label("kueue.x-k8s.io/pod-group-name"),
+        size=_Annotation("kueue.x-k8s.io/pod-group-total-count"),
+        is_started=True,
+    ),
+    _Row(
+        Source.JOB_SET,
+        _Label(f"{_JOB_SET}/jobset-name"),
+        part=_Label(f"{_JOB_SET}/group-name", usual="default"),
+        uid=_Label(f"{_JOB_SET}/jobset-uid"),
+        is_started=True,
+    ),
+    _Row(Source.KUBEFLOW, _Label("training.kubeflow.org/job-name"), is_started=True),
+    _Row(
+        Source.RAY,
+        _Label("ray.io/cluster"),
+        part=_Label("ray.io/worker-group-replica-name"),
+        uid=_owner_uid,
+        is_started=True,
+    ),
+    _Row(
+        Source.JOB,
+        _Label("batch.kubernetes.io/job-name"),
+        uid=_Label("batch.kubernetes.io/controller-uid"),
+        only_with=_Label("batch.kubernetes.io/job-completion-index"),
+    ),
+)
+
+
+_WORDS = [word for row in _ROWS for word in row.words]
+LABELS: Final = frozenset(word.key for word in _WORDS if isinstance(word, _Label))
+"""The labels of pods that are read here; a pod is kept without all others."""
+ANNOTATIONS: Final = frozenset(word.key for word in _WORDS if isinstance(word, _Annotation))
+"""The annotations of others that are read here."""
+
+
+class GroupWords:
+    """Whose words count, beside ours."""
+
+    def __init__(self, sources: Iterable[Source] = Source) -> None:
+        chosen = frozenset(sources)
+        self._rows = tuple(row for row in _ROWS if row.source in chosen)
+
+    def group_of(self, pod: Pod) -> GroupName | None:
+        """Return the group that a pod says it is in; a group of which it says that it is alone is none."""
+        ours = (pod.metadata.annotations or {}).get(keys.GROUP)
+        if ours is not None:
+            return GroupName(OURS, ours, _run(pod))
+        if not _says_anything(pod):
+            return None
+        found = next((group for row in self._rows if (group := row.read(pod))), None)
+        return None if found is not None and found.size == 1 else found
+
+
+ALL_WORDS: Final = GroupWords()
+"""Those of all programs that we know."""
+
+
+def _says_anything(pod: Pod) -> bool:
+    """Whether one of these words is there at all; most pods have none, and every call asks."""
+    metadata, spec = pod.metadata, pod.spec
+    return (
+        not LABELS.isdisjoint(metadata.labels or ())
+        or not ANNOTATIONS.isdisjoint(metadata.annotations or ())
+        or spec.scheduling_group is not None
+        or spec.workload_ref is not None
+    )
+
+
+def _run(pod: Pod) -> str:
+    """Return what started a pod that names its group by our annotation: many runs may be made from one template.
+
+    Where nothing is known to have been started, as with bare pods and those of a Deployment, the name alone counts.
+    """
+    if (pod.metadata.annotations or {}).get(keys.GROUP_SCOPE) == "namespace":
+        return ""
+    for row in _ROWS:
+        if row.is_started and (name := row.name(pod)):
+            return f"{row.source}/{name}/{row.uid(pod)}"
+    controllers = (owner for owner in pod.metadata.owner_references or () if owner.controller)
+    return next((owner.uid for owner in controllers if owner.kind not in _LASTING), "")

@@ -1,0 +1,1 @@
+"""Other people's controllers, the real ones, beside a control plane of the tests."""

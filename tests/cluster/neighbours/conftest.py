@@ -1,0 +1,65 @@
+"""One control plane with gputopo and three other controllers, for all tests of this folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulated.kubelets import running_kubelets
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.go_build import BinariesUnavailable
+from tests.cluster.gpu_cluster import GpuCluster, at_work
+from tests.cluster.installation import USERS, Installation
+from tests.cluster.judgement import assert_invariants
+from tests.cluster.neighbours import controllers
+from tests.cluster.neighbours.programs import find_or_build
+from tests.cluster.sweep import sweep
+from tests.manifests.rendered import NAMESPACE
+
+_OWNERS = (
+    controllers.WORKLOADS,
+    controllers.JOBSETS,
+    controllers.LEADER_WORKER_SETS,
+    controllers.JOBS,
+    "/apis/apps/v1/namespaces/default/statefulsets",
+)
+
+
+@pytest.fixture(scope="session")
+def neighbours(pytestconfig: pytest.Config) -> Path:
+    """Return the folder of the controllers, built on first use; skip if that cannot be."""
+    terminal = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+    try:
+        return find_or_build(terminal.write_line if terminal else print)
+    except BinariesUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def shared(binaries: Path, neighbours: Path) -> Iterator[Installation]:
+    """Start a control plane with gputopo's objects and the controllers."""
+    with ControlPlane(binaries, users=USERS) as plane:
+        installation = Installation(plane)
+        with controllers.at_work(neighbours, plane):
+            yield installation
+
+
+@pytest.fixture
+def kubelets(shared: Installation) -> Iterator[None]:
+    """Run a simulated kubelet for every node."""
+    with running_kubelets(shared.plane.kubeconfig()):
+        yield
+
+
+@pytest.fixture
+def gpu_cluster(shared: Installation, kubelets: None) -> Iterator[GpuCluster]:
+    """Lend it with extender and scheduler at work; see that the invariants hold, and empty it."""
+    admin = shared.plane.admin
+    try:
+        with at_work(shared) as lent:
+            yield lent
+            assert_invariants(admin, lent.told())
+            for owners in _OWNERS:
+                admin.delete(owners, {"propagationPolicy": "Background"})
+    finally:
+        sweep(admin, keep=[NAMESPACE, *controllers.NAMESPACES.values()])
