@@ -28,8 +28,9 @@ def gauges_of(state: ClusterState) -> Figures:
         "pods_unledgered": sum(not held.is_settled or held.hidden != 0 for held in amiss),
         "nodes_unsettled": len(state.unsettled),
         "assumed_placements": len(state.holds),
-        "pods": len(state.pods),
-        "pods_waiting": state.pods.waiting,
+        "pods": len(state.pods) - len(state.placeholders),
+        "pods_waiting": state.pods.waiting - len(state.placeholders),
+        "placeholders": len(state.placeholders),
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod
+from extender.cluster.objects.placeholders import NEVER_PLACED, is_placeholder
 from extender.cluster.objects.quantities import cpu_milli
 from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES
@@ -65,8 +66,11 @@ class GpuPod:
 def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodRequest:
     """Return what the pod asks for.
 
-    Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold.
+    Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold; and
+    for a placeholder, which nobody may place.
     """
+    if is_placeholder(pod):
+        raise RequestError(keys.PLACEHOLDER_FOR, NEVER_PLACED)
     asked = pod_request(pod.metadata.annotations or {}, _containers(pod, resource), cpu_milli(pod))
     if not can_be_named({container.name: container.gpus for container in asked.containers}):
         count = len(asked.containers)
