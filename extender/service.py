@@ -139,8 +139,7 @@ class Extender:
         if self.measured:
             self.measured.look()
             work["measured"] = self.measured.run(self.config.measured.reread)
-        if self.config.autoscaling.enabled:
-            work["autoscaling"] = self._ask_for_nodes()
+        work |= {"autoscaling": self._ask_for_nodes()} if self.config.autoscaling.enabled else {}
         work["quality"] = self._judge()
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
         return self
