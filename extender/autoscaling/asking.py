@@ -17,6 +17,7 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
+from extender.autoscaling.arrivals import Arrivals
 from extender.autoscaling.attempts import Attempts
 from extender.autoscaling.job import creation, deletion
 from extender.autoscaling.need import FreeCounts, Need, NoNeed, need_of
@@ -68,11 +69,13 @@ class Autoscaling:
     _withdrawn: set[str] = field(default_factory=set)
     """Those of them that we have asked to be deleted."""
     _attempts: Attempts = field(init=False)
+    _arrivals: Arrivals = field(init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_look: float = 0.0
 
     def __post_init__(self) -> None:
         self._attempts = Attempts(self.settings.pause, self.settings.longest_pause)
+        self._arrivals = Arrivals(self.state)
 
     def refused(self, args: ExtenderArgs) -> None:
         """Take note that no node will do for a pod; one that waits for its victims to leave asks for nothing."""
@@ -102,13 +105,23 @@ class Autoscaling:
     async def round(self) -> None:
         """Take away what is of no use any more, then ask for what is needed."""
         self._take_stock()
-        for uid, placeholder in self._standing.items():
-            if uid not in self._withdrawn and not self._waits(placeholder):
-                await self._withdraw(uid)
         now = self.clock()
+        for uid, placeholder in self._standing.items():
+            if uid not in self._withdrawn:
+                await self._keep_or_withdraw(uid, placeholder, now)
         if now.monotonic >= self._next_look:
             self._next_look = now.monotonic + LOOK_SECONDS
             await self._look(now)
+
+    async def _keep_or_withdraw(self, uid: str, placeholder: Placeholder, now: Instant) -> None:
+        pod = self.state.pods.get(uid)
+        if pod is None or not _waits(pod):
+            await self._withdraw(uid)
+        elif came := self._arrivals.answer_to(placeholder, pod, now):
+            await self._withdraw(uid)
+            self._attempts.was_in_vain(uid, now.monotonic)  # forgotten when the pod is bound
+            self.events.record(events.node_came(_named(pod), came))
+            log.info("a node came for a placeholder", pod="/".join(pod.key), uid=uid, node=came)
 
     def _take_stock(self) -> None:
         """See which placeholders there are now, and what became of those before."""
@@ -135,10 +148,6 @@ class Autoscaling:
     def _is_ours(self, placeholder: Placeholder) -> bool:
         """Whether it is where ours are; anybody may call a pod of theirs a placeholder, and gains nothing by it."""
         return placeholder.namespace == self.settings.namespace
-
-    def _waits(self, placeholder: Placeholder) -> bool:
-        pod = self.state.pods.get(placeholder.stands_for.uid)
-        return pod is not None and pod.node is None and not pod.ended and pod.pod.metadata.deletion_timestamp is None
 
     async def _look(self, now: Instant) -> None:
         """Ask in the place of those that have waited long enough, and take back what was asked for in vain."""
@@ -225,6 +234,10 @@ def _is_unschedulable(document: Mapping[str, Any], uid: str) -> bool:
         return False
     conditions = status.get("conditions", [])
     return any((each["type"], each.get("reason")) == ("PodScheduled", "Unschedulable") for each in conditions)
+
+
+def _waits(pod: GpuPod) -> bool:
+    return pod.node is None and not pod.ended and pod.pod.metadata.deletion_timestamp is None
 
 
 def _named(pod: GpuPod) -> events.PodName:

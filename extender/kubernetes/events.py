@@ -40,6 +40,7 @@ EVICTED: Final = "GPUPodEvicted"
 NOT_EVICTED: Final = "GPUPodNotEvicted"
 NODE_ASKED: Final = "GPUNodeAsked"
 NODE_NOT_ASKED: Final = "GPUNodeNotAsked"
+NODE_CAME: Final = "GPUNodeCame"
 NODE_DID_NOT_COME: Final = "GPUNodeDidNotCome"
 MAX_NOTE_CHARACTERS: Final = 1000
 REASONS_NAMED: Final = 3
@@ -183,6 +184,11 @@ def node_asked(pod: PodName, gpus: int, groups: Sequence[str], life_seconds: flo
 def node_not_asked(pod: PodName, why: str) -> Event:
     """Say why autoscalers are not asked for a node."""
     return Event(pod, NODE_NOT_ASKED, f"autoscalers are not asked for a new node: {why}", "Warning")
+
+
+def node_came(pod: PodName, node: str) -> Event:
+    """Say which new node the pod may go to, once it is known how its GPUs are wired."""
+    return Event(pod, NODE_CAME, f"{node} is new and would do; it is offered once its GPU agent has reported", "Normal")
 
 
 def node_did_not_come(pod: PodName, pause_seconds: float) -> Event:

@@ -7,6 +7,7 @@ controllers that placeholders need. Others of kube-controller-manager would call
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ POOL: Json = {
                 "expireAfter": "Never",
             }
         },
-        "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "1s"},
+        "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "30s"},
     },
 }
 CLASS: Json = {
@@ -84,7 +85,6 @@ class Provisioning:
         self.plane = plane
         self.installation = Installation(plane)
         self.karpenter = self._karpenter(types)
-        _install_autoscaling(plane)
 
     @property
     def components(self) -> list[Component]:
@@ -96,6 +96,10 @@ class Provisioning:
         """Have an extender with these settings, and a scheduler that asks it, at work."""
         with at_work(self.installation, {"autoscaling": autoscaling, **DECLARED}) as lent:
             yield lent
+
+    def install_autoscaling(self) -> None:
+        """Apply what the chart adds with `extender.autoscaling.enabled`."""
+        kubectl(self.plane, "apply", "-f", "-", given=_added_by_the_chart())
 
     def new_nodes(self) -> list[Json]:
         """Return the nodes that Karpenter has made."""
@@ -160,8 +164,8 @@ def provisioning(binaries: Path, types: Sequence[Json]) -> Iterator[Provisioning
             yield lent
 
 
-def _install_autoscaling(plane: ControlPlane) -> None:
-    """Apply what the chart adds with `extender.autoscaling.enabled`."""
+@cache
+def _added_by_the_chart() -> str:
     given = ("image.repository=gputopo", "extender.autoscaling.enabled=true")
     words = [word for setting in given for word in ("--set", setting)]
     only = ("--show-only", "templates/extender/autoscaling.yaml")
@@ -169,8 +173,8 @@ def _install_autoscaling(plane: ControlPlane) -> None:
         text = helm("template", "gputopo", CHART, "--namespace", NAMESPACE, *words, *only)
     except HelmUnavailable as reason:
         pytest.skip(str(reason))
-    documents = sorted(yaml.safe_load_all(text), key=lambda found: found["kind"] != "Namespace")
-    kubectl(plane, "apply", "-f", "-", given="---\n".join(yaml.safe_dump(found) for found in documents))
+    documents = sorted(yaml.safe_load_all(text), key=lambda found: str(found["kind"] != "Namespace"))
+    return yaml.safe_dump_all(documents)
 
 
 def _found() -> Path:
