@@ -24,7 +24,7 @@ from extender.kubernetes.rest import Request
 from extender.metrics import Metrics
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.autoscaling.scattered import NAMESPACE, counted, placeholder, refuse, ring, scattered
-from tests.extender.builders import PAIRS, args, at, cluster, node, pod, running
+from tests.extender.builders import PAIRS, args, at, cluster, gpus, node, pod, running
 from tests.extender.virtual_time import in_virtual_time
 from topology.annotations import keys
 from topology.placement.verdict import Reason
@@ -182,14 +182,17 @@ async def test_there_are_no_more_than_the_limit() -> None:
 
 @in_virtual_time
 async def test_it_goes_at_once_when_its_pod_is_bound() -> None:
-    """Autoscalers would buy one more for it: the pod has taken what it counted on."""
+    """Not only in the next round: autoscalers would buy one more for it, since the pod has taken what it counted on."""
     life = Life(two_rings(), after="1s")
     life.refuse(ring("r1"), "a")
-    await life.rounds(10)
+    rounds = asyncio.create_task(life.rounds(20))
+    await asyncio.sleep(10.5)
+    assert "r1" in life.api.jobs
     life.state.pods.changed(running("r1", "b", *gpus("b", 0, 1), version=2))
     life.autoscaling.bound()
-    await life.rounds(0.1)
+    await asyncio.sleep(0.1)
     assert life.api.jobs == {}
+    await rounds
 
 
 @in_virtual_time
