@@ -45,6 +45,8 @@ class Status(Answer):
     pods: int
     """That ask for GPUs."""
     waiting: int
+    placeholders: int
+    """That ask autoscalers for a node; they count neither as pods nor as waiting."""
     modes: dict[str, int]
     """Mode of the device plugin → nodes; `unknown` where an agent does not say."""
     machines: dict[str, int]
@@ -67,8 +69,9 @@ def status(state: ClusterState) -> Status:
         nodes=len(known),
         gpus=sum(len(view.uuids) for view in known),
         free=sum(view.shape.free.bit_count() for view in known if view.shape.closed is None),
-        pods=len(state.pods),
-        waiting=state.pods.waiting,
+        pods=len(state.pods) - len(state.placeholders),
+        waiting=state.pods.waiting - len(state.placeholders),
+        placeholders=len(state.placeholders),
         modes=dict(sorted(Counter(map(_mode, known)).items())),
         machines=dict(sorted(Counter(map(_models, known)).items())),
         findings=tuple(Finding(what=what, remedy=remedy, nodes=tuple(on)) for (what, remedy), on in ranked),

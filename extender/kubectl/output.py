@@ -170,6 +170,7 @@ def print_status(told: Status, form: Form) -> None:
         return
     print(
         f"{told.nodes} nodes with {told.gpus} GPUs, {told.free} of them free; {told.pods} pods, {told.waiting} of them wait"
+        + (f"; {told.placeholders} placeholders ask for nodes" if told.placeholders else "")
     )
     modes = ", ".join(f"{mode} on {count}" for mode, count in told.modes.items())
     print(printable(f"modes: {modes or 'none'}"))
@@ -212,9 +213,14 @@ def print_what_if(told: Explanation, form: Form) -> None:
         _print_choice(told, form)
 
 
+def _print_lines(told: Explanation | Why) -> None:
+    new_nodes = None if told.fits else told.new_nodes
+    for line in (each.line for each in (told.group, new_nodes) if each):
+        print(printable(line), end="\n\n")
+
+
 def _print_choice(told: Explanation, form: Form) -> None:
-    if told.group:
-        print(printable(told.group.line), end="\n\n")
+    _print_lines(told)
     form.table(
         ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
         ((fit.node, f"{fit.score:.3f}", *_set_row(fit)) for fit in told.fits),
@@ -239,8 +245,7 @@ def print_why(told: Why, form: Form) -> None:
     if told.problem:
         print(printable(told.problem))
     elif not pod.node:
-        if told.group:
-            print(printable(told.group.line), end="\n\n")
+        _print_lines(told)
         heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")
         form.table(heads, map(_verdict_row, told.nodes), 2)
 
