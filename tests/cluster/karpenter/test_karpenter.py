@@ -23,6 +23,7 @@ from tests.cluster.karpenter.provisioning import (
 from tests.cluster.objects import NODES, PODS
 from tests.cluster.polling import eventually
 from tests.cluster.sweep import sweep
+from tests.extender.plugin import invoke
 from tests.manifests.rendered import NAMESPACE
 
 pytestmark = [pytest.mark.slow]
@@ -143,6 +144,17 @@ def test_a_node_comes_of_a_group_that_was_declared(cloud: Provisioning) -> None:
         eventually(partial(cluster.is_running, "fast"))
         eventually(lambda: not cloud.placeholders() and not cluster.api.list(JOBS))
         eventually(lambda: cluster.extender.metric('node_requests_total{outcome="served"}') == 1)
+
+
+def test_cleanup_removes_what_an_extender_has_left(cloud: Provisioning) -> None:
+    """The Job, and with it the placeholder."""
+    with cloud.at_work(**ON) as cluster:
+        cluster.join(*SCATTERED)
+        cluster.submit(RING)
+        eventually(cloud.placeholders)
+    cleaned = invoke("cleanup", "--yes", "--kubeconfig", str(cloud.plane.kubeconfig()))
+    assert (cleaned.exit_code, cleaned.stderr) == (0, "")
+    eventually(lambda: not cloud.placeholders() and not cloud.plane.admin.list(JOBS), 30)
 
 
 def test_placeholders_of_an_extender_that_died_end_by_themselves(cloud: Provisioning) -> None:
