@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
@@ -150,8 +150,8 @@ class Autoscaling:
         return placeholder.namespace == self.settings.namespace
 
     async def _look(self, now: Instant) -> None:
-        """Ask in the place of those that have waited long enough, and take back what was asked for in vain."""
-        counts, begun = FreeCounts(self.state), 0
+        """Ask in the place of those that have waited long enough, and take back what is not needed."""
+        counts, needs = FreeCounts(self.state), list[tuple[GpuPod, Need]]()
         for uid, refused in [*self._refused.items()]:
             pod = self.state.pods.get(uid)
             if pod is None or self.state.refusals.of(uid) is None:
@@ -161,8 +161,26 @@ class Autoscaling:
             await asyncio.sleep(0)
             if isinstance(need, NoNeed):
                 await self._do_without(pod, need, refused, now)
-            elif uid not in self._standing and self._is_due(uid, now):
-                begun += await self._ask(pod, need, begun)
+            else:
+                needs.append((pod, need))
+        await self._ask_for(needs, now)
+
+    async def _ask_for(self, needs: Sequence[tuple[GpuPod, Need]], now: Instant) -> None:
+        """Ask for as many nodes as the pods fill: those with the same request may go to one."""
+        waiting = Counter(need.request for _, need in needs)
+        asked_for = Counter(
+            need.request
+            for pod, need in needs
+            if pod.uid in self._standing or not self._attempts.may_begin(pod.uid, now.monotonic)
+        )
+        begun = 0
+        for pod, need in needs:
+            is_covered = waiting[need.request] <= asked_for[need.request] * need.pods_per_node
+            if pod.uid in self._standing or is_covered or not self._is_due(pod.uid, now):
+                continue
+            if await self._ask(pod, need, begun):
+                begun += 1
+                asked_for[need.request] += 1
 
     async def _do_without(self, pod: GpuPod, why: NoNeed, refused: Refused, now: Instant) -> None:
         """Withdraw a placeholder whose pod waits for what autoscalers see themselves, or for what no node cures.

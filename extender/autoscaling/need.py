@@ -17,6 +17,7 @@ from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
 from topology.placement.verdict import Reason
+from topology.request.gpu_request import GpuRequest
 
 WIRES: Final = frozenset({Reason.AFFINITY, Reason.BANDWIDTH, Reason.NIC, Reason.UNSUITABLE_GPUS, Reason.DRIVER})
 """What no count tells, and another machine may have."""
@@ -30,6 +31,10 @@ class Need:
     """That the placeholder asks for: more than any node of these groups has free, and no more than an empty one has."""
     groups: tuple[str, ...]
     """Of which a new node would take the pod."""
+    request: GpuRequest
+    """What the pod asks for."""
+    pods_per_node: int
+    """How many pods with that request a new node takes, at least."""
 
 
 class NoNeed(StrEnum):
@@ -92,10 +97,15 @@ def need_of(
     if not groups:
         return NoNeed.NO_GROUP
     free = _most_free_by_group(state, refused_by, counts)
-    larger = {group.name: free.get(group.name, 0) for group in groups if group.gpus > free.get(group.name, 0)}
+    larger = [group for group in groups if group.gpus > free.get(group.name, 0)]
     if not larger:
         return NoNeed.NO_LARGER
-    return Need(max(asked.request.gpus, max(larger.values()) + 1), tuple(sorted(larger)))
+    return Need(
+        gpus=max(asked.request.gpus, *(free.get(group.name, 0) + 1 for group in larger)),
+        groups=tuple(group.name for group in larger),
+        request=asked.request,
+        pods_per_node=max(1, min(group.empty.how_many_fit(asked.request)[0] for group in larger)),
+    )
 
 
 def _most_free_by_group(state: ClusterState, names: Iterable[str], counts: FreeCounts) -> dict[str, int]:

@@ -23,7 +23,7 @@ from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.rest import Request
 from extender.metrics import Metrics
 from extender.verbs.filter_prioritize import filter_nodes
-from tests.extender.autoscaling.scattered import NAMESPACE, counted, placeholder, refuse, ring, scattered
+from tests.extender.autoscaling.scattered import NAMESPACE, NVLINK, counted, placeholder, refuse, ring, scattered
 from tests.extender.builders import PAIRS, args, at, cluster, gpus, node, pod, running
 from tests.extender.virtual_time import in_virtual_time
 from topology.annotations import keys
@@ -170,14 +170,27 @@ async def test_two_extenders_create_one() -> None:
 @in_virtual_time
 async def test_there_are_no_more_than_the_limit() -> None:
     """Whoever comes too late is told."""
-    life = Life(two_rings(), limit=1)
-    for name in ("r1", "r2"):
-        life.refuse(ring(name), "a")
+    other = pod("r2", 2, wants=NVLINK | {keys.MIN_GPU_MEMORY: "1Gi"})
+    life = Life(cluster(*scattered("a", *FOUR_LEFT), ring("r1"), other), limit=1)
+    for asked in (ring("r1"), other):
+        life.refuse(asked, "a")
     await life.rounds(2 * AFTER)
     assert life.api.created == ["r1"]
     assert life.api.told("GPUNodeNotAsked") == [
         "autoscalers are not asked for a new node: there are 1 placeholders already, which is the limit"
     ]
+
+
+@pytest.mark.parametrize(("pods", "placeholders"), [(2, 1), (4, 1), (5, 2), (9, 3)])
+@in_virtual_time
+async def test_pods_that_fit_on_one_new_node_share_a_placeholder(pods: int, placeholders: int) -> None:
+    """A machine of four pairs takes four of them; a node too many would be bought in vain."""
+    names = [f"r{number}" for number in range(pods)]
+    life = Life(cluster(*scattered("a", *FOUR_LEFT), *map(ring, names)), after="1s")
+    for name in names:
+        life.refuse(ring(name), "a")
+    await life.rounds(60)
+    assert len(life.api.created) == placeholders
 
 
 @in_virtual_time

@@ -10,8 +10,9 @@ from extender.autoscaling.need import Need
 from extender.config_autoscaling import Autoscaling
 from tests.extender.autoscaling.scattered import LABEL
 from topology.annotations import keys
+from topology.request.gpu_request import GpuRequest
 
-NEED = Need(5, ("a", "b"))
+NEED = Need(5, ("a", "b"), GpuRequest.plain(4), 2)
 ONLY = {"key": LABEL, "operator": "In", "values": ["a", "b"]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 GPU = keys.GPU_RESOURCE

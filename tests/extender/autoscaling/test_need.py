@@ -18,14 +18,15 @@ FOUR_LEFT = (0, 2, 4, 6)
 """Of each pair one."""
 
 
-def asked_for(state: ClusterState, uid: str, *names: str) -> Need | NoNeed:
-    """Return what a pod's placeholder would ask for, after a refusal by these nodes."""
+def asked_for(state: ClusterState, uid: str, *names: str) -> tuple[int, str] | NoNeed:
+    """Return how many GPUs of which groups a placeholder would ask for, after a refusal by these nodes."""
     found = state.pods.get(uid)
     assert found is not None
-    return need_of(state, found, names, FreeCounts(state), at())
+    need = need_of(state, found, names, FreeCounts(state), at())
+    return (need.gpus, " ".join(need.groups)) if isinstance(need, Need) else need
 
 
-def refused(state: ClusterState, uid: str, *names: str) -> Need | NoNeed:
+def refused(state: ClusterState, uid: str, *names: str) -> tuple[int, str] | NoNeed:
     """Have filter refuse the pod, and return what is asked for then."""
     found = state.pods.get(uid)
     assert found is not None
@@ -36,19 +37,19 @@ def refused(state: ClusterState, uid: str, *names: str) -> Need | NoNeed:
 def test_one_more_than_any_refused_node_has_free() -> None:
     """Four are free on the one, three on the other; a third one was not asked, since it is closed to the pod by its taints."""
     state = cluster(*scattered("a", *FOUR_LEFT), *scattered("b", 1, 2, 4, 6, 7), counted(node("c")), ring("r", 2))
-    assert refused(state, "r", "a", "b") == Need(5, ("pairs.8",))
+    assert refused(state, "r", "a", "b") == (5, "pairs.8")
 
 
 def test_never_less_than_the_pod_asks_for() -> None:
     """Only a machine without such links has enough free, so that none of the group that helps was named."""
     state = cluster(counted(node("slow", "l4-8"), "l4.8"), *scattered("full", *range(8)), ring("r", 2))
-    assert refused(state, "r", "slow") == Need(2, ("pairs.8",))
+    assert refused(state, "r", "slow") == (2, "pairs.8")
 
 
 def test_machines_that_would_not_help_raise_no_count() -> None:
     """An empty machine without NVLink has eight free; the placeholder cannot go there."""
     state = cluster(counted(node("slow", "l4-8"), "l4.8"), *scattered("a", *FOUR_LEFT), ring("r", 2))
-    assert refused(state, "r", "slow", "a") == Need(5, ("pairs.8",))
+    assert refused(state, "r", "slow", "a") == (5, "pairs.8")
 
 
 def test_nothing_where_an_empty_machine_would_not_do_either() -> None:
@@ -100,7 +101,7 @@ def test_a_declared_group_counts_without_a_node() -> None:
         assert found
         state.nodes.replaced([found.node])
     state.pods.replaced([ring("r", 4)])
-    assert refused(state, "r", "a") == Need(4, ("a100.8",))
+    assert refused(state, "r", "a") == (4, "a100.8")
 
 
 def test_a_group_whose_last_node_is_gone_is_remembered() -> None:
@@ -109,7 +110,7 @@ def test_a_group_whose_last_node_is_gone_is_remembered() -> None:
     state = cluster(gone, *scattered("a", *FOUR_LEFT), ring("r", 4))
     assert [group.name for group in state.node_groups] == ["a100.8", "pairs.8"]
     state.nodes.deleted(gone)
-    assert refused(state, "r", "a") == Need(4, ("a100.8",))
+    assert refused(state, "r", "a") == (4, "a100.8")
 
 
 @pytest.mark.parametrize("sick", [1, 2])
