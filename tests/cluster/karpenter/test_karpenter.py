@@ -12,6 +12,7 @@ import pytest
 from benchmarks.simulated.fleet import SimulatedNode
 from benchmarks.simulated.kubelets import running_kubelets
 from tests.cluster.gpu_cluster import GpuCluster, wants
+from tests.cluster.installation import ACCOUNT
 from tests.cluster.karpenter.provisioning import (
     INSTANCE_TYPE,
     JOBS,
@@ -38,7 +39,7 @@ SCATTERED = tuple(
 WITHOUT_NVLINK = SimulatedNode("l4-0", "l4-8", labels={INSTANCE_TYPE: "l4.8"})
 ON = {"enabled": True, "after": "1s"}
 RING = wants("ring", 4, "required-affinity: nvlink")
-LONG_ENOUGH_SECONDS = 15.0
+LONG_ENOUGH_SECONDS = 12.0
 """For Karpenter, which looks at pods that wait every ten seconds."""
 
 
@@ -146,14 +147,33 @@ def test_a_node_comes_of_a_group_that_was_declared(cloud: Provisioning) -> None:
         eventually(lambda: cluster.extender.metric('node_requests_total{outcome="served"}') == 1)
 
 
+def test_the_extender_may_make_jobs_there_and_nowhere_else(cloud: Provisioning) -> None:
+    """By the chart's own rights."""
+
+    def may(verb: str, resource: str, namespace: str) -> bool:
+        group, _, name = resource.rpartition("/")
+        attributes = {"verb": verb, "group": group, "resource": name, "namespace": namespace}
+        review = {"spec": {"user": ACCOUNT, "resourceAttributes": attributes}}
+        answer = cloud.plane.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        return bool(answer["status"]["allowed"])
+
+    assert may("create", "batch/jobs", PLACEHOLDERS)
+    assert may("delete", "batch/jobs", PLACEHOLDERS)
+    assert not any(may("create", "batch/jobs", namespace) for namespace in ("default", "kube-system", NAMESPACE))
+    assert not any(may(verb, "batch/jobs", PLACEHOLDERS) for verb in ("update", "patch", "deletecollection"))
+    assert not may("create", "pods", PLACEHOLDERS)
+
+
 def test_cleanup_removes_what_an_extender_has_left(cloud: Provisioning) -> None:
-    """The Job, and with it the placeholder."""
+    """The Job, and with it the placeholder. The simulated kubelets go on writing to nodes, which it says, too."""
     with cloud.at_work(**ON) as cluster:
         cluster.join(*SCATTERED)
         cluster.submit(RING)
         eventually(cloud.placeholders)
     cleaned = invoke("cleanup", "--yes", "--kubeconfig", str(cloud.plane.kubeconfig()))
-    assert (cleaned.exit_code, cleaned.stderr) == (0, "")
+    assert [line.split()[:2] for line in cleaned.stdout.splitlines() if PLACEHOLDERS in line] == [
+        ["placeholder", PLACEHOLDERS]
+    ]
     eventually(lambda: not cloud.placeholders() and not cloud.plane.admin.list(JOBS), 30)
 
 
