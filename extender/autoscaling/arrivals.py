@@ -37,13 +37,12 @@ class Arrivals:
         return self._take(crowded, placeholder.created or "", pod.uid) if crowded else None
 
     def _take(self, groups: set[str], since: str, uid: str) -> str | None:
+        """Return the oldest node of these groups that is as new as that, and answers nobody else."""
         label, nodes = self.state.node_groups.label, self.state.nodes
-        for name in sorted(nodes):
-            known = nodes.get(name)
-            assert known is not None
-            metadata = known.node.metadata
-            is_new = (metadata.creation_timestamp or "") >= since
-            would_do = (metadata.labels or {}).get(label) in groups
-            if is_new and would_do and self._answers.setdefault(metadata.uid, uid) == uid:
-                return name
-        return None
+        every = (known.node.metadata for name in nodes if (known := nodes.get(name)))
+        came = [
+            (metadata.creation_timestamp or "", metadata.name, metadata.uid)
+            for metadata in every
+            if (metadata.creation_timestamp or "") >= since and (metadata.labels or {}).get(label) in groups
+        ]
+        return next((name for _, name, node in sorted(came) if self._answers.setdefault(node, uid) == uid), None)

@@ -141,9 +141,10 @@ class Autoscaling:
             self.metrics.node_requested("withdrawn")
         else:
             self.metrics.node_requested("expired")
-            pause = self._attempts.was_in_vain(uid, self.clock().monotonic)
-            self.events.record(events.node_did_not_come(_named(pod), pause))
             log.warning("no node came for a placeholder", pod="/".join(pod.key), uid=uid, placeholder=gone.name)
+            if uid in self._refused:  # else another extender asks, and knows how often it has
+                pause = self._attempts.was_in_vain(uid, self.clock().monotonic)
+                self.events.record(events.node_did_not_come(_named(pod), pause))
 
     def _is_ours(self, placeholder: Placeholder) -> bool:
         """Whether it is where ours are; anybody may call a pod of theirs a placeholder, and gains nothing by it."""

@@ -188,7 +188,8 @@ def node_not_asked(pod: PodName, why: str) -> Event:
 
 def node_came(pod: PodName, node: str) -> Event:
     """Say which new node the pod may go to, once it is known how its GPUs are wired."""
-    return Event(pod, NODE_CAME, f"{node} is new and would do; it is offered once its GPU agent has reported", "Normal")
+    note = f"{node} is new and would do; it is offered once its GPU agent has reported"
+    return Event(pod, NODE_CAME, note, "Normal", node)
 
 
 def node_did_not_come(pod: PodName, pause_seconds: float) -> Event:
