@@ -117,8 +117,7 @@ class Autoscaling:
         pod = self.state.pods.get(uid)
         if pod is None or not _waits(pod):
             await self._withdraw(uid)
-        elif came := self._arrivals.answer_to(placeholder, pod, now):
-            await self._withdraw(uid)
+        elif (came := self._arrivals.answer_to(placeholder, pod, now)) and await self._withdraw(uid):
             self._attempts.was_in_vain(uid, now.monotonic)  # forgotten when the pod is bound
             self.events.record(events.node_came(_named(pod), came))
             log.info("a node came for a placeholder", pod="/".join(pod.key), uid=uid, node=came)
@@ -226,12 +225,14 @@ class Autoscaling:
         log.info("asked for a node", pod="/".join(pod.key), uid=pod.uid, gpus=need.gpus, groups=need.groups)
         return True
 
-    async def _withdraw(self, uid: str) -> None:
+    async def _withdraw(self, uid: str) -> bool:
+        """Have a placeholder deleted; returns whether it will be."""
         status, body = await self._try(deletion(self.settings.namespace, uid))
-        if status < 300 or status == _GONE:
-            self._withdrawn.add(uid)
-        else:
+        if status >= 300 and status != _GONE:
             log.warning("a placeholder could not be deleted", uid=uid, why=message_of(body), status=status)
+            return False
+        self._withdrawn.add(uid)
+        return True
 
     async def _read(self, pod: GpuPod) -> Mapping[str, Any] | None:
         namespace, name = (quote(part, safe="") for part in pod.key)
