@@ -12,7 +12,7 @@ from extender.inspect.judgement import Judgement
 from extender.inspect.new_nodes import NewNodes, new_nodes
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
-from topology.placement.verdict import Placement, Rejection
+from topology.placement.verdict import Placement, Reason, Rejection
 
 
 class NodeVerdict(Answer):
@@ -97,6 +97,13 @@ def _verdict(state: ClusterState, name: str, verdict: Placement | Rejection) -> 
         fits=False,
         reason=verdict.reason,
         message=verdict.message,
-        figures=verdict.figures,
+        figures=_figures(state, name, verdict),
         remedy=verdict.remedy,
     )
+
+
+def _figures(state: ClusterState, name: str, verdict: Rejection) -> str:
+    """Return what the node has instead; GPUs that ResourceClaims hold would be missed else."""
+    view = state.views.get(name)
+    held = len(view.devices.held) if view and verdict.reason is Reason.TOO_FEW_FREE else 0
+    return f"{verdict.figures}; {held} held by ResourceClaims" if held else verdict.figures

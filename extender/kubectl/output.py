@@ -30,7 +30,6 @@ from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
 from extender.inspect.why import NodeVerdict, Why
-from extender.kubectl.cleanup import Found
 from extender.kubectl.replay import Replay, Step
 from extender.kubectl.top import GpuUse, Top
 from extender.logs import printable
@@ -120,8 +119,12 @@ def print_node(node: NodeDetail, form: Form) -> None:
     print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""))
     if node.device_plugin:
         print(f"device plugin: {printable(node.device_plugin.line)}")
+    for offer in node.offers:
+        print(f"offered: {printable(offer.line)}")
     for sign in node.signs:
         print(f"said by others: {printable(sign.line)}")
+    for device in node.unknown_devices:
+        print(f"allocated by DRA: {printable(device.line)}")
     print()
     labels = [f"GPU{gpu.index}" for gpu in node.gpus]
     form.table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
@@ -333,19 +336,6 @@ def _use_row(gpu: GpuUse) -> tuple[str, ...]:
     figures = (shown(gpu.utilization_ratio, "%", 100), memory)
     heat = (shown(gpu.power_watts, "W"), shown(gpu.temperature_celsius, "C"))
     return (gpu.node, str(gpu.index), gpu.state, gpu.pod or "", *figures, *heat, gpu.uuid)
-
-
-def print_leftovers(found: Found, form: Form) -> None:
-    """Print which objects carry annotations or conditions of ours."""
-    if not found.leftovers:
-        print("nothing of gputopo is left on nodes and pods")
-        return
-    rows = (
-        (each.kind, each.namespace, each.name, ",".join(each.keys), ",".join(each.conditions))
-        for each in found.leftovers
-    )
-    heads = ("KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS")
-    form.table(heads, rows)
 
 
 def _whereabouts(told: Explanation | Why) -> str:

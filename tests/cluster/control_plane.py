@@ -171,11 +171,12 @@ class ControlPlane:
         scheduler.run()
         return scheduler
 
-    def start_controllers(self, *only: str) -> Component:
-        """Start a kube-controller-manager with its controllers, or `only` some; they give pods their accounts' tokens besides."""
+    def start_controllers(self, controllers: str = "*") -> Component:
+        """Start a kube-controller-manager, by default with all controllers, which give pods their accounts' tokens besides."""
         name, port, key = "kube-controller-manager", free_port(), kube_settings.ca_file(self.state).with_suffix(".key")
-        flags = kube_settings.controller_flags(self.kubeconfig(), self._ca_file, key, self.state / name, port)
-        flags |= {"controllers": ",".join(only)} if only else {}
+        flags = kube_settings.controller_flags(
+            self.kubeconfig(), self._ca_file, key, self.state / name, port, controllers
+        )
         self.controllers = self._component(name, name, flags, f"https://127.0.0.1:{port}/healthz")
         self.controllers.run()
         return self.controllers

@@ -154,7 +154,7 @@ def provisioning(binaries: Path, types: Sequence[Json]) -> Iterator[Provisioning
     """Start all of it; skip where Karpenter or Helm cannot be built."""
     with ControlPlane(binaries, users=USERS) as plane:
         lent = Provisioning(plane, types)
-        plane.start_controllers(*CONTROLLERS)
+        plane.start_controllers(",".join(CONTROLLERS))
         with lent.karpenter.running():
             for document, path in (
                 (CLASS, "karpenter.kwok.sh/v1alpha1/kwoknodeclasses"),
