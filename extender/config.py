@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_address
@@ -11,52 +10,21 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ByteSize,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    field_validator,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel
+from pydantic import ByteSize, Field, field_validator, model_validator
 
 from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.candidates.holds import HOLD_SECONDS
 from extender.cluster.objects.group_words import Source
 from extender.cluster.objects.health_words import HealthWords, Word, condition, label, taint
 from extender.cluster.objects.locations import LABELS
+from extender.config_autoscaling import Autoscaling, NodeGroups
+from extender.config_base import Bytes, Duration, Section
 from topology.annotations import keys
 from topology.request.domains import Level
 from topology.value.score import Weights
 
 API_VERSION: Final = "config.gputopo.dev/v1alpha1"
 KIND: Final = "ExtenderConfiguration"
-
-
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
-
-
-def _seconds(value: object) -> object:
-    if isinstance(value, float):
-        return value
-    match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
-    if match is None:
-        raise ValueError("not a duration such as 500ms, 5s or 1m30s")
-    hours, minutes, seconds, milliseconds = (float(part or 0) for part in match.groups())
-    return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:g}s" if seconds >= 1 or not seconds else f"{seconds * 1000:g}ms"
-
-
-Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0), PlainSerializer(_duration, return_type=str)]
-"""Seconds; written `500ms`, `5s`, `1m30s`."""
-Bytes = Annotated[ByteSize, Field(gt=0), PlainSerializer(int, return_type=int)]
-"""Bytes; written `65536` or `64KiB`."""
 
 
 def _is_loopback(host: str) -> bool:
@@ -66,11 +34,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
-
-
-class Listen(_Section):
+class Listen(Section):
     """Where kube-scheduler calls us, and people look."""
 
     host: str = "127.0.0.1"
@@ -83,7 +47,7 @@ class Listen(_Section):
         return _is_loopback(self.host)
 
 
-class Tls(_Section):
+class Tls(Section):
     """Mutual TLS for callers on other machines; without it we listen on loopback only. PEM files, read again when they change."""
 
     cert_file: Path | None = None
@@ -100,7 +64,7 @@ class Tls(_Section):
         return self
 
 
-class Health(_Section):
+class Health(Section):
     """A second listener with nothing but /livez, /readyz and /metrics, for probes and scrapes from outside the pod."""
 
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
@@ -108,7 +72,7 @@ class Health(_Section):
     """Not set: they are served beside the verbs only."""
 
 
-class Kubernetes(_Section):
+class Kubernetes(Section):
     """How to reach the API server."""
 
     kubeconfig: Path | None = None
@@ -119,7 +83,7 @@ class Kubernetes(_Section):
     connections: int = Field(default=32, ge=1)
 
 
-class Scheduling(_Section):
+class Scheduling(Section):
     """How nodes and GPUs are chosen."""
 
     resource: str = keys.GPU_RESOURCE
@@ -164,7 +128,7 @@ class Scheduling(_Section):
         return Weights(pods_to_come=self.foresight, admission=self.admission, demand=demand)
 
 
-class Watch(_Section):
+class Watch(Section):
     """How the caches are kept. The API server sends a bookmark two seconds before it ends a watch."""
 
     page_size: int = Field(default=500, ge=1)
@@ -193,7 +157,7 @@ class Watch(_Section):
         return self
 
 
-class Reconcile(_Section):
+class Reconcile(Section):
     """How claims without a pod are taken back."""
 
     interval: Duration = 1.0
@@ -201,7 +165,7 @@ class Reconcile(_Section):
     """A claim of an unbound pod that nobody renewed for this long is fenced and dropped."""
 
 
-class Agents(_Section):
+class Agents(Section):
     """How the nodes' agents are watched."""
 
     namespace: str = "gputopo-system"
@@ -210,7 +174,7 @@ class Agents(_Section):
     """A node whose agent has not written for this long takes no new pods; agents write every five minutes."""
 
 
-class SickGpus(_Section):
+class SickGpus(Section):
     """What is done about pods whose GPUs have fallen sick, beside telling them."""
 
     evict: bool = False
@@ -220,7 +184,7 @@ class SickGpus(_Section):
 WordTexts = tuple[Annotated[str, Field(pattern=r"^[^=:\s]")], ...]
 
 
-class NodeWords(_Section):
+class NodeWords(Section):
     """Conditions, labels and taints of nodes; `*` stands for anything."""
 
     conditions: WordTexts = ()
@@ -236,7 +200,7 @@ class NodeWords(_Section):
             yield from (replace(reader(text), closes=closes) for text in texts)
 
 
-class NodeHealth(_Section):
+class NodeHealth(Section):
     """What is made of the words by which other health agents say on a Node that its GPUs are sick; the common ones are known."""
 
     show: NodeWords = NodeWords()
@@ -250,14 +214,14 @@ class NodeHealth(_Section):
         return HealthWords((*self.show.read(closes=False), *self.close.read(closes=True)))
 
 
-class Groups(_Section):
+class Groups(Section):
     """Which pods belong together across nodes."""
 
     sources: tuple[Source, ...] = tuple(Source)
     """Other programs whose words count, where a pod has no `gputopo.dev/group`. Their order is fixed."""
 
 
-class Policies(_Section):
+class Policies(Section):
     """The admission policies that keep everybody else from writing our annotations."""
 
     required: bool = False
@@ -266,7 +230,7 @@ class Policies(_Section):
     """How often that is tried; it costs a dry run."""
 
 
-class Measured(_Section):
+class Measured(Section):
     """Measured bandwidths, which stand in the place of predictions for the machines that they are about."""
 
     file: Path | None = None
@@ -275,7 +239,7 @@ class Measured(_Section):
     reread: Duration = 10.0
 
 
-class Limits(_Section):
+class Limits(Section):
     """What a caller may cost."""
 
     filter_body: Bytes = ByteSize(4 << 20)
@@ -291,14 +255,14 @@ class Limits(_Section):
     """At once: kube-scheduler binds while it goes on scheduling, and a slow API server makes them many."""
 
 
-class Log(_Section):
+class Log(Section):
     """One line per verb and per event worth knowing."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "text"] = "json"
 
 
-class ExtenderConfiguration(_Section):
+class ExtenderConfiguration(Section):
     """The whole document."""
 
     api_version: Literal["config.gputopo.dev/v1alpha1"] = API_VERSION
@@ -312,6 +276,8 @@ class ExtenderConfiguration(_Section):
     reconcile: Reconcile = Reconcile()
     agents: Agents = Agents()
     sick_gpus: SickGpus = SickGpus()
+    node_groups: NodeGroups = NodeGroups()
+    autoscaling: Autoscaling = Autoscaling()
     node_health: NodeHealth = NodeHealth()
     groups: Groups = Groups()
     policies: Policies = Policies()

@@ -31,8 +31,9 @@ def gauges_of(state: ClusterState, schedulers: Collection[str]) -> Figures:
         "pods_unledgered": sum(not held.is_settled or held.hidden != 0 for held in amiss),
         "nodes_unsettled": len(state.unsettled),
         "assumed_placements": len(state.holds),
-        "pods": len(state.pods),
-        "pods_waiting": state.pods.waiting,
+        "pods": len(state.pods) - len(state.placeholders),
+        "pods_waiting": state.pods.waiting - len(state.placeholders),
+        "placeholders": len(state.placeholders),
         "pods_of_other_schedulers": sum(node in state.views and bool(state.views[node].uuids) for node in by_others),
     }
 

@@ -97,6 +97,12 @@ class Metrics:
             ["answer"],
             registry=self._registry,
         )
+        self._placeholders = Counter(
+            "gputopo_node_requests",
+            "Placeholders, which ask autoscalers for nodes: those that were created or not, and what became of them.",
+            ["outcome"],
+            registry=self._registry,
+        )
         self._ratio = Histogram(
             "gputopo_placement_bandwidth_ratio",
             "Predicted bandwidth of the GPUs that a pod got, two or more, over that of the best so many of the empty machine.",
@@ -192,6 +198,10 @@ class Metrics:
         """Count one answer to a request for an eviction."""
         self._evictions.labels(answer).inc()
 
+    def node_requested(self, outcome: str) -> None:
+        """Count one placeholder, or what became of one."""
+        self._placeholders.labels(outcome).inc()
+
     def burdened(self, resource: str, fate: str) -> None:
         """Count one heavy object, or one that was passed over."""
         self._objects.labels(resource, fate).inc()
@@ -236,6 +246,7 @@ GAUGES: Final = {
     "topology_classes": "Different machines among the nodes.",
     "assumed_placements": "Pods between prioritize and bind for which GPUs are held.",
     "pods": "Pods in the cache: those that ask for GPUs.",
+    "placeholders": "Placeholders that ask autoscalers for a node; no other gauge counts them.",
     "pods_waiting": "Those of them that are not bound.",
     "pods_of_other_schedulers": "Pods that hold GPUs of our nodes and were placed by a scheduler that does not ask us.",
     "watch_silence_seconds": "Since the API server was last heard, on the quieter of the two watches.",

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
+from extender.autoscaling.asking import Autoscaling
 from extender.binding.bind import bind
 from extender.binding.driver import Driver
 from extender.binding.intents import Intent, Reply
@@ -25,10 +26,9 @@ from extender.checks.device_watch import DeviceWatch
 from extender.checks.policies import Guard
 from extender.checks.preconditions import Preconditions
 from extender.clock import Clock, Instant
-from extender.cluster.objects.group_words import GroupWords
 from extender.cluster.objects.kinds import Node, Pod
-from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
+from extender.configured import state_of
 from extender.gauges import gauges_of, refused_of
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
@@ -83,15 +83,7 @@ class Extender:
         """Take time from `clock` and the event loop, and the spread of retries from `random`."""
         self.config = config
         self._clock = clock
-        self.state = ClusterState(
-            resource=config.scheduling.resource,
-            weights=config.scheduling.weights,
-            agent_namespace=config.agents.namespace,
-            silence_seconds=config.agents.silence,
-            labels=config.scheduling.domain_labels,
-            health_words=config.node_health.words,
-            group_words=GroupWords(config.groups.sources),
-        )
+        self.state = state_of(config)
         self.metrics = Metrics(config.digest)
         self.metrics.watch(self.figures, lambda: refused_of(self.state))
         self._exposition = Recent(self.metrics.exposition, EXPOSITION_SECONDS)
@@ -123,6 +115,14 @@ class Extender:
             clock=clock,
             may_evict=config.sick_gpus.evict,
         )
+        self._autoscaling = Autoscaling(
+            state=self.state,
+            send=api.send,
+            events=self._events,
+            metrics=self.metrics,
+            clock=clock,
+            settings=config.autoscaling,
+        )
         self.measured = MeasuredFile(config.measured.file, self.state) if config.measured.file else None
         """What stands in the place of predictions, when somebody has measured."""
         pods_to_come = config.scheduling.weights.pods_to_come
@@ -145,6 +145,7 @@ class Extender:
         if self.measured:
             self.measured.look()
             work["measured"] = self.measured.run(self.config.measured.reread)
+        work |= {"autoscaling": self._ask_for_nodes()} if self.config.autoscaling.enabled else {}
         work["quality"] = self._judge()
         work["resourceclaims"] = self.devices.run()
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
@@ -179,7 +180,7 @@ class Extender:
         if is_undecided(result):
             result = await self._filter_after_searches(args, result)
         if is_refusal(result):
-            self._tell_refused(args.pod, result)
+            self._tell_refused(args, result)
         return result
 
     async def _filter_after_news(self, args: ExtenderArgs, refused: ExtenderFilterResult) -> ExtenderFilterResult:
@@ -236,6 +237,7 @@ class Extender:
         finally:
             turn.release()
         if isinstance(outcome, Bound):
+            self._autoscaling.bound()
             self._tell(target, outcome)
             if outcome.chosen:
                 self.quality.bound(target, outcome.chosen)
@@ -314,6 +316,10 @@ class Extender:
         await self.synced()
         await self._sick_gpus.run(self.config.reconcile.interval)
 
+    async def _ask_for_nodes(self) -> None:
+        await self.synced()
+        await self._autoscaling.run(self.config.reconcile.interval)
+
     async def _appraise(self) -> None:
         """Keep the values of free GPUs in step with machines and demand, a few milliseconds at a time."""
         await asyncio.sleep(self.config.scheduling.appraise_after)
@@ -337,9 +343,11 @@ class Extender:
     def _turn(self, node: str) -> asyncio.Lock:
         return self._turns.setdefault(node, asyncio.Lock())
 
-    def _tell_refused(self, pod: Pod, result: ExtenderFilterResult) -> None:
+    def _tell_refused(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
+        pod = args.pod
         if refusal := self.state.refusals.of(pod.metadata.uid):
             self.metrics.refused(refusal.reasons)
+            self._autoscaling.refused(args)
         if self._events.is_news(pod.metadata.uid, events.UNSATISFIED):
             self._events.record(events.unsatisfied(_named(pod), _refusals(result)))
 

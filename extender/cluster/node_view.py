@@ -69,6 +69,11 @@ class NodeView:
         return self.node.metadata.name
 
     @property
+    def plugin_chooses(self) -> bool:
+        """Whether NVIDIA's device plugin chooses the GPUs there, as the node's agent says."""
+        return _plugin_chooses(self.payloads)
+
+    @property
     def settled(self) -> bool:
         """Whether every claim belongs to a pod that runs here: nothing to release, nothing to find out."""
         return all(standing is Standing.HELD for _, standing in self.claims)

@@ -18,7 +18,9 @@ from extender.cluster.caches.resource_claims import ResourceClaims
 from extender.cluster.caches.schedulers import Schedulers
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
+from extender.cluster.candidates.node_groups import LABEL, NodeGroups
 from extender.cluster.candidates.offers import Offers
+from extender.cluster.candidates.placeholders import Placeholders
 from extender.cluster.candidates.refusals import Refusals
 from extender.cluster.candidates.setbacks import Setbacks
 from extender.cluster.candidates.shape_index import ShapeIndex
@@ -37,6 +39,7 @@ from topology.annotations import keys
 from topology.annotations.records import Claim
 from topology.bandwidth.measured import Measurements
 from topology.effort import Effort
+from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClasses
 from topology.value.fragmentation import DemandProfile, PodKind
 from topology.value.score import Weights
@@ -55,6 +58,8 @@ class ClusterState:
         labels: Labels = LABELS,
         health_words: HealthWords | None = None,
         group_words: GroupWords = ALL_WORDS,
+        group_label: str = LABEL,
+        expected: Mapping[str, NodeTopology] = {},
     ) -> None:
         self.resource = resource
         self.effort = Effort()
@@ -62,6 +67,7 @@ class ClusterState:
         self.classes = TopologyClasses(weights, self.effort)
         """Of all machines there are; to be read."""
         self._shapes = ShapeIndex()
+        self._node_groups = NodeGroups(self.classes, group_label, expected)
         self.values = Values(self.classes, weights, self._revalued)
         self.fences = Fences()
         self.nodes = NodeCache(self.classes, self._node_touched, self.fences.missed, labels, health_words)
@@ -78,6 +84,7 @@ class ClusterState:
         self.holds = Holds()
         self.offers = Offers()
         self.refusals = Refusals()
+        self.placeholders = Placeholders()
         self.setbacks = Setbacks()
         self.evictions = Evictions()
         self._hearing = Hearing(silence_seconds)
@@ -93,7 +100,7 @@ class ClusterState:
             first_reports=self._first_reports,
             later_reports=self._later_reports,
         )
-        self._views = Views(sources, self._shapes, self.fences, resource)
+        self._views = Views(sources, self._shapes, self._node_groups, self.fences, resource)
 
     @property
     def synced(self) -> bool:
@@ -111,6 +118,12 @@ class ClusterState:
         """The names of all nodes by shape."""
         self.refresh()
         return self._shapes
+
+    @property
+    def node_groups(self) -> NodeGroups:
+        """What new nodes would be like."""
+        self.refresh()
+        return self._node_groups
 
     @property
     def unsettled(self) -> Collection[str]:
@@ -202,9 +215,11 @@ class ClusterState:
         self._views.outdated(self._views.claimed_on(uid))
         pod = self.pods.get(uid)
         self.groups.take(uid, pod)
+        self.placeholders.take(uid, pod)
         self.schedulers.take(uid, pod)
         if pod is not None:
-            kind = PodKind(pod.gpus, cpu_milli=cpu_milli(pod.pod)) if pod.gpus and not pod.profile else None
+            gpus = 0 if pod.profile or uid in self.placeholders else pod.gpus
+            kind = PodKind(gpus, cpu_milli=cpu_milli(pod.pod)) if gpus else None
             self.values.meet(uid, kind, running=pod.node is not None and not pod.stopped)
             if pod.node is not None:
                 self._tell_of_bound(pod, pod.node)

@@ -15,6 +15,7 @@ from extender.cluster.caches.node_cache import KnownNode, NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.publishers import Publishers
 from extender.cluster.caches.resource_claims import ResourceClaims
+from extender.cluster.candidates.node_groups import NodeGroups
 from extender.cluster.candidates.openness import Surroundings
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.node_view import NodeView, derive
@@ -42,8 +43,10 @@ class Sources:
 class Views:
     """One view per node, those to be derived anew, and the nodes by what their views say."""
 
-    def __init__(self, sources: Sources, shapes: ShapeIndex, fences: Fences, resource: str) -> None:
-        """Begin without a node; `shapes` and `fences` are told of every view, and `resource` counts GPUs."""
+    def __init__(
+        self, sources: Sources, shapes: ShapeIndex, node_groups: NodeGroups, fences: Fences, resource: str
+    ) -> None:
+        """Begin without a node; `shapes`, `node_groups` and `fences` are told of every view, and `resource` counts GPUs."""
         self.by_name: dict[str, NodeView] = {}
         self.unsettled: set[str] = set()
         """Nodes with claims of which not all are held by pods that run there."""
@@ -55,6 +58,7 @@ class Views:
         """Nodes with GPUs that are unfit through themselves."""
         self._sources = sources
         self._shapes = shapes
+        self._node_groups = node_groups
         self._fences = fences
         self._resource = resource
         self._is_mapped_to_dra = False
@@ -94,6 +98,7 @@ class Views:
         self._dirty |= self._publishers.publish(name, gpus.uuids if gpus else ())
         if known is None:
             self._shapes.put(name, None)
+            self._node_groups.remove(name)
             self._index_claims(name, before, None)
             self._fences.mended(name)
             return
@@ -102,6 +107,8 @@ class Views:
         view = derive(known.node, known.payloads, bound, evidence, surroundings)
         self.by_name[name] = view
         self._shapes.put(name, view.shape)
+        labels, topology_class = known.node.metadata.labels or {}, view.shape.topology_class
+        self._node_groups.put(name, labels, topology_class, plugin_chooses=view.plugin_chooses)
         self._index_claims(name, before, view)
         if view.is_broken:
             self._fences.lost(name, known.payloads.ledger if known.payloads.had_ledger else None)

@@ -19,6 +19,7 @@ from extender.cluster.state import ClusterState
 from extender.inspect.faults import reasons_of
 from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.judgement import Judgement
+from extender.inspect.new_nodes import NewNodes, new_nodes
 from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
 from extender.inspect.occupation import DeviceState, occupations
 from extender.inspect.offers import OfferInfo, offers_of
@@ -181,6 +182,8 @@ class Explanation(Answer):
 
     pod: PodInfo
     group: GroupInfo | None = None
+    new_nodes: NewNodes | None = None
+    """`None` where no group of nodes is known."""
     fits: tuple[FittingNode, ...]
     """The best, best first."""
     refusals: tuple[Refusal, ...]
@@ -255,6 +258,7 @@ def explained(state: ClusterState, pod: PodInfo, asked: Asked) -> Explanation:
     return Explanation(
         pod=pod,
         group=group_info(state, asked),
+        new_nodes=new_nodes(state, asked),
         fits=tuple(_fit(state.views[name], verdicts[name]) for name in best),
         refusals=_refusals(verdicts.items()),
         problem=None,

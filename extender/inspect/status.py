@@ -54,6 +54,8 @@ class Status(Answer):
     pods: int
     """That ask for GPUs."""
     waiting: int
+    placeholders: int
+    """That ask autoscalers for a node; they count neither as pods nor as waiting."""
     placed_by_others: int
     """Hold GPUs of these nodes, and their scheduler does not ask us."""
     modes: dict[str, int]
@@ -84,8 +86,9 @@ def status(state: ClusterState, schedulers: Collection[str] = (SCHEDULER_NAME,))
         nodes=len(known),
         gpus=sum(len(view.uuids) for view in known),
         free=sum(view.shape.free_gpus.bit_count() for view in known if view.shape.closed is None),
-        pods=len(state.pods),
-        waiting=state.pods.waiting,
+        pods=len(state.pods) - len(state.placeholders),
+        waiting=state.pods.waiting - len(state.placeholders),
+        placeholders=len(state.placeholders),
         placed_by_others=len(by_others),
         modes=dict(sorted(Counter(map(_mode, known)).items())),
         machines=dict(sorted(Counter(map(_models, known)).items())),

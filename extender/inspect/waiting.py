@@ -20,6 +20,8 @@ class WaitingPod(Answer):
     """How long that is ago."""
     reasons: tuple[str, ...]
     """Of its last refusal, as the metrics count them; empty where this replica has not refused it."""
+    is_node_asked_for: bool = False
+    """Whether a placeholder asks autoscalers for a node."""
 
 
 def waiting_pod(state: ClusterState, pod: GpuPod, now: Instant) -> WaitingPod:
@@ -31,4 +33,5 @@ def waiting_pod(state: ClusterState, pod: GpuPod, now: Instant) -> WaitingPod:
         since=datetime.fromtimestamp(now.wall - seconds, UTC) if created else None,
         seconds=seconds,
         reasons=tuple(sorted(refusal.reasons)) if refusal else (),
+        is_node_asked_for=pod.uid in state.placeholders.by_pod(),
     )

@@ -9,6 +9,7 @@ from extender.cluster.state import ClusterState
 from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.inspection import Answer, BestSet, PodInfo, best_set, node_names, pod_info
 from extender.inspect.judgement import Judgement
+from extender.inspect.new_nodes import NewNodes, new_nodes
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
 from topology.placement.verdict import Placement, Reason, Rejection
@@ -37,6 +38,8 @@ class Why(Answer):
 
     pod: PodInfo
     group: GroupInfo | None = None
+    new_nodes: NewNodes | None = None
+    """`None` where no group of nodes is known."""
     problem: str | None = None
     """What is wrong with the pod itself."""
     nodes: tuple[NodeVerdict, ...] = ()
@@ -80,6 +83,7 @@ def why(
     return Why(
         pod=pod,
         group=group_info(state, asked),
+        new_nodes=new_nodes(state, asked),
         nodes=tuple(_verdict(state, name, verdict) for name, verdict in verdicts.items()),
         next=names[limit - 1] if len(names) > limit else None,
     )

@@ -1,8 +1,8 @@
 """What gputopo has written on nodes and pods, shown and removed.
 
-That is all under the prefixes of the agent and the extender, and the condition of a node that its agent may have kept. What users
-wrote under `gputopo.dev/` stays: it is part of their manifests. While agents or extenders run nothing is removed: they
-would write again, and a node without its ledger takes no pods before it is rebuilt.
+That is all under the prefixes of the agent and the extender, the condition of a node that its agent may have kept, and
+placeholders, which go with their Jobs. What users wrote under `gputopo.dev/` stays: it is part of their manifests. While agents
+or extenders run nothing is removed: they would write again, and a node without its ledger takes no pods before it is rebuilt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from extender.autoscaling.job import LABELS, deletion
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus, ObjectMeta, Pod
+from extender.cluster.objects.placeholders import StandsFor
 from extender.kubernetes.documents import decoder, message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
@@ -27,13 +29,14 @@ PREFIXES: Final = (keys.AGENT_PREFIX, keys.EXTENDER_PREFIX)
 OURS: Final = ("app.kubernetes.io/name", "gputopo")
 """The label of the pods that write them."""
 AT_ONCE: Final = 16
+PLACEHOLDER: Final = "placeholder"
 
 Kind = TypeVar("Kind", Node, Pod)
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One node or pod with annotations of ours, or a condition."""
+    """One node or pod with annotations of ours, or a condition; or a placeholder, which is ours whole."""
 
     kind: str
     namespace: str
@@ -42,10 +45,14 @@ class Leftover:
     keys: tuple[str, ...]
     """Of annotations."""
     conditions: tuple[str, ...] = ()
+    stands_for: StandsFor | None = None
+    """Whom a placeholder asks for a node for."""
 
     @property
     def removals(self) -> tuple[Request, ...]:
         """The requests that take them away, from this object and no namesake of it."""
+        if self.stands_for:
+            return (deletion(self.namespace, self.stands_for.uid),)
         within = f"/namespaces/{quote(self.namespace, safe='')}/pods" if self.kind == "pod" else "/nodes"
         path = f"/api/v1{within}/{quote(self.name, safe='')}"
         annotations = {"metadata": {"uid": self.uid, "annotations": dict.fromkeys(self.keys)}}
@@ -117,8 +124,16 @@ def _bare_node(node: Node) -> Node | None:
 
 
 def _bare_pod(pod: Pod) -> Pod | None:
+    if _is_ours_whole(pod.metadata):
+        return Pod(pod.metadata)
     metadata = _bare(pod.metadata)
     return None if metadata is None else Pod(metadata)
+
+
+def _is_ours_whole(metadata: ObjectMeta) -> bool:
+    """Whether an extender made it; a pod that somebody else calls a placeholder is theirs."""
+    labels, annotations = metadata.labels or {}, metadata.annotations or {}
+    return keys.PLACEHOLDER_FOR in annotations and LABELS.items() <= labels.items()
 
 
 def _bare(metadata: ObjectMeta) -> ObjectMeta | None:
@@ -136,5 +151,9 @@ def _leftovers(kind: str, listed: Listed[Kind]) -> Iterable[Leftover]:
             tuple(condition.type for condition in each.status.conditions or ()) if isinstance(each, Node) else ()
         )
         annotations, found = tuple(sorted(each.metadata.annotations or ())), each.metadata
-        if annotations or conditions:
+        stands_for = StandsFor.read(each) if isinstance(each, Pod) else None
+        if stands_for:
+            key = (keys.PLACEHOLDER_FOR,)
+            yield Leftover(PLACEHOLDER, found.namespace, found.name, found.uid, key, stands_for=stands_for)
+        elif annotations or conditions:
             yield Leftover(kind, found.namespace, found.name, found.uid, annotations, conditions)

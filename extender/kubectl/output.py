@@ -30,7 +30,6 @@ from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
 from extender.inspect.why import NodeVerdict, Why
-from extender.kubectl.cleanup import Found
 from extender.kubectl.device_rows import GPUS, SLICES, gpu_row, slice_row
 from extender.kubectl.replay import Replay, Step
 from extender.kubectl.top import GpuUse, Top
@@ -177,6 +176,7 @@ def print_status(told: Status, form: Form) -> None:
         return
     print(
         f"{told.nodes} nodes with {told.gpus} GPUs, {told.free} of them free; {told.pods} pods, {told.waiting} of them wait"
+        + (f"; {told.placeholders} placeholders ask for nodes" if told.placeholders else "")
     )
     modes = ", ".join(f"{mode} on {count}" for mode, count in told.modes.items())
     print(printable(f"modes: {modes or 'none'}"))
@@ -218,11 +218,12 @@ def print_what_if(told: Explanation, form: Form) -> None:
 
 
 def _is_understood(told: Explanation | Why) -> bool:
-    """Print what is wrong with the pod itself, else which group it is in."""
+    """Print what is wrong with the pod itself, else which group it is in, and what a new node would do for it."""
     if told.problem:
         print(printable(told.problem))
-    elif told.group:
-        print(printable(told.group.line), end="\n\n")
+    new_nodes = None if told.problem or told.fits or told.pod.node else told.new_nodes
+    for line in (each.line for each in (told.group, new_nodes) if each and not told.problem):
+        print(printable(line), end="\n\n")
     return not told.problem
 
 
@@ -336,19 +337,6 @@ def _use_row(gpu: GpuUse) -> tuple[str, ...]:
     figures = (shown(gpu.utilization_ratio, "%", 100), memory)
     heat = (shown(gpu.power_watts, "W"), shown(gpu.temperature_celsius, "C"))
     return (gpu.node, str(gpu.index), gpu.state, gpu.pod or "", *figures, *heat, gpu.uuid)
-
-
-def print_leftovers(found: Found, form: Form) -> None:
-    """Print which objects carry annotations or conditions of ours."""
-    if not found.leftovers:
-        print("nothing of gputopo is left on nodes and pods")
-        return
-    rows = (
-        (each.kind, each.namespace, each.name, ",".join(each.keys), ",".join(each.conditions))
-        for each in found.leftovers
-    )
-    heads = ("KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS")
-    form.table(heads, rows)
 
 
 def _whereabouts(told: Explanation | Why) -> str:

@@ -12,7 +12,7 @@ import typer
 
 from extender.kubectl import cleanup, gpu_health
 from extender.kubectl.options import Context, File, Headless
-from extender.kubectl.output import Form, print_leftovers
+from extender.kubectl.output import Form
 from extender.kubectl.reading import ask, fail, kubeconfig, say_no
 from extender.logs import printable
 from topology.annotations.overrides import Override, Word
@@ -31,7 +31,7 @@ def clean_up(
     """Show, and with --yes remove, what gputopo has written on nodes and pods, once it is uninstalled."""
     config = kubeconfig(file, context)
     found = ask(cleanup.find(config))
-    print_leftovers(found, Form(headers=not no_headers))
+    _print_leftovers(found, Form(headers=not no_headers))
     if found.unread:
         fail(f"too large to be looked at: {', '.join(found.unread)}")
     if not found.leftovers:
@@ -45,9 +45,23 @@ def clean_up(
         print(printable(f"{leftover.kind} {leftover.name}: {reason}"), file=sys.stderr)
     if failed:
         fail(f"{len(failed)} of {len(found.leftovers)} could not be cleaned")
-    if again := ask(cleanup.find(config)).leftovers:
+    # A placeholder that is being deleted may be seen a moment longer.
+    if again := [each for each in ask(cleanup.find(config)).leftovers if each.kind != cleanup.PLACEHOLDER]:
         say_no(f"{len(again)} have been written again: something of gputopo still runs")
     print(f"removed from {len(found.leftovers)} nodes and pods")
+
+
+def _print_leftovers(found: cleanup.Found, form: Form) -> None:
+    """Print which objects carry annotations or conditions of ours."""
+    if not found.leftovers:
+        print("nothing of gputopo is left on nodes and pods")
+        return
+    rows = (
+        (each.kind, each.namespace, each.name, ",".join(each.keys), ",".join(each.conditions))
+        for each in found.leftovers
+    )
+    heads = ("KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS")
+    form.table(heads, rows)
 
 
 def cordon_gpu(

@@ -92,7 +92,7 @@ async def _overview(extender: Extender, request: Request) -> Page:
         await asyncio.sleep(0)
     following = names[SHOWN - 1] if len(names) > SHOWN else None
     placed = await _first(extender, lambda pod: pod.key, lambda pod: pod.node is not None)
-    waiting = await _first(extender, _oldest, lambda pod: pod.node is None)
+    waiting = await _first(extender, _oldest, lambda pod: pod.node is None and pod.uid not in state.placeholders)
     moment = now()
     return await _page(
         pages.overview(

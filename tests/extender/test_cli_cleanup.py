@@ -16,6 +16,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from extender.autoscaling.job import LABELS
 from extender.kubectl import cleanup
 from extender.kubernetes.kubeconfig import Kubeconfig
 from tests.extender.plugin import PODS, invoke
@@ -135,6 +136,21 @@ async def test_a_condition_that_an_agent_kept_is_shown(tmp_path: Path) -> None:
         (await cluster.api.call("PATCH", "/api/v1/nodes/n2/status", status, content_type=MERGE)).ok()
         shown = await cluster.run()
     assert shown.stdout.splitlines()[2].split() == ["node", "<none>", "n2", "<none>", keys.GPUS_HEALTHY]
+
+
+async def test_placeholders_are_ours_and_what_others_call_so_is_theirs(tmp_path: Path) -> None:
+    """`tests/cluster/karpenter` sees their Jobs go; nobody's pod is deleted for an annotation."""
+    async with left_behind(tmp_path) as cluster:
+        for name, labels in (("ours", LABELS), ("theirs", {})):
+            stands = gpu_pod(name, 5, {keys.PLACEHOLDER_FOR: "default/train/u1"})
+            stands["metadata"]["labels"] = labels
+            (await cluster.api.call("POST", PODS, stands)).ok()
+        found = await cleanup.find(Kubeconfig.find(cluster.kubeconfig, None, {}))
+    [placeholder] = [each for each in found.leftovers if each.kind == "placeholder"]
+    assert placeholder.name == "ours"
+    [removal] = placeholder.removals
+    assert removal.path == "/apis/batch/v1/namespaces/default/jobs/gputopo-u1?propagationPolicy=Background"
+    assert "theirs" not in {each.name for each in found.leftovers}
 
 
 def test_no_cluster_is_2(tmp_path: Path) -> None:

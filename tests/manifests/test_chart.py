@@ -64,6 +64,30 @@ def test_only_who_is_told_to_evict_may(form: str) -> None:
     assert re.search(r"sickGpus:\n +evict: true\n", rendered)
 
 
+@pytest.mark.parametrize("form", ["extender.service.enabled=false", "extender.service.enabled=true"])
+def test_only_who_is_told_to_ask_for_nodes_may(form: str) -> None:
+    """Off by default; switched on, the extender may create and delete Jobs in one namespace that has nothing else."""
+    secrets = ("extender.service.serverSecret=s", "extender.service.clientSecret=c")
+    without = render(form, *secrets)
+    assert not any(word in without for word in ("placeholder", "autoscaling", "batch"))
+    more = ("extender.autoscaling.enabled=true", "extender.autoscaling.limit=3", "extender.config.autoscaling.after=1m")
+    rendered = render(form, *secrets, *more)
+    added = {
+        found["kind"]: found
+        for found in yaml.safe_load_all(rendered)
+        if found and "placeholder" in found["metadata"]["name"]
+    }
+    assert added.keys() == {"Namespace", "PriorityClass", "ResourceQuota", "Role", "RoleBinding"}
+    assert added["Role"]["metadata"]["namespace"] == added["Namespace"]["metadata"]["name"] == "gputopo-placeholders"
+    assert added["Role"]["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "delete"]}]
+    [subject] = added["RoleBinding"]["subjects"]
+    assert subject["name"] == ("gputopo-extender" if "true" in form else "gputopo-scheduler")
+    assert (added["PriorityClass"]["value"], added["PriorityClass"]["preemptionPolicy"]) == (-10, "Never")
+    assert added["ResourceQuota"]["spec"]["hard"] == {"count/jobs.batch": "3"}
+    said = {"namespace": "gputopo-placeholders", "priorityClass": "gputopo-placeholder", "limit": 3, "after": "1m"}
+    assert configuration(rendered, "extender.yaml")["autoscaling"] == {"enabled": True, **said}
+
+
 def test_the_extender_has_a_right_to_read_budgets_where_it_cannot_have_kube_schedulers() -> None:
     """Beside kube-scheduler it has its account, and that right with it."""
     secrets = ("extender.service.serverSecret=s", "extender.service.clientSecret=c")

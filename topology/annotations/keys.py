@@ -43,6 +43,8 @@ DEVICE_MISMATCH: Final = "gputopo.dev/device-mismatch"
 """`adopt` (default) or `refuse`: what the node does when it cannot hand out the planned GPUs."""
 EVICT_WHEN_SICK: Final = "gputopo.dev/evict-when-sick"
 """`true`: where the cluster allows it, the pod is evicted when a GPU that it holds falls sick; `false` (default): never."""
+PLACEHOLDER_FOR: Final = "gputopo.dev/placeholder-for"
+"""`namespace/name/uid` of a pod that waits. What carries it stands for that pod before autoscalers, and is never placed."""
 
 GPU_HEALTH: Final = "gputopo.dev/gpu-health"
 """On a node, by whoever may write nodes: by UUID, that a GPU is `cordoned` or `healthy`, why, by whom, and until when."""

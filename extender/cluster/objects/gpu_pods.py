@@ -11,6 +11,7 @@ import msgspec
 from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
 from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod
+from extender.cluster.objects.placeholders import NEVER_PLACED, is_placeholder
 from extender.cluster.objects.quantities import cpu_milli
 from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES
@@ -75,8 +76,11 @@ class GpuPod:
 def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE, words: GroupWords = ALL_WORDS) -> PodRequest:
     """Return what the pod asks for; `words` are those by which it may say which group it is in.
 
-    Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold.
+    Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold; and
+    for a placeholder, which nobody may place.
     """
+    if is_placeholder(pod):
+        raise RequestError(keys.PLACEHOLDER_FOR, NEVER_PLACED)
     annotations, group = pod.metadata.annotations or {}, words.group_of(pod)
     asked = pod_request(annotations, _containers(pod, resource), cpu_milli(pod), group)
     if not can_be_named({container.name: container.gpus for container in asked.containers}):

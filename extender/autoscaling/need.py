@@ -1,0 +1,118 @@
+"""Whether a new node would help a pod that waits, and what a placeholder has to ask for so that autoscalers see it.
+
+Autoscalers count. A pod that is refused for links fits by count, so no node comes for it. A placeholder that asks for one GPU
+more than any refused node has free fits nowhere by count; it may go to those groups only whose empty nodes would take the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from extender.clock import Instant
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.state import ClusterState
+from extender.verbs.asked import Asked
+from topology.errors import RequestError
+from topology.placement.verdict import Reason
+from topology.request.gpu_request import GpuRequest
+
+WIRES: Final = frozenset({Reason.AFFINITY, Reason.BANDWIDTH, Reason.NIC, Reason.UNSUITABLE_GPUS, Reason.DRIVER})
+"""What no count tells, and another machine may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A new node would help."""
+
+    gpus: int
+    """That the placeholder asks for: more than any node of these groups has free, and no more than an empty one has."""
+    groups: tuple[str, ...]
+    """Of which a new node would take the pod."""
+    request: GpuRequest
+    """What the pod asks for."""
+    pods_per_node: int
+    """How many pods with that request a new node takes, at least."""
+
+
+class NoNeed(StrEnum):
+    """Why no node is asked for."""
+
+    OTHER_REASON = "the pod waits for another reason than links"
+    SEEN_BY_COUNT = "no node has so many GPUs free: autoscalers see that themselves"
+    DOMAIN = "the pod's group has to stay in one domain, and nobody knows which one a new node would be in"
+    NO_GROUP = "an empty node of no known group would take the pod"
+    NO_LARGER = "nodes that refuse the pod have as many GPUs free as a new node would have"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the pod is to be told: it waits for what no autoscaler will bring."""
+        return self in {NoNeed.DOMAIN, NoNeed.NO_GROUP, NoNeed.NO_LARGER}
+
+
+class FreeCounts:
+    """How many GPUs of each node are free by count, as autoscalers see it; each node is counted once."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._known: dict[str, int] = {}
+
+    def most_of(self, names: Iterable[str]) -> int:
+        """Return the highest of these nodes' counts, 0 for no node."""
+        return max(map(self.of, names), default=0)
+
+    def of(self, name: str) -> int:
+        """Return what the device plugin offers on a node less what the pods there have asked for."""
+        found = self._known.get(name)
+        if found is None:
+            found = self._known[name] = self._count(name)
+        return found
+
+    def _count(self, name: str) -> int:
+        known = self._state.nodes.get(name)
+        offered = (known.node.status.allocatable or {}).get(self._state.resource, "0") if known else "0"
+        taken = sum(pod.gpus or 0 for pod in self._state.pods.bound_to(name) if not pod.ended)
+        return max(0, int(offered) - taken) if offered.isascii() and offered.isdigit() else 0
+
+
+def need_of(
+    state: ClusterState, pod: GpuPod, refused_by: Sequence[str], counts: FreeCounts, now: Instant
+) -> Need | NoNeed:
+    """Say what to ask for, for a pod that these nodes refuse; they are all that kube-scheduler's own filters let through."""
+    refusal = state.refusals.of(pod.uid)
+    if refusal is None or not refusal.reasons & WIRES:
+        return NoNeed.OTHER_REASON
+    try:
+        asked = Asked.read(state, pod.pod, now)
+    except RequestError:
+        return NoNeed.OTHER_REASON
+    if counts.most_of(refused_by) < asked.request.gpus:
+        return NoNeed.SEEN_BY_COUNT
+    if asked.group is not None and asked.group.required:
+        return NoNeed.DOMAIN
+    with state.effort.bounded():
+        groups = state.node_groups.would_take(asked.request)
+    if not groups:
+        return NoNeed.NO_GROUP
+    free = _most_free_by_group(state, refused_by, counts)
+    larger = [group for group in groups if group.gpus > free.get(group.name, 0)]
+    if not larger:
+        return NoNeed.NO_LARGER
+    return Need(
+        gpus=max(asked.request.gpus, *(free.get(group.name, 0) + 1 for group in larger)),
+        groups=tuple(group.name for group in larger),
+        request=asked.request,
+        pods_per_node=max(1, min(group.empty.how_many_fit(asked.request)[0] for group in larger)),
+    )
+
+
+def _most_free_by_group(state: ClusterState, names: Iterable[str], counts: FreeCounts) -> dict[str, int]:
+    """Return group → most free; a node that has not published its topology counts: it may be the one that was asked for."""
+    label, views, found = state.node_groups.label, state.views, dict[str, int]()
+    for name in names:
+        group = (views[name].node.metadata.labels or {}).get(label) if name in views else None
+        if group:
+            found[group] = max(found.get(group, 0), counts.of(name))
+    return found

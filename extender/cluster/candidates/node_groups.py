@@ -1,0 +1,114 @@
+"""What a new node would be like: groups of nodes by one label, such as the instance type, with the topology of an empty node.
+
+What the operator declares counts first, else what most nodes of the group publish. A group whose last node is gone is remembered:
+autoscalers take groups down to nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from extender.cluster.candidates.shape import Shape
+from topology.node.model import NodeTopology
+from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
+
+LABEL: Final = "node.kubernetes.io/instance-type"
+"""Cloud providers and Karpenter write it, and cluster-autoscaler's templates have it."""
+REMEMBERED: Final = 64
+"""Groups without a node."""
+
+Kind = tuple[TopologyClass, bool]
+"""How a node is wired, and whether NVIDIA's plugin chooses there."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """An empty node of a group."""
+
+    name: str
+    """The label's value."""
+    empty: Shape
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it has to give."""
+        return self.empty.free.bit_count()
+
+    def would_take(self, request: GpuRequest) -> bool:
+        """Whether a pod with this request fits there; not before a long search has come to its end."""
+        return isinstance(self.empty.decide(request), Placement)
+
+
+class NodeGroups:
+    """All groups that are known, kept in step with the nodes."""
+
+    def __init__(self, classes: TopologyClasses, label: str = LABEL, declared: Mapping[str, NodeTopology] = {}) -> None:
+        """Compile the declared topologies now, so that their free sets have values when the first node comes."""
+        self.label = label
+        self._declared = {name: classes.of(topology) for name, topology in declared.items()}
+        self._group_of: dict[str, tuple[str, Kind]] = {}
+        """By node."""
+        self._kinds: dict[str, Counter[Kind]] = {}
+        """By group: how many nodes are of each kind."""
+        self._gone: OrderedDict[str, Kind] = OrderedDict()
+        """The last kind of groups without a node."""
+
+    def put(
+        self, node: str, labels: Mapping[str, str], topology_class: TopologyClass | None, *, plugin_chooses: bool
+    ) -> None:
+        """Take this for what a node is; one that has not published its topology yet teaches nothing."""
+        self.remove(node)
+        group = labels.get(self.label)
+        if not group or topology_class is None:
+            return
+        kind = topology_class, plugin_chooses
+        self._group_of[node] = group, kind
+        self._kinds.setdefault(group, Counter())[kind] += 1
+        self._gone.pop(group, None)
+
+    def remove(self, node: str) -> None:
+        """Forget a node."""
+        before = self._group_of.pop(node, None)
+        if before is None:
+            return
+        group, kind = before
+        kinds = self._kinds[group]
+        kinds[kind] -= 1
+        kinds += Counter()  # without those of which there is none left
+        if not kinds:
+            del self._kinds[group]
+            self._gone[group] = kind
+            if len(self._gone) > REMEMBERED:
+                self._gone.popitem(last=False)
+
+    def would_take(self, request: GpuRequest) -> tuple[NodeGroup, ...]:
+        """Return the groups of which an empty node would take the pod, by name."""
+        return tuple(group for group in self if group.would_take(request))
+
+    def __iter__(self) -> Iterator[NodeGroup]:
+        for name in sorted({*self._declared, *self._kinds, *self._gone}):
+            topology_class, plugin_chooses = self._kind_of(name)
+            yield NodeGroup(name, _empty(topology_class, plugin_chooses=plugin_chooses))
+
+    def _kind_of(self, name: str) -> Kind:
+        kinds = self._kinds.get(name)
+        known = max(kinds, key=lambda kind: (kinds[kind], len(kind[0].node))) if kinds else self._gone.get(name)
+        if declared := self._declared.get(name):
+            return declared, known[1] if known else self._plugin_mostly_chooses()
+        assert known is not None
+        return known
+
+    def _plugin_mostly_chooses(self) -> bool:
+        chosen = Counter(plugin_chooses for _, (_, plugin_chooses) in self._group_of.values())
+        return chosen[True] > chosen[False]
+
+
+def _empty(topology_class: TopologyClass, *, plugin_chooses: bool) -> Shape:
+    whole = (not gpu.mig_enabled for gpu in topology_class.node.gpus)
+    free = sum(1 << position for position, is_whole in enumerate(whole) if is_whole)
+    return Shape(topology_class, free, plugin_chooses=plugin_chooses)

@@ -1,0 +1,50 @@
+"""The placeholders that exist: pods that ask autoscalers for a node in the place of a pod that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.placeholders import StandsFor
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """One of them, as the watch shows it."""
+
+    stands_for: StandsFor
+    namespace: str
+    name: str
+    gpus: int | None
+    created: str | None
+    """As the API server writes it."""
+
+
+class Placeholders:
+    """By their own UID. One that somebody has bound holds GPUs, and is a pod like any other."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, Placeholder] = {}
+
+    def take(self, uid: str, pod: GpuPod | None) -> None:
+        """Take this for the newest version of a pod; `None`: it is gone."""
+        stands_for = StandsFor.read(pod.pod) if pod is not None else None
+        if pod is None or stands_for is None or pod.node is not None or pod.ended:
+            self._by_uid.pop(uid, None)
+            return
+        self._by_uid[uid] = Placeholder(stands_for, *pod.key, pod.gpus, pod.pod.metadata.creation_timestamp)
+
+    def by_pod(self) -> Mapping[str, Placeholder]:
+        """Return them by the UID of the pod that each stands for."""
+        return MappingProxyType({found.stands_for.uid: found for found in self._by_uid.values()})
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._by_uid
+
+    def __iter__(self) -> Iterator[Placeholder]:
+        return iter(self._by_uid.values())
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
