@@ -26,7 +26,6 @@ from extender.checks.policies import Guard
 from extender.checks.preconditions import Preconditions
 from extender.clock import Clock, Instant
 from extender.cluster.objects.kinds import Node, Pod
-from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
 from extender.gauges import gauges_of, refused_of
@@ -49,6 +48,7 @@ from extender.verbs.wire import (
     ExtenderPreemptionArgs,
     HostPriority,
 )
+from extender.watches import watches
 
 APPRAISE_SECONDS = 10.0
 """Between looks whether values are out of date."""
@@ -128,7 +128,9 @@ class Extender:
         """Judges what was bound, and remembers it."""
         self._patience = Patience(filled_at=clock().monotonic)
         self._patience_for_news = Patience(filled_at=clock().monotonic)
-        self._reflectors = self._watches(watching)
+        self.watches = watches(watching, self.state)
+        """That of budgets watches when somebody lets it."""
+        self._reflectors = self.watches.needed
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
@@ -274,10 +276,12 @@ class Extender:
             "events_dropped": self._events.dropped,
             "preconditions_honoured": self._preconditions.honoured,
             "policies_in_force": self.guard.in_force,
+            "budgets_known": self.state.budgets.known,
             "resource_claims_watched": self.devices.is_watching,
         }
         figures = {name: value for name, value in known.items() if value is not None}
-        return {**gauges_of(self.state), **figures, **(self.measured.figures() if self.measured else {})}
+        figures |= self.measured.figures() if self.measured else {}
+        return {**gauges_of(self.state, self.config.scheduling.scheduler_names), **figures}
 
     def _unguarded(self) -> str | None:
         return None if self.guard.in_force else "the admission policies are not known to be in force"
@@ -285,13 +289,6 @@ class Extender:
     def _unfenced(self) -> str | None:
         ignored = self._preconditions.honoured is False
         return "the API server ignores the preconditions of a Binding" if ignored else None
-
-    def _watches(self, watching: Watching) -> tuple[Reflector[Node], Reflector[Pod]]:
-        pods = PodFeed(self.state)
-        return (
-            watching.reflector("/api/v1/nodes", Node, self.state.nodes),
-            watching.reflector("/api/v1/pods", Pod, pods, keep=pods.keep),
-        )
 
     async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:
         reply = await self._api.execute(intent, timeout_seconds)

@@ -27,7 +27,8 @@ from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
-from agent.plugin.pods import ListedPod
+from agent.plugin.offers import Sliced
+from agent.plugin.pods import ListedPod, plans_of
 from topology.node.model import NodeTopology
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ class KubeletSide:
         self._loop: asyncio.AbstractEventLoop
         self._watch: KubeletWatch
         self._task: asyncio.Task[None]
-        self._offered: tuple[tuple[Device, ...], Scorer | None] | None = None
+        self._offered: tuple[tuple[Device, ...], Scorer | None, Sliced] | None = None
         self._enforces = settings.mode == "enforce"
+        self._ending = False
         self._topology: NodeTopology | None = None
         self._scorer: best.Scorer | None = None
 
@@ -89,7 +91,8 @@ class KubeletSide:
             self._scorer.doubtful = discovery.status.doubtful
         unfit = discovery.status.unhealthy
         whole = (gpu for gpu in discovery.topology.gpus if not gpu.mig_enabled)
-        self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer
+        sliced = _sliced(discovery.topology)
+        self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer, sliced
         self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
 
     def heard(self, version: NodeVersion) -> None:
@@ -116,6 +119,17 @@ class KubeletSide:
             looking.cancel()
             return replace(self._watch.last_look, held=None)
 
+    def leave(self) -> None:
+        """Have it said from the next look on that no pod is to be sent here any more; serve on until `close`."""
+        self._ending = True
+        self._watch.ending = True
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the ledger promises GPUs to a pod that the kubelet has not admitted yet; only in mode `enforce`."""
+        held = {pod.key: pod.gpus for pod in self._watch.pods or ()}
+        return any(not plan.gpus <= held.get(plan.key, frozenset()) for plan in plans_of(self._ledger.known).values())
+
     def _appraise(self, scorer: best.Scorer) -> None:
         """Compute values for as long as this scorer is the one in use, and leave most of the time to others."""
         for _ in scorer.appraise():
@@ -135,6 +149,7 @@ class KubeletSide:
 
     async def _live(self) -> None:
         self._watch, self._loop = self._make(), asyncio.get_running_loop()
+        self._watch.ending = self._ending
         task = asyncio.current_task()
         assert task is not None
         self._task = task
@@ -142,3 +157,11 @@ class KubeletSide:
         if self._offered:
             self._watch.take(*self._offered)
         await self._watch.run()
+
+
+def _sliced(topology: NodeTopology) -> Sliced:
+    return {
+        gpu.uuid: frozenset(each.uuid for each in topology.slices if each.gpu == gpu.index)
+        for gpu in topology.gpus
+        if gpu.mig_enabled
+    }

@@ -19,7 +19,7 @@ from extender.cluster.objects.payloads import NodePayloads
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.holdings import Holding, holdings_of
 from extender.cluster.ownership.standing import Standing
-from topology.annotations.records import Claim, Holder
+from topology.annotations.records import Claim, Holder, Observed
 from topology.node.status import Mode
 from topology.placement.decide import Decision
 from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
@@ -206,7 +206,7 @@ def derive(
     gpus, ledger, observed = payloads.topology.value, payloads.ledger.value, payloads.observed.value
     uuids = gpus.uuids if gpus else ()
     claims = tuple((claim, evidence.standing(claim)) for claim in ledger.claims) if ledger else ()
-    holders = {gpu: who for gpu, who in (observed.gpus if observed else {}).items() if not evidence.is_stale(who)}
+    holders = _holders(observed, evidence) if observed else {}
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
     holdings = holdings_of(_in_question(pods, payloads, standing_claims), standing_claims, holders, evidence)
     is_lost = is_ledger_lost(payloads, holdings)
@@ -234,6 +234,17 @@ def derive(
         signs=surroundings.signs,
         devices=devices,
     )
+
+
+def _holders(observed: Observed, evidence: Evidence) -> dict[str, Holder]:
+    """Return a holder of each GPU that anybody still holds, whole or in parts."""
+    found = {}
+    for gpu, who in observed.gpus.items():
+        for each in (who, *observed.shared.get(gpu, ())):
+            if not evidence.is_stale(each):
+                found[gpu] = each
+                break
+    return found
 
 
 def _shape(

@@ -128,10 +128,12 @@ class Views:
             is_duplicate_publisher=self._publishers.is_duplicate(name),
             agent_is_silent=self._sources.hearing.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
+            agent_restarts=self._sources.agents.restarts(name),
             is_left_to_dra=self._is_mapped_to_dra and not self._is_offered(known.node),
             free_cpu_milli=self._sources.cpu.free_milli(known.node),
             signs=known.signs,
             devices=self._sources.claims.on(name),
+            paused=known.paused,
         )
 
     def _is_offered(self, node: Node) -> bool:

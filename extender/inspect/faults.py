@@ -30,6 +30,8 @@ def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
         found.append(HELD_BY_CLAIM + _named(claims))
     if taint := view.devices.tainted.get(uuid):
         found.append(TAINTED + taint)
+    if observed and uuid in observed.shared:
+        found.append(f"held in parts by {', '.join(f'{who.namespace}/{who.name}' for who in observed.shared[uuid])}")
     if view.shape.closed is not None:
         found.append(view.shape.closed)
     claimed = any(claim.gpu == uuid for claim, standing in view.claims if standing is not Standing.FREE)

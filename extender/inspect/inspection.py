@@ -22,6 +22,7 @@ from extender.inspect.faults import reasons_of
 from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.judgement import Judgement
 from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
+from extender.inspect.offers import OfferInfo, offers_of
 from extender.inspect.outlook import OutlookInfo, outlooks_of
 from extender.inspect.words import (
     ClaimedDeviceInfo,
@@ -125,6 +126,8 @@ class NodeDetail(NodeInfo):
     best_sets: tuple[BestSet, ...]
     device_plugin: DevicePluginInfo | None = None
     """`None` when its agent does not say."""
+    offers: tuple[OfferInfo, ...] = ()
+    """How it offers the GPUs, where it is somebody else's."""
     link_faults: tuple[LinkFaultInfo, ...] = ()
     """NVLinks that rings do without."""
     signs: tuple[SignInfo, ...] = ()
@@ -214,6 +217,7 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         cuda_version=topology.cuda_version if topology else None,
         best_sets=best_sets,
         device_plugin=device_plugin_of(view),
+        offers=offers_of(view),
         link_faults=link_faults_of(view),
         signs=signs_of(view),
         unknown_devices=unknown_devices_of(view),

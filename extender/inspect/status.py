@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.candidates.openness import what_opens
 from extender.cluster.node_view import NodeView
 from extender.cluster.state import ClusterState
@@ -22,6 +23,8 @@ _REMEDIES = {
     _DISPUTED: "delete one of the two; let DRA or a device plugin have the GPUs of a node, and not both",
     _NO_AGENT: "look at the agents' pods",
 }
+_PODS_BY_OTHERS = "pods with GPUs are placed by other schedulers"
+_BY_OTHERS = "set spec.schedulerName (the chart: policies.schedulerName); `--scheduler-name` says which are ours"
 _TO_READ_CLAIMS = (
     "let the account list and watch resourceclaims and resourceslices (chart: `extender.readResourceClaims`)"
 )
@@ -51,6 +54,8 @@ class Status(Answer):
     pods: int
     """That ask for GPUs."""
     waiting: int
+    placed_by_others: int
+    """Hold GPUs of these nodes, and their scheduler does not ask us."""
     modes: dict[str, int]
     """Mode of the device plugin → nodes; `unknown` where an agent does not say."""
     machines: dict[str, int]
@@ -58,14 +63,18 @@ class Status(Answer):
     findings: tuple[Finding, ...]
 
 
-def status(state: ClusterState) -> Status:
-    """Return how the cluster is, as its annotations tell; linear in nodes and GPUs."""
+def status(state: ClusterState, schedulers: Collection[str] = (SCHEDULER_NAME,)) -> Status:
+    """Return how the cluster is, as its annotations tell, if these are the schedulers that ask us; linear in nodes and GPUs."""
     views = [state.views[name] for name in node_names(state)]
     known = [view for view in views if view.uuids]
     found = defaultdict[tuple[str, str], list[str]](list)
     for view in views:
         for what, remedy in dict.fromkeys(_wrong_with(view)):
             found[what, remedy].append(view.name)
+    with_gpus = {view.name for view in known}
+    by_others = [node for _, node in state.schedulers.placed_by_others(schedulers) if node in with_gpus]
+    if by_others:
+        found[f"{len(by_others)} {_PODS_BY_OTHERS}", _BY_OTHERS] = sorted({*by_others})
     if trouble := state.claims.trouble:
         found[f"{_CLAIMS_UNREAD}: {trouble}", _TO_READ_CLAIMS] = []
     if not known:
@@ -77,6 +86,7 @@ def status(state: ClusterState) -> Status:
         free=sum(view.shape.free.bit_count() for view in known if view.shape.closed is None),
         pods=len(state.pods),
         waiting=state.pods.waiting,
+        placed_by_others=len(by_others),
         modes=dict(sorted(Counter(map(_mode, known)).items())),
         machines=dict(sorted(Counter(map(_models, known)).items())),
         findings=tuple(Finding(what=what, remedy=remedy, nodes=tuple(on)) for (what, remedy), on in ranked),

@@ -32,6 +32,7 @@ class Watching:
         *,
         field_selector: str = "",
         keep: Callable[[Object], Object | None] = lambda item: item,
+        max_backoff_seconds: float | None = None,
     ) -> Reflector[Object]:
         """Return what keeps `sink` in step with all objects under a path, whose last word is the reflector's name."""
         limits, name = self.limits, path.rpartition("/")[2]
@@ -45,7 +46,7 @@ class Watching:
         timing = Timing(
             silence_seconds=limits.silence,
             backoff_seconds=limits.backoff,
-            max_backoff_seconds=limits.max_backoff,
+            max_backoff_seconds=max_backoff_seconds or limits.max_backoff,
             max_line_bytes=limits.max_line,
         )
         told = partial(self.told, name)

@@ -22,7 +22,7 @@ from tests.cluster.polling import eventually
 from tests.manifests.rendered import SCHEDULER_NAME
 
 PREPARE_SECONDS = 180.0
-"""Far more than it takes; a kubelet that cannot prepare a claim at once tries again with the next sync of the pod, a minute later."""
+"""Far more than it takes; a kubelet that cannot prepare a claim tries again with the pod's next sync, a minute later."""
 pytestmark = pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 has no resource.k8s.io/v1")
 
 
