@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	dra "k8s.io/kubelet/pkg/apis/dra/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -45,7 +47,11 @@ func main() {
 	endpoint := filepath.Join(folder, "plugins", name, "dra.sock")
 	insecure := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	served := &driver{name: name, endpoint: endpoint, api: &http.Client{Transport: insecure}}
-	server := grpc.NewServer()
+	// The kubelet prepares nothing before it is connected, and then asks for the devices' health, which is not served here.
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+		fmt.Println("connected")
+		return status.Error(codes.Unimplemented, "only claims are served")
+	}))
 	dra.RegisterDRAPluginServer(server, served)
 	registration.RegisterRegistrationServer(server, served)
 	// The kubelet finds the second one by itself, and asks there for the first.
@@ -73,12 +79,11 @@ func (d *driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 }
 
 func (d *driver) NotifyRegistrationStatus(
-	_ context.Context, status *registration.RegistrationStatus,
+	_ context.Context, answer *registration.RegistrationStatus,
 ) (*registration.RegistrationStatusResponse, error) {
-	if !status.PluginRegistered {
-		fail(fmt.Errorf("the kubelet refused: %s", status.Error))
+	if !answer.PluginRegistered {
+		fail(fmt.Errorf("the kubelet refused: %s", answer.Error))
 	}
-	fmt.Println("registered")
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
