@@ -19,7 +19,7 @@ from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.holdings import Holding, holdings_of
 from extender.cluster.ownership.standing import Standing
 from topology.annotations.records import Claim, Holder
-from topology.node.status import Mode
+from topology.node.status import DevicePluginStatus, Mode
 from topology.placement.decide import Decision
 from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
@@ -116,7 +116,7 @@ class NodeView:
         own = self._own(uid)
         idle = self.shape.free | own & self.usable
         if own and not own & ~self.usable:
-            kept = self._with_free(own).decide(request, to_come, idle)
+            kept = self._with_free(own, set_aside=idle & ~own).decide(request, to_come, idle)
             if kept is UNDECIDED or (isinstance(kept, Placement) and len(kept.gpus) == own.bit_count()):
                 return kept
         return self._beside(own, held_for_others).decide(request, to_come, idle)
@@ -156,7 +156,7 @@ class NodeView:
         """Return the placement on these GPUs of the free ones alone."""
         if self.shape.hidden:
             return Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
-        return self._with_free(self.shape.free & gpus).decide(request)
+        return self._with_free(self.shape.free & gpus, set_aside=self.shape.free & ~gpus).decide(request)
 
     def _own(self, uid: str) -> int:
         return mask_of(self.uuids, (claim.gpu for claim in self.claims_of(uid)))
@@ -164,8 +164,8 @@ class NodeView:
     def _beside(self, own: int, held_for_others: int) -> Shape:
         return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden)
 
-    def _with_free(self, free: int, hidden: int = 0) -> Shape:
-        return replace(self.shape, free=free, doubtful=self.doubtful & free, hidden=hidden)
+    def _with_free(self, free: int, hidden: int = 0, set_aside: int = 0) -> Shape:
+        return replace(self.shape, free=free, doubtful=self.doubtful & free, hidden=hidden, set_aside=set_aside)
 
 
 def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
@@ -209,7 +209,7 @@ def derive(
         node=node,
         payloads=payloads,
         uuids=uuids,
-        shape=_shape(node, payloads, holdings, usable & ~claimed, doubtful, surroundings),
+        shape=_shape(node, payloads, holdings, holders, usable & ~claimed, doubtful, surroundings),
         usable=usable,
         fit=fit,
         doubtful=doubtful,
@@ -227,12 +227,14 @@ def _shape(
     node: Node,
     payloads: NodePayloads,
     holdings: Sequence[Holding],
+    holders: Mapping[str, Holder],
     free: int,
     doubtful: int,
     surroundings: Surroundings,
 ) -> Shape:
     """Return the node's shape; closed nodes of one class are alike, whatever is free there."""
     gpus, cpu_milli = payloads.topology.value, surroundings.free_cpu_milli
+    plugin = payloads.status.value.device_plugin if payloads.status.value else None
     topology_class = gpus.topology_class if gpus else None
     if closed := why_closed(node, payloads, holdings, surroundings):
         return Shape(topology_class, 0, closed)
@@ -242,6 +244,8 @@ def _shape(
         doubtful=doubtful & free,
         hidden=sum(held.hidden or 0 for held in holdings),
         plugin_chooses=_plugin_chooses(payloads),
+        topology_manager=plugin.topology_manager if plugin else None,
+        perhaps_free=_perhaps_free(payloads, plugin, holders, holdings) if plugin and plugin.topology_manager else 0,
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
     )
 
@@ -268,6 +272,19 @@ def _conflicts(holdings: Sequence[Holding]) -> dict[str, tuple[GpuPod, ...]]:
 def _plugin_chooses(payloads: NodePayloads) -> bool:
     plugin = payloads.status.value.device_plugin if payloads.status.value else None
     return plugin is not None and plugin.mode is Mode.OBSERVE
+
+
+def _perhaps_free(
+    payloads: NodePayloads, plugin: DevicePluginStatus, holders: Mapping[str, Holder], holdings: Iterable[Holding]
+) -> int:
+    """Return the GPUs that the kubelet may count as free: not those that it does not offer, or lists with a pod that stays."""
+    gpus, status = payloads.topology.value, payloads.status.value
+    if gpus is None or status is None:
+        return 0
+    staying = {held.pod.key for held in holdings if held.pod.pod.metadata.deletion_timestamp is None}
+    held = [gpu for gpu, who in holders.items() if (who.namespace, who.name) in staying]
+    kept = {*held, *(status.unhealthy - plugin.also_offered)}
+    return (1 << len(gpus.uuids)) - 1 & ~mask_of(gpus.uuids, kept.intersection(gpus.uuids))
 
 
 def _doubtful(payloads: NodePayloads) -> int:

@@ -128,7 +128,9 @@ class Candidate:
         return free
 
     def _bandwidth(self, free: int) -> float | None:
-        verdict = replace(self.view.shape, free=free, hidden=self._hidden).decide(self._request)
+        shape = self.view.shape
+        idle = shape.topology_manager and shape.topology_manager.idle  # whose CPUs go with the victims is not counted
+        verdict = replace(shape, free=free, hidden=self._hidden, topology_manager=idle).decide(self._request)
         self._is_undecided |= verdict is UNDECIDED
         if not isinstance(verdict, Placement):
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -39,3 +39,8 @@ class TopologyManager:
     scope: Scope = Scope.CONTAINER
     cpus: tuple[NumaCpus, ...] = ()
     """By NUMA node; empty: CPUs have no say, or none that is known."""
+
+    @property
+    def idle(self) -> TopologyManager:
+        """The same where no container has a CPU of its own."""
+        return replace(self, cpus=tuple(replace(each, free=each.total) for each in self.cpus))

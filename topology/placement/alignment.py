@@ -81,7 +81,8 @@ def _align(
     if perhaps and machine.admit(free | perhaps, asking) != found:
         return NOT_YET
     if found is None:
-        return _refused(manager.policy, asking, resolvable=machine.would_admit_if_idle(asking))
+        idle = _Machine(topology_class, manager.idle)
+        return _refused(manager.policy, asking, resolvable=idle.admit(sum(idle.gpus), asking) is not None)
     return found if isinstance(found, Rejection) else machine.parts(found)
 
 
@@ -122,17 +123,9 @@ class _Machine:
         self.gpus = [sum(gpu for gpu, near in whole if near == each) for each in numa_nodes]
         """Mask of the GPUs of each NUMA node; a GPU that is near none of them is never aligned."""
 
-    def would_admit_if_idle(self, asking: Sequence[ContainerGpus]) -> bool:
-        """Whether a machine without any pod would admit this one."""
-        idle = _Stock([each.total for each in self._cpus], [each.total for each in self._cpus])
-        return self._admit(sum(self.gpus), idle, asking) is not None
-
     def admit(self, free: int, asking: Sequence[ContainerGpus]) -> Taken | Rejection | None:
         """Return from where the GPUs would come; `None`: the pod would be refused."""
         cpus = _Stock([each.total for each in self._cpus], [each.free for each in self._cpus])
-        return self._admit(free, cpus, asking)
-
-    def _admit(self, free: int, cpus: _Stock, asking: Sequence[ContainerGpus]) -> Taken | Rejection | None:
         gpus = _Stock([each.bit_count() for each in self.gpus], [(each & free).bit_count() for each in self.gpus])
         taken: list[tuple[int, int]] = []
         for container in asking:

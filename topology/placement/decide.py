@@ -40,8 +40,10 @@ class Situation:
     """NVIDIA's device plugin chooses the GPUs, and not we. What it does with GPUs that must be among them is not modelled."""
     topology_manager: TopologyManager | None = None
     """The kubelet's, where the GPUs have a say in it; `None`: it lets a pod have any GPUs."""
+    set_aside: int = 0
+    """GPUs that the pod must not get, and that the kubelet takes for free."""
     perhaps_free: int = 0
-    """GPUs that the kubelet may take for free, whether the pod may have them or not; the free ones need not be among them."""
+    """GPUs that the kubelet may take for free; those above need not be among them."""
     capacity: FreeCapacity | None = None
     """What is idle on the node, CPU and parts of GPUs included; `None`: not counted. CPU that does not suffice is for
     kube-scheduler to see."""
@@ -97,7 +99,13 @@ def _as_kubelet_aligns(situation: Situation, manager: TopologyManager, request: 
         found = _around_unknown(situation, request.of_links)
         is_sure = isinstance(found, Rejection) or (situation.plugin_chooses and manager.policy is Policy.BEST_EFFORT)
         return found if is_sure else NOT_YET
-    parts = align(situation.topology_class, manager, situation.free, situation.perhaps_free, request.aligned)
+    parts = align(
+        situation.topology_class,
+        manager,
+        situation.free | situation.set_aside,
+        situation.perhaps_free,
+        request.aligned,
+    )
     if parts is NOT_YET and situation.plugin_chooses and manager.policy is Policy.BEST_EFFORT:
         parts = ()  # whatever it gets it runs with, and the ledger learns of it
     found = _by_links_alone(situation, request.of_links, () if isinstance(parts, Rejection) else parts)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod
-from extender.cluster.objects.quantities import cpu_milli
+from extender.cluster.objects.quantities import cpu_milli, whole_cpus
 from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES
 from topology.annotations.records import Claim, PlacementRecord, can_be_named, decode_placement
@@ -215,10 +215,15 @@ def _placed(pod: Pod) -> frozenset[str] | None:
 
 def _containers(pod: Pod, resource: str) -> list[ContainerGpus]:
     """List them in the order in which they start; a sidecar starts among the init containers and goes on running."""
+    before = pod.spec.init_containers or []
+    cpus = whole_cpus(pod)
     return [
-        ContainerGpus(container.name, _gpu_count(container, resource), init=container.restart_policy != "Always")
-        for container in pod.spec.init_containers or ()
-    ] + [ContainerGpus(container.name, _gpu_count(container, resource)) for container in pod.spec.containers]
+        ContainerGpus(container.name, _gpu_count(container, resource), init, cpus.get(container.name, 0))
+        for container, init in (
+            *((container, container.restart_policy != "Always") for container in before),
+            *((container, False) for container in pod.spec.containers),
+        )
+    ]
 
 
 def _gpu_count(container: Container, resource: str) -> int:
