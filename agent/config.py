@@ -92,6 +92,16 @@ class Kubernetes(_Section):
     request_timeout: Duration = 10.0
 
 
+class TopologyManager(_Section):
+    """How the kubelet aligns what containers get."""
+
+    policy: Literal["auto", "none", "best-effort", "restricted", "single-numa-node"] = "auto"
+    """`auto`: as `configFile` says, and `none` where it cannot be read. With `none` GPUs have no say: in mode `enforce` the
+    kubelet does not learn of their NUMA nodes then, and admits any of them."""
+    scope: Literal["container", "pod"] = "container"
+    """Of a policy that is given here."""
+
+
 class Kubelet(_Section):
     """Where this node's kubelet is met; all of these are folders and files of the host."""
 
@@ -99,7 +109,8 @@ class Kubelet(_Section):
     """The folder with `kubelet.sock`; a device plugin's own socket stands beside it."""
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     config_file: Path = Path("/var/lib/kubelet/config.yaml")
-    """Read for its topology manager policy where it is there; nothing depends on it."""
+    """Read for policy and scope of its topology manager, where it is there."""
+    topology_manager: TopologyManager = TopologyManager()
     interval: Duration = 1.0
     """Between two looks at what containers hold."""
 

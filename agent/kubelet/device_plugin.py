@@ -13,7 +13,7 @@ import grpc.aio
 from agent.kubelet.admission import Admission
 from agent.kubelet.api import deviceplugin_pb2 as api
 from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer
-from agent.kubelet.devices import DeviceList
+from agent.kubelet.devices import Device, DeviceList
 from agent.plugin.choose import Ask, Grant
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
@@ -39,6 +39,13 @@ class Injection:
         )
 
 
+def _told(device: Device) -> api.Device:
+    """Return what the kubelet hears of a device."""
+    near = () if device.numa_node is None else (api.NUMANode(ID=device.numa_node),)
+    topology = api.TopologyInfo(nodes=near) if near else None
+    return api.Device(ID=device.uuid, health=HEALTHY if device.healthy else UNHEALTHY, topology=topology)
+
+
 class DevicePluginService(DevicePluginServicer):
     """Serves one registration; `listed` and `ended` say how far its stream of devices has come."""
 
@@ -56,16 +63,12 @@ class DevicePluginService(DevicePluginServicer):
         return api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
     async def ListAndWatch(self, request: api.Empty, context: Context) -> AsyncIterator[api.ListAndWatchResponse]:
-        """Tell the devices, without NUMA nodes: with them the kubelet would offer only those of one node."""
+        """Tell the devices."""
         version = -1
         try:
             while True:
                 version, devices = await self._devices.after(version)
-                yield api.ListAndWatchResponse(
-                    devices=[
-                        api.Device(ID=item.uuid, health=HEALTHY if item.healthy else UNHEALTHY) for item in devices
-                    ]
-                )
+                yield api.ListAndWatchResponse(devices=map(_told, devices))
                 self.listed.set()
         finally:
             self.ended.set()

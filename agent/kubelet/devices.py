@@ -13,6 +13,8 @@ class Device:
 
     uuid: str
     healthy: bool
+    numa_node: int | None = None
+    """Where the kubelet is to align by it."""
 
 
 class DeviceList:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -31,6 +32,16 @@ _MAX_BYTES = 16 * 1024 * 1024
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Allocatable:
+    """What a kubelet may give to containers."""
+
+    devices: frozenset[str]
+    """Healthy ones of our resource."""
+    cpus: frozenset[int]
+    """That a container can have for itself; none where the CPU manager is not static."""
+
+
 class PodResourcesClient:
     """One node's PodResources socket; use it on one event loop."""
 
@@ -45,14 +56,13 @@ class PodResourcesClient:
         answer = await self._ask(lambda stub: stub.List(ListPodResourcesRequest()), timeout_seconds)
         return tuple(self._pod(pod) for pod in answer.pod_resources)
 
-    async def allocatable(self, timeout_seconds: float) -> frozenset[str]:
-        """Return the healthy devices of our resource, in use or not; raises `KubeletUnavailable`."""
+    async def allocatable(self, timeout_seconds: float) -> Allocatable:
+        """Return what the kubelet has to give, in use or not; raises `KubeletUnavailable`."""
         answer = await self._ask(
             lambda stub: stub.GetAllocatableResources(AllocatableResourcesRequest()), timeout_seconds
         )
-        return frozenset(
-            device for item in answer.devices if item.resource_name == self._resource for device in item.device_ids
-        )
+        devices = (item.device_ids for item in answer.devices if item.resource_name == self._resource)
+        return Allocatable(frozenset(device for ids in devices for device in ids), frozenset(answer.cpu_ids))
 
     async def close(self) -> None:
         """Let go of the socket."""
@@ -87,4 +97,5 @@ class PodResourcesClient:
 
     def _container(self, container: ContainerResources) -> ListedContainer:
         held = (item.device_ids for item in container.devices if item.resource_name == self._resource)
-        return ListedContainer(container.name, frozenset(device for ids in held for device in ids))
+        gpus = frozenset(device for ids in held for device in ids)
+        return ListedContainer(container.name, gpus, frozenset(container.cpu_ids))

@@ -89,7 +89,7 @@ class KubeletSide:
             self._scorer.doubtful = discovery.status.doubtful
         unfit = discovery.status.unhealthy
         whole = (gpu for gpu in discovery.topology.gpus if not gpu.mig_enabled)
-        self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer
+        self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit, gpu.numa_node) for gpu in whole), self._scorer
         self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
 
     def heard(self, version: NodeVersion) -> None:

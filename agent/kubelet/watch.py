@@ -13,7 +13,7 @@ from agent.errors import KubeletUnavailable
 from agent.kubelet.devices import Device, DeviceList
 from agent.kubelet.enforcement import Enforcement, Ports
 from agent.kubelet.pod_lists import PodLists
-from agent.kubelet.pod_resources import PodResourcesClient
+from agent.kubelet.pod_resources import Allocatable, PodResourcesClient
 from agent.kubelet.surroundings import look_around
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
@@ -47,7 +47,10 @@ class KubeletWatch:
         self._devices = DeviceList()
         self._lists = PodLists(self._resources, self._devices.repeat)
         self._setting = Setting(kubelet_socket=False)
-        self._allocatable: frozenset[str] | None = None
+        self._looked_around = False
+        self._found: tuple[Device, ...] = ()
+        self._allocatable: Allocatable | None = None
+        self._held_cpus: frozenset[int] = frozenset()
         self._enforcement = (
             Enforcement(settings, ports, self._lists, self._devices, lambda: self._setting.cdi)
             if settings.mode == "enforce"
@@ -62,7 +65,8 @@ class KubeletWatch:
         """Take in the node's GPUs as they are now; an observer needs no scorer."""
         if self._enforcement:
             self._enforcement.scorer = scorer
-        self._devices.set(devices)
+        self._found = tuple(devices)
+        self._tell_devices()
 
     @property
     def pods(self) -> tuple[ListedPod, ...] | None:
@@ -83,10 +87,13 @@ class KubeletWatch:
         """Look now."""
         before, session = self.last_look, self.last_look.plugin.session
         pods, self._allocatable = await self._pods(), await self._offered()
+        if pods is not None:
+            self._held_cpus = frozenset(cpu for pod in pods for each in pod.containers for cpu in each.cpus)
         routine = self._rounds % _ROUTINE == 0 or not before.plugin.ready
         self._rounds += 1
         if routine or (self._enforcement and self._enforcement.session != session):
             await self._look_around()
+            self._tell_devices()
         known = self._known
         held = None if pods is None else {gpu: holder for gpu, holder in _holders(pods) if gpu in known}
         answers = pods is not None
@@ -111,7 +118,7 @@ class KubeletWatch:
 
     def _win_back(self, plugin: DevicePluginStatus) -> None:
         """Register again when the kubelet has not had our devices for some looks, unless another plugin is alive."""
-        astray = bool(plugin.session) and self._allocatable not in (None, self._devices.healthy)
+        astray = bool(plugin.session) and self._offered_devices not in (None, self._devices.healthy)
         self._estranged = self._estranged + 1 if astray and not self._setting.rival else 0
         if self._enforcement and self._estranged > _PATIENCE:
             self._estranged = 0
@@ -124,7 +131,7 @@ class KubeletWatch:
         except KubeletUnavailable:
             return None
 
-    async def _offered(self) -> frozenset[str] | None:
+    async def _offered(self) -> Allocatable | None:
         try:
             return await self._resources.allocatable(LOOK_SECONDS)
         except KubeletUnavailable:
@@ -132,7 +139,15 @@ class KubeletWatch:
 
     async def _look_around(self) -> None:
         kubelet, enforce, resource = self._settings.kubelet, self._settings.enforce, self._settings.resource
-        self._setting = await look_around(kubelet, enforce, resource, self._known)
+        sys_root = self._settings.discovery.sys_root
+        self._setting = await look_around(kubelet, enforce, resource, self._known, sys_root)
+        self._looked_around = True
+
+    def _tell_devices(self) -> None:
+        """Tell the kubelet of the GPUs, with their NUMA nodes where it aligns: not before that is known."""
+        if self._looked_around:
+            aligns = self._setting.alignment is not None
+            self._devices.set(each if aligns else replace(each, numa_node=None) for each in self._found)
 
     def _status(self, *, answers: bool) -> DevicePluginStatus:
         progress = self._progress(answers=answers)
@@ -143,11 +158,22 @@ class KubeletWatch:
         return enforcing(resource, self._setting, progress, env=enforce.env, cdi=enforce.cdi)
 
     def _progress(self, *, answers: bool) -> Progress:
-        return Progress(answers, self._allocatable, self._devices.healthy, self._known)
+        return Progress(
+            answers,
+            self._offered_devices,
+            frozenset(device.uuid for device in self._found if device.healthy),
+            self._known,
+            cpus=self._allocatable.cpus if self._allocatable else frozenset(),
+            held_cpus=self._held_cpus,
+        )
+
+    @property
+    def _offered_devices(self) -> frozenset[str] | None:
+        return self._allocatable.devices if self._allocatable else None
 
     @property
     def _known(self) -> frozenset[str]:
-        return frozenset(device.uuid for device in self._devices.devices)
+        return frozenset(device.uuid for device in self._found)
 
     def _tell(self, before: DevicePluginStatus, after: DevicePluginStatus) -> None:
         if (before.ready, before.reasons) != (after.ready, after.reasons):

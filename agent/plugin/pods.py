@@ -22,6 +22,8 @@ class ListedContainer:
     name: str
     gpus: frozenset[str] = frozenset()
     """Device IDs of our resource, which are UUIDs."""
+    cpus: frozenset[int] = frozenset()
+    """That are its own."""
 
 
 @dataclass(frozen=True, slots=True)
