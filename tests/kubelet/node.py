@@ -100,7 +100,8 @@ class AgentOnNode:
 
     def offer(self, *sick: int) -> None:
         """Have the agent find the node's GPUs, all healthy but these."""
-        devices = (Device(gpu, index not in sick) for index, gpu in enumerate(self.gpus))
+        gpus = enumerate(self.topology.gpus)
+        devices = (Device(gpu.uuid, index not in sick, gpu.numa_node) for index, gpu in gpus)
         self.watch.take(devices, Scorer(self.topology))
 
     def renumber(self, seed: int) -> None:

@@ -13,7 +13,7 @@ from agent.kubelet.surroundings import alignment, cdi_names, numa_nodes_of_cpus
 from agent.plugin.alignment import Alignment
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode, write_cdi
-from topology.node.alignment import Policy, Scope
+from topology.node.alignment import Policy, Scope, TopologyManager
 
 
 async def test_nvidias_plugin_beside_ours_closes_the_node_until_it_is_gone(tmp_path: Path) -> None:
@@ -102,6 +102,17 @@ def test_an_alignment_that_we_are_told_counts_more_than_the_file(tmp_path: Path)
 def kubelet_of(file: Path, **topology_manager: str) -> Kubelet:
     """Return what the agent is configured to know of its kubelet."""
     return Kubelet.model_validate({"configFile": file, "topologyManager": topology_manager})
+
+
+async def test_a_kubelet_that_aligns_learns_of_numa_nodes_and_no_other_does(tmp_path: Path) -> None:
+    """Without alignment NUMA nodes would be of no use to it."""
+    async with AgentOnNode(tmp_path / "plain") as node:
+        assert node.kubelet.numa_nodes == {gpu: [] for gpu in node.gpus}
+        assert node.watch.last_look.plugin.topology_manager is None
+    async with AgentOnNode(tmp_path / "aligning", settings={"kubelet.topologyManager.policy": "restricted"}) as node:
+        near = {gpu.uuid: [gpu.numa_node] for gpu in node.topology.gpus}
+        assert node.kubelet.numa_nodes == near
+        assert node.watch.last_look.plugin.topology_manager == TopologyManager(Policy.RESTRICTED)
 
 
 def test_cpus_are_where_the_kernel_says(tmp_path: Path) -> None:
