@@ -126,6 +126,9 @@ class Enforce(_Section):
     """How long a container waits, each time that it is to start, for processes on its GPUs to end; 0s: NVML is not asked."""
     env: bool = True
     """Whether `NVIDIA_VISIBLE_DEVICES` names the GPUs, for NVIDIA's container runtime."""
+    nccl_ib_hca: bool = False
+    """Whether `NCCL_IB_HCA` names the RDMA devices under the PCIe switches of a container's GPUs, where each of them has one.
+    Only for containers that see the host's RDMA devices by their own names."""
     cdi: Literal["auto", "always", "never"] = "auto"
     """Whether the container runtime gets CDI names; `auto`: when its specs have them for all GPUs."""
     cdi_folder: Path = Path("/var/run/cdi")

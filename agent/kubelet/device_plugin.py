@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import grpc
@@ -15,8 +15,10 @@ from agent.kubelet.api import deviceplugin_pb2 as api
 from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer
 from agent.kubelet.devices import Device, DeviceList
 from agent.plugin.choose import Ask, Grant
+from topology.node.nics import nics_of
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+NCCL_DEVICES = "NCCL_IB_HCA"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 Context: TypeAlias = "grpc.aio.ServicerContext[object, object]"
@@ -30,11 +32,17 @@ class Injection:
     """As `NVIDIA_VISIBLE_DEVICES`."""
     cdi_kind: str | None
     """As CDI names of this kind, `vendor/class`."""
+    nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """GPU → the RDMA devices of which NCCL is told with it; none: NCCL looks for itself."""
 
     def of(self, gpus: tuple[str, ...]) -> api.ContainerAllocateResponse:
         """Return the answer for exactly these GPUs."""
+        envs = {VISIBLE_DEVICES: ",".join(gpus)} if self.env else {}
+        near = [self.nics.get(gpu, ()) for gpu in gpus]
+        if all(near):  # NCCL would never use another device for a GPU that has none near
+            envs[NCCL_DEVICES] = f"={','.join(nics_of(near))}"  # `=`: by their whole names, not by how these begin
         return api.ContainerAllocateResponse(
-            envs={VISIBLE_DEVICES: ",".join(gpus)} if self.env else {},
+            envs=envs,
             cdi_devices=[api.CDIDevice(name=f"{self.cdi_kind}={gpu}") for gpu in gpus] if self.cdi_kind else (),
         )
 

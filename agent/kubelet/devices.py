@@ -15,6 +15,8 @@ class Device:
     healthy: bool
     numa_node: int | None = None
     """Where the kubelet is to align by it."""
+    nics: tuple[str, ...] = ()
+    """The RDMA devices under its PCIe switch."""
 
 
 class DeviceList:

@@ -29,6 +29,7 @@ from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
 from agent.plugin.pods import ListedPod
 from topology.node.model import NodeTopology
+from topology.node.nics import nics_by_gpu
 
 if TYPE_CHECKING:
     from agent.plugin import best
@@ -88,8 +89,10 @@ class KubeletSide:
         if self._scorer:
             self._scorer.doubtful = discovery.status.doubtful
         unfit = discovery.status.unhealthy
-        whole = (gpu for gpu in discovery.topology.gpus if not gpu.mig_enabled)
-        self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit, gpu.numa_node) for gpu in whole), self._scorer
+        found = zip(discovery.topology.gpus, nics_by_gpu(discovery.topology), strict=True)
+        whole = ((gpu, nics) for gpu, nics in found if not gpu.mig_enabled)
+        devices = (Device(gpu.uuid, gpu.uuid not in unfit, gpu.numa_node, nics) for gpu, nics in whole)
+        self._offered = tuple(devices), self._scorer
         self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
 
     def heard(self, version: NodeVersion) -> None:

@@ -101,6 +101,11 @@ class NodeView:
         """Whether all of these are GPUs of the node."""
         return set(self.uuids).issuperset(uuids)
 
+    def nics_near(self, gpus: Iterable[str]) -> tuple[str, ...]:
+        """Return the RDMA devices under the switches of these GPUs, in their order; of other nodes' GPUs nothing is known."""
+        known = self.payloads.topology.value
+        return known.nics_near(gpu for gpu in gpus if gpu in self.uuids) if known else ()
+
     def claims_of(self, uid: str) -> tuple[Claim, ...]:
         """Return the claims of one pod."""
         return tuple(claim for claim, _ in self.claims if claim.uid == uid)
