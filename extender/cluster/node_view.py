@@ -121,7 +121,7 @@ class NodeView:
         own = self._own(uid)
         idle = self.shape.free | own & self.usable
         if own and not own & ~self.usable:
-            kept = self._with_free(own, set_aside=idle & ~own).decide(request, to_come, idle)
+            kept = self._with_free(own).decide(request, to_come, idle)
             if kept is UNDECIDED or (isinstance(kept, Placement) and len(kept.gpus) == own.bit_count()):
                 return kept
         return self._beside(own, held_for_others).decide(request, to_come, idle)
@@ -161,7 +161,7 @@ class NodeView:
         """Return the placement on these GPUs of the free ones alone."""
         if self.shape.hidden:
             return Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
-        return self._with_free(self.shape.free & gpus, set_aside=self.shape.free & ~gpus).decide(request)
+        return self._with_free(self.shape.free & gpus).decide(request)
 
     def _own(self, uid: str) -> int:
         return mask_of(self.uuids, (claim.gpu for claim in self.claims_of(uid)))
@@ -169,8 +169,8 @@ class NodeView:
     def _beside(self, own: int, held_for_others: int) -> Shape:
         return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden)
 
-    def _with_free(self, free: int, hidden: int = 0, set_aside: int = 0) -> Shape:
-        return replace(self.shape, free=free, doubtful=self.doubtful & free, hidden=hidden, set_aside=set_aside)
+    def _with_free(self, free: int, hidden: int = 0) -> Shape:
+        return replace(self.shape, free=free, doubtful=self.doubtful & free, hidden=hidden)
 
 
 def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:

@@ -75,7 +75,7 @@ def _align(
     if not any(machine.gpus):
         return ()
     if len(machine.gpus) > MAX_NUMA_NODES:
-        return TOO_MANY_NUMA_NODES
+        return () if manager.policy is Policy.BEST_EFFORT else TOO_MANY_NUMA_NODES
     asking = containers if manager.scope is Scope.CONTAINER else (_as_one(containers),)
     found = machine.admit(free, asking)
     if perhaps and machine.admit(free | perhaps, asking) != found:

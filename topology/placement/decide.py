@@ -40,10 +40,8 @@ class Situation:
     """NVIDIA's device plugin chooses the GPUs, and not we. What it does with GPUs that must be among them is not modelled."""
     topology_manager: TopologyManager | None = None
     """The kubelet's, where the GPUs have a say in it; `None`: it lets a pod have any GPUs."""
-    set_aside: int = 0
-    """GPUs that the pod must not get, and that the kubelet takes for free."""
     perhaps_free: int = 0
-    """GPUs that the kubelet may take for free; those above need not be among them."""
+    """GPUs that the kubelet may take for free, whether the pod may have them or not; the free ones need not be among them."""
     capacity: FreeCapacity | None = None
     """What is idle on the node, CPU and parts of GPUs included; `None`: not counted. CPU that does not suffice is for
     kube-scheduler to see."""
@@ -102,7 +100,7 @@ def _as_kubelet_aligns(situation: Situation, manager: TopologyManager, request: 
     parts = align(
         situation.topology_class,
         manager,
-        situation.free | situation.set_aside,
+        situation.free,
         situation.perhaps_free,
         request.aligned,
     )

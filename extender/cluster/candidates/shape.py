@@ -43,8 +43,6 @@ class Shape:
     """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
     topology_manager: TopologyManager | None = None
     """The kubelet's, where the GPUs have a say in it."""
-    set_aside: int = 0
-    """GPUs that are free, and not this pod's to have."""
     perhaps_free: int = 0
     """GPUs that the kubelet may take for free, whether they are or not; only where it aligns."""
     cpu_milli: int | None = None
@@ -74,7 +72,6 @@ class Shape:
             unknown=self.hidden,
             plugin_chooses=self.plugin_chooses,
             topology_manager=self.topology_manager,
-            set_aside=self.set_aside,
             perhaps_free=self.perhaps_free,
             capacity=capacity,
             to_come=to_come,

@@ -26,6 +26,13 @@ from topology.annotations.status_codec import decode_status
 
 CPUS = 16
 """Eight for each NUMA node, of which the system keeps one."""
+BEGIN: list[list[tuple[tuple[int, ...], int]]] = [
+    [((5,), 0)],
+    [((8,), 4)],
+    [((3, 3), 0)],
+    [((3,), 0), ((3,), 0), ((2,), 0)],
+]
+"""Pods that come to an idle node, by the GPUs of their containers and the CPUs of each: some policy refuses one of them."""
 STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0,1"}
 
 
@@ -59,17 +66,18 @@ def test_no_pod_is_planned_and_then_refused(
         enforcing(node)
     eventually(lambda: knows(node, policy, scope) and node.annotation(keys.LEDGER))
     chance, outcomes = random.Random(f"{mode} {policy} {scope}"), Counter[str]()
-    for number in range(rounds(6, 60)):
-        names = [f"p{number}{letter}" for letter in "abc"[: chance.randint(1, 3)]]
-        for name in names:
-            submit(node, a_pod(name, chance, exact=mode == "enforce"))
+    for number in range(len(BEGIN) + rounds(4, 60)):
+        pods = BEGIN[number] if number < len(BEGIN) else [some_pod(chance) for _ in range(chance.randint(1, 3))]
+        names = [f"p{number}{letter}" for letter in "abc"[: len(pods)]]
+        for name, (gpus, cpus) in zip(names, pods, strict=True):
+            submit(node, a_pod(name, gpus, cpus, exact=mode == "enforce"))
         for name in names:
             outcome = eventually(lambda name=name: outcome_of(node_cluster, node, name))  # type: ignore[misc]
             outcomes[outcome] += 1
             if outcome == "runs" and mode == "enforce":
                 planned = node_cluster.placement(name).containers.values()
                 assert held(node, name) == {gpu for gpus in planned for gpu in gpus}
-        forget(node_cluster, node, chance)
+        forget(node_cluster, node, 1.0 if number < len(BEGIN) else 0.6, chance)
     assert min(outcomes["runs"], outcomes["waits"]) > 0
     figure(f"{mode}, {policy}, {scope}: {outcomes['runs']} pods ran, {outcomes['waits']} waited, none was refused")
 
@@ -91,14 +99,18 @@ def test_gpus_and_whole_cpus_come_from_the_same_numa_node(node_cluster: GpuClust
     assert near == {"first": {0}, "second": {1}} == {name: cpus_near(node, name) for name in near}
 
 
-def a_pod(name: str, chance: random.Random, *, exact: bool) -> Json:
-    """Return a pod that would rather fail than run with other GPUs, if it is `exact`."""
+def some_pod(chance: random.Random) -> tuple[tuple[int, ...], int]:
+    """Return how many GPUs the containers of a pod ask for, and how many whole CPUs each."""
     gpus = chance.choice([(1,), (2,), (2,), (3,), (4,), (5,), (8,), (2, 2), (3, 1)])
+    return gpus, chance.choice((0, 0, 0, 1, 2, 4))
+
+
+def a_pod(name: str, gpus: tuple[int, ...], cpus: int, *, exact: bool) -> Json:
+    """Return a pod that would rather fail than run with other GPUs, if it is `exact`."""
     annotations = {keys.DEVICE_MISMATCH: "refuse"} if exact else {}
     wanted = pod(name, *gpus, annotations=annotations, schedulerName=SCHEDULER_NAME)
-    if chance.random() < 0.5:
-        for container in wanted["spec"]["containers"]:
-            container["resources"]["limits"] |= {"cpu": str(chance.choice((1, 2, 4))), "memory": "16Mi"}
+    for container in wanted["spec"]["containers"] if cpus else ():
+        container["resources"]["limits"] |= {"cpu": str(cpus), "memory": "16Mi"}
     return wanted
 
 
@@ -111,11 +123,11 @@ def outcome_of(cluster: GpuCluster, node: GpuNode, name: str) -> str:
     return "waits" if cluster.why_pending(name) and cluster.node_of(name) is None else ""
 
 
-def forget(cluster: GpuCluster, node: GpuNode, chance: random.Random) -> None:
-    """Delete the pods that wait and some of the others, and return when nobody holds or claims what was theirs."""
+def forget(cluster: GpuCluster, node: GpuNode, share: float, chance: random.Random) -> None:
+    """Delete the pods that wait and a share of the others, and return when nobody holds or claims what was theirs."""
     names = [each["metadata"]["name"] for each in cluster.api.list(PODS)]
     assert not any(refusal(node, name) for name in names)
-    leaving = {name for name in names if chance.random() < 0.6 or cluster.node_of(name) is None}
+    leaving = {name for name in names if chance.random() < share or cluster.node_of(name) is None}
     for name in leaving:
         cluster.delete(name)
     gone_from(leaving, lambda: (each["metadata"]["name"] for each in cluster.api.list(PODS)))
