@@ -9,6 +9,7 @@ from typing import Self
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.filter_prioritize import STEPS_BACK
+from extender.verbs.names import Names
 from extender.verbs.ranking import Ranking
 from topology.placement.verdict import Placement, Reason, Rejection
 
@@ -29,7 +30,7 @@ class Judgement:
     def of(cls, state: ClusterState, asked: Asked) -> Self:
         """Put the pod to all nodes, with as much searching as one call may do."""
         with state.effort.bounded():
-            return cls(asked.rank_for_now(state, frozenset(state.views)), tuple(asked.away(state)))
+            return cls(asked.rank_for_now(state, Names(frozenset(state.views))), tuple(asked.away(state)))
 
     def verdicts(self, names: Sequence[str]) -> dict[str, Placement | Rejection]:
         """Return the verdicts on these nodes, in their order."""

@@ -13,6 +13,7 @@ from extender.cluster.candidates.groups import Key, PlaceOf, fitting_for
 from extender.cluster.objects.gpu_pods import owner_of, read_request
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
+from extender.verbs.names import Names
 from extender.verbs.ranking import Ranking
 from topology.placement.group import Progress, narrow
 from topology.placement.verdict import Reason, Rejection
@@ -47,14 +48,14 @@ class Asked:
         """Return the nodes that step back from the pod, those first that will be back first."""
         return state.setbacks.away(self.pod.metadata.uid, self.owner, self.now.monotonic)
 
-    def rank_for_now(self, state: ClusterState, names: frozenset[str]) -> Ranking:
+    def rank_for_now(self, state: ClusterState, names: Names) -> Ranking:
         """Rank these nodes beside what is held for others, and without those that step back.
 
         Where nothing else fits, these count again, in turn; where nothing fits beside them either, holds yield: to try a node
         once more is in vain at worst, while the GPUs that are held are on their way to somebody.
         """
         away = [name for name in self.away(state) if name in names]
-        tried = [names.difference(away), names.difference(away[1:]), names] if away else [names]
+        tried = [Names(names.all.difference(away)), Names(names.all.difference(away[1:])), names] if away else [names]
         are_held = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
         for yielding in (False, True) if are_held else (False,):
             for some in tried:
@@ -63,7 +64,7 @@ class Asked:
                     return ranking
         return ranking
 
-    def _rank(self, state: ClusterState, names: frozenset[str], *, yielding: bool) -> Ranking:
+    def _rank(self, state: ClusterState, names: Names, *, yielding: bool) -> Ranking:
         """Rank these nodes; of a group's pod only those count where the group goes."""
         held_for_others = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
         uid = self.pod.metadata.uid
@@ -84,7 +85,7 @@ class Asked:
         answer = narrow(self.group, progress, fitting, reserved)
         if isinstance(answer, Rejection):
             return found.within(frozenset(), answer)
-        there = (name for name in names if locations.get(name) in answer)
+        there = (name for name in names.all if locations.get(name) in answer)
         return found.within(frozenset(there), ELSEWHERE)
 
     def progress(self, state: ClusterState) -> Progress:

@@ -22,6 +22,7 @@ from extender.clock import Instant
 from extender.cluster.candidates.holds import HOLD_SECONDS, Hold, Ranked
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
+from extender.verbs.names import Names
 from extender.verbs.ranking import Ranking
 from extender.verbs.scores import levels
 from extender.verbs.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
@@ -63,7 +64,7 @@ def _filter(
     state.setbacks.come_back(uid, asked.owner, now.monotonic)
     if _is_to_be_passed_over(state, asked, names):
         return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
-    ranking, chosen = _offer(state, asked, frozenset(names), candidates)
+    ranking, chosen = _offer(state, asked, Names(names), candidates)
     if not chosen:
         return _refusal(state, asked, ranking, names)
     if len(chosen) == 1:  # then kube-scheduler does not ask for scores
@@ -97,7 +98,7 @@ def prioritize_nodes(
     if not asked.request.gpus:
         return []
     with state.effort.bounded():
-        ranking = asked.rank_for_now(state, frozenset(names))
+        ranking = asked.rank_for_now(state, Names(names))
     best_two = [*islice(ranking.best_first(), 2)]
     if not best_two:
         return [HostPriority(name, 0) for name in names]
@@ -112,11 +113,13 @@ def prioritize_nodes(
     return priorities
 
 
-def _offer(state: ClusterState, asked: Asked, names: frozenset[str], candidates: int) -> tuple[Ranking, list[str]]:
+def _offer(state: ClusterState, asked: Asked, names: Names, candidates: int) -> tuple[Ranking, list[str]]:
     """Take the best nodes, but not again those that the pod came back from, before it has been offered all others."""
     uid = asked.pod.metadata.uid
-    refused = state.offers.refused(uid, state.shapes) & names if candidates else frozenset()
-    ranking = asked.rank_for_now(state, names - refused if refused else names)
+    refused = state.offers.refused(uid, state.shapes) if candidates else frozenset()
+    if refused:
+        refused &= names.all
+    ranking = asked.rank_for_now(state, Names(names.all - refused) if refused else names)
     if refused and ranking.best is None:
         state.offers.forget(uid)
         ranking = asked.rank_for_now(state, names)

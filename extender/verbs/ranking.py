@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from heapq import merge
+from itertools import chain, islice
 from typing import TypeVar
 
 from extender.cluster.candidates.shape_index import Census, Key
 from extender.cluster.node_view import NodeView
 from extender.cluster.state import ClusterState
+from extender.verbs.names import Names
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.domains import Location
 from topology.request.gpu_request import GpuRequest
@@ -21,6 +23,9 @@ from topology.request.gpu_request import GpuRequest
 T = TypeVar("T")
 
 NOT_KNOWN = Rejection(Reason.CLOSED, "node is not known to the extender yet", remedy="the pod is tried again")
+
+EXPECTED = 64
+"""Of the best nodes: so many are looked up in the call at once. It wants sixteen, and nearly all are in it."""
 
 
 class Ranking:
@@ -41,7 +46,7 @@ class Ranking:
         state: ClusterState,
         uid: str,
         request: GpuRequest,
-        names: frozenset[str],
+        names: Names,
         held_for_others: Mapping[str, int],
         *,
         yielding: bool = False,
@@ -54,7 +59,9 @@ class Ranking:
         self._order = self._shapes.order(request)
         self._names = names
         views = self._views
-        special = {name for name in {*held_for_others, *state.claimed_on(uid)} if name in names and name in views}
+        special = {name for name in {*held_for_others, *state.claimed_on(uid)} if name in views}
+        names.expect(chain(special, (key[-1] for key in islice(self._order.best_first(views), EXPECTED))))
+        special = {name for name in special if name in names}
         to_come = self._order.to_come
         decide = NodeView.decide_yielding if yielding else NodeView.decide_for
         self._special = {
@@ -69,13 +76,13 @@ class Ranking:
     def within(self, names: frozenset[str], elsewhere: Rejection) -> Ranking:
         """Return the same for a pod that may go to some of the nodes only, with the reason for the others that fit."""
         ranking = copy(self)
-        ranking._names = self._names & names
+        ranking._names = Names(self._names.all & names)
         ranking._elsewhere = elsewhere
         return ranking
 
     def census(self, locations: Mapping[str, Location]) -> Census:
         """Count the nodes that fit, but for the few where this pod is not like any other."""
-        return self._order.census(self._names.difference(self._special), locations)
+        return self._order.census(self._names.all.difference(self._special), locations)
 
     def fitting(self, census: Census, locations: Mapping[str, Location]) -> Counter[Location]:
         """Return how many pods like this one the nodes of each location could take, those few included."""
@@ -127,8 +134,8 @@ class Ranking:
 
     def best_first(self) -> Iterator[str]:
         """Yield the names of the nodes that fit."""
-        plain = self._names.difference(self._special) if self._special else self._names
-        return (key[-1] for key in merge(self._special_keys(), self._order.best_first(plain)))
+        plain = (key for key in self._order.best_first(self._names) if key[-1] not in self._special)
+        return (key[-1] for key in merge(self._special_keys(), plain))
 
     def _special_keys(self) -> list[Key]:
         return sorted(

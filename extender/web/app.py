@@ -8,13 +8,14 @@ reads the file that `GPUTOPO_CONFIG` names; `gputopo-extender` does the same wit
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
-from starlette.types import Lifespan
+from starlette.types import Lifespan, Receive, Scope, Send
 
 from extender import logs
 from extender.config import ExtenderConfiguration
@@ -38,15 +39,31 @@ def create_app() -> FastAPI:
     return application(config, lifespan)
 
 
+class Application(FastAPI):
+    """FastAPI behind the verbs, which are answered before its layers begin."""
+
+    verbs: Mapping[str, routes.Verb[Any]] = {}
+    """By path."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan."""
+        verb = self.verbs.get(scope["path"]) if scope["type"] == "http" else None
+        if verb is None:
+            await super().__call__(scope, receive, send)
+        else:
+            await verb.serve(self.state.extender, scope, receive, send)
+
+
 def application(config: ExtenderConfiguration, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     """Return the application for an extender that is, or will be, in `app.state.extender`."""
-    app = FastAPI(
+    app = Application(
         title="gputopo extender",
         version=version("gputopo"),
         description="Where GPUs are, who has them, and why a pod goes where it goes.",
         lifespan=lifespan,
     )
-    app.router.routes[:0] = [*routes.routes(config.limits), *health.routes(), *what_if.routes()]
+    app.verbs = routes.verbs(config.limits)
+    app.router.routes[:0] = [*health.routes(), *what_if.routes()]
     app.include_router(views.router)
     app.include_router(assets.router)
     app.router.routes.extend(site.routes())

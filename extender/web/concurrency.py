@@ -10,11 +10,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 
 class Crowded(Exception):
     """More is asked at once than there is room for; whoever asked may come again."""
+
+
+class TooLarge(Exception):
+    """A request is larger than any that makes sense."""
 
 
 class Bodies:
@@ -25,34 +30,43 @@ class Bodies:
         self._held_bytes = 0
 
     @asynccontextmanager
-    async def received(self, request: Request) -> AsyncIterator[bytes]:
-        """Give a request's whole body; raises `Crowded`, and `ClientDisconnect` when the peer is gone first."""
-        body = bytearray()
+    async def received(self, receive: Receive, max_bytes: int) -> AsyncIterator[bytes]:
+        """Give a request's whole body; raises `Crowded`, `TooLarge`, and `ClientDisconnect` when the peer is gone first."""
+        chunks, held_bytes, more = list[bytes](), 0, True
         try:
-            async for chunk in request.stream():
-                body += chunk
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                chunk = message.get("body", b"")
+                chunks.append(chunk)
+                held_bytes += len(chunk)
                 self._held_bytes += len(chunk)
+                if held_bytes > max_bytes:
+                    raise TooLarge("the body is too large")
                 if self._held_bytes > self._max_bytes:
                     raise Crowded("too much is being received")
-            yield bytes(body)
+                more = message.get("more_body", False)
+            yield b"".join(chunks)
         finally:
-            self._held_bytes -= len(body)
+            self._held_bytes -= held_bytes
 
 
 class Line:
     """Calls of one verb: `at_once` are worked on, `waiting` more stand in line, and nobody else is let in."""
 
-    def __init__(self, bodies: Bodies, at_once: int, waiting: int) -> None:
+    def __init__(self, bodies: Bodies, max_bytes: int, at_once: int, waiting: int) -> None:
         self._bodies = bodies
+        self._max_bytes = max_bytes
         self._places = at_once + waiting
         self._present = 0
         self._work = asyncio.Semaphore(at_once)
 
     @asynccontextmanager
-    async def admitted(self, request: Request) -> AsyncIterator[bytes]:
-        """Give a request's body when its turn has come; raises `Crowded` at once, and `ClientDisconnect`."""
+    async def admitted(self, receive: Receive) -> AsyncIterator[bytes]:
+        """Give a request's body when its turn has come; raises `Crowded` at once, `TooLarge` and `ClientDisconnect`."""
         self._check()
-        async with self._bodies.received(request) as body:
+        async with self._bodies.received(receive, self._max_bytes) as body:
             self._check()
             self._present += 1
             try:

@@ -13,7 +13,7 @@ import ssl
 from asyncio.events import TimerHandle
 from collections.abc import Iterator
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -26,6 +26,39 @@ HANDSHAKE_SECONDS: Final = 5.0
 MAX_HEAD_BYTES: Final = 64 << 10
 """Of a request's first line and headers; kube-scheduler's are a few hundred bytes. The parser itself takes any amount."""
 BACKLOG: Final = 1024
+_HEAD: Final = b"HTTP/1.1 "
+
+
+class OneWrite:
+    """A transport that sends the head of an answer together with its body: a write to a socket costs a system call."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the transport itself in everything else."""
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send what came before and this; a head waits for its body, no longer than the event loop's turn takes."""
+        if not self._head and data.startswith(_HEAD):
+            self._head = data
+            self._loop.call_soon(self._send)
+        else:
+            self._head += data
+            self._send()
+
+    def close(self) -> None:
+        """Send what is left, and close."""
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
 
 
 class ImpatientProtocol(HttpToolsProtocol):
@@ -38,7 +71,7 @@ class ImpatientProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Expect a first request."""
-        super().connection_made(transport)
+        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:

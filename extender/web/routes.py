@@ -1,5 +1,7 @@
 """The scheduler's verbs over HTTP: raw bytes in, raw bytes out, no logic.
 
+They stand in front of FastAPI, whose layers around a route cost more than most answers (`gputopo-bench latency`).
+
 Whatever is to be said about a pod or a node is said with 200, because kube-scheduler takes any other status for a broken
 extender. Other statuses are for callers that are broken themselves (400, 413) or too many (429), and for us while we know too
 little (503). A web page in the browser of someone who forwards our port could call us, too, which browsers own up to by `Origin`.
@@ -8,14 +10,13 @@ little (503). A web page in the browser of someone who forwards our port could c
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from extender.binding.outcome import Bound
 from extender.config import Limits
@@ -33,31 +34,13 @@ from extender.verbs.wire import (
     decode_preemption_args,
     encode,
 )
-from extender.web.concurrency import Bodies, Crowded, Line
+from extender.web.concurrency import Bodies, Crowded, Line, TooLarge
 
 PREFIX: Final = "/v1/extender"
 
 Args = TypeVar("Args", ExtenderArgs, ExtenderBindingArgs, ExtenderPreemptionArgs)
 
 log = structlog.get_logger(__name__)
-
-
-def routes(limits: Limits) -> list[Route]:
-    """Return the verbs; the app that has them keeps the extender in `app.state.extender`."""
-    bodies = Bodies(limits.bodies)
-    # All but bind is work for this processor alone, so several at once would gain nothing.
-    filters, priorities, preemptions = (Line(bodies, at_once=1, waiting=limits.waiting) for _ in range(3))
-    binds = Line(bodies, at_once=limits.binds, waiting=0)
-    verbs = {
-        "filter": (_endpoint("filter", decode_args, _filter, filters), limits.filter_body),
-        "prioritize": (_endpoint("prioritize", decode_args, _prioritize, priorities), limits.filter_body),
-        "preempt": (_endpoint("preempt", decode_preemption_args, _preempt, preemptions), limits.filter_body),
-        "bind": (_endpoint("bind", decode_binding_args, _bind, binds), limits.bind_body),
-    }
-    return [
-        Route(f"{PREFIX}/{name}", endpoint, methods=["POST"], max_body_size=max_bytes)
-        for name, (endpoint, max_bytes) in verbs.items()
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +52,71 @@ class Answer:
     facts: dict[str, Any]
 
 
-def _endpoint(
-    verb: str, decode: Callable[[bytes], Args], call: Callable[[Extender, Args], Awaitable[Answer]], line: Line
-) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        extender: Extender = request.app.state.extender
+@dataclass(frozen=True, slots=True)
+class Verb(Generic[Args]):
+    """One verb, at one path."""
+
+    name: str
+    decode: Callable[[bytes], Args]
+    call: Callable[[Extender, Args], Awaitable[Answer]]
+    line: Line
+
+    async def serve(self, extender: Extender, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await _send(send, *await self._answer(extender, scope, receive))
+
+    async def _answer(self, extender: Extender, scope: Scope, receive: Receive) -> tuple[int, bytes]:
         started = time.perf_counter()
-        if "origin" in request.headers:
+        if scope["method"] != "POST":
+            return _complaint(405, "only POST")
+        if any(name == b"origin" for name, _ in scope["headers"]):
             return _complaint(403, "not for browsers")
         if why := extender.closed():
             return _complaint(503, why)
         try:
-            async with line.admitted(request) as body:
-                answer = await call(extender, decode(body))
+            async with self.line.admitted(receive) as body:
+                answer = await self.call(extender, self.decode(body))
         except Crowded as refusal:
-            extender.metrics.answered(verb, CROWDED, time.perf_counter() - started)
-            log.warning("refused", verb=verb, why=str(refusal))
+            extender.metrics.answered(self.name, CROWDED, time.perf_counter() - started)
+            log.warning("refused", verb=self.name, why=str(refusal))
             return _complaint(429, str(refusal))
+        except TooLarge as refusal:
+            return _complaint(413, str(refusal))
         except MalformedBody as error:
-            log.warning("malformed body", verb=verb, path=error.path, reason=error.reason)
+            log.warning("malformed body", verb=self.name, path=error.path, reason=error.reason)
             return _complaint(400, str(error))
         except ClientDisconnect:
-            return Response(status_code=400)
-        response = Response(encode(answer.body), media_type="application/json")
+            return _complaint(400, "the request did not arrive")
+        content = encode(answer.body)
         seconds = time.perf_counter() - started
-        extender.metrics.answered(verb, answer.verdict, seconds)
-        log.info(verb, verb=verb, **answer.facts, verdict=answer.verdict, duration_seconds=round(seconds, 6))
-        return response
+        extender.metrics.answered(self.name, answer.verdict, seconds)
+        facts = {"verb": self.name, **answer.facts, "verdict": answer.verdict}
+        log.info(self.name, **facts, duration_seconds=round(seconds, 6))
+        return 200, content
 
-    return endpoint
+
+def verbs(limits: Limits) -> Mapping[str, Verb[Any]]:
+    """Return the verbs by path."""
+    bodies = Bodies(limits.bodies)
+
+    def one_at_a_time() -> Line:
+        # All but bind is work for this processor alone, so several at once would gain nothing.
+        return Line(bodies, limits.filter_body, at_once=1, waiting=limits.waiting)
+
+    binds = Line(bodies, limits.bind_body, at_once=limits.binds, waiting=0)
+    all_of_them: tuple[Verb[Any], ...] = (
+        Verb("filter", decode_args, _filter, one_at_a_time()),
+        Verb("prioritize", decode_args, _prioritize, one_at_a_time()),
+        Verb("preempt", decode_preemption_args, _preempt, one_at_a_time()),
+        Verb("bind", decode_binding_args, _bind, binds),
+    )
+    return {f"{PREFIX}/{verb.name}": verb for verb in all_of_them}
+
+
+async def _send(send: Send, status: int, content: bytes) -> None:
+    head = [(b"content-length", str(len(content)).encode()), (b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": content})
 
 
 async def _filter(extender: Extender, args: ExtenderArgs) -> Answer:
@@ -136,5 +155,5 @@ def _pod(args: ExtenderArgs | ExtenderPreemptionArgs) -> dict[str, Any]:
     return {"pod": f"{metadata.namespace}/{metadata.name}", "uid": metadata.uid}
 
 
-def _complaint(status: int, why: str) -> Response:
-    return Response(encode({"error": why}), status, media_type="application/json")
+def _complaint(status: int, why: str) -> tuple[int, bytes]:
+    return status, encode({"error": why})

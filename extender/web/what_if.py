@@ -16,7 +16,7 @@ from extender.cluster.objects.kinds import Pod
 from extender.inspect.what_if import what_if
 from extender.kubernetes.documents import BrokenStream, decoder
 from extender.service import Extender, now
-from extender.web.concurrency import Bodies, Crowded, Line
+from extender.web.concurrency import Bodies, Crowded, Line, TooLarge
 
 PATH: Final = "/v1/inspect/what-if"
 MAX_BODY_BYTES: Final = 2 << 20
@@ -28,7 +28,7 @@ _decode = decoder(Pod)
 
 def routes() -> list[Route]:
     """Return the route; the app that has it keeps the extender in `app.state.extender`."""
-    line = Line(Bodies((1 + WAITING) * MAX_BODY_BYTES), at_once=1, waiting=WAITING)
+    line = Line(Bodies((1 + WAITING) * MAX_BODY_BYTES), MAX_BODY_BYTES, at_once=1, waiting=WAITING)
 
     async def endpoint(request: Request) -> Response:
         extender: Extender = request.app.state.extender
@@ -37,17 +37,19 @@ def routes() -> list[Route]:
         if not extender.state.synced:
             return _complaint(503, "the cluster has not been listed yet")
         try:
-            async with line.admitted(request) as body:
+            async with line.admitted(request.receive) as body:
                 told = what_if(extender.state, _decode(body), now())
         except Crowded as refusal:
             return _complaint(429, str(refusal))
+        except TooLarge as refusal:
+            return _complaint(413, str(refusal))
         except BrokenStream as error:
             return _complaint(400, str(error))
         except ClientDisconnect:
             return Response(status_code=400)
         return Response(told.model_dump_json(), media_type="application/json")
 
-    return [Route(PATH, endpoint, methods=["POST"], max_body_size=MAX_BODY_BYTES)]
+    return [Route(PATH, endpoint, methods=["POST"])]
 
 
 def _complaint(status: int, why: str) -> Response:

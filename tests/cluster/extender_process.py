@@ -7,11 +7,15 @@ Two others only look like it. `benchmarks.processes.extender_process` runs the d
 chart. A replica of the simulation is no process: it is the same code in virtual time, where a kill takes place between two steps.
 """
 
+from __future__ import annotations
+
 import re
+import sys
 import sysconfig
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +23,27 @@ import yaml
 
 from benchmarks.processes.process import free_port
 from tests.cluster.component import Component
+from tests.manifests.helm import MANIFESTS
 from tests.manifests.objects import file_of
+from tests.manifests.rendered import FOLDER
 
 SCHEDULER_POD = "gputopo-scheduler"
 """The name of nearly everything that the chart makes for the pod of kube-scheduler and extender."""
 PROGRAM = Path(sysconfig.get_path("scripts")) / "gputopo-extender"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of our program, and of the configuration file that its chart gives it."""
+
+    program: Sequence[str | Path] = (PROGRAM,)
+    rendered: Path = FOLDER
+
+    @classmethod
+    def of(cls, checkout: Path) -> Version:
+        """Return the version whose files are in a folder, with the distributions that are installed here."""
+        program = ("env", f"PYTHONPATH={checkout}", sys.executable, "-P", "-m", "extender")
+        return cls(program, checkout / FOLDER.relative_to(MANIFESTS.parent))
 
 
 class ExtenderProcess(Component):
@@ -34,20 +54,34 @@ class ExtenderProcess(Component):
         kubeconfig: how to reach the API server, and as whom.
         state: the folder that takes configuration and log.
         settings: sections that replace those of the chart's configuration.
+        version: what runs; this one by default.
 
     """
 
     stop_grace_seconds = 60.0
     """It answers first what it was asked, which takes its time on a busy machine."""
 
-    def __init__(self, name: str, kubeconfig: Path, state: Path, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        kubeconfig: Path,
+        state: Path,
+        settings: Mapping[str, Any] | None = None,
+        version: Version = Version(),
+    ) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        configuration = yaml.safe_load(file_of(SCHEDULER_POD, "extender.yaml"))
-        configuration |= {"listen": {"port": port}, "health": {}, "kubernetes": {"kubeconfig": str(kubeconfig)}}
-        file = state / f"{name}.yaml"
-        file.write_text(yaml.safe_dump({**configuration, **(settings or {})}, sort_keys=False))
-        super().__init__(name, [PROGRAM, "--config", file], state, f"{self.url}/readyz")
+        own = {"listen": {"port": port}, "health": {}, "kubernetes": {"kubeconfig": str(kubeconfig)}}
+        self._settings = {**own, **(settings or {})}
+        self._file = state / f"{name}.yaml"
+        super().__init__(name, [], state, f"{self.url}/readyz")
+        self.become(version)
+
+    def become(self, version: Version) -> None:
+        """Be of another version from the next start on."""
+        configuration = yaml.safe_load(file_of(SCHEDULER_POD, "extender.yaml", version.rendered))
+        self._file.write_text(yaml.safe_dump({**configuration, **self._settings}, sort_keys=False))
+        self._command = [*map(str, version.program), "--config", str(self._file)]
 
     def read(self, path: str, body: bytes | None = None) -> tuple[int, str]:
         """Return status and text of a page, or of the answer to a call with `body`; 0 while nobody listens."""

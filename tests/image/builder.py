@@ -21,11 +21,13 @@ class Builder:
     """Works without user namespaces, overlay file systems and cgroups: by chroot, and by copying."""
 
     folder: Path
+    source: Path = base.ROOT
+    """The checkout whose image it makes."""
 
     def run(self, *command: str | Path) -> str:
         """Run a command with this storage, and return what it printed; raises `CalledProcessError`, its output beside it."""
         done = subprocess.run(
-            [*map(str, command)], cwd=base.ROOT, env=self._environment(), capture_output=True, text=True, check=False
+            [*map(str, command)], cwd=self.source, env=self._environment(), capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, f"{' '.join(map(str, command))}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
         return done.stdout.strip()

@@ -88,10 +88,10 @@ class Programs:
 
 
 @contextmanager
-def running(parts: Parts, programs: Programs, image: Path, machines: Mapping[str, str]) -> Iterator[Cluster]:
+def running(parts: Parts, programs: Programs, images: Sequence[Path], machines: Mapping[str, str]) -> Iterator[Cluster]:
     """Run a cluster with these nodes for the length of a `with` block; they are labelled as GPU nodes are.
 
-    Every node has `image`, and one with the tested kube-scheduler under the name that the chart gives it.
+    Every node has these images, and one with the tested kube-scheduler under the name that the chart gives it.
     """
     state = new_state()
     with ExitStack() as stack:
@@ -112,7 +112,7 @@ def running(parts: Parts, programs: Programs, image: Path, machines: Mapping[str
         stack.callback(services.kill)
         services.start()
         plane.start_scheduler()
-        runtime = containerd(programs.containerd, programs.runc, network, [image, _scheduler_image(plane)])
+        runtime = containerd(programs.containerd, programs.runc, network, [*images, _scheduler_image(plane)])
         settings = {
             "address": network.nodes,
             "clusterDNS": [network.nodes],

@@ -41,10 +41,11 @@ def real(kubernetes: Path) -> Iterator[Cluster]:
 
 
 @contextmanager
-def bare(kubernetes: Path, machines: Mapping[str, str]) -> Iterator[Cluster]:
+def bare(kubernetes: Path, machines: Mapping[str, str], *more: Path) -> Iterator[Cluster]:
     """Run a cluster of these machines, into which gputopo can be installed, for the length of a `with` block.
 
-    Raises what says which program is missing: `NodesUnavailable`, `BinariesUnavailable`, `HelmUnavailable`, `ImageUnavailable`.
+    Its nodes have `more` images than that of this checkout. Raises what says which program is missing: `NodesUnavailable`,
+    `BinariesUnavailable`, `HelmUnavailable`, `ImageUnavailable`.
     """
     if reason := why_not() or why_no_network():
         raise NodesUnavailable(reason)
@@ -56,5 +57,5 @@ def bare(kubernetes: Path, machines: Mapping[str, str]) -> Iterator[Cluster]:
     tools, *others = programs.find_or_build(sets, print)
     with TemporaryDirectory(prefix="gputopo-playground-") as folder:
         parts = Parts(kubernetes, tools, FakeNvml(Path(folder)))
-        with running(parts, Programs(*others), image, machines) as cluster:
+        with running(parts, Programs(*others), [image, *more], machines) as cluster:
             yield cluster

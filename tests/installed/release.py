@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.kubectl import kubectl
@@ -21,19 +22,21 @@ class Release:
     plane: ControlPlane
     values: Mapping[str, object] = field(default_factory=dict)
     """Beside the image's."""
+    chart: Path = CHART
+    image: str = IMAGE
 
     def install(self) -> None:
-        """Install the chart of this folder."""
-        self._helm("install", "gputopo", str(CHART), "--create-namespace", *self._values(self.values))
+        """Install it."""
+        self._helm("install", "gputopo", str(self.chart), "--create-namespace", *self._values(self.values))
 
     def upgrade(self, **changed: object) -> None:
-        """Upgrade to the chart of this folder, with further values; a `__` stands for a dot."""
+        """Upgrade to its chart and image, with further values; a `__` stands for a dot."""
         values = {name.replace("__", "."): value for name, value in changed.items()}
-        self._helm("upgrade", "gputopo", str(CHART), *self._values({**self.values, **values}))
+        self._helm("upgrade", "gputopo", str(self.chart), *self._values({**self.values, **values}))
 
     def roll_back(self) -> None:
-        """Go back to what was there before the last upgrade."""
-        self._helm("rollback", "gputopo")
+        """Go back to what was there before the last upgrade, whatever kubectl has changed since."""
+        self._helm("rollback", "gputopo", "--force-conflicts")
 
     def uninstall(self) -> None:
         """Remove it, if it is there."""
@@ -45,6 +48,6 @@ class Release:
         helm(*words, *where, "--wait", "--timeout", WITHIN)
 
     def _values(self, values: Mapping[str, object]) -> list[str]:
-        repository, _, tag = IMAGE.rpartition(":")
+        repository, _, tag = self.image.rpartition(":")
         all_values = {"image.repository": repository, "image.tag": tag, **values}
         return [word for name, value in all_values.items() for word in ("--set", f"{name}={value}")]

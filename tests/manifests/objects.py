@@ -1,6 +1,7 @@
 """The objects of the rendered copy, found by kind and name."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -10,26 +11,26 @@ from tests.manifests.rendered import FOLDER
 Json = dict[str, Any]
 
 
-def all_objects() -> Iterator[Json]:
+def all_objects(folder: Path = FOLDER) -> Iterator[Json]:
     """Yield every object that `kubectl apply -k` would send."""
-    for name in yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]:
-        yield from yaml.safe_load_all((FOLDER / name).read_text())
+    for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
+        yield from yaml.safe_load_all((folder / name).read_text())
 
 
-def of_kind(*kinds: str) -> list[Json]:
+def of_kind(*kinds: str, folder: Path = FOLDER) -> list[Json]:
     """Return all objects of these kinds."""
-    return [found for found in all_objects() if found["kind"] in kinds]
+    return [found for found in all_objects(folder) if found["kind"] in kinds]
 
 
-def named(kind: str, name: str) -> Json:
+def named(kind: str, name: str, folder: Path = FOLDER) -> Json:
     """Return the one object of that kind and name."""
-    (found,) = (found for found in of_kind(kind) if found["metadata"]["name"] == name)
+    (found,) = (found for found in of_kind(kind, folder=folder) if found["metadata"]["name"] == name)
     return found
 
 
-def file_of(config_map: str, key: str) -> str:
+def file_of(config_map: str, key: str, folder: Path = FOLDER) -> str:
     """Return the text of one file in a ConfigMap."""
-    text: str = named("ConfigMap", config_map)["data"][key]
+    text: str = named("ConfigMap", config_map, folder)["data"][key]
     return text
 
 

@@ -70,7 +70,7 @@ def test_what_is_no_release_changes_nothing(numbered: Path, version: str, change
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Give a clone of this repository as it was committed last."""
+    """Give a clone of this repository as it was committed last, with one change more that the notes tell of."""
     if not (ROOT / ".git").exists():
         pytest.skip("this is no clone of a repository")
     try:
@@ -87,6 +87,9 @@ def clone(tmp_path: Path) -> Path:
     for stub in (ROOT / "agent/kubelet/api").glob("*_pb2*"):
         (found / "agent/kubelet/api" / stub.name).write_bytes(stub.read_bytes())
     (found / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    changelog = found / "CHANGELOG.md"
+    changelog.write_text(changelog.read_text().replace("## Unreleased\n", "## Unreleased\n\n- One more.\n", 1))
+    git(found, "commit", "--quiet", "--all", "--message=Change one thing more")
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import groupby
 
@@ -201,7 +201,7 @@ class Order:
                     found[location] += count * pods
         return found
 
-    def best_first(self, names: frozenset[str]) -> Iterator[Key]:
+    def best_first(self, names: Container[str]) -> Iterator[Key]:
         """Yield those of `names` that fit, best first."""
         for minus_score, doubts, free, buckets in self._alike:
             filled = [bucket.names for bucket in buckets if bucket.names]
