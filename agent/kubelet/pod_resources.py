@@ -7,7 +7,7 @@ everybody's calls together and refuses the others, so a refused call is made aga
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -36,8 +36,8 @@ T = TypeVar("T")
 class Allocatable:
     """What a kubelet may give to containers."""
 
-    devices: frozenset[str]
-    """Healthy ones of our resource."""
+    devices: Mapping[str, frozenset[str]]
+    """Healthy ones of each resource."""
     cpus: frozenset[int]
     """That a container can have for itself; none where the CPU manager is not static."""
 
@@ -61,8 +61,11 @@ class PodResourcesClient:
         answer = await self._ask(
             lambda stub: stub.GetAllocatableResources(AllocatableResourcesRequest()), timeout_seconds
         )
-        devices = (item.device_ids for item in answer.devices if item.resource_name == self._resource)
-        return Allocatable(frozenset(device for ids in devices for device in ids), frozenset(answer.cpu_ids))
+        found: dict[str, set[str]] = {}
+        for item in answer.devices:
+            found.setdefault(item.resource_name, set()).update(item.device_ids)
+        devices = {resource: frozenset(ids) for resource, ids in found.items()}
+        return Allocatable(devices, frozenset(answer.cpu_ids))
 
     async def close(self) -> None:
         """Let go of the socket."""
@@ -96,6 +99,11 @@ class PodResourcesClient:
         return ListedPod(pod.namespace, pod.name, tuple(self._container(item) for item in pod.containers))
 
     def _container(self, container: ContainerResources) -> ListedContainer:
-        held = (item.device_ids for item in container.devices if item.resource_name == self._resource)
-        gpus = frozenset(device for ids in held for device in ids)
-        return ListedContainer(container.name, gpus, frozenset(container.cpu_ids))
+        held, elsewhere = set[str](), list[str]()
+        for item in container.devices:
+            if item.resource_name == self._resource:
+                held.update(item.device_ids)
+            else:
+                elsewhere.extend(item.device_ids)
+        cpus = frozenset(container.cpu_ids)
+        return ListedContainer(container.name, frozenset(held), tuple(sorted(elsewhere)), cpus)

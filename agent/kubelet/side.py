@@ -27,7 +27,8 @@ from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
-from agent.plugin.pods import ListedPod
+from agent.plugin.offers import Sliced
+from agent.plugin.pods import ListedPod, plans_of
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu
 
@@ -61,8 +62,9 @@ class KubeletSide:
         self._loop: asyncio.AbstractEventLoop
         self._watch: KubeletWatch
         self._task: asyncio.Task[None]
-        self._offered: tuple[tuple[Device, ...], Scorer | None] | None = None
+        self._offered: tuple[tuple[Device, ...], Scorer | None, Sliced] | None = None
         self._enforces = settings.mode == "enforce"
+        self._ending = False
         self._topology: NodeTopology | None = None
         self._scorer: best.Scorer | None = None
 
@@ -92,7 +94,7 @@ class KubeletSide:
         found = zip(discovery.topology.gpus, nics_by_gpu(discovery.topology), strict=True)
         whole = ((gpu, nics) for gpu, nics in found if not gpu.mig_enabled)
         devices = (Device(gpu.uuid, gpu.uuid not in unfit, gpu.numa_node, nics) for gpu, nics in whole)
-        self._offered = tuple(devices), self._scorer
+        self._offered = tuple(devices), self._scorer, _sliced(discovery.topology)
         self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
 
     def heard(self, version: NodeVersion) -> None:
@@ -119,6 +121,17 @@ class KubeletSide:
             looking.cancel()
             return replace(self._watch.last_look, held=None)
 
+    def leave(self) -> None:
+        """Have it said from the next look on that no pod is to be sent here any more; serve on until `close`."""
+        self._ending = True
+        self._watch.ending = True
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the ledger promises GPUs to a pod that the kubelet has not admitted yet; only in mode `enforce`."""
+        held = {pod.key: pod.gpus for pod in self._watch.pods or ()}
+        return any(not plan.gpus <= held.get(plan.key, frozenset()) for plan in plans_of(self._ledger.known).values())
+
     def _appraise(self, scorer: best.Scorer) -> None:
         """Compute values for as long as this scorer is the one in use, and leave most of the time to others."""
         for _ in scorer.appraise():
@@ -138,6 +151,7 @@ class KubeletSide:
 
     async def _live(self) -> None:
         self._watch, self._loop = self._make(), asyncio.get_running_loop()
+        self._watch.ending = self._ending
         task = asyncio.current_task()
         assert task is not None
         self._task = task
@@ -145,3 +159,11 @@ class KubeletSide:
         if self._offered:
             self._watch.take(*self._offered)
         await self._watch.run()
+
+
+def _sliced(topology: NodeTopology) -> Sliced:
+    return {
+        gpu.uuid: frozenset(each.uuid for each in topology.slices if each.gpu == gpu.index)
+        for gpu in topology.gpus
+        if gpu.mig_enabled
+    }

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from agent.plugin.alignment import Alignment
 from topology.node.status import DevicePluginStatus, Mode
 
-REPLICA = "::"
-"""Between a GPU's UUID and the number of its replica, where NVIDIA's plugin shares GPUs."""
+ENDING = "the agent is about to end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,8 @@ class Progress:
     """That the kubelet can give to a container alone, in use or not."""
     held_cpus: frozenset[int] = frozenset()
     """Those that containers have."""
+    ending: bool = False
+    """We serve on for a moment, for those who were sent here before it was known."""
 
 
 def observing(resource: str, setting: Setting, progress: Progress) -> DevicePluginStatus:
@@ -79,29 +80,6 @@ def _aligned(status: DevicePluginStatus, setting: Setting, progress: Progress) -
     )
 
 
-def withheld(progress: Progress) -> Mapping[str, str] | None:
-    """Return which GPUs the node's device plugin does not offer whole, and why; `None` where that is not known.
-
-    A kubelet lists the devices that are healthy, in use or not. One that lists none proves nothing: its plugin may be starting.
-    """
-    offered = progress.allocatable
-    if not progress.answers or not offered:
-        return None
-    shared = {gpu_of(device) for device in offered if REPLICA in device}
-    why = "offered as MIG devices only" if any(device.startswith("MIG-") for device in offered) else "not offered"
-    missing = progress.known - offered
-    return {gpu: "shared by the device plugin" if gpu in shared else f"{why} by the device plugin" for gpu in missing}
-
-
-def gpu_of(device: str) -> str:
-    """Return the GPU that a device of our resource is, or is a replica of.
-
-    >>> gpu_of("GPU-a::3"), gpu_of("GPU-a")
-    ('GPU-a', 'GPU-a')
-    """
-    return device.partition(REPLICA)[0]
-
-
 def enforcing(resource: str, setting: Setting, progress: Progress, *, env: bool, cdi: str) -> DevicePluginStatus:
     """Return the status of a node whose device plugin we are.
 
@@ -113,7 +91,7 @@ def enforcing(resource: str, setting: Setting, progress: Progress, *, env: bool,
         cdi: As configured.
 
     """
-    against: list[str] = []
+    against = [ENDING] if progress.ending else []
     if setting.socket_path_bytes > 107:
         against.append("the path of the device plugin folder is too long for a socket")
     if not setting.kubelet_socket:

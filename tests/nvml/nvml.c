@@ -1,6 +1,6 @@
 /*
  * A libnvidia-ml.so.1 that answers from the description named by GPUTOPO_FAKE_NVML (format: machine.c), read at every nvmlInit,
- * and plays the script beside it (format: script.c).
+ * and plays the script beside it (format: script.c). While somebody has it open, so is the file `<description>.device`.
  *
  * Return codes, struct layouts, versions and the order of argument checks follow the NVML API reference; a call that the
  * described GPU would not support answers NVML_ERROR_NOT_SUPPORTED, as the driver does. One thread may ask while others wait
@@ -8,6 +8,7 @@
  */
 #include "abi.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ typedef struct {
 } nvmlMemory_v2_t;
 
 struct machine machine;
-static int users;
+static int users, device = -1;
 static pthread_mutex_t users_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static nvmlReturn_t failure_of(const char *function, int gpu) {
@@ -94,11 +95,19 @@ static nvmlReturn_t copy_text(char *buffer, unsigned length, const char *text) {
     return SUCCESS;
 }
 
+/* What stands for /dev/nvidiactl: who has it open keeps the module from being unloaded. */
+static const char *device_file(void) {
+    static _Thread_local char name[4096];
+    snprintf(name, sizeof name, "%s.device", getenv("GPUTOPO_FAKE_NVML"));
+    return name;
+}
+
 nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     pthread_mutex_lock(&users_lock);
     nvmlReturn_t code = read_now();
     users += code == SUCCESS;
+    if (users && device < 0) device = open(device_file(), O_RDONLY | O_CLOEXEC); /* which need not exist */
     pthread_mutex_unlock(&users_lock);
     return code;
 }
@@ -109,6 +118,10 @@ nvmlReturn_t nvmlShutdown(void) {
     pthread_mutex_lock(&users_lock);
     nvmlReturn_t code = users ? SUCCESS : UNINITIALIZED;
     users -= users > 0;
+    if (!users && device >= 0) {
+        close(device);
+        device = -1;
+    }
     pthread_mutex_unlock(&users_lock);
     return code;
 }
@@ -159,7 +172,8 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *gpu) {
     TRY(enter_system(__func__, uuid && gpu));
     for (int index = 0; index < machine.gpu_count; index++)
         if (!strcmp(machine.gpus[index].uuid, uuid)) return *gpu = &machine.gpus[index], SUCCESS;
-    return NOT_FOUND;
+    struct slice *slice = slice_called(uuid);
+    return slice ? *gpu = (nvmlDevice_t)slice, SUCCESS : NOT_FOUND;
 }
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t gpu, char *name, unsigned length) {
@@ -168,6 +182,11 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t gpu, char *name, unsigned length) {
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t gpu, char *uuid, unsigned length) {
+    const struct slice *slice = slice_of(gpu);
+    if (slice) {
+        TRY(enter_slice(__func__, slice, uuid));
+        return copy_text(uuid, length, slice->uuid);
+    }
     ENTER(gpu, uuid);
     return copy_text(uuid, length, gpu->uuid);
 }
@@ -194,6 +213,11 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t gpu, nvmlPciInfo_t *info) {
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t gpu, nvmlMemory_t *memory) {
+    const struct slice *slice = slice_of(gpu);
+    if (slice) {
+        TRY(enter_slice(__func__, slice, memory));
+        return *memory = (nvmlMemory_t){slice_bytes(slice), slice_bytes(slice), 0}, SUCCESS;
+    }
     ENTER(gpu, memory);
     if (gpu->memory_mib == ABSENT) return NOT_SUPPORTED;
     memory->total = gpu->memory_mib << 20;
@@ -203,6 +227,13 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t gpu, nvmlMemory_t *memory) {
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t gpu, nvmlMemory_v2_t *memory) {
+    const struct slice *slice = slice_of(gpu);
+    if (slice) {
+        TRY(enter_slice(__func__, slice, memory));
+        if (memory->version != VERSION(sizeof *memory, 2)) return ARGUMENT_VERSION_MISMATCH;
+        memory->total = memory->free = slice_bytes(slice);
+        return memory->reserved = memory->used = 0, SUCCESS;
+    }
     ENTER(gpu, memory);
     if (memory->version != VERSION(sizeof *memory, 2)) return ARGUMENT_VERSION_MISMATCH;
     if (gpu->memory_mib == ABSENT) return NOT_SUPPORTED;
@@ -259,14 +290,22 @@ typedef struct {
     unsigned gpu_instance, compute_instance;
 } nvmlProcessInfo_t;
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned *count, nvmlProcessInfo_t *processes) {
-    ENTER(gpu, count);
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t *processes) {
+    const struct slice *asked = slice_of(handle);
+    const struct gpu *gpu = asked ? asked->gpu : handle;
+    TRY(enter(__func__, gpu, count));
     if (gpu->process_count == ABSENT) return NOT_SUPPORTED;
-    unsigned room = *count, running = *count = (unsigned)gpu->process_count;
-    if (running > room) return INSUFFICIENT_SIZE;
-    if (running && !processes) return INVALID_ARGUMENT;
-    for (unsigned i = 0; i < running; i++) processes[i] = (nvmlProcessInfo_t){gpu->processes[i].pid, 1 << 30, ~0u, ~0u};
-    return SUCCESS;
+    unsigned room = *count, running = 0;
+    for (int i = 0; i < gpu->process_count; i++) {
+        const struct process *process = &gpu->processes[i];
+        const struct slice *slice = process->slice < 0 ? NULL : &gpu->slices[process->slice];
+        if (asked && slice != asked) continue;
+        if (running++ < room && processes)
+            processes[running - 1] = (nvmlProcessInfo_t){process->pid, 1 << 30, slice ? (unsigned)slice->gpu_instance : ~0u,
+                                                         slice ? (unsigned)slice->compute_instance : ~0u};
+    }
+    *count = running;
+    return running > room ? INSUFFICIENT_SIZE : running && !processes ? INVALID_ARGUMENT : SUCCESS;
 }
 
 nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {

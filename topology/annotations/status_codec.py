@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from topology.annotations.payload import Count, Schema, Text, Uuid, known, read,
 from topology.errors import PayloadError
 from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
 from topology.node.model import MAX_GPUS
+from topology.node.offers import Offer, OfferForm
 from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
 
 MAX_NUMA_NODES_WITH_CPUS = 64
@@ -18,8 +20,15 @@ MAX_NUMA_NODES_WITH_CPUS = 64
 NumaNodeKey = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,3})$")]
 
 
+class _Offer(Schema):
+    resource: Text
+    form: Literal["whole", "shared", "sliced"]
+    parts: Annotated[int, Field(ge=1, le=2**16)] = 1
+
+
 class _StatusTraits(Schema):
     mig_enabled: bool | None = None
+    offers: Annotated[list[_Offer], Field(max_length=16)] | None = None
 
 
 class _Outlook(Schema):
@@ -76,8 +85,7 @@ class _Status(Schema):
 
 def encode_status(status: NodeStatus) -> str:
     """Return the canonical text; GPUs by UUID, link faults by GPU and link; raises `PayloadError`."""
-    modes = {gpu.mig_enabled for gpu in status.gpus}
-    shared = modes.pop() if len(status.gpus) > 1 and len(modes) == 1 else None
+    every = _in_common(status.gpus)
     gpus: dict[str, Any] = {}
     for gpu in sorted(status.gpus, key=lambda gpu: gpu.uuid):
         if gpu.uuid in gpus:
@@ -87,15 +95,15 @@ def encode_status(status: NodeStatus) -> str:
                 "healthy": gpu.healthy,
                 "reasons": list(gpu.reasons) or None,
                 "memory_used_gib": gpu.memory_used_gib,
-                "mig_enabled": gpu.mig_enabled if shared is None else None,
                 "sick_since": gpu.sick_since,
                 "outlook": _encode_outlook(gpu.outlook) if gpu.outlook else None,
                 "doubtful": gpu.doubtful or None,
+                **{name: trait for name, trait in _traits(gpu).items() if name not in every},
             }
         )
     payload: dict[str, Any] = {"generation": status.generation}
-    if shared is not None:
-        payload["every_gpu"] = {"mig_enabled": shared}
+    if every:
+        payload["every_gpu"] = every
     payload["gpus"] = gpus
     if status.link_faults:
         faults = sorted(status.link_faults, key=lambda fault: (fault.gpu, fault.link))
@@ -120,6 +128,25 @@ def _encode_manager(manager: TopologyManager) -> dict[str, Any]:
     return said | ({"cpus": cpus} if cpus else {})
 
 
+def _traits(gpu: GpuStatus) -> dict[str, Any]:
+    """Return what GPUs of one node mostly have in common."""
+    return {
+        "mig_enabled": gpu.mig_enabled,
+        "offers": None if gpu.offers is None else list(map(_encode_offer, gpu.offers)),
+    }
+
+
+def _in_common(gpus: Sequence[GpuStatus]) -> dict[str, Any]:
+    if len(gpus) < 2:
+        return {}
+    first, *others = map(_traits, gpus)
+    return known({name: trait for name, trait in first.items() if all(other[name] == trait for other in others)})
+
+
+def _encode_offer(offer: Offer) -> dict[str, Any]:
+    return {"resource": offer.resource, "form": offer.form.value} | ({"parts": offer.parts} if offer.parts > 1 else {})
+
+
 def _encode_outlook(outlook: Outlook) -> dict[str, Any]:
     return {"next": outlook.next} | known({"until": outlook.until, "remedy": outlook.remedy or None})
 
@@ -133,6 +160,8 @@ def decode_status(text: str | bytes) -> NodeStatus:
         said |= {"reasons": tuple(said.get("reasons", ()))}
         if said.get("outlook"):
             said["outlook"] = Outlook(**said["outlook"])
+        if said.get("offers") is not None:
+            said["offers"] = tuple(Offer(**offer | {"form": OfferForm(offer["form"])}) for offer in said["offers"])
     return NodeStatus(
         generation=payload.generation,
         gpus=tuple(GpuStatus(uuid, **said) for uuid, said in gpus.items()),

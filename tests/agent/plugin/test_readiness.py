@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.plugin.alignment import Alignment
-from agent.plugin.readiness import Progress, Setting, enforcing, observing, withheld
+from agent.plugin.readiness import Progress, Setting, enforcing, observing
 from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
 from topology.node.status import DevicePluginStatus
 
@@ -112,24 +112,3 @@ def test_sick_gpus_that_the_kubelet_gives_away_all_the_same_are_named() -> None:
     progress = replace(WELL, healthy=frozenset({"GPU-a"}))
     assert observing(R, ALIGNING, progress).also_offered == {"GPU-b"}
     assert observing(R, Setting(), progress).also_offered == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("offered", "expected"),
-    [
-        ({"GPU-a", "GPU-b"}, {}),
-        ({"GPU-a"}, {"GPU-b": "not offered by the device plugin"}),
-        ({"GPU-a", "GPU-b::0", "GPU-b::1"}, {"GPU-b": "shared by the device plugin"}),
-        ({"GPU-a::0"}, {"GPU-a": "shared by the device plugin", "GPU-b": "not offered by the device plugin"}),
-        ({"MIG-a", "GPU-a"}, {"GPU-b": "offered as MIG devices only by the device plugin"}),
-    ],
-)
-def test_what_is_not_offered_whole_is_withheld(offered: set[str], expected: dict[str, str]) -> None:
-    """GPU by GPU: a sharing plugin closes those that it shares, and no others."""
-    assert withheld(Progress(True, frozenset(offered), GPUS, GPUS)) == expected
-
-
-@pytest.mark.parametrize("progress", [Progress(False, GPUS), Progress(True), Progress(True, frozenset())])
-def test_who_offers_nothing_proves_nothing(progress: Progress) -> None:
-    """A plugin that is just starting has not taken back what it withheld."""
-    assert withheld(progress) is None

@@ -4,9 +4,11 @@ The GPUs are a description of `tests/nvml`, with UUIDs of the node's own; the fi
 """
 
 import json
+import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
@@ -19,6 +21,9 @@ from topology.node.model import NodeTopology
 
 _UUID = re.compile(r"^(gpu \S+ uuid )GPU-[0-9a-f]{8}", re.MULTILINE)
 
+_MIG_INSTANCES = 15
+"""Numbers that GPU and compute instances may have, a few more than there are."""
+
 
 class Machine:
     """A description from `tests/nvml/machines`, copied into the new `folder` for one node, beside the library that plays it.
@@ -30,6 +35,8 @@ class Machine:
         folder.mkdir()
         self.description = folder / "machine.nvml"
         self.xids = folder / "machine.nvml.xids"
+        self._device = folder / "machine.nvml.device"
+        self._device.touch()
         self._library = library
         own = sha256(node.encode()).hexdigest()[:8]
         text, replaced = _UUID.subn(rf"\g<1>GPU-{own}", machine(description).read_text())
@@ -37,8 +44,7 @@ class Machine:
         self._text = text
         self.repair()
         shutil.copy(library.path(missing_in(self.description)) / SONAME, folder)
-        with library.loaded(self.description):
-            self.topology: NodeTopology = discover(read_nvml(), Host(folder / "no-sysfs")).topology
+        self.topology: NodeTopology = self._seen()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -61,10 +67,29 @@ class Machine:
         new.write_text(self._text)
         new.replace(self.description)
 
+    def become(self, change: Callable[[str], str]) -> None:
+        """Be another machine from now on, as `change` makes of the description; nobody looks at it meanwhile."""
+        self._text = change(self._text)
+        self.repair()
+        self.topology = self._seen()
+
     def xid(self, gpu: int, number: int) -> None:
         """Let the driver report an XID error on a GPU to everybody who listens now."""
         with self.xids.open("a") as file:
             file.write(f"{gpu} {number}\n")
+
+    def users(self) -> set[int]:
+        """Return who has NVML open, and so the driver in use."""
+        wanted, users = self._device.stat(), set()
+        for opened in Path("/proc").glob("[0-9]*/fd/*"):
+            with suppress(OSError):  # it was closed meanwhile, or is no file
+                if os.path.samestat(opened.stat(), wanted):
+                    users.add(int(opened.parts[2]))
+        return users
+
+    def _seen(self) -> NodeTopology:
+        with self._library.loaded(self.description):
+            return discover(read_nvml(), Host(self.description.parent / "no-sysfs")).topology
 
 
 def write_numa(topology: NodeTopology, folder: Path, cpus: Sequence[int]) -> None:
@@ -104,6 +129,19 @@ def write_pci(topology: NodeTopology, folder: Path) -> None:
         function = folder / gpu.pci[4:].lower()
         function.mkdir()
         (function / "numa_node").write_text(f"{-1 if gpu.numa_node is None else gpu.numa_node}\n")
+
+
+def write_capabilities(topology: NodeTopology, folder: Path) -> None:
+    """Write what `/proc/driver` has of NVIDIA's driver: the device node of each MIG instance that there could be."""
+    (folder / "nvidia-caps").mkdir(parents=True)
+    paths = [
+        f"gpu{gpu.index}/gi{instance}/{access}"
+        for gpu in topology.gpus
+        for instance in range(_MIG_INSTANCES)
+        for access in ("access", *(f"ci{compute}/access" for compute in range(_MIG_INSTANCES)))
+    ]
+    lines = (f"{path} {minor}\n" for minor, path in enumerate(paths, 3))
+    (folder / "nvidia-caps" / "mig-minors").write_text("".join(lines))
 
 
 def write_cdi(topology: NodeTopology, folder: Path) -> None:

@@ -16,7 +16,7 @@ from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.nodes import cgroups
 from tests.cluster.nodes.kubelet import ROOT, Kubelet
-from tests.cluster.nodes.machine import Machine, write_cdi, write_cpus, write_numa, write_pci
+from tests.cluster.nodes.machine import Machine, write_capabilities, write_cdi, write_cpus, write_numa, write_pci
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 from tests.cluster.nodes.network import Network
 from tests.cluster.nodes.runtime import FakeRuntime, Runtime, Started
@@ -128,11 +128,22 @@ class GpuNode:
             return False
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
-    def stop(self) -> None:
-        """End all that runs on the node, then let the cluster forget it."""
+    def power_off(self) -> None:
+        """End all that runs on the node, at once; the cluster still knows it, and its disk is kept."""
         self.inside.stop()
         for process in self.components:
             process.kill()
+
+    def forget_disk(self) -> None:
+        """Have nothing left of what the kubelet had written down, as on another machine."""
+        for entry in self._kubelet_root.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+        (self.device_plugins).mkdir()
+
+    def stop(self) -> None:
+        """End all that runs on the node, then let the cluster forget it."""
+        self.power_off()
         for path in (f"{NODES}/{self.name}", f"/apis/storage.k8s.io/v1/csinodes/{self.name}"):
             with suppress(ApiError):
                 self.plane.admin.delete(path)
@@ -226,7 +237,8 @@ class GpuNode:
         return json.loads(asked.stdout)
 
     def _binds(self) -> dict[Path, str]:
-        numa, pci, cdi = self.state / "numa", self.state / "pci", self.state / "cdi"
+        numa, pci, cdi, proc = (self.state / name for name in ("numa", "pci", "cdi", "proc-driver"))
+        write_capabilities(self.machine.topology, proc)
         write_numa(self.machine.topology, numa, range(self._cpus) or sorted(os.sched_getaffinity(0)))
         write_pci(self.machine.topology, pci)
         write_cdi(self.machine.topology, cdi)
@@ -235,6 +247,7 @@ class GpuNode:
             numa: "/sys/devices/system/node",
             pci: "/sys/bus/pci/devices",
             cdi: "/run/cdi",
+            proc: "/proc/driver",
         }
         if self._cpus:
             cpus = self.state / "cpus"
