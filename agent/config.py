@@ -93,6 +93,16 @@ class Kubernetes(_Section):
     request_timeout: Duration = 10.0
 
 
+class TopologyManager(_Section):
+    """How the kubelet aligns what containers get."""
+
+    policy: Literal["auto", "none", "best-effort", "restricted", "single-numa-node"] = "auto"
+    """`auto`: as `configFile` says, and `none` where it cannot be read. With `none` GPUs have no say: in mode `enforce` the
+    kubelet does not learn of their NUMA nodes then, and admits any of them."""
+    scope: Literal["container", "pod"] = "container"
+    """Of a policy that is given here."""
+
+
 class Kubelet(_Section):
     """Where this node's kubelet is met; all of these are folders and files of the host."""
 
@@ -100,7 +110,8 @@ class Kubelet(_Section):
     """The folder with `kubelet.sock`; a device plugin's own socket stands beside it."""
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     config_file: Path = Path("/var/lib/kubelet/config.yaml")
-    """Read for its topology manager policy where it is there; nothing depends on it."""
+    """Read for policy and scope of its topology manager, where it is there."""
+    topology_manager: TopologyManager = TopologyManager()
     interval: Duration = 1.0
     """Between two looks at what containers hold."""
 
@@ -116,6 +127,9 @@ class Enforce(_Section):
     """How long a container waits, each time that it is to start, for processes on its GPUs to end; 0s: NVML is not asked."""
     env: bool = True
     """Whether `NVIDIA_VISIBLE_DEVICES` names the GPUs, for NVIDIA's container runtime."""
+    nccl_ib_hca: bool = False
+    """Whether `NCCL_IB_HCA` names the RDMA devices under the PCIe switches of a container's GPUs, where each of them has one.
+    Only for containers that see the host's RDMA devices by their own names."""
     cdi: Literal["auto", "always", "never"] = "auto"
     """Whether the container runtime gets CDI names; `auto`: when its specs have them for all GPUs."""
     mig_strategy: MigStrategy = MigStrategy.MIXED

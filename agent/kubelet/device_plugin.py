@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import grpc
@@ -13,10 +13,12 @@ import grpc.aio
 from agent.kubelet.admission import Admission
 from agent.kubelet.api import deviceplugin_pb2 as api
 from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer
-from agent.kubelet.devices import DeviceList
+from agent.kubelet.devices import Device, DeviceList
 from agent.plugin.choose import Ask, Grant
+from topology.node.nics import nics_of
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+NCCL_DEVICES = "NCCL_IB_HCA"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 Context: TypeAlias = "grpc.aio.ServicerContext[object, object]"
@@ -30,13 +32,26 @@ class Injection:
     """As `NVIDIA_VISIBLE_DEVICES`."""
     cdi_kind: str | None
     """As CDI names of this kind, `vendor/class`."""
+    nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """GPU → the RDMA devices of which NCCL is told with it; none: NCCL looks for itself."""
 
     def of(self, gpus: tuple[str, ...]) -> api.ContainerAllocateResponse:
         """Return the answer for exactly these GPUs."""
+        envs = {VISIBLE_DEVICES: ",".join(gpus)} if self.env else {}
+        near = [self.nics.get(gpu, ()) for gpu in gpus]
+        if all(near):  # NCCL would never use another device for a GPU that has none near
+            envs[NCCL_DEVICES] = f"={','.join(nics_of(near))}"  # `=`: by their whole names, not by how these begin
         return api.ContainerAllocateResponse(
-            envs={VISIBLE_DEVICES: ",".join(gpus)} if self.env else {},
+            envs=envs,
             cdi_devices=[api.CDIDevice(name=f"{self.cdi_kind}={gpu}") for gpu in gpus] if self.cdi_kind else (),
         )
+
+
+def _told(device: Device) -> api.Device:
+    """Return what the kubelet hears of a device."""
+    near = () if device.numa_node is None else (api.NUMANode(ID=device.numa_node),)
+    topology = api.TopologyInfo(nodes=near) if near else None
+    return api.Device(ID=device.uuid, health=HEALTHY if device.healthy else UNHEALTHY, topology=topology)
 
 
 class DevicePluginService(DevicePluginServicer):
@@ -64,16 +79,12 @@ class DevicePluginService(DevicePluginServicer):
         return api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
     async def ListAndWatch(self, request: api.Empty, context: Context) -> AsyncIterator[api.ListAndWatchResponse]:
-        """Tell the devices, without NUMA nodes: with them the kubelet would offer only those of one node."""
+        """Tell the devices."""
         version = -1
         try:
             while True:
                 version, devices = await self._devices.after(version)
-                yield api.ListAndWatchResponse(
-                    devices=[
-                        api.Device(ID=item.uuid, health=HEALTHY if item.healthy else UNHEALTHY) for item in devices
-                    ]
-                )
+                yield api.ListAndWatchResponse(devices=map(_told, devices))
                 self.listed.set()
         finally:
             self.ended.set()

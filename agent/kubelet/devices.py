@@ -15,6 +15,10 @@ class Device:
     healthy: bool
     profile: str = ""
     """Of a slice, as in the name of its resource."""
+    numa_node: int | None = None
+    """Where the kubelet is to align by it."""
+    nics: tuple[str, ...] = ()
+    """The RDMA devices under its PCIe switch."""
 
 
 class DeviceList:

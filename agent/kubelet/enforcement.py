@@ -135,7 +135,8 @@ class Enforcement:
     def _injection(self) -> Injection:
         enforce = self._settings.enforce
         by_cdi = enforce.cdi == "always" or (enforce.cdi == "auto" and self._cdi())
-        return Injection(enforce.env, enforce.cdi_kind if by_cdi else None)
+        nics = {device.uuid: device.nics for device in self._devices.devices} if enforce.nccl_ib_hca else {}
+        return Injection(enforce.env, enforce.cdi_kind if by_cdi else None, nics)
 
     def _session_changed(self, resource: str, session: str) -> None:
         self._sessions[resource] = session

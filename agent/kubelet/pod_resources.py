@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -32,6 +33,16 @@ _MAX_BYTES = 16 * 1024 * 1024
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Allocatable:
+    """What a kubelet may give to containers."""
+
+    devices: Mapping[str, frozenset[str]]
+    """Healthy ones of each resource."""
+    cpus: frozenset[int]
+    """That a container can have for itself; none where the CPU manager is not static."""
+
+
 class PodResourcesClient:
     """One node's PodResources socket; use it on one event loop."""
 
@@ -46,15 +57,16 @@ class PodResourcesClient:
         answer = await self._ask(lambda stub: stub.List(ListPodResourcesRequest()), timeout_seconds)
         return tuple(self._pod(pod) for pod in answer.pod_resources)
 
-    async def allocatable(self, timeout_seconds: float) -> Mapping[str, frozenset[str]]:
-        """Return the healthy devices of each resource, in use or not; raises `KubeletUnavailable`."""
+    async def allocatable(self, timeout_seconds: float) -> Allocatable:
+        """Return what the kubelet has to give, in use or not; raises `KubeletUnavailable`."""
         answer = await self._ask(
             lambda stub: stub.GetAllocatableResources(AllocatableResourcesRequest()), timeout_seconds
         )
         found: dict[str, set[str]] = {}
         for item in answer.devices:
             found.setdefault(item.resource_name, set()).update(item.device_ids)
-        return {resource: frozenset(devices) for resource, devices in found.items()}
+        devices = {resource: frozenset(ids) for resource, ids in found.items()}
+        return Allocatable(devices, frozenset(answer.cpu_ids))
 
     async def close(self) -> None:
         """Let go of the socket."""
@@ -94,4 +106,5 @@ class PodResourcesClient:
                 held.update(item.device_ids)
             else:
                 elsewhere.extend(item.device_ids)
-        return ListedContainer(container.name, frozenset(held), tuple(sorted(elsewhere)))
+        cpus = frozenset(container.cpu_ids)
+        return ListedContainer(container.name, frozenset(held), tuple(sorted(elsewhere)), cpus)

@@ -30,6 +30,7 @@ from agent.plugin.choose import Scorer
 from agent.plugin.offers import Sliced
 from agent.plugin.pods import ListedPod, plans_of
 from topology.node.model import NodeTopology
+from topology.node.nics import nics_by_gpu
 
 if TYPE_CHECKING:
     from agent.plugin import best
@@ -160,9 +161,9 @@ class KubeletSide:
 
 def _devices(topology: NodeTopology, unfit: frozenset[str]) -> Iterator[Device]:
     """Yield the whole GPUs and the slices; a slice is as healthy as its GPU."""
-    for gpu in topology.gpus:
+    for gpu, nics in zip(topology.gpus, nics_by_gpu(topology), strict=True):
         if not gpu.mig_enabled:
-            yield Device(gpu.uuid, gpu.uuid not in unfit)
+            yield Device(gpu.uuid, gpu.uuid not in unfit, numa_node=gpu.numa_node, nics=nics)
     for each in topology.slices:
         healthy = unfit.isdisjoint((each.uuid, topology.gpus[topology.positions[each.gpu]].uuid))
         yield Device(each.uuid, healthy, each.asked_as)

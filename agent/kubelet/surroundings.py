@@ -1,4 +1,4 @@
-"""Looks around the kubelet: sockets, rivals, CDI specs, the topology manager's policy."""
+"""Looks around the kubelet: sockets, rivals, CDI specs, how it aligns by NUMA nodes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +15,57 @@ import yaml
 
 from agent.config import Enforce, Kubelet
 from agent.kubelet.registration import KUBELET_SOCKET, answers
+from agent.plugin.alignment import Alignment
 from agent.plugin.readiness import Setting
 
+_MAX_CPU = 8191
+"""More than Linux is built for."""
 _LONGEST_NAME = len("gputopo-4194304-9999999.sock")
 
 
-async def look_around(kubelet: Kubelet, enforce: Enforce, resource: str, gpus: frozenset[str]) -> Setting:
+async def look_around(
+    kubelet: Kubelet, enforce: Enforce, resource: str, gpus: frozenset[str], sys_root: Path = Path("/sys")
+) -> Setting:
     """Return what is found now; whatever cannot be read counts as absent."""
     folder = kubelet.device_plugins
     rival = folder / f"{resource.split('.', maxsplit=1)[0]}-{resource.rpartition('/')[2]}.sock"
     return Setting(
         kubelet_socket=await answers(folder / KUBELET_SOCKET),
         rival=rival.name if _is_socket(rival) and await answers(rival) else None,
-        topology_policy=await asyncio.to_thread(topology_policy, kubelet.config_file),
+        alignment=await asyncio.to_thread(alignment, kubelet),
+        cpus=await asyncio.to_thread(numa_nodes_of_cpus, sys_root),
         cdi=gpus <= await asyncio.to_thread(cdi_names, enforce.cdi_folder, enforce.cdi_kind),
         socket_path_bytes=len(os.fsencode(folder)) + 1 + _LONGEST_NAME,
     )
 
 
-def topology_policy(config: Path) -> str:
-    """Return the topology manager policy that a kubelet's configuration file asks for; `none` is its default."""
-    document = _document(config)
-    return str(document.get("topologyManagerPolicy") or "none")
+def alignment(kubelet: Kubelet) -> Alignment | None:
+    """Return how the kubelet aligns, as we are told, or as its configuration file says; `None`: not at all, its default."""
+    given = kubelet.topology_manager
+    if given.policy != "auto":
+        return Alignment.named(given.policy, given.scope)
+    document = _document(kubelet.config_file)
+    policy, scope = (str(document.get(key)) for key in ("topologyManagerPolicy", "topologyManagerScope"))
+    options = document.get("cpuManagerPolicyOptions")
+    by_socket = isinstance(options, dict) and str(options.get("align-by-socket")).lower() == "true"
+    return Alignment.named(policy, scope, cpus_count=not by_socket)
+
+
+def numa_nodes_of_cpus(sys_root: Path) -> dict[int, int]:
+    """Return CPU → its NUMA node, as the kernel tells; empty where it does not."""
+    found: dict[int, int] = {}
+    for file in (sys_root / "devices/system/node").glob("node*/cpulist"):
+        with suppress(OSError, ValueError):
+            numa_node = int(file.parent.name.removeprefix("node"))
+            found |= dict.fromkeys(_ranges(file.read_text()), numa_node)
+    return found
+
+
+def _ranges(text: str) -> Iterator[int]:
+    """Read `0-3,8`."""
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        yield from range(int(first), min(int(last or first), _MAX_CPU) + 1)
 
 
 def cdi_names(folder: Path, kind: str) -> frozenset[str]:

@@ -14,7 +14,7 @@ from agent.errors import KubeletUnavailable
 from agent.kubelet.devices import Device, DeviceLists
 from agent.kubelet.enforcement import Enforcement, Ports
 from agent.kubelet.pod_lists import PodLists
-from agent.kubelet.pod_resources import PodResourcesClient
+from agent.kubelet.pod_resources import Allocatable, PodResourcesClient
 from agent.kubelet.surroundings import look_around
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
@@ -51,7 +51,11 @@ class KubeletWatch:
         self._devices = DeviceLists(self._resource_of)
         self._lists = PodLists(self._resources, self._devices.repeat)
         self._setting = Setting(kubelet_socket=False)
+        self._looked_around = False
+        self._found: tuple[Device, ...] = ()
         self._offered: Mapping[str, frozenset[str]] | None = None
+        self._cpus: frozenset[int] = frozenset()
+        self._held_cpus: frozenset[int] = frozenset()
         self._sliced: Sliced = {}
         self._mig, self._unserved = MigStrategy.NONE, ""
         self._enforcement = (
@@ -71,7 +75,8 @@ class KubeletWatch:
         if self._enforcement:
             self._enforcement.scorer = scorer
         self._sliced = sliced
-        self._devices.set(self._served([*devices]))
+        self._found = tuple(devices)
+        self._tell_devices()
 
     @property
     def pods(self) -> tuple[ListedPod, ...] | None:
@@ -91,11 +96,16 @@ class KubeletWatch:
     async def look(self) -> Look:
         """Look now."""
         before, session = self.last_look, self.last_look.plugin.session
-        pods, self._offered = await self._pods(), await self._read_offered()
+        pods, found = await self._pods(), await self._read_offered()
+        self._offered = found.devices if found else None
+        self._cpus = found.cpus if found else frozenset()
+        if pods is not None:
+            self._held_cpus = frozenset(cpu for pod in pods for each in pod.containers for cpu in each.cpus)
         routine = self._rounds % _ROUTINE == 0 or not before.plugin.ready
         self._rounds += 1
         if routine or (self._enforcement and self._enforcement.session != session):
             await self._look_around()
+            self._tell_devices()
         status = self._status(answers=pods is not None)
         if pods is None:
             self.last_look = Look(status, None, before.withheld, before.offers)
@@ -152,7 +162,7 @@ class KubeletWatch:
         ours = (devices for name, devices in self._offered.items() if is_ours(name, self._settings.resource))
         return frozenset().union(*ours)
 
-    async def _read_offered(self) -> Mapping[str, frozenset[str]] | None:
+    async def _read_offered(self) -> Allocatable | None:
         try:
             return await self._resources.allocatable(LOOK_SECONDS)
         except KubeletUnavailable:
@@ -160,9 +170,18 @@ class KubeletWatch:
 
     async def _look_around(self) -> None:
         kubelet, enforce = self._settings.kubelet, self._settings.enforce
+        sys_root = self._settings.discovery.sys_root
         ours = dict.fromkeys((self._settings.resource, *self._devices.by_resource))
-        found = [await look_around(kubelet, enforce, resource, self._known) for resource in ours]
+        found = [await look_around(kubelet, enforce, resource, self._known, sys_root) for resource in ours]
         self._setting = replace(found[0], rival=next((each.rival for each in found if each.rival), None))
+        self._looked_around = True
+
+    def _tell_devices(self) -> None:
+        """Tell the kubelet of the devices, with the GPUs' NUMA nodes where it aligns: not before that is known."""
+        if self._looked_around:
+            aligns = self._setting.alignment is not None
+            found = self._found if aligns else [replace(each, numa_node=None) for each in self._found]
+            self._devices.set(self._served(found))
 
     def _status(self, *, answers: bool) -> DevicePluginStatus:
         progress = self._progress(answers=answers)
@@ -177,7 +196,14 @@ class KubeletWatch:
         return replace(said, reasons=(*said.reasons, *notes), mig=self._mig)
 
     def _progress(self, *, answers: bool) -> Progress:
-        return Progress(answers, self._allocatable, self._devices.healthy, self._known | self._slices)
+        return Progress(
+            answers,
+            self._allocatable,
+            frozenset(device.uuid for device in self._served(self._found) if device.healthy),
+            self._known | self._slices,
+            cpus=self._cpus,
+            held_cpus=self._held_cpus,
+        )
 
     def _served(self, devices: Sequence[Device]) -> Sequence[Device]:
         """Return the devices that are told the kubelet, in `enforce`; and take note of how slices are offered, or why not."""
@@ -200,7 +226,7 @@ class KubeletWatch:
 
     @property
     def _known(self) -> frozenset[str]:
-        return frozenset(device.uuid for device in self._devices.devices)
+        return frozenset(device.uuid for device in self._found)
 
     def _tell(self, before: DevicePluginStatus, after: DevicePluginStatus) -> None:
         if (before.ready, before.reasons) != (after.ready, after.reasons):

@@ -24,6 +24,8 @@ class ListedContainer:
     """Device IDs of our resources, which are UUIDs."""
     elsewhere: tuple[str, ...] = ()
     """Device IDs of other resources, of whatever kind."""
+    cpus: frozenset[int] = frozenset()
+    """That are its own."""
 
 
 @dataclass(frozen=True, slots=True)

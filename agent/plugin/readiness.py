@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+from agent.plugin.alignment import Alignment
 from topology.node.status import DevicePluginStatus, Mode
 
 ENDING = "the agent is about to end"
@@ -17,8 +19,10 @@ class Setting:
     """Whether a kubelet answers in the device plugin folder."""
     rival: str | None = None
     """Name of the live socket of another device plugin for our resource."""
-    topology_policy: str = "none"
-    """The kubelet's topology manager policy, as far as its configuration could be read."""
+    alignment: Alignment | None = None
+    """How the kubelet aligns by NUMA nodes, as far as that is known; `None`: not at all."""
+    cpus: Mapping[int, int] = field(default_factory=dict)
+    """CPU → its NUMA node."""
     cdi: bool = True
     """Whether CDI specs name all GPUs."""
     socket_path_bytes: int = 0
@@ -41,6 +45,10 @@ class Progress:
     """Whether we are the node's only agent."""
     session: str = ""
     """Of our registration; empty without one."""
+    cpus: frozenset[int] = frozenset()
+    """That the kubelet can give to a container alone, in use or not."""
+    held_cpus: frozenset[int] = frozenset()
+    """Those that containers have."""
     ending: bool = False
     """We serve on for a moment, for those who were sent here before it was known."""
 
@@ -54,11 +62,22 @@ def observing(resource: str, setting: Setting, progress: Progress) -> DevicePlug
         against.append(f"no device plugin serves {resource}")
     elif progress.allocatable and not progress.allocatable <= progress.known:
         against.append(f"devices of {resource} are not whole GPUs")
-    notes = []
-    if setting.topology_policy not in ("none", ""):
-        notes.append(f"topology manager policy {setting.topology_policy} narrows what the plugin may choose from")
     ready = not against and progress.allocatable is not None
-    return DevicePluginStatus(Mode.OBSERVE, ready, reasons=(*against, *notes))
+    status = DevicePluginStatus(Mode.OBSERVE, ready, reasons=tuple(against))
+    return _aligned(status, setting, progress)
+
+
+def _aligned(status: DevicePluginStatus, setting: Setting, progress: Progress) -> DevicePluginStatus:
+    """Return the status with what the kubelet's alignment makes of it."""
+    if setting.alignment is None:
+        return status
+    note = f"topology manager policy {setting.alignment.policy} narrows which GPUs a pod may have"
+    return replace(
+        status,
+        reasons=(*status.reasons, note),
+        topology_manager=setting.alignment.told(setting.cpus, progress.cpus, progress.held_cpus),
+        also_offered=progress.known & (progress.allocatable or frozenset()) - progress.healthy,
+    )
 
 
 def enforcing(resource: str, setting: Setting, progress: Progress, *, env: bool, cdi: str) -> DevicePluginStatus:
@@ -94,4 +113,5 @@ def enforcing(resource: str, setting: Setting, progress: Progress, *, env: bool,
         notes.append("no CDI specs name the GPUs: only NVIDIA_VISIBLE_DEVICES tells the runtime")
     if not env and cdi == "never":
         against.append("containers are told of their GPUs neither by environment nor by CDI")
-    return DevicePluginStatus(Mode.ENFORCE, not against, progress.session, (*against, *notes))
+    status = DevicePluginStatus(Mode.ENFORCE, not against, progress.session, (*against, *notes))
+    return _aligned(status, setting, progress)

@@ -134,7 +134,9 @@ class _Bind:
             self._chosen = Chosen(request, placement, view.shape.topology_class, self._alternative)
         gpus = tuple(view.devices[position] for position in placement.gpus)
         containers = asked.share_out(gpus)
-        record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))
+        record = PlacementRecord(
+            containers, placement.affinity, placement.bandwidth, next_generation(view), view.nics_near(gpus)
+        )
         try:  # before the claim: nothing is claimed that no Binding could carry
             annotations = {keys.PLACEMENT: encode_placement(record)}
         except PayloadError as error:

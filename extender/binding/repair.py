@@ -145,12 +145,15 @@ def _record(view: NodeView, held: Holding) -> PlacementRecord:
     ledger, topology_class = view.payloads.ledger.value, view.shape.topology_class
     generation = ledger.generation if ledger else None
     if topology_class is None or len(held.gpus) < 2 or not held.gpus.keys() <= set(view.uuids):
-        return PlacementRecord(containers, ledger_generation=generation)
+        nics = view.nics_near(gpu for gpus in containers.values() for gpu in gpus)
+        return PlacementRecord(containers, ledger_generation=generation, nics=nics)
     mask = mask_of(view.uuids, held.gpus)
     bandwidth, affinity = topology_class.predict(mask)
     place = {view.uuids[position]: rank for rank, position in enumerate(ring_order(topology_class.wiring, mask))}
     ordered = {name: tuple(sorted(gpus, key=place.__getitem__)) for name, gpus in containers.items()}
-    return PlacementRecord(ordered, affinity, bandwidth, generation)
+    return PlacementRecord(
+        ordered, affinity, bandwidth, generation, view.nics_near(sorted(held.gpus, key=place.__getitem__))
+    )
 
 
 def _write(state: ClusterState, intent: FencePod | WritePlacement) -> Step[Reply]:

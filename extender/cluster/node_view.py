@@ -21,7 +21,7 @@ from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.holdings import Holding, holdings_of
 from extender.cluster.ownership.standing import Standing
 from topology.annotations.records import Claim, Holder, Observed
-from topology.node.status import MigStrategy, Mode
+from topology.node.status import DevicePluginStatus, MigStrategy, Mode
 from topology.placement.decide import Decision
 from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
@@ -127,6 +127,11 @@ class NodeView:
     def has_devices(self, uuids: Iterable[str]) -> bool:
         """Whether all of these are GPUs or slices of the node."""
         return set(self.devices).issuperset(uuids)
+
+    def nics_near(self, gpus: Iterable[str]) -> tuple[str, ...]:
+        """Return the RDMA devices under the switches of these GPUs, in their order; of other nodes' GPUs nothing is known."""
+        known = self.payloads.topology.value
+        return known.nics_near(gpu for gpu in gpus if gpu in self.uuids) if known else ()
 
     def claims_of(self, uid: str) -> tuple[Claim, ...]:
         """Return the claims of one pod."""
@@ -239,7 +244,7 @@ def derive(
         payloads=payloads,
         uuids=gpus.uuids if gpus else (),
         devices=devices,
-        shape=_shape(node, payloads, holdings, usable & ~claimed, doubtful, surroundings),
+        shape=_shape(node, payloads, holdings, holders, usable & ~claimed, doubtful, surroundings),
         usable=usable,
         fit=fit,
         doubtful=doubtful,
@@ -269,12 +274,14 @@ def _shape(
     node: Node,
     payloads: NodePayloads,
     holdings: Sequence[Holding],
+    holders: Mapping[str, Holder],
     free: int,
     doubtful: int,
     surroundings: Surroundings,
 ) -> Shape:
     """Return the node's shape; closed nodes of one class are alike, whatever is free there."""
     gpus, cpu_milli = payloads.topology.value, surroundings.free_cpu_milli
+    plugin = payloads.status.value.device_plugin if payloads.status.value else None
     topology_class = gpus.topology_class if gpus else None
     if closed := why_closed(node, payloads, holdings, surroundings):
         return Shape(topology_class, 0, closed)
@@ -284,6 +291,8 @@ def _shape(
         doubtful=doubtful & free,
         hidden=hidden_gpus(holdings),
         plugin_chooses=_plugin_chooses(payloads),
+        topology_manager=plugin.topology_manager if plugin else None,
+        perhaps_free=_perhaps_free(payloads, plugin, holders, holdings) if plugin and plugin.topology_manager else 0,
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
         mig=_strategy(payloads),
         hidden_slices=hidden_slices(holdings),
@@ -334,6 +343,19 @@ def _strategy(payloads: NodePayloads) -> MigStrategy:
 def _plugin_chooses(payloads: NodePayloads) -> bool:
     plugin = payloads.status.value.device_plugin if payloads.status.value else None
     return plugin is not None and plugin.mode is Mode.OBSERVE
+
+
+def _perhaps_free(
+    payloads: NodePayloads, plugin: DevicePluginStatus, holders: Mapping[str, Holder], holdings: Iterable[Holding]
+) -> int:
+    """Return the GPUs that the kubelet may count as free: not those that it does not offer, or lists with a pod that stays."""
+    gpus, status = payloads.topology.value, payloads.status.value
+    if gpus is None or status is None:
+        return 0
+    staying = {held.pod.key for held in holdings if held.pod.pod.metadata.deletion_timestamp is None}
+    held = [gpu for gpu, who in holders.items() if (who.namespace, who.name) in staying]
+    kept = {*held, *(status.unhealthy - plugin.also_offered)}
+    return (1 << len(gpus.uuids)) - 1 & ~mask_of(gpus.uuids, kept.intersection(gpus.uuids))
 
 
 def _doubtful(payloads: NodePayloads) -> int:

@@ -166,7 +166,9 @@ class Candidate:
         return free
 
     def _bandwidth(self, free: int) -> float | None:
-        shape = replace(self.view.shape, free=free, hidden=self._hidden, hidden_slices=self._hidden_slices)
+        shape = self.view.shape
+        idle = shape.topology_manager and shape.topology_manager.idle  # whose CPUs go with the victims is not counted
+        shape = replace(shape, free=free, hidden=self._hidden, hidden_slices=self._hidden_slices, topology_manager=idle)
         verdict = shape.decide(self._request)
         self._is_undecided |= verdict is UNDECIDED
         if not isinstance(verdict, Placement):

@@ -96,6 +96,8 @@ class KubeletDouble:
         self.calls: list[tuple[str, float]] = []
         """Each question to the plugin, and how many seconds its answer took."""
         self.registrations = 0
+        self.numa_nodes: dict[str, list[int]] = {}
+        """Device → what the plugin said last that it is near."""
         self._servers: list[grpc.aio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._endpoint: PluginEndpoint | None = None
@@ -198,6 +200,9 @@ class KubeletDouble:
     async def _listen(self, endpoint: PluginEndpoint) -> None:
         try:
             async for response in endpoint.stream():
+                self.numa_nodes = {
+                    device.ID: [each.ID for each in device.topology.nodes] for device in response.devices
+                }
                 self.devices.listed({device.ID: device.health == "Healthy" for device in response.devices})
         except grpc.aio.AioRpcError:
             pass

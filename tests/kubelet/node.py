@@ -27,6 +27,7 @@ from topology.annotations import keys
 from topology.annotations.records import Claim, Ledger, encode_ledger
 from topology.formats.catalog import machine
 from topology.node.model import NodeTopology
+from topology.node.nics import nics_by_gpu
 
 
 class AgentOnNode:
@@ -100,7 +101,10 @@ class AgentOnNode:
 
     def offer(self, *sick: int) -> None:
         """Have the agent find the node's GPUs, all healthy but these."""
-        devices = (Device(gpu, index not in sick) for index, gpu in enumerate(self.gpus))
+        found = enumerate(zip(self.topology.gpus, nics_by_gpu(self.topology), strict=True))
+        devices = (
+            Device(gpu.uuid, index not in sick, numa_node=gpu.numa_node, nics=nics) for index, (gpu, nics) in found
+        )
         self.watch.take(devices, Scorer(self.topology))
 
     def renumber(self, seed: int) -> None:

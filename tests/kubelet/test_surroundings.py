@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.kubelet.surroundings import cdi_names, topology_policy
+from agent.config import Kubelet
+from agent.kubelet.surroundings import alignment, cdi_names, numa_nodes_of_cpus
+from agent.plugin.alignment import Alignment
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode, write_cdi
+from topology.node.alignment import Policy, Scope, TopologyManager
 
 
 async def test_nvidias_plugin_beside_ours_closes_the_node_until_it_is_gone(tmp_path: Path) -> None:
@@ -67,15 +70,56 @@ def test_cdi_specs_are_read_in_either_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "policy"),
+    ("text", "expected"),
     [
-        ("topologyManagerPolicy: single-numa-node\n", "single-numa-node"),
-        ("kind: KubeletConfiguration\n", "none"),
-        ("[", "none"),
+        ("topologyManagerPolicy: single-numa-node\n", Alignment(Policy.SINGLE_NUMA_NODE, Scope.CONTAINER)),
+        ("{topologyManagerPolicy: restricted, topologyManagerScope: pod}", Alignment(Policy.RESTRICTED, Scope.POD)),
+        (
+            "{topologyManagerPolicy: best-effort, cpuManagerPolicyOptions: {align-by-socket: 'true'}}",
+            Alignment(Policy.BEST_EFFORT, Scope.CONTAINER, cpus_count=False),
+        ),
+        ("topologyManagerPolicy: none\n", None),
+        ("kind: KubeletConfiguration\n", None),
+        ("topologyManagerPolicy: [1]\n", None),
+        ("[", None),
     ],
 )
-def test_topology_policy_is_the_kubelets_own(tmp_path: Path, text: str, policy: str) -> None:
-    """As far as its configuration can be read; `none` is the default."""
+def test_alignment_is_the_kubelets_own(tmp_path: Path, text: str, expected: Alignment | None) -> None:
+    """As far as its configuration can be read; none is the default."""
     (tmp_path / "config.yaml").write_text(text)
-    assert topology_policy(tmp_path / "config.yaml") == policy
-    assert topology_policy(tmp_path / "nowhere.yaml") == "none"
+    assert alignment(kubelet_of(tmp_path / "config.yaml")) == expected
+    assert alignment(kubelet_of(tmp_path / "nowhere.yaml")) is None
+
+
+def test_an_alignment_that_we_are_told_counts_more_than_the_file(tmp_path: Path) -> None:
+    """A kubelet may be told by flags, and an operator may want GPUs to have no say."""
+    (tmp_path / "config.yaml").write_text("topologyManagerPolicy: single-numa-node\n")
+    told = kubelet_of(tmp_path / "config.yaml", policy="restricted", scope="pod")
+    assert alignment(told) == Alignment(Policy.RESTRICTED, Scope.POD)
+    assert alignment(kubelet_of(tmp_path / "config.yaml", policy="none")) is None
+
+
+def kubelet_of(file: Path, **topology_manager: str) -> Kubelet:
+    """Return what the agent is configured to know of its kubelet."""
+    return Kubelet.model_validate({"configFile": file, "topologyManager": topology_manager})
+
+
+async def test_a_kubelet_that_aligns_learns_of_numa_nodes_and_no_other_does(tmp_path: Path) -> None:
+    """Without alignment NUMA nodes would be of no use to it."""
+    async with AgentOnNode(tmp_path / "plain") as node:
+        assert node.kubelet.numa_nodes == {gpu: [] for gpu in node.gpus}
+        assert node.watch.last_look.plugin.topology_manager is None
+    async with AgentOnNode(tmp_path / "aligning", settings={"kubelet.topologyManager.policy": "restricted"}) as node:
+        near = {gpu.uuid: [gpu.numa_node] for gpu in node.topology.gpus}
+        assert node.kubelet.numa_nodes == near
+        assert node.watch.last_look.plugin.topology_manager == TopologyManager(Policy.RESTRICTED)
+
+
+def test_cpus_are_where_the_kernel_says(tmp_path: Path) -> None:
+    """Ranges and single ones; what cannot be read is not known."""
+    for numa_node, text in ((0, "0-2,8\n"), (1, "3-5\n"), (2, "x-y\n"), (3, "\n")):
+        folder = tmp_path / "devices" / "system" / "node" / f"node{numa_node}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(text)
+    assert numa_nodes_of_cpus(tmp_path) == {0: 0, 1: 0, 2: 0, 8: 0, 3: 1, 4: 1, 5: 1}
+    assert numa_nodes_of_cpus(tmp_path / "nowhere") == {}

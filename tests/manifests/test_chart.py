@@ -175,6 +175,18 @@ def test_agent_sees_the_nodes_processes_only_if_told_to(shared: bool) -> None:
     assert agent["spec"]["template"]["spec"].get("hostPID", False) is shared
 
 
+@pytest.mark.parametrize("file", ["", "/etc/kubernetes/kubelet.json"])
+def test_agent_has_the_kubelets_configuration_only_where_it_is_named(file: str) -> None:
+    """A file that is not there would keep the agent from starting."""
+    rendered = render(f"agent.kubeletConfig={file}")
+    (agent,) = (found for found in yaml.safe_load_all(rendered) if found["kind"] == "DaemonSet")
+    spec = agent["spec"]["template"]["spec"]
+    named = {"name": "kubelet-config", "hostPath": {"path": file, "type": "File"}}
+    mounted = {"name": "kubelet-config", "mountPath": "/var/lib/kubelet/config.yaml", "readOnly": True}
+    assert (named in spec["volumes"]) is bool(file)
+    assert (mounted in spec["containers"][0]["volumeMounts"]) is bool(file)
+
+
 def test_enforcing_agent_has_the_folders_that_a_device_plugin_needs() -> None:
     """The kubelet's, the runtime's and one of its own; only sockets and journal are written."""
     rendered = render("agent.mode=enforce", "agent.kubeletDir=/var/lib/k0s/kubelet", "gpuResource=example.com/gpu")

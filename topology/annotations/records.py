@@ -6,14 +6,16 @@ Canonical order is by GPU UUID (containers by name), so that equal records are e
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from topology.annotations.payload import MAX_BYTES, Count, Schema, Uuid, read, write
+from topology.annotations.payload import MAX_BYTES, Count, Schema, Text, Uuid, read, write
 from topology.errors import PayloadError
 from topology.node.links import Affinity
+from topology.node.model import MAX_NICS
 from topology.node.slices import MAX_DEVICES
 
 if TYPE_CHECKING:
@@ -72,6 +74,9 @@ class PlacementRecord:
     bandwidth: Bandwidth | None = None
     ledger_generation: int | None = None
     """Of the ledger that holds the claims."""
+    nics: tuple[str, ...] = ()
+    """RDMA devices under the PCIe switches of the GPUs, by the kernel's names, in the order of the GPUs; left out where the text
+    would be too long with them."""
 
     def __post_init__(self) -> None:
         for name, gpus in self.containers.items():
@@ -167,6 +172,7 @@ class _Placement(Schema):
     affinity: Annotated[str, StringConstraints(pattern=f"^({'|'.join(Affinity)})$")] | None = None
     bandwidth_gb_per_s: _Bandwidth | None = None
     ledger_generation: Count | None = None
+    nics: Annotated[list[Text], Field(max_length=MAX_NICS)] = Field(default_factory=list)
 
 
 class _Observed(Schema):
@@ -229,6 +235,9 @@ def encode_placement(record: PlacementRecord) -> str:
         payload["bandwidth_gb_per_s"] = {"low": low, "point": point, "high": high, **measured}
     if record.ledger_generation is not None:
         payload["ledger_generation"] = record.ledger_generation
+    if record.nics:
+        with suppress(PayloadError):  # it is too long with them, or wrong without them as well
+            return write(_Placement, payload | {"nics": list(record.nics)})
     return write(_Placement, payload)
 
 
@@ -251,6 +260,7 @@ def decode_placement(text: str | bytes) -> PlacementRecord:
         affinity=Affinity(payload.affinity) if payload.affinity else None,
         bandwidth=Bandwidth(**payload.bandwidth_gb_per_s.model_dump()) if payload.bandwidth_gb_per_s else None,
         ledger_generation=payload.ledger_generation,
+        nics=tuple(payload.nics),
     )
 
 

@@ -10,9 +10,15 @@ from pydantic import Field, StringConstraints
 
 from topology.annotations.payload import Count, Schema, Text, Uuid, known, read, write
 from topology.errors import PayloadError
+from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
+from topology.node.model import MAX_GPUS
 from topology.node.offers import Offer, OfferForm
 from topology.node.slices import MAX_DEVICES
 from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, MigStrategy, Mode, NodeStatus, Outlook
+
+MAX_NUMA_NODES_WITH_CPUS = 64
+"""More than any machine has; a claim of more is a forged or broken payload."""
+NumaNodeKey = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,3})$")]
 
 
 class _Offer(Schema):
@@ -49,12 +55,25 @@ class _LinkFault(Schema):
     until: Count | None = None
 
 
+class _NumaCpus(Schema):
+    total: Annotated[int, Field(ge=1, le=2**16)]
+    free: Annotated[int, Field(ge=0, le=2**16)]
+
+
+class _TopologyManager(Schema):
+    policy: Literal["best-effort", "restricted", "single-numa-node"]
+    scope: Literal["container", "pod"] = "container"
+    cpus: dict[NumaNodeKey, _NumaCpus] = Field(default_factory=dict, max_length=MAX_NUMA_NODES_WITH_CPUS)
+
+
 class _DevicePlugin(Schema):
     mode: Literal["observe", "enforce"]
     ready: bool
     session: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,64}$")] = ""
     reasons: Annotated[list[Text], Field(max_length=16)] = Field(default_factory=list)
     mig: Literal["none", "single", "mixed"] = "none"
+    topology_manager: _TopologyManager | None = None
+    also_offered: list[Uuid] = Field(default_factory=list, max_length=MAX_GPUS)
 
 
 class _Status(Schema):
@@ -99,9 +118,17 @@ def encode_status(status: NodeStatus) -> str:
                 "session": plugin.session or None,
                 "reasons": list(plugin.reasons) or None,
                 "mig": None if plugin.mig is MigStrategy.NONE else plugin.mig.value,
+                "topology_manager": _encode_manager(plugin.topology_manager) if plugin.topology_manager else None,
+                "also_offered": sorted(plugin.also_offered) or None,
             }
         )
     return write(_Status, payload)
+
+
+def _encode_manager(manager: TopologyManager) -> dict[str, Any]:
+    said: dict[str, Any] = {"policy": manager.policy.value, "scope": manager.scope.value}
+    cpus = {str(each.numa_node): {"total": each.total, "free": each.free} for each in manager.cpus}
+    return said | ({"cpus": cpus} if cpus else {})
 
 
 def _traits(gpu: GpuStatus) -> dict[str, Any]:
@@ -148,4 +175,18 @@ def decode_status(text: str | bytes) -> NodeStatus:
 
 
 def _decode_device_plugin(said: _DevicePlugin) -> DevicePluginStatus:
-    return DevicePluginStatus(Mode(said.mode), said.ready, said.session, tuple(said.reasons), MigStrategy(said.mig))
+    manager = _decode_manager(said.topology_manager) if said.topology_manager else None
+    return DevicePluginStatus(
+        Mode(said.mode),
+        said.ready,
+        said.session,
+        tuple(said.reasons),
+        MigStrategy(said.mig),
+        manager,
+        frozenset(said.also_offered),
+    )
+
+
+def _decode_manager(said: _TopologyManager) -> TopologyManager:
+    cpus = sorted((int(numa_node), each.total, each.free) for numa_node, each in said.cpus.items())
+    return TopologyManager(Policy(said.policy), Scope(said.scope), tuple(NumaCpus(*each) for each in cpus))

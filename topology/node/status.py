@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from topology.node.alignment import TopologyManager
 from topology.node.offers import Offer
 
 
@@ -92,6 +93,10 @@ class DevicePluginStatus:
     reasons: tuple[str, ...] = ()
     """Why it is not ready, or what to watch though it is: `another device plugin serves nvidia.com/gpu`."""
     mig: MigStrategy = MigStrategy.NONE
+    topology_manager: TopologyManager | None = None
+    """The kubelet's, where it aligns what containers get and knows the GPUs' NUMA nodes; `None`: it admits any GPUs."""
+    also_offered: frozenset[str] = frozenset()
+    """UUIDs of GPUs that are not healthy, and that the kubelet counts as free for containers all the same."""
 
 
 @dataclass(frozen=True, slots=True)

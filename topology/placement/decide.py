@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from topology.node.alignment import Policy, TopologyManager
 from topology.node.status import MigStrategy
+from topology.placement.alignment import NOT_YET, align
 from topology.placement.forecast import forecast
-from topology.placement.plan import plan
+from topology.placement.plan import Parts, plan
 from topology.placement.sharing import less_fragmentation, share
 from topology.placement.slices import is_about_slices, place_slices, wanted_devices
 from topology.placement.topology_class import TopologyClass
@@ -40,6 +42,10 @@ class Situation:
     """How the node's slices are offered."""
     plugin_chooses: bool = False
     """NVIDIA's device plugin chooses the GPUs, and not we. What it does with GPUs that must be among them is not modelled."""
+    topology_manager: TopologyManager | None = None
+    """The kubelet's, where the GPUs have a say in it; `None`: it lets a pod have any GPUs."""
+    perhaps_free: int = 0
+    """GPUs that the kubelet may take for free, whether the pod may have them or not; the free ones need not be among them."""
     capacity: FreeCapacity | None = None
     """What is idle on the node, CPU and parts of GPUs included; `None`: not counted. CPU that does not suffice is for
     kube-scheduler to see."""
@@ -65,7 +71,7 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     if request.gpu_milli is not None:
         whole = FreeCapacity.of_whole(len(situation.topology_class.node), situation.free, 0)
         return share(situation.topology_class, capacity or whole, _kind(request), to_come or DemandProfile(()))
-    found = _by_links(situation, request.of_links)
+    found = _by_links(situation, request)
     if capacity is None or to_come is None or isinstance(found, Rejection):
         return found
     return less_fragmentation(found, situation.topology_class.weights.pods_to_come, capacity, _kind(request), to_come)
@@ -101,12 +107,47 @@ def _kind(request: GpuRequest) -> PodKind:
 
 
 def _by_links(situation: Situation, request: GpuRequest) -> Decision:
-    topology_class, free, must = situation.topology_class, situation.free, situation.must_include
+    if situation.topology_manager is not None and 0 < request.gpus <= situation.free.bit_count():
+        return _as_kubelet_aligns(situation, situation.topology_manager, request)
     if situation.unknown:
-        return _around_unknown(situation, request)
+        return _around_unknown(situation, request.of_links)
+    return _by_links_alone(situation, request.of_links)
+
+
+def _by_links_alone(situation: Situation, request: GpuRequest, parts: Parts = ()) -> Decision:
+    topology_class, free, must = situation.topology_class, situation.free, situation.must_include
     if situation.plugin_chooses:
-        return forecast(topology_class, free, request)
-    return plan(topology_class, free | must, request, must, situation.doubtful)
+        return forecast(topology_class, free, request, parts)
+    return plan(topology_class, free | must, request, must, situation.doubtful, parts)
+
+
+def _as_kubelet_aligns(situation: Situation, manager: TopologyManager, request: GpuRequest) -> Decision:
+    """Plan among the GPUs that the kubelet would let the pod have.
+
+    What the links say comes first: a pod that does not fit for another reason is told that one.
+    """
+    if situation.unknown:
+        found = _around_unknown(situation, request.of_links)
+        is_sure = isinstance(found, Rejection) or (situation.plugin_chooses and manager.policy is Policy.BEST_EFFORT)
+        return found if is_sure else NOT_YET
+    parts = align(
+        situation.topology_class,
+        manager,
+        situation.free,
+        situation.perhaps_free,
+        request.aligned,
+    )
+    if parts is NOT_YET and situation.plugin_chooses and manager.policy is Policy.BEST_EFFORT:
+        parts = ()  # whatever it gets it runs with, and the ledger learns of it
+    found = _by_links_alone(situation, request.of_links, () if isinstance(parts, Rejection) else parts)
+    if isinstance(found, Placement):
+        return parts if isinstance(parts, Rejection) else found
+    if parts and not isinstance(parts, Rejection) and found is not UNDECIDED:
+        anywhere = _by_links_alone(situation, request.of_links)
+        if isinstance(anywhere, Placement):
+            return replace(found, message=f"of the GPUs that the kubelet would choose from, {found.message}")
+        return anywhere
+    return found
 
 
 def _around_unknown(situation: Situation, request: GpuRequest) -> Decision:

@@ -9,6 +9,7 @@ the lowest positions. So a doubtful GPU never costs a pod bandwidth, nor the pod
 from __future__ import annotations
 
 from bisect import insort
+from typing import TypeAlias
 
 from topology.bandwidth.predict import Bandwidth, ring_order
 from topology.bandwidth.rings import members_of
@@ -27,8 +28,17 @@ SETS_WEIGHED = 16
 """Sets of equal bandwidth whose remainder is valued; each costs about a millisecond the first time."""
 
 
+Parts: TypeAlias = tuple[tuple[int, int], ...]
+"""Masks of GPUs that do not overlap, and how many a pod gets of each; empty: any GPUs."""
+
+
 def plan(
-    topology_class: TopologyClass, free: int, request: GpuRequest, must: int = 0, doubtful: int = 0
+    topology_class: TopologyClass,
+    free: int,
+    request: GpuRequest,
+    must: int = 0,
+    doubtful: int = 0,
+    parts: Parts = (),
 ) -> Placement | Rejection:
     """Return the best placement of the request on the free GPUs (bit mask over positions), or why there is none.
 
@@ -36,16 +46,19 @@ def plan(
     those that are chosen last among equals. Where the class's effort is bounded, and the search takes more: `UNDECIDED` until it
     has come to its end beside the calls.
     """
-    return topology_class.recall(_search, free, request, must, doubtful and doubtful & free & ~must) or UNDECIDED
+    doubtful = doubtful and doubtful & free & ~must
+    return topology_class.recall(_search, free, request, must, doubtful, parts) or UNDECIDED
 
 
-def planned(topology_class: TopologyClass, free: int, request: GpuRequest) -> Search[Placement | Rejection]:
+def planned(
+    topology_class: TopologyClass, free: int, request: GpuRequest, parts: Parts = ()
+) -> Search[Placement | Rejection]:
     """Search for `plan`, as part of another search."""
-    return topology_class.searched(_search, free, request, 0, 0)
+    return topology_class.searched(_search, free, request, 0, 0, parts)
 
 
 def _search(
-    topology_class: TopologyClass, free: int, request: GpuRequest, must: int, doubtful: int
+    topology_class: TopologyClass, free: int, request: GpuRequest, must: int, doubtful: int, parts: Parts
 ) -> Search[Placement | Rejection]:
     node, size = topology_class.node, request.gpus
     if not node.gpus:
@@ -64,13 +77,26 @@ def _search(
     if must.bit_count() > size:
         return Rejection(Reason.TOO_FEW_FREE, f"pod needs {size} GPUs, and {must.bit_count()} have to be among them")
     usable = free & suitable
-    if usable.bit_count() < size:
+    if parts:
+        usable &= sum(part for part, _ in parts)
+    if usable.bit_count() < size or any((usable & part).bit_count() < count for part, count in parts):
         return _too_few(usable.bit_count(), suitable.bit_count(), size)
     if size == 0:
         return Placement((), None, None, 0.0)
     if size == 1:
         return (yield from _best_single(topology_class, free, must or usable, request, doubtful))
-    return (yield from _best_many(topology_class, free, usable, request, must, doubtful))
+    sets = yield from _sets(topology_class, usable, size, must, parts)
+    return (yield from _best_many(topology_class, free, usable, request, must, doubtful, sets))
+
+
+def _sets(topology_class: TopologyClass, usable: int, size: int, must: int, parts: Parts) -> Search[list[int]]:
+    if len(parts) < 2:
+        return (yield from topology_class.sets(usable, size, must))
+    found = [0]
+    for part, count in parts:
+        here = yield from topology_class.sets(usable & part, count, must & part)
+        found = [one | other for one in found for other in here]
+    return found
 
 
 def _best_single(
@@ -85,12 +111,18 @@ def _best_single(
 
 
 def _best_many(
-    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest, must: int, doubtful: int
+    topology_class: TopologyClass,
+    free: int,
+    usable: int,
+    request: GpuRequest,
+    must: int,
+    doubtful: int,
+    sets: list[int],
 ) -> Search[Placement | Rejection]:
     fastest_gb_per_s = 0.0
     best: tuple[float, ...] = ()
     tied: list[int] = []
-    for mask in (yield from topology_class.sets(usable, request.gpus, must)):
+    for mask in sets:
         yield
         bandwidth, affinity = topology_class.predict(mask)
         if request.required is not None and not affinity.meets(request.required):

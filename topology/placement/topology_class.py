@@ -374,7 +374,9 @@ class TopologyClass:
 
 
 def _numa_nodes(node: NodeTopology) -> tuple[int, ...]:
-    """Return the GPUs of each NUMA node as masks; what is not known to be near counts as another."""
+    """Return the GPUs of each NUMA node as masks; what is not known to be near counts as another, by paths and by name."""
     span = range(len(node))
-    near = [sum(1 << j for j in span if i == j or node.path(i, j) <= PciePath.NODE) for i in span]
+    near = [
+        (sum(1 << j for j in span if i == j or node.path(i, j) <= PciePath.NODE), node.gpus[i].numa_node) for i in span
+    ]
     return tuple(sum(1 << i for i in span if near[i] == row) for row in dict.fromkeys(near))

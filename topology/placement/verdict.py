@@ -27,6 +27,8 @@ class Reason(StrEnum):
     AFFINITY = "affinity"
     BANDWIDTH = "bandwidth"
     GROUP = "group"
+    KUBELET = "kubelet"
+    """The node's kubelet would not admit the pod, or nobody can know whether it would."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -47,6 +47,8 @@ class ContainerGpus:
     """Runs to its end before the app containers start, so its GPUs can serve them again."""
     profile: str = ""
     """As in `GpuRequest`."""
+    cpus: int = 0
+    """Whole CPUs that a kubelet with static CPUs would give to it alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class GpuRequest:
     cpu_milli: int = 0
     profile: str = ""
     """The MIG profile that its GPUs are slices of, as the resource's name has it; empty: it asks for GPUs."""
+    by_container: tuple[ContainerGpus, ...] = ()
+    """What a kubelet aligns by NUMA nodes, without names; empty: one container with all GPUs and no CPU of its own."""
 
     @classmethod
     @lru_cache(maxsize=128)
@@ -86,7 +90,12 @@ class GpuRequest:
     @lru_cache(maxsize=1024)  # noqa: B019 - a value; a look-up takes a third of the time
     def of_links(self) -> GpuRequest:
         """The same without what links know nothing of."""
-        return replace(self, cpu_milli=0) if self.cpu_milli else self
+        return replace(self, cpu_milli=0, by_container=()) if self.cpu_milli or self.by_container else self
+
+    @property
+    def aligned(self) -> tuple[ContainerGpus, ...]:
+        """What a kubelet aligns by NUMA nodes, in the order in which it does so."""
+        return self.by_container or (ContainerGpus("", self.gpus),)
 
     def is_content_with(self, affinity: Affinity | None) -> bool:
         """Whether a set with this affinity is as near as the pod prefers; where it prefers nothing none is."""
@@ -166,7 +175,8 @@ def pod_request(
     contradict each other.
     """
     asking = tuple(container for container in containers if container.gpus)
-    gpus, profile = _pod_total(asking), one_profile([container.profile for container in asking])
+    gpus = widest((container.gpus, container.init) for container in asking)
+    profile = one_profile([container.profile for container in asking])
     if gpus > MAX_GPUS_PER_POD:
         raise RequestError(keys.GPU_RESOURCE, f"{gpus} GPUs for one pod, no node has more than {MAX_GPUS_PER_POD}")
     unknown = sorted(key for key in annotations if key.startswith(keys.USER_PREFIX) and key not in _READERS)
@@ -189,6 +199,7 @@ def pod_request(
         nic=read.get(keys.NIC_AFFINITY),
         cpu_milli=cpu_milli,
         profile=profile,
+        by_container=_by_container(containers),
     )
     return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read, group))
 
@@ -215,18 +226,27 @@ def _group(read: Mapping[str, Any], known: GroupName | None) -> GroupRequest | N
     return GroupRequest(known.name, size, level, required, known.source, known.run)
 
 
-def _pod_total(containers: Sequence[ContainerGpus]) -> int:
-    """Return what the pod needs at its widest moment.
+def widest(asked: Iterable[tuple[int, bool]]) -> int:
+    """Return what a pod needs at its widest moment, of containers that ask for so much and run as init containers or not.
 
     That is all long-running containers together, or an init container beside the sidecars that started before it.
+
+    >>> widest([(1, False), (4, True), (2, False)])
+    5
     """
-    running = widest = 0
-    for container in containers:
-        if container.init:
-            widest = max(widest, running + container.gpus)
+    running = most = 0
+    for count, init in asked:
+        if init:
+            most = max(most, running + count)
         else:
-            running += container.gpus
-    return max(widest, running)
+            running += count
+    return max(most, running)
+
+
+def _by_container(containers: Sequence[ContainerGpus]) -> tuple[ContainerGpus, ...]:
+    """Return what a kubelet would align, where that is more than the GPUs of one container."""
+    aligned = tuple(replace(each, name="") for each in containers if each.gpus or each.cpus)
+    return aligned if len(aligned) > 1 or any(each.cpus for each in aligned) else ()
 
 
 _Reader = Callable[[str, str], Any]

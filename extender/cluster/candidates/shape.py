@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from extender.cluster.candidates.openness import what_opens
 from extender.cluster.objects.payloads import NO_TOPOLOGY
+from topology.node.alignment import TopologyManager
 from topology.node.status import MigStrategy
 from topology.placement.decide import Decision, Situation, decide, devices_for
 from topology.placement.topology_class import TopologyClass
@@ -41,6 +42,10 @@ class Shape:
     """How many of the free GPUs are held by pods that bypassed us; which ones is not known yet."""
     plugin_chooses: bool = False
     """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
+    topology_manager: TopologyManager | None = None
+    """The kubelet's, where the GPUs have a say in it."""
+    perhaps_free: int = 0
+    """GPUs that the kubelet may take for free, whether they are or not; only where it aligns."""
     cpu_milli: int | None = None
     """CPU that nobody has asked for, `in_steps`; `None` where that is not known."""
     mig: MigStrategy = MigStrategy.NONE
@@ -81,6 +86,8 @@ class Shape:
             unknown=dict(self.hidden_slices).get(request.profile, 0) if request.profile else self.hidden,
             mig=self.mig,
             plugin_chooses=self.plugin_chooses,
+            topology_manager=self.topology_manager,
+            perhaps_free=self.perhaps_free,
             capacity=capacity,
             to_come=to_come,
         )
@@ -93,7 +100,9 @@ class Shape:
         """
         shape, pods = self, 0
         while isinstance(found := shape.decide(request), Placement) and found.gpus:
-            shape, pods = replace(shape, free=shape.free & ~sum(1 << position for position in found.gpus)), pods + 1
+            taken = sum(1 << position for position in found.gpus)
+            shape = replace(shape, free=shape.free & ~taken, perhaps_free=shape.perhaps_free & ~taken)
+            pods += 1
         return pods, found is not UNDECIDED
 
     @property

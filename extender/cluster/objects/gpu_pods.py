@@ -12,7 +12,7 @@ from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
 from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod
 from extender.cluster.objects.placeholders import NEVER_PLACED, is_placeholder
-from extender.cluster.objects.quantities import cpu_milli
+from extender.cluster.objects.quantities import cpu_milli, whole_cpus
 from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES
 from topology.annotations.records import Claim, PlacementRecord, can_be_named, decode_placement
@@ -258,10 +258,15 @@ def _placed(pod: Pod) -> frozenset[str] | None:
 
 def _containers(pod: Pod, resource: str) -> list[ContainerGpus]:
     """List them in the order in which they start; a sidecar starts among the init containers and goes on running."""
+    before = pod.spec.init_containers or []
+    cpus = whole_cpus(pod)
     return [
-        ContainerGpus(container.name, *_asked(container, resource, init=container.restart_policy != "Always"))
-        for container in pod.spec.init_containers or ()
-    ] + [ContainerGpus(container.name, *_asked(container, resource)) for container in pod.spec.containers]
+        ContainerGpus(container.name, *_asked(container, resource, init=init), cpus=cpus.get(container.name, 0))
+        for container, init in (
+            *((container, container.restart_policy != "Always") for container in before),
+            *((container, False) for container in pod.spec.containers),
+        )
+    ]
 
 
 def _asked(container: Container, resource: str, *, init: bool = False) -> tuple[int, bool, str]:

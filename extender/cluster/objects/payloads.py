@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from topology.annotations import keys
@@ -11,6 +12,7 @@ from topology.annotations.codec import decode_topology, digest
 from topology.annotations.records import Ledger, Observed, decode_ledger, decode_observed
 from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError, UnsupportedVersion
+from topology.node.nics import nics_by_gpu, nics_of
 from topology.node.status import NodeStatus
 from topology.placement.topology_class import TopologyClass, TopologyClasses
 
@@ -21,6 +23,12 @@ MAX_GPUS = 24
 """Of one node, half as many again as any is known to have: what it takes to compile a topology grows with their square."""
 
 T = TypeVar("T")
+
+
+@lru_cache(maxsize=1024)
+def _one_for_all(nics: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    """Return the same object for equal ones: thousands of nodes name their devices alike."""
+    return nics
 
 
 class ForeignLedger(PayloadError):
@@ -44,6 +52,12 @@ class NodeGpus:
     """Of the text."""
     domain: str | None = None
     """The NVLink domain across nodes, as GPU Feature Discovery's label has it: `CLUSTER.CLIQUE`."""
+    nics: tuple[tuple[str, ...], ...] = ()
+    """RDMA devices under the PCIe switch of each GPU, by position."""
+
+    def nics_near(self, gpus: Iterable[str]) -> tuple[str, ...]:
+        """Return the RDMA devices under the switches of these GPUs, in their order."""
+        return nics_of(self.nics[self.uuids.index(gpu)] for gpu in gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,8 @@ class NodePayloads:
             if len(node) > MAX_GPUS:
                 raise PayloadError("$.gpus", f"{len(node)} GPUs, at most {MAX_GPUS} are planned for")
             domain = f"{node.domain.cluster_uuid}.{node.domain.clique_id}" if node.domain else None
-            return NodeGpus(tuple(gpu.uuid for gpu in node.gpus), node.devices, classes.of(node), digest(text), domain)
+            uuids, nics = tuple(gpu.uuid for gpu in node.gpus), _one_for_all(nics_by_gpu(node))
+            return NodeGpus(uuids, node.devices, classes.of(node), digest(text), domain, nics)
 
         return NodePayloads(
             self.topology.reread(annotations.get(keys.TOPOLOGY), compile_topology),

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.kinds import Container, Pod
 
 Quantities = Mapping[str, str | int]
 Amount = Fraction | int
@@ -71,6 +71,37 @@ def cpu_milli(pod: Pod) -> int:
         return ceil(requested(pod, "cpu", _milli))
     except ValueError:
         return 0
+
+
+def whole_cpus(pod: Pod) -> dict[str, int]:
+    """Return container → the CPUs that a kubelet with static CPUs would give to it alone.
+
+    Only pods of the class `Guaranteed` get any, and of their containers those that ask for a whole number. With resources for
+    the pod as a whole there are none (Kubernetes 1.36, without the gate `PodLevelResourceManagers`).
+    """
+    containers = (*(pod.spec.init_containers or ()), *pod.spec.containers)
+    if pod.spec.resources.requests or pod.spec.resources.limits or not all(map(_has_limits, containers)):
+        return {}
+    try:
+        asked = {each.name: _guaranteed(each) for each in containers}
+    except ValueError:
+        return {}
+    if None in asked.values():
+        return {}
+    return {name: int(cpus) for name, cpus in asked.items() if cpus and cpus.denominator == 1}
+
+
+def _has_limits(container: Container) -> bool:
+    limits = container.resources.limits or {}
+    return "cpu" in limits and "memory" in limits
+
+
+def _guaranteed(container: Container) -> Fraction | None:
+    """Return the CPU of a container that asks for all that it may use, else `None`."""
+    limits, requests = container.resources.limits or {}, container.resources.requests or {}
+    cpu, memory = (quantity(limits[resource]) for resource in ("cpu", "memory"))
+    same = all(quantity(requests.get(each, limits[each])) == quantity(limits[each]) for each in ("cpu", "memory"))
+    return cpu if same and cpu and memory else None
 
 
 @lru_cache(4096)

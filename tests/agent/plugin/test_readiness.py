@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from agent.plugin.alignment import Alignment
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
+from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
 from topology.node.status import DevicePluginStatus
 
 R = "nvidia.com/gpu"
 GPUS = frozenset({"GPU-a", "GPU-b"})
 WELL = Progress(answers=True, allocatable=GPUS, healthy=GPUS, known=GPUS)
+SINGLE = Alignment(Policy.SINGLE_NUMA_NODE, Scope.POD)
+ALIGNING = Setting(alignment=SINGLE, cpus={0: 0, 1: 0, 2: 1, 3: 1})
 
 
 def enforce(setting: Setting = Setting(), progress: Progress = WELL, **changes: Any) -> DevicePluginStatus:  # noqa: B008
@@ -73,8 +77,8 @@ def test_what_endangers_a_pod_closes_the_node(status: DevicePluginStatus, reason
             "no CDI specs name the GPUs: only NVIDIA_VISIBLE_DEVICES tells the runtime",
         ),
         (
-            observing(R, Setting(topology_policy="single-numa-node"), WELL),
-            "topology manager policy single-numa-node narrows what the plugin may choose from",
+            observing(R, ALIGNING, WELL),
+            "topology manager policy single-numa-node narrows which GPUs a pod may have",
         ),
     ],
 )
@@ -84,6 +88,27 @@ def test_what_is_only_worth_knowing_is_said_too(status: DevicePluginStatus, note
     assert status.reasons == (note,)
 
 
-def test_topology_policy_does_not_bind_us() -> None:
-    """Our devices have no NUMA node, so the kubelet offers all of them under every policy."""
-    assert enforce(Setting(topology_policy="single-numa-node")).reasons == ()
+def test_others_are_told_how_the_kubelet_aligns() -> None:
+    """Policy, scope, and how many CPUs of each NUMA node a container can still have for itself."""
+    progress = replace(WELL, cpus=frozenset({1, 2, 3}), held_cpus=frozenset({1}))
+    manager = TopologyManager(Policy.SINGLE_NUMA_NODE, Scope.POD, (NumaCpus(0, 2, 0), NumaCpus(1, 2, 2)))
+    assert observing(R, ALIGNING, progress).topology_manager == manager
+    assert enforce(ALIGNING, progress).topology_manager == manager
+
+
+def test_cpus_have_no_say_where_the_kubelet_gives_none_away_or_it_is_not_known_how() -> None:
+    """Without the static CPU manager there are none to have; with `align-by-socket` another rule holds."""
+    bare = TopologyManager(Policy.SINGLE_NUMA_NODE, Scope.POD)
+    assert observing(R, ALIGNING, WELL).topology_manager == bare
+    by_socket = replace(ALIGNING, alignment=replace(SINGLE, cpus_count=False))
+    progress = replace(WELL, cpus=frozenset({1, 2}))
+    assert observing(R, by_socket, progress).topology_manager == bare
+    strange = replace(WELL, cpus=frozenset({1, 77}))
+    assert observing(R, ALIGNING, strange).topology_manager == bare
+
+
+def test_sick_gpus_that_the_kubelet_gives_away_all_the_same_are_named() -> None:
+    """It counts them as free when it looks for a NUMA node with enough."""
+    progress = replace(WELL, healthy=frozenset({"GPU-a"}))
+    assert observing(R, ALIGNING, progress).also_offered == {"GPU-b"}
+    assert observing(R, Setting(), progress).also_offered == frozenset()

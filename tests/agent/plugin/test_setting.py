@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.plugin.alignment import Alignment
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
 from topology.node.status import DevicePluginStatus, Mode
 
@@ -41,7 +42,8 @@ def test_before_the_kubelet_was_asked_a_node_is_not_ready_and_nothing_is_wrong()
 @pytest.mark.parametrize(("policy", "notes"), [("none", 0), ("", 0), ("restricted", 1)])
 def test_a_policy_that_narrows_nothing_is_not_worth_a_word(policy: str, notes: int) -> None:
     """Nor is one that could not be read."""
-    assert len(observing(R, Setting(topology_policy=policy), WELL).reasons) == notes
+    setting = Setting(alignment=Alignment.named(policy, "container"))
+    assert len(observing(R, setting, WELL).reasons) == notes
 
 
 @pytest.mark.parametrize(("length", "ready"), [(106, True), (107, True), (108, False)])

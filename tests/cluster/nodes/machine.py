@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import combinations
@@ -92,10 +92,9 @@ class Machine:
             return discover(read_nvml(), Host(self.description.parent / "no-sysfs")).topology
 
 
-def write_numa(topology: NodeTopology, folder: Path) -> None:
-    """Write what `/sys/devices/system/node` has on a machine with that many NUMA nodes; they share the real CPUs out."""
+def write_numa(topology: NodeTopology, folder: Path, cpus: Sequence[int]) -> None:
+    """Write what `/sys/devices/system/node` has on a machine with that many NUMA nodes; they share the CPUs out."""
     nodes = sorted({gpu.numa_node or 0 for gpu in topology.gpus}) or [0]
-    cpus = sorted(os.sched_getaffinity(0))
     folder.mkdir()
     for name in ("online", "possible", "has_cpu", "has_memory"):
         (folder / name).write_text(f"{','.join(map(str, nodes))}\n")
@@ -109,6 +108,17 @@ def write_numa(topology: NodeTopology, folder: Path) -> None:
         (entry / "cpulist").write_text(",".join(map(str, own)) + "\n")
         for cpu in own:
             (entry / f"cpu{cpu}").symlink_to(f"/sys/devices/system/cpu/cpu{cpu}")
+
+
+def write_cpus(folder: Path, count: int) -> None:
+    """Write what `/sys/devices/system/cpu` has on a machine with so many cores of one thread each."""
+    for cpu in range(count):
+        topology = folder / f"cpu{cpu}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "core_id").write_text(f"{cpu}\n")
+        (topology / "physical_package_id").write_text("0\n")
+        (topology / "thread_siblings_list").write_text(f"{cpu}\n")
+    (folder / "online").write_text(f"0-{count - 1}\n")
 
 
 def write_pci(topology: NodeTopology, folder: Path) -> None:

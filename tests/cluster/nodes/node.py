@@ -1,6 +1,7 @@
 """A real node: a kubelet that believes in a machine with GPUs, on a container runtime, in namespaces of its own."""
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.nodes import cgroups
 from tests.cluster.nodes.kubelet import ROOT, Kubelet
-from tests.cluster.nodes.machine import Machine, write_capabilities, write_cdi, write_numa, write_pci
+from tests.cluster.nodes.machine import Machine, write_capabilities, write_cdi, write_cpus, write_numa, write_pci
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 from tests.cluster.nodes.network import Network
 from tests.cluster.nodes.runtime import FakeRuntime, Runtime, Started
@@ -63,6 +64,7 @@ class GpuNode:
         runtime: where containers run; by default in nobody's.
         settings: fields of its KubeletConfiguration.
         network: where it is, and its pods are; by default this machine's.
+        cpus: how many the kubelet believes in; by default this machine's.
 
     """
 
@@ -75,8 +77,10 @@ class GpuNode:
         runtime: Runtime | None = None,
         settings: Mapping[str, Any] | None = None,
         network: Network | None = None,
+        cpus: int = 0,
     ) -> None:
         self.plane, self.name, self.parts = plane, name, parts
+        self._cpus = cpus
         self.state = plane.state / "nodes" / name
         self._kubelet_root = self.state / "kubelet"
         self._kubelet_root.mkdir(parents=True)
@@ -239,13 +243,18 @@ class GpuNode:
     def _binds(self) -> dict[Path, str]:
         numa, pci, cdi, proc = (self.state / name for name in ("numa", "pci", "cdi", "proc-driver"))
         write_capabilities(self.machine.topology, proc)
-        write_numa(self.machine.topology, numa)
+        write_numa(self.machine.topology, numa, range(self._cpus) or sorted(os.sched_getaffinity(0)))
         write_pci(self.machine.topology, pci)
         write_cdi(self.machine.topology, cdi)
-        return {
+        binds = {
             self._kubelet_root: ROOT,
             numa: "/sys/devices/system/node",
             pci: "/sys/bus/pci/devices",
             cdi: "/run/cdi",
             proc: "/proc/driver",
         }
+        if self._cpus:
+            cpus = self.state / "cpus"
+            write_cpus(cpus, self._cpus)
+            binds[cpus] = "/sys/devices/system/cpu"
+        return binds

@@ -24,14 +24,18 @@ class Nodes:
         return iter(self._nodes)
 
     def start(
-        self, machines: Mapping[str, str], runtime: Runtime | None = None, settings: Mapping[str, Any] | None = None
+        self,
+        machines: Mapping[str, str],
+        runtime: Runtime | None = None,
+        settings: Mapping[str, Any] | None = None,
+        cpus: int = 0,
     ) -> list[GpuNode]:
         """Start a node for each name, with the machine named beside it; return when all are Ready."""
         started: list[GpuNode] = []
         for name, machine in machines.items():
             if started:
                 time.sleep(_APART_SECONDS)
-            node = GpuNode(self.plane, name, machine, self.parts, runtime, settings)
+            node = GpuNode(self.plane, name, machine, self.parts, runtime, settings, cpus=cpus)
             started.append(node)
             self._nodes.append(node)
             node.start()
@@ -39,9 +43,11 @@ class Nodes:
             node.wait_ready()
         return started
 
-    def one(self, machine: str, runtime: Runtime | None = None, settings: Mapping[str, Any] | None = None) -> GpuNode:
+    def one(
+        self, machine: str, runtime: Runtime | None = None, settings: Mapping[str, Any] | None = None, cpus: int = 0
+    ) -> GpuNode:
         """Start a single node."""
-        (node,) = self.start({f"n{len(self._nodes)}": machine}, runtime, settings)
+        (node,) = self.start({f"n{len(self._nodes)}": machine}, runtime, settings, cpus)
         return node
 
     def stop(self) -> None:

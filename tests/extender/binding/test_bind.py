@@ -13,7 +13,16 @@ from tests.extender.binds import failure_of, kinds, ready, uuid
 from tests.extender.builders import PAIRS
 from tests.extender.world import Replica, World
 from topology.annotations import keys
+from topology.annotations.codec import decode_topology
 from topology.annotations.records import PlacementRecord, decode_ledger, decode_placement
+from topology.node.nics import nics_by_gpu, nics_of
+
+
+def nics_under(world: World, record: PlacementRecord) -> tuple[str, ...]:
+    """Return the RDMA devices under the switches of a record's GPUs, as the node's topology says."""
+    topology = decode_topology(world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.TOPOLOGY])
+    near = nics_by_gpu(topology)
+    return nics_of(near[topology.by_uuid[gpu]] for gpus in record.containers.values() for gpu in gpus)
 
 
 class TestTheStraightWay:
@@ -43,6 +52,7 @@ class TestTheStraightWay:
         assert {claim.resource_version for claim in ledger.claims} == {pod["metadata"]["resourceVersion"]}
         assert (record.affinity, record.bandwidth is not None) == ("nvlink", True)
         assert record.ledger_generation == ledger.generation
+        assert record.nics == nics_under(world, record), "those of the switches of its GPUs, once each"
 
     def test_a_pod_without_gpus_needs_no_claim(self) -> None:
         """One write, no record."""

@@ -8,7 +8,7 @@ import pytest
 from extender.cluster.caches.publishers import Publishers
 from extender.cluster.candidates.shape import Shape
 from extender.cluster.objects.gpu_pods import GpuPod, has_place_for_ours, has_stopped, read_gpu_pod, read_request
-from extender.cluster.objects.kinds import ContainerState, ContainerStatus, Pod
+from extender.cluster.objects.kinds import Container, ContainerState, ContainerStatus, Pod, ResourceRequirements
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from tests.extender.builders import pod
@@ -33,6 +33,37 @@ def with_statuses(main: ContainerState | None, init: ContainerState | None = Non
     found = read_gpu_pod(msgspec.structs.replace(bare, status=status))
     assert found
     return found
+
+
+WHOLE = {"cpu": "4", "memory": "8Gi"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "cpus"),
+    [
+        (WHOLE, None, 4),
+        (WHOLE, WHOLE, 4),
+        (WHOLE, {"cpu": "4000m", "memory": "8192Mi"}, 4),
+        ({**WHOLE, "cpu": "3500m"}, None, 0),
+        (WHOLE, {**WHOLE, "cpu": "2"}, 0),
+        (WHOLE, {**WHOLE, "memory": "1Gi"}, 0),
+        ({"cpu": "4"}, None, 0),
+        ({**WHOLE, "memory": "much"}, None, 0),
+    ],
+)
+def test_whole_cpus_are_those_of_guaranteed_pods(
+    limits: dict[str, str | int], requests: dict[str, str | int] | None, cpus: int
+) -> None:
+    """A whole number of them, with memory, and no more allowed than asked for."""
+    resources = ResourceRequirements({**limits, keys.GPU_RESOURCE: 2}, requests)
+    bare = pod("p")
+    spec = msgspec.structs.replace(bare.spec, containers=[Container("main", resources)])
+    asked = read_request(msgspec.structs.replace(bare, spec=spec)).request
+    assert sum(each.cpus for each in asked.by_container) == cpus
+    beside = msgspec.structs.replace(spec, containers=[*spec.containers, Container("other")])
+    assert not read_request(msgspec.structs.replace(bare, spec=beside)).request.by_container
+    as_one = msgspec.structs.replace(spec, resources=ResourceRequirements(dict(WHOLE)))
+    assert not read_request(msgspec.structs.replace(bare, spec=as_one)).request.by_container
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from topology.annotations.codec import decode_topology, digest, encode_topology
 from topology.annotations.status_codec import decode_status, encode_status
 from topology.errors import PayloadError
 from topology.formats.catalog import MACHINES, machine
+from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
 from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, Nic, NodeTopology
 from topology.node.offers import Offer, OfferForm
@@ -223,6 +224,19 @@ def test_status_tells_who_hands_out_the_gpus() -> None:
     text = encode_status(NodeStatus(1, device_plugin=plugin))
     assert '"device_plugin":{"mode":"enforce","ready":false,"session":"4-2","reasons":["no kubelet socket"]}' in text
     assert decode_status(text).device_plugin == plugin
+
+
+def test_status_tells_how_the_kubelet_aligns() -> None:
+    """Policy, scope and CPUs by NUMA node; a word that Kubernetes does not know is refused."""
+    manager = TopologyManager(Policy.RESTRICTED, Scope.POD, (NumaCpus(0, 48, 40), NumaCpus(10, 48, 48)))
+    plugin = DevicePluginStatus(Mode.OBSERVE, True, topology_manager=manager, also_offered=frozenset({"GPU-a"}))
+    text = encode_status(NodeStatus(1, device_plugin=plugin))
+    said = '{"policy":"restricted","scope":"pod","cpus":{"0":{"total":48,"free":40},"10":{"total":48,"free":48}}}'
+    assert f'"topology_manager":{said},"also_offered":["GPU-a"]' in text
+    assert decode_status(text).device_plugin == plugin
+    for broken in (text.replace("restricted", "strict"), text.replace('"10"', '"x"'), text.replace("40", "-1")):
+        with pytest.raises(PayloadError):
+            decode_status(broken)
 
 
 def test_status_names_the_gpus_to_leave_alone() -> None:

@@ -102,6 +102,15 @@ def test_placement_survives() -> None:
     assert decode_placement(encode_placement(single)) == single
 
 
+def test_placement_names_nics_unless_it_would_be_too_long_with_them() -> None:
+    """What a pod gets does not depend on whether its NICs can be named."""
+    named = replace(PLACEMENT, nics=("mlx5_4", "mlx5_0"))
+    assert encode_placement(named).endswith(',"nics":["mlx5_4","mlx5_0"]}')
+    assert decode_placement(encode_placement(named)) == named
+    long = replace(PLACEMENT, containers={"c" * 63 + str(i): (f"GPU-{i}",) for i in range(256)}, nics=("n" * 253,) * 60)
+    assert decode_placement(encode_placement(long)).nics == ()
+
+
 def test_integers_are_bandwidths_too() -> None:
     """JSON writers of other languages drop the fraction."""
     text = '{"v":1,"containers":{},"bandwidth_gb_per_s":{"low":1,"point":2,"high":3}}'

@@ -1,0 +1,35 @@
+"""Which RDMA devices stand under the PCIe switch of each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from topology.node.links import PciePath
+from topology.node.model import NodeTopology
+
+
+def nics_by_gpu(node: NodeTopology) -> tuple[tuple[str, ...], ...]:
+    """Return the kernel's names of the nearest RDMA devices under each GPU's own switch, by position; there may be none.
+
+    >>> from topology.formats.catalog import machine
+    >>> nics_by_gpu(machine("hgx-h100"))[:2]
+    (('mlx5_0',), ('mlx5_1',))
+    """
+    return tuple(_nearest(node, gpu.index) for gpu in node.gpus)
+
+
+def nics_of(nics: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return each of these devices once, in the order in which GPUs name them first.
+
+    >>> nics_of([("mlx5_2",), ("mlx5_0",), ("mlx5_2",)])
+    ('mlx5_2', 'mlx5_0')
+    """
+    return tuple(dict.fromkeys(name for names in nics for name in names))
+
+
+def _nearest(node: NodeTopology, index: int) -> tuple[str, ...]:
+    near = [(path, nic.device or nic.name) for nic in node.nics for gpu, path in nic.paths if gpu == index]
+    best = min((path for path, _ in near), default=None)
+    if best is None or best > PciePath.PXB:
+        return ()
+    return tuple(name for path, name in near if path == best)
