@@ -7,16 +7,18 @@ which is by UUID; the status lists it as `index-N`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import combinations
 
-from agent.gpus.facts import Answer, FabricState, Gap, GpuFacts, Known, Missing, NvmlFacts, PairFacts, value_of
+from agent.gpus.facts import Answer, FabricState, Gap, GpuFacts, Known, Missing, NvmlFacts, PairFacts, Process, value_of
 from agent.gpus.faults import gpu_status, unidentified_status
 from agent.gpus.host import Host, path_between
 from agent.gpus.nvlinks import Joint, wiring
 from topology.node.links import PciePath
 from topology.node.model import MAX_NICS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
+from topology.node.slices import Slice
 from topology.node.status import LinkFault, NodeStatus
 
 
@@ -28,9 +30,10 @@ class Discovery:
     status: NodeStatus
     """Its generation is 0; whoever writes it counts."""
     computing: Mapping[str, int] = field(default_factory=dict)
-    """UUID → processes that compute on the GPU, where there are any and NVML tells."""
+    """UUID → processes that compute on the GPU or the slice, where there are any and NVML tells."""
 
 
+MAY_NOT_ASK = Missing(Gap.FAILED, "NO_PERMISSION")
 NOTHING = Discovery(NodeTopology(()), NodeStatus(0))
 """What is known before the first one."""
 
@@ -53,6 +56,7 @@ class _Findings:
             (before.topology.gpus[i].uuid, before.topology.gpus[j].uuid): link
             for (i, j), link in before.topology.pairs.items()
         }
+        self._old_slices = _by_gpu(before.topology)
         self._old_statuses = {gpu.uuid: gpu for gpu in before.status.gpus}
         self._remembered = self._still_counted()
         addresses = {index: value_of(gpu.pci) for index, gpu in self._gpus.items()}
@@ -72,6 +76,7 @@ class _Findings:
             cuda_version=value_of(self._facts.cuda_version),
             cpu_vendor=vendor,
             cpu_model=model,
+            slices=tuple(each for gpu in gpus for each in self._slices(gpu)),
         )
 
     def status(self) -> NodeStatus:
@@ -98,9 +103,13 @@ class _Findings:
         return NodeStatus(0, tuple(statuses), tuple(faults))
 
     def computing(self, ignored: Collection[str]) -> dict[str, int]:
-        running = {value_of(gpu.uuid): value_of(gpu.processes) or () for gpu in self._gpus.values()}
-        counted = {uuid: sum(not each.is_one_of(ignored) for each in found) for uuid, found in running.items()}
-        return {uuid: count for uuid, count in counted.items() if uuid and count}
+        running = (
+            (gpu, each)
+            for gpu in self._gpus.values()
+            for each in value_of(gpu.processes) or ()
+            if not each.is_one_of(ignored)
+        )
+        return dict(Counter(_computes_on(gpu, each) for gpu, each in running))
 
     def _still_counted(self) -> dict[int, Gpu]:
         """Return the GPUs of before that NVML still counts, but cannot name now."""
@@ -137,6 +146,13 @@ class _Findings:
         )
         old = self._old_gpus.get(now.uuid)
         return replace(now, **{name: getattr(old, name) for name in self._stale_fields(index)}) if old else now
+
+    def _slices(self, gpu: Gpu) -> tuple[Slice, ...]:
+        """Return the GPU's slices: those of before while NVML does not tell; none where we may not ask."""
+        facts = self._gpus.get(gpu.index)
+        if facts is None or (gpu.mig_enabled and _is_stale(facts.slices) and facts.slices != MAY_NOT_ASK):
+            return tuple(replace(each, gpu=gpu.index) for each in self._old_slices.get(gpu.uuid, ()))
+        return tuple(Slice(gpu.index, **asdict(each)) for each in value_of(facts.slices) or ())
 
     def _stale_fields(self, index: int) -> set[str]:
         """Name the fields of `Gpu` whose facts NVML could not tell just now."""
@@ -228,6 +244,20 @@ def _identified(facts: NvmlFacts) -> tuple[dict[int, GpuFacts], dict[int, Missin
     return gpus, nameless
 
 
+def _by_gpu(node: NodeTopology) -> dict[str, list[Slice]]:
+    found: dict[str, list[Slice]] = {}
+    for each in node.slices:
+        found.setdefault(node.gpus[node.positions[each.gpu]].uuid, []).append(each)
+    return found
+
+
+def _computes_on(gpu: GpuFacts, process: Process) -> str:
+    """Return the UUID of the slice that a process is in, else of the GPU."""
+    slices = value_of(gpu.slices) or ()
+    found = (each.uuid for each in slices if (each.gpu_instance, each.compute_instance) == process.instance)
+    return next(found, value_of(gpu.uuid) or "")
+
+
 _SHOWN_AS = {
     "memory": ("memory_bytes",),
     "numa_nodes": ("numa_node", "numa_affinity"),
@@ -237,6 +267,7 @@ _SHOWN_AS = {
     "remapped_rows": (),
     "page_retirement_pending": (),
     "processes": (),
+    "slices": (),
 }
 """The fields of `Gpu` that a fact decides, where they do not have its name."""
 

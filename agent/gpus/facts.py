@@ -171,6 +171,9 @@ class Process:
     command: str = ""
     """How it was started; empty where that cannot be told, as of a process of another PID namespace."""
 
+    instance: tuple[int, int] | None = None
+    """The GPU instance and compute instance that it is in; `None`: the whole GPU, as far as is told."""
+
     def is_one_of(self, programs: Collection[str]) -> bool:
         """Whether it runs one of these programs, whatever their folder.
 
@@ -178,6 +181,19 @@ class Process:
         True
         """
         return self.command.partition(" ")[0].rpartition("/")[2] in programs
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevice:
+    """A part of a GPU; the fields are those of `topology.node.slices.Slice`."""
+
+    uuid: str
+    profile: str
+    memory_bytes: int
+    start: int
+    size: int
+    gpu_instance: int
+    compute_instance: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +240,8 @@ class GpuFacts:
     """The most that GPU and slot can do; an idle link runs slower."""
     pcie_width: Answer[int]
     mig_enabled: Answer[bool]
+    slices: Answer[tuple[MigDevice, ...]]
+    """Its MIG devices, by their instances; none where MIG is off."""
     ecc_enabled: Answer[bool]
     numa_nodes: Answer[tuple[int, ...]]
     """The host's, ascending."""

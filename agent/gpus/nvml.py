@@ -26,6 +26,7 @@ from agent.gpus.facts import (
     GpuFacts,
     Known,
     Memory,
+    MigDevice,
     Missing,
     NvLink,
     NvmlFacts,
@@ -35,6 +36,7 @@ from agent.gpus.facts import (
     RemappedRows,
 )
 from agent.gpus.nvml_answers import ask, code_of, looked_up, mapped, within
+from agent.gpus.nvml_slices import read_mig_devices
 from agent.gpus.nvml_watched import watched
 from topology.node.links import PciePath
 
@@ -73,6 +75,7 @@ _NUMA_WORDS, _CPU_WORDS = 16, 128
 """Bit masks for 1,024 NUMA nodes and 8,192 CPUs, as many as Linux is built for."""
 _MAX_NUMA_NODE = 64 * _NUMA_WORDS - 1
 _MAX_MEMORY_BYTES = 1 << 50
+_NO_INSTANCE = 0xFFFFFFFF
 _TEXT, _UUID = re.compile(r"[ -~]+"), re.compile(r"[!-~]+")
 _PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.[0-7]", re.IGNORECASE)
 
@@ -126,16 +129,18 @@ def _read() -> NvmlFacts:
 
 
 def _gpu(handle: Any) -> GpuFacts:
-    nvlinks = _nvlinks(handle)
+    nvlinks, memory = _nvlinks(handle), _memory(handle)
+    mig_enabled = _current(ask(pynvml.nvmlDeviceGetMigMode, handle), pynvml.NVML_DEVICE_MIG_ENABLE)
     return GpuFacts(
         uuid=_readable(ask(pynvml.nvmlDeviceGetUUID, handle), _UUID),
         model=_readable(ask(pynvml.nvmlDeviceGetName, handle)),
         pci=_pci(ask(pynvml.nvmlDeviceGetPciInfo_v3, handle)),
-        memory=_memory(handle),
+        memory=memory,
         compute_capability=ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
         pcie_generation=within(ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle), 1, 15),
         pcie_width=within(ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle), 1, 64),
-        mig_enabled=_current(ask(pynvml.nvmlDeviceGetMigMode, handle), pynvml.NVML_DEVICE_MIG_ENABLE),
+        mig_enabled=mig_enabled,
+        slices=_slices(handle, mig_enabled, memory),
         ecc_enabled=_current(ask(pynvml.nvmlDeviceGetEccMode, handle), pynvml.NVML_FEATURE_ENABLED),
         numa_nodes=_bits(ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, _NUMA_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)),
         cpus=_bits(ask(pynvml.nvmlDeviceGetCpuAffinity, handle, _CPU_WORDS)),
@@ -152,9 +157,21 @@ def _gpu(handle: Any) -> GpuFacts:
     )
 
 
+def _slices(handle: Any, mig_enabled: Answer[bool], memory: Answer[Memory]) -> Answer[tuple[MigDevice, ...]]:
+    if mig_enabled != Known(True):
+        lost = isinstance(mig_enabled, Missing) and mig_enabled.gap is not Gap.UNSUPPORTED
+        return mapped(mig_enabled, lambda _: ()) if lost else Known(())
+    return read_mig_devices(handle, memory.value.total_bytes) if isinstance(memory, Known) else memory
+
+
 def _processes(handle: Any) -> Answer[tuple[Process, ...]]:
     answer = ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
-    return mapped(answer, lambda running: tuple(Process(each.pid, _command(each.pid)) for each in running))
+    return mapped(answer, lambda running: tuple(map(_process, running)))
+
+
+def _process(told: Any) -> Process:
+    instance = told.gpuInstanceId, told.computeInstanceId
+    return Process(told.pid, _command(told.pid), None if _NO_INSTANCE in instance else instance)
 
 
 def _command(pid: int) -> str:

@@ -7,7 +7,7 @@ everybody's calls together and refuses the others, so a refused call is made aga
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -45,14 +45,15 @@ class PodResourcesClient:
         answer = await self._ask(lambda stub: stub.List(ListPodResourcesRequest()), timeout_seconds)
         return tuple(self._pod(pod) for pod in answer.pod_resources)
 
-    async def allocatable(self, timeout_seconds: float) -> frozenset[str]:
-        """Return the healthy devices of our resource, in use or not; raises `KubeletUnavailable`."""
+    async def allocatable(self, timeout_seconds: float) -> Mapping[str, frozenset[str]]:
+        """Return the healthy devices of each resource, in use or not; raises `KubeletUnavailable`."""
         answer = await self._ask(
             lambda stub: stub.GetAllocatableResources(AllocatableResourcesRequest()), timeout_seconds
         )
-        return frozenset(
-            device for item in answer.devices if item.resource_name == self._resource for device in item.device_ids
-        )
+        found: dict[str, set[str]] = {}
+        for item in answer.devices:
+            found.setdefault(item.resource_name, set()).update(item.device_ids)
+        return {resource: frozenset(devices) for resource, devices in found.items()}
 
     async def close(self) -> None:
         """Let go of the socket."""
@@ -86,5 +87,10 @@ class PodResourcesClient:
         return ListedPod(pod.namespace, pod.name, tuple(self._container(item) for item in pod.containers))
 
     def _container(self, container: ContainerResources) -> ListedContainer:
-        held = (item.device_ids for item in container.devices if item.resource_name == self._resource)
-        return ListedContainer(container.name, frozenset(device for ids in held for device in ids))
+        held, elsewhere = set[str](), list[str]()
+        for item in container.devices:
+            if item.resource_name == self._resource:
+                held.update(item.device_ids)
+            else:
+                elsewhere.extend(item.device_ids)
+        return ListedContainer(container.name, frozenset(held), tuple(sorted(elsewhere)))

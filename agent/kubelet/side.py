@@ -27,6 +27,7 @@ from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
+from agent.plugin.offers import Sliced
 from agent.plugin.pods import ListedPod, plans_of
 from topology.node.model import NodeTopology
 
@@ -60,7 +61,7 @@ class KubeletSide:
         self._loop: asyncio.AbstractEventLoop
         self._watch: KubeletWatch
         self._task: asyncio.Task[None]
-        self._offered: tuple[tuple[Device, ...], Scorer | None] | None = None
+        self._offered: tuple[tuple[Device, ...], Scorer | None, Sliced] | None = None
         self._enforces = settings.mode == "enforce"
         self._ending = False
         self._topology: NodeTopology | None = None
@@ -90,7 +91,8 @@ class KubeletSide:
             self._scorer.doubtful = discovery.status.doubtful
         unfit = discovery.status.unhealthy
         whole = (gpu for gpu in discovery.topology.gpus if not gpu.mig_enabled)
-        self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer
+        sliced = _sliced(discovery.topology)
+        self._offered = tuple(Device(gpu.uuid, gpu.uuid not in unfit) for gpu in whole), self._scorer, sliced
         self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
 
     def heard(self, version: NodeVersion) -> None:
@@ -155,3 +157,11 @@ class KubeletSide:
         if self._offered:
             self._watch.take(*self._offered)
         await self._watch.run()
+
+
+def _sliced(topology: NodeTopology) -> Sliced:
+    return {
+        gpu.uuid: frozenset(each.uuid for each in topology.slices if each.gpu == gpu.index)
+        for gpu in topology.gpus
+        if gpu.mig_enabled
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import structlog
 
@@ -17,9 +18,10 @@ from agent.kubelet.pod_resources import PodResourcesClient
 from agent.kubelet.surroundings import look_around
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
+from agent.plugin.holders import Held, held_of
+from agent.plugin.offers import Offers, Sliced, offers_of, withheld
 from agent.plugin.pods import ListedPod
-from agent.plugin.readiness import Progress, Setting, enforcing, gpu_of, observing, withheld
-from topology.annotations.records import Holder
+from agent.plugin.readiness import Progress, Setting, enforcing, observing
 from topology.node.status import DevicePluginStatus
 
 log = structlog.get_logger()
@@ -47,7 +49,8 @@ class KubeletWatch:
         self._devices = DeviceList()
         self._lists = PodLists(self._resources, self._devices.repeat)
         self._setting = Setting(kubelet_socket=False)
-        self._allocatable: frozenset[str] | None = None
+        self._offered: Mapping[str, frozenset[str]] | None = None
+        self._sliced: Sliced = {}
         self._enforcement = (
             Enforcement(settings, ports, self._lists, self._devices, lambda: self._setting.cdi)
             if settings.mode == "enforce"
@@ -60,10 +63,11 @@ class KubeletWatch:
         self.last_look = Look(self._status(answers=False), None)
         """What was seen last."""
 
-    def take(self, devices: Iterable[Device], scorer: Scorer | None) -> None:
-        """Take in the node's GPUs as they are now; an observer needs no scorer."""
+    def take(self, devices: Iterable[Device], scorer: Scorer | None, sliced: Sliced = MappingProxyType({})) -> None:
+        """Take in the node's GPUs as they are now, and which have MIG on beside them; an observer needs no scorer."""
         if self._enforcement:
             self._enforcement.scorer = scorer
+        self._sliced = sliced
         self._devices.set(devices)
 
     @property
@@ -84,22 +88,32 @@ class KubeletWatch:
     async def look(self) -> Look:
         """Look now."""
         before, session = self.last_look, self.last_look.plugin.session
-        pods, self._allocatable = await self._pods(), await self._offered()
+        pods, self._offered = await self._pods(), await self._read_offered()
         routine = self._rounds % _ROUTINE == 0 or not before.plugin.ready
         self._rounds += 1
         if routine or (self._enforcement and self._enforcement.session != session):
             await self._look_around()
-        known = self._known
-        held = None if pods is None else {gpu: holder for gpu, holder in _holders(pods) if gpu in known}
-        answers = pods is not None
-        self.last_look = Look(self._status(answers=answers), held, self._withheld(answers=answers))
+        status = self._status(answers=pods is not None)
+        if pods is None:
+            self.last_look = Look(status, None, before.withheld, before.offers)
+            return self.last_look
+        held = held_of(pods, self._known | self._sliced.keys())
+        offers, closed = self._on_offer(held) or (before.offers, before.withheld)
+        self.last_look = Look(status, held.gpus, closed, offers, held.shared)
         return self.last_look
 
-    def _withheld(self, *, answers: bool) -> Mapping[str, str]:
+    def _on_offer(self, held: Held) -> tuple[Offers, Mapping[str, str]] | None:
+        """Return what the node's device plugin offers, and what not to plan on; `None` where that is not known.
+
+        A kubelet lists the devices that are healthy, in use or not. One that lists no GPU proves nothing: its plugin may start.
+        """
         if self._enforcement is not None:
-            return {}
-        found = withheld(self._progress(answers=answers))
-        return self.last_look.withheld if found is None else found
+            return {}, {}
+        resource, whole, offered = self._settings.resource, self._known, self._offered or {}
+        offers = offers_of(offered, whole, self._sliced)
+        if not any(offers.values()) and not offered.get(resource):
+            return None
+        return offers, withheld(resource, offered, offers, whole, held.shared)
 
     async def _poll(self) -> None:
         while True:
@@ -126,7 +140,11 @@ class KubeletWatch:
         except KubeletUnavailable:
             return None
 
-    async def _offered(self) -> frozenset[str] | None:
+    @property
+    def _allocatable(self) -> frozenset[str] | None:
+        return None if self._offered is None else self._offered.get(self._settings.resource, frozenset())
+
+    async def _read_offered(self) -> Mapping[str, frozenset[str]] | None:
         try:
             return await self._resources.allocatable(LOOK_SECONDS)
         except KubeletUnavailable:
@@ -156,10 +174,3 @@ class KubeletWatch:
         if (before.ready, before.reasons) != (after.ready, after.reasons):
             say = log.info if after.ready else log.warning
             say("device plugin", mode=after.mode, ready=after.ready, reasons="; ".join(after.reasons))
-
-
-def _holders(pods: Iterable[ListedPod]) -> Iterable[tuple[str, Holder]]:
-    for pod in pods:
-        for container in pod.containers:
-            for gpu in sorted(map(gpu_of, container.gpus)):
-                yield gpu, Holder(pod.namespace, pod.name, container.name)

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from agent.gpus.discovery import Discovery
 from agent.node.watch import NodeVersion
-from topology.annotations.records import Holder
+from agent.plugin.offers import Offers
+from topology.annotations.records import Holder, Sharer
 from topology.node.status import DevicePluginStatus
 
 
@@ -20,7 +21,11 @@ class Look:
     held: Mapping[str, Holder] | None
     """GPU → container that holds it; `None` when the kubelet did not say."""
     withheld: Mapping[str, str] = field(default_factory=dict)
-    """GPU that somebody else's device plugin does not offer whole → why."""
+    """GPU that no pod may be planned on for what somebody else's device plugin offers → why."""
+    offers: Offers = field(default_factory=dict)
+    """GPU → how that plugin offers it."""
+    shared: Mapping[str, tuple[Sharer, ...]] = field(default_factory=dict)
+    """GPU → containers that hold parts of it."""
 
 
 class KubeletPort(Protocol):

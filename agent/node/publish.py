@@ -19,15 +19,18 @@ from typing import Final
 from agent.gpus.discovery import NOTHING, Discovery
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
+from agent.plugin.offers import NOT_OFFERED
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology, digest, encode_topology
 from topology.annotations.records import Observed, decode_observed, encode_observed
 from topology.annotations.status_codec import decode_status, encode_status
 from topology.errors import PayloadError
-from topology.node.status import NodeStatus
+from topology.node.status import GpuStatus, NodeStatus, Outlook
 
 TOO_LARGE: Final = "topology cannot be published, the old one stands"
 _OURS = (keys.TOPOLOGY, keys.TOPOLOGY_DIGEST, keys.STATUS, keys.OBSERVED)
+_OPENS: Final = "it opens once the device plugin offers it whole"
+_RESTART: Final = "restart the node's device plugin pod: NVIDIA's takes back no GPU after a critical error (XID)"
 _JITTER = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 120.0
 
@@ -151,20 +154,23 @@ def _observed(discovery: Discovery, look: Look | None) -> Observed | None:
     if look is None or look.held is None:
         return None
     foreign = {uuid: count for uuid, count in discovery.computing.items() if uuid not in look.held}
-    return Observed(look.held, foreign_processes=foreign)
+    return Observed(look.held, foreign_processes=foreign, shared=look.shared)
 
 
 def _status(status: NodeStatus, look: Look | None) -> NodeStatus:
-    """Return the status with what is seen of the device plugin: a GPU that it does not offer whole can be given to nobody."""
+    """Return the status with what is seen of the device plugin, and the GPUs that it keeps back closed."""
     if look is None:
         return status
-    gpus = (
-        replace(gpu, healthy=False, doubtful=False, reasons=(*gpu.reasons, look.withheld[gpu.uuid]))
-        if gpu.uuid in look.withheld
-        else gpu
-        for gpu in status.gpus
-    )
-    return replace(status, gpus=tuple(gpus), device_plugin=look.plugin)
+    gpus = tuple(replace(_as_offered(gpu, look), offers=look.offers.get(gpu.uuid)) for gpu in status.gpus)
+    return replace(status, gpus=gpus, device_plugin=look.plugin)
+
+
+def _as_offered(gpu: GpuStatus, look: Look) -> GpuStatus:
+    why = look.withheld.get(gpu.uuid)
+    if why is None:
+        return gpu
+    outlook = gpu.outlook or Outlook(_OPENS, remedy=_RESTART if why == NOT_OFFERED else "")
+    return replace(gpu, healthy=False, doubtful=False, reasons=(*gpu.reasons, why), outlook=outlook)
 
 
 def _says(shown: Observed | None, observed: Observed | None) -> bool:

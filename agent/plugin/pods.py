@@ -22,6 +22,8 @@ class ListedContainer:
     name: str
     gpus: frozenset[str] = frozenset()
     """Device IDs of our resource, which are UUIDs."""
+    elsewhere: tuple[str, ...] = ()
+    """Device IDs of other resources, of whatever kind."""
 
 
 @dataclass(frozen=True, slots=True)

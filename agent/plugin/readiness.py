@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from topology.node.status import DevicePluginStatus, Mode
 
 ENDING = "the agent is about to end"
-REPLICA = "::"
-"""Between a GPU's UUID and the number of its replica, where NVIDIA's plugin shares GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +59,6 @@ def observing(resource: str, setting: Setting, progress: Progress) -> DevicePlug
         notes.append(f"topology manager policy {setting.topology_policy} narrows what the plugin may choose from")
     ready = not against and progress.allocatable is not None
     return DevicePluginStatus(Mode.OBSERVE, ready, reasons=(*against, *notes))
-
-
-def withheld(progress: Progress) -> Mapping[str, str] | None:
-    """Return which GPUs the node's device plugin does not offer whole, and why; `None` where that is not known.
-
-    A kubelet lists the devices that are healthy, in use or not. One that lists none proves nothing: its plugin may be starting.
-    """
-    offered = progress.allocatable
-    if not progress.answers or not offered:
-        return None
-    shared = {gpu_of(device) for device in offered if REPLICA in device}
-    why = "offered as MIG devices only" if any(device.startswith("MIG-") for device in offered) else "not offered"
-    missing = progress.known - offered
-    return {gpu: "shared by the device plugin" if gpu in shared else f"{why} by the device plugin" for gpu in missing}
-
-
-def gpu_of(device: str) -> str:
-    """Return the GPU that a device of our resource is, or is a replica of.
-
-    >>> gpu_of("GPU-a::3"), gpu_of("GPU-a")
-    ('GPU-a', 'GPU-a')
-    """
-    return device.partition(REPLICA)[0]
 
 
 def enforcing(resource: str, setting: Setting, progress: Progress, *, env: bool, cdi: str) -> DevicePluginStatus:

@@ -17,6 +17,10 @@ LEDGER_DIFFERS = (
 UNSEEN = "the node's agent has not seen all of its GPUs"
 SHARED_BY_MISTAKE = "another pod has one of its GPUs, too: delete one of the two"
 
+SHARED_BY_PLUGIN = (
+    "the device plugin shares the GPUs that it gave: they are not the pod's alone, or fewer than it asked for"
+)
+
 
 class Difference(Answer):
     """One pod that has, or may have, other GPUs than is written."""
@@ -49,13 +53,21 @@ def _differences(view: NodeView) -> Iterator[Difference]:
     topology = view.shape.topology_class
     indexes = dict(zip(view.uuids, (gpu.index for gpu in topology.node.gpus), strict=True)) if topology else {}
 
+    shared = view.payloads.observed.value.shared if view.payloads.observed.value else {}
+
     def counted(gpus: Iterable[str]) -> tuple[int, ...]:
         return tuple(sorted(indexes[gpu] for gpu in gpus if gpu in indexes))
 
     for pod, claimed in sorted(((held.pod, held.claimed) for held in view.holdings), key=lambda pair: pair[0].key):
         planned = frozenset(planned_gpus(pod.pod))
         seen = frozenset(gpu for gpu, holder in view.holders.items() if (holder.namespace, holder.name) == pod.key)
-        if view.conflicts.keys() & (planned | seen | claimed.keys()):
+        parts = frozenset(
+            gpu for gpu, sharers in shared.items() if any((who.namespace, who.name) == pod.key for who in sharers)
+        )
+        seen |= parts
+        if parts:
+            what = SHARED_BY_PLUGIN
+        elif view.conflicts.keys() & (planned | seen | claimed.keys()):
             what = SHARED_BY_MISTAKE
         else:
             what = _what(pod.gpus or 0, planned, frozenset(claimed), seen)

@@ -120,8 +120,12 @@ def print_node(node: NodeDetail, form: Form) -> None:
     print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""))
     if node.device_plugin:
         print(f"device plugin: {printable(node.device_plugin.line)}")
+    for offer in node.offers:
+        print(f"offered: {printable(offer.line)}")
     for sign in node.signs:
         print(f"said by others: {printable(sign.line)}")
+    for device in node.unknown_devices:
+        print(f"allocated by DRA: {printable(device.line)}")
     print()
     labels = [f"GPU{gpu.index}" for gpu in node.gpus]
     form.table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))

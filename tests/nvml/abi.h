@@ -39,6 +39,14 @@ nvmlReturn_t figure_field(const struct gpu *gpu, unsigned field, unsigned scope,
 /* NOT_FOUND where the field is none of errors.c. */
 nvmlReturn_t error_field(const struct gpu *gpu, unsigned field, unsigned scope, unsigned long long *value);
 
+/* The MIG device that a handle is; NULL where it is a GPU's. */
+struct slice *slice_of(nvmlDevice_t handle);
+/* Every call on a MIG device or its instances begins so; failures are described for its GPU. */
+nvmlReturn_t enter_slice(const char *function, const struct slice *slice, bool pointer_given);
+unsigned long long slice_bytes(const struct slice *slice);
+/* By UUID; NULL where there is none. */
+struct slice *slice_called(const char *uuid);
+
 void write_pci(nvmlPciInfo_t *info, struct pci_address pci);
 
 #endif

@@ -18,7 +18,10 @@
  *       slowdown BITS           why the clocks are slow: 64 heat, 128 power brake
  *       process PID [COMMAND]   one more that computes; without a command nobody can tell which it is
  *       process -               the driver does not say who computes
+ *       slice_process NUMBER PID [COMMAND]   the same, on a MIG device
  *       `-` as a value means that the call answers NOT_SUPPORTED
+ *   slice GPUS PROFILE START [UUID] one MIG device of a profile such as 1g.10gb, 1g.10gb+me or 1c.3g.40gb, at that place of the
+ *                                   memory; those with one place share a GPU instance; one `%` of the UUID stands for the index
  *   nvlink A B COUNT                COUNT direct links between GPUs A and B, on the next free link numbers of both
  *   nvswitch GPUS COUNT [FORM]      COUNT links of each GPU to NVSwitches
  *   npu GPUS COUNT                  COUNT links of each GPU to its CPU's bridge (POWER)
@@ -118,10 +121,12 @@ static struct gpu *described(struct machine *machine, int index) {
     return gpu;
 }
 
-static bool add_process(struct gpu *gpu, const char *value) {
+static bool add_process(struct gpu *gpu, const char *value, bool on_slice) {
     if (!strcmp(value, "-")) return gpu->process_count = ABSENT, true;
     if (gpu->process_count == MAX_PROCESSES) return false;
     struct process *process = &gpu->processes[gpu->process_count++];
+    process->slice = ABSENT;
+    if (on_slice) return sscanf(value, "%d %u %95[^\n]", &process->slice, &process->pid, process->command) >= 2;
     return sscanf(value, "%u %95[^\n]", &process->pid, process->command) >= 1;
 }
 
@@ -153,7 +158,8 @@ static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
         if (mark) *mark = 0;
         return snprintf(gpu->uuid, NAME, mark ? "%s%d%s" : "%s", value, index, mark ? mark + 1 : "") < NAME;
     }
-    if (!strcmp(key, "process")) return add_process(gpu, value);
+    if (!strcmp(key, "process")) return add_process(gpu, value, false);
+    if (!strcmp(key, "slice_process")) return add_process(gpu, value, true);
     if (!strcmp(key, "pci")) return parse_pci(value, &gpu->pci);
     if (!strcmp(key, "compute")) return sscanf(value, "%d.%d", &gpu->compute_major, &gpu->compute_minor) == 2;
     if (!strcmp(key, "pcie")) return sscanf(value, "%d %d", &gpu->pcie_generation, &gpu->pcie_width) == 2;
@@ -235,6 +241,8 @@ static bool set_each(struct machine *machine, int index, const char *word, char 
     unsigned long links = 0;
     if (!strcmp(word, "nvswitch") || !strcmp(word, "npu") || !strcmp(word, "bare"))
         return count >= 2 && add_links(gpu, word, atoi(argument[1]), count > 2 ? argument[2] : "id");
+    if (!strcmp(word, "slice"))
+        return count >= 3 && add_slice(gpu, index, argument[1], argument[2], count > 3 ? argument[3] : NULL);
     if (!strcmp(word, "fabric"))
         return count >= 2 && set_fabric(&gpu->fabric, argument[1], count > 2 ? argument[2] : NULL,
                                         count > 4 ? argument[3] : NULL, count > 4 ? argument[4] : NULL);

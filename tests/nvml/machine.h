@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <stdbool.h>
 
-enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_FAILURES = 64, MAX_PROCESSES = 16, NAME = 96 };
+enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_FAILURES = 64, MAX_PROCESSES = 16, MAX_SLICES = 8, NAME = 96 };
 
 /* What an absent value means everywhere below: the call answers NVML_ERROR_NOT_SUPPORTED. */
 enum { ABSENT = -1 };
@@ -51,7 +51,15 @@ enum error {
 
 struct process {
     unsigned pid;
+    int slice; /* the number of its MIG device on the GPU; ABSENT: none */
     char command[NAME]; /* empty: of another PID namespace */
+};
+
+/* One MIG device; mig.c has what its profile means. */
+struct slice {
+    struct gpu *gpu;
+    char profile[24], uuid[NAME];
+    int start, size, gpu_instance, compute_instance;
 };
 
 struct gpu {
@@ -76,6 +84,8 @@ struct gpu {
     struct process processes[MAX_PROCESSES];
     struct fabric fabric;
     struct link links[MAX_LINKS];
+    int slice_count;
+    struct slice slices[MAX_SLICES];
 };
 
 struct failure {
@@ -101,6 +111,9 @@ struct machine {
 
 /* Reads the file into *machine; false, with file, line and reason on stderr, when it makes no sense. */
 bool read_machine(const char *file, struct machine *machine);
+
+/* `slice GPUS PROFILE START [UUID]`; false where the GPU has no such profile. */
+bool add_slice(struct gpu *gpu, int index, const char *profile, const char *start, const char *uuid);
 
 void no_figures(struct gpu *gpu);
 /* False where the key is none of activity.c. */

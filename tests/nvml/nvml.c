@@ -172,7 +172,8 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *gpu) {
     TRY(enter_system(__func__, uuid && gpu));
     for (int index = 0; index < machine.gpu_count; index++)
         if (!strcmp(machine.gpus[index].uuid, uuid)) return *gpu = &machine.gpus[index], SUCCESS;
-    return NOT_FOUND;
+    struct slice *slice = slice_called(uuid);
+    return slice ? *gpu = (nvmlDevice_t)slice, SUCCESS : NOT_FOUND;
 }
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t gpu, char *name, unsigned length) {
@@ -181,6 +182,11 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t gpu, char *name, unsigned length) {
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t gpu, char *uuid, unsigned length) {
+    const struct slice *slice = slice_of(gpu);
+    if (slice) {
+        TRY(enter_slice(__func__, slice, uuid));
+        return copy_text(uuid, length, slice->uuid);
+    }
     ENTER(gpu, uuid);
     return copy_text(uuid, length, gpu->uuid);
 }
@@ -207,6 +213,11 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t gpu, nvmlPciInfo_t *info) {
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t gpu, nvmlMemory_t *memory) {
+    const struct slice *slice = slice_of(gpu);
+    if (slice) {
+        TRY(enter_slice(__func__, slice, memory));
+        return *memory = (nvmlMemory_t){slice_bytes(slice), slice_bytes(slice), 0}, SUCCESS;
+    }
     ENTER(gpu, memory);
     if (gpu->memory_mib == ABSENT) return NOT_SUPPORTED;
     memory->total = gpu->memory_mib << 20;
@@ -216,6 +227,13 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t gpu, nvmlMemory_t *memory) {
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t gpu, nvmlMemory_v2_t *memory) {
+    const struct slice *slice = slice_of(gpu);
+    if (slice) {
+        TRY(enter_slice(__func__, slice, memory));
+        if (memory->version != VERSION(sizeof *memory, 2)) return ARGUMENT_VERSION_MISMATCH;
+        memory->total = memory->free = slice_bytes(slice);
+        return memory->reserved = memory->used = 0, SUCCESS;
+    }
     ENTER(gpu, memory);
     if (memory->version != VERSION(sizeof *memory, 2)) return ARGUMENT_VERSION_MISMATCH;
     if (gpu->memory_mib == ABSENT) return NOT_SUPPORTED;
@@ -272,14 +290,22 @@ typedef struct {
     unsigned gpu_instance, compute_instance;
 } nvmlProcessInfo_t;
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned *count, nvmlProcessInfo_t *processes) {
-    ENTER(gpu, count);
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t *processes) {
+    const struct slice *asked = slice_of(handle);
+    const struct gpu *gpu = asked ? asked->gpu : handle;
+    TRY(enter(__func__, gpu, count));
     if (gpu->process_count == ABSENT) return NOT_SUPPORTED;
-    unsigned room = *count, running = *count = (unsigned)gpu->process_count;
-    if (running > room) return INSUFFICIENT_SIZE;
-    if (running && !processes) return INVALID_ARGUMENT;
-    for (unsigned i = 0; i < running; i++) processes[i] = (nvmlProcessInfo_t){gpu->processes[i].pid, 1 << 30, ~0u, ~0u};
-    return SUCCESS;
+    unsigned room = *count, running = 0;
+    for (int i = 0; i < gpu->process_count; i++) {
+        const struct process *process = &gpu->processes[i];
+        const struct slice *slice = process->slice < 0 ? NULL : &gpu->slices[process->slice];
+        if (asked && slice != asked) continue;
+        if (running++ < room && processes)
+            processes[running - 1] = (nvmlProcessInfo_t){process->pid, 1 << 30, slice ? (unsigned)slice->gpu_instance : ~0u,
+                                                         slice ? (unsigned)slice->compute_instance : ~0u};
+    }
+    *count = running;
+    return running > room ? INSUFFICIENT_SIZE : running && !processes ? INVALID_ARGUMENT : SUCCESS;
 }
 
 nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {

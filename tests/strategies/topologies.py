@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, Nic, NodeTopology, NvlinkDomain
+from topology.node.slices import Slice
 
 MODELS = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-32GB", "NVIDIA L4", "a GPU of next year")
 
@@ -76,6 +77,21 @@ def nics(draw: st.DrawFn, indexes: tuple[int, ...]) -> tuple[Nic, ...]:
     return tuple(found)
 
 
+PROFILES = ("1g.10gb", "1g.10gb+me", "2g.20gb", "3g.40gb", "1c.3g.40gb", "7g.80gb")
+
+
+@st.composite
+def slices(draw: st.DrawFn, indexes: tuple[int, ...]) -> tuple[Slice, ...]:
+    """Up to seven MIG devices of some of the GPUs; places may overlap, which is the driver's business."""
+    found = []
+    for index in draw(st.sets(st.sampled_from(indexes))) if indexes else ():
+        for number in range(draw(st.integers(0, 7))):
+            profile, start = draw(st.sampled_from(PROFILES)), draw(st.integers(0, 7))
+            memory_bytes, size = draw(st.sampled_from((10**10, 2 * 10**10))), draw(st.integers(1, 8))
+            found.append(Slice(index, f"MIG-{index}-{number}", profile, memory_bytes, start, size, number, number % 2))
+    return tuple(sorted(found, key=lambda each: (each.gpu, each.gpu_instance)))
+
+
 @st.composite
 def topologies(draw: st.DrawFn, min_gpus: int = 0, max_gpus: int = 8) -> NodeTopology:
     """Any valid node of `min_gpus` to `max_gpus` GPUs, in canonical form: no link that carries nothing."""
@@ -93,6 +109,7 @@ def topologies(draw: st.DrawFn, min_gpus: int = 0, max_gpus: int = 8) -> NodeTop
         cuda_version=draw(st.none() | st.just("12.4")),
         cpu_vendor=draw(st.none() | st.sampled_from(("intel", "amd", "arm", "power9"))),
         cpu_model=draw(st.none() | texts),
+        slices=draw(slices(indexes)),
     )
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from topology.annotations.payload import Schema, Text, Uuid, known, read, write
+from topology.annotations.slices_codec import Profile, Slices, decode_slices, encode_slices
 from topology.errors import PayloadError
 from topology.node.links import PciePath
 from topology.node.model import MAX_GPUS, MAX_NICS, MAX_NVLINKS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
@@ -98,6 +99,8 @@ class _Topology(Schema):
     cuda_version: Text | None = None
     cpu_vendor: Text | None = None
     cpu_model: Text | None = None
+    mig_profiles: dict[Text, Profile] = Field(default_factory=dict, max_length=MAX_GPUS)
+    slices: Slices = Field(default_factory=list)
 
 
 def encode_topology(node: NodeTopology) -> str:
@@ -113,6 +116,7 @@ def encode_topology(node: NodeTopology) -> str:
     if node.domain:
         payload["domain"] = {"cluster_uuid": node.domain.cluster_uuid, "clique_id": node.domain.clique_id}
     payload |= known({key: getattr(node, key) for key in ("driver_version", "cuda_version", "cpu_vendor", "cpu_model")})
+    payload |= encode_slices(node.slices)
     return write(_Topology, payload)
 
 
@@ -132,6 +136,7 @@ def decode_topology(text: str | bytes) -> NodeTopology:
         cuda_version=payload.cuda_version,
         cpu_vendor=payload.cpu_vendor,
         cpu_model=payload.cpu_model,
+        slices=decode_slices(payload.mig_profiles, payload.slices),
     )
 
 

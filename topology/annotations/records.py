@@ -89,11 +89,21 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
+class Sharer(Holder):
+    """A container that the kubelet gave parts of a GPU to: replicas, or a device of another resource."""
+
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Which container really holds which GPU."""
 
     gpus: Mapping[str, Holder]
-    """GPU UUID → holder; a GPU that is not here is held by no container, except perhaps by an ordinary init container."""
+    """GPU UUID → holder; a GPU that is not here is held by no container, except perhaps by an ordinary init container.
+
+    Of one that is held in parts this is one of its sharers.
+    """
     generation: int = 0
     """Of the status that the look was made for, after the write before had ended; 0 when that is not told.
 
@@ -103,6 +113,8 @@ class Observed:
     """GPU UUID → how many processes compute on a GPU that no container holds; on the wire `strangers`."""
     node_version: str = ""
     """resourceVersion of the node that the agent had heard of before the look began; empty when that is not told."""
+    shared: Mapping[str, tuple[Sharer, ...]] = field(default_factory=dict)
+    """GPU UUID → every container that holds parts of it, by namespace, name and container."""
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
@@ -113,6 +125,10 @@ class _Holder(Schema):
     namespace: Name
     name: Name
     container: Name
+
+
+class _Sharer(_Holder):
+    parts: Annotated[int, Field(ge=1, le=2**16)] = 1
 
 
 class _Claim(_Holder):
@@ -161,6 +177,7 @@ class _Observed(Schema):
     )
     """Foreign processes; agents that are out there write them under this key."""
     node_version: Annotated[str, StringConstraints(pattern=r"^[0-9]{0,20}$")] = ""
+    shared: Annotated[dict[Uuid, list[_Sharer]], Field(max_length=MAX_GPUS)] = Field(default_factory=dict)
 
 
 def is_later(version: str, than: str) -> bool:
@@ -239,10 +256,7 @@ def decode_placement(text: str | bytes) -> PlacementRecord:
 
 def encode_observed(observed: Observed) -> str:
     """Return the canonical text; raises `PayloadError`."""
-    gpus = {
-        uuid: {"namespace": holder.namespace, "name": holder.name, "container": holder.container}
-        for uuid, holder in sorted(observed.gpus.items())
-    }
+    gpus = {uuid: _encode_holder(holder) for uuid, holder in sorted(observed.gpus.items())}
     payload: dict[str, Any] = {"gpus": gpus}
     if observed.generation:
         payload["generation"] = observed.generation
@@ -250,11 +264,26 @@ def encode_observed(observed: Observed) -> str:
         payload["strangers"] = dict(sorted(observed.foreign_processes.items()))
     if observed.node_version:
         payload["node_version"] = observed.node_version
+    if observed.shared:
+        payload["shared"] = {
+            uuid: [_encode_holder(sharer) | ({"parts": sharer.parts} if sharer.parts > 1 else {}) for sharer in sharers]
+            for uuid, sharers in sorted(observed.shared.items())
+        }
     return write(_Observed, payload)
+
+
+def _encode_holder(holder: Holder) -> dict[str, Any]:
+    return {"namespace": holder.namespace, "name": holder.name, "container": holder.container}
 
 
 def decode_observed(text: str | bytes) -> Observed:
     """Return what was observed; raises `PayloadError`."""
     payload = read(_Observed, text)
     gpus = {uuid: Holder(**holder.model_dump()) for uuid, holder in sorted(payload.gpus.items())}
-    return Observed(gpus, payload.generation, dict(sorted(payload.strangers.items())), payload.node_version)
+    return Observed(
+        gpus,
+        payload.generation,
+        dict(sorted(payload.strangers.items())),
+        payload.node_version,
+        {uuid: tuple(Sharer(**each.model_dump()) for each in of) for uuid, of in sorted(payload.shared.items())},
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -10,11 +11,19 @@ from pydantic import Field, StringConstraints
 from topology.annotations.payload import Count, Schema, Text, Uuid, known, read, write
 from topology.errors import PayloadError
 from topology.node.model import MAX_GPUS
+from topology.node.offers import Offer, OfferForm
 from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
+
+
+class _Offer(Schema):
+    resource: Text
+    form: Literal["whole", "shared", "sliced"]
+    parts: Annotated[int, Field(ge=1, le=2**16)] = 1
 
 
 class _StatusTraits(Schema):
     mig_enabled: bool | None = None
+    offers: Annotated[list[_Offer], Field(max_length=16)] | None = None
 
 
 class _Outlook(Schema):
@@ -58,8 +67,7 @@ class _Status(Schema):
 
 def encode_status(status: NodeStatus) -> str:
     """Return the canonical text; GPUs by UUID, link faults by GPU and link; raises `PayloadError`."""
-    modes = {gpu.mig_enabled for gpu in status.gpus}
-    shared = modes.pop() if len(status.gpus) > 1 and len(modes) == 1 else None
+    every = _in_common(status.gpus)
     gpus: dict[str, Any] = {}
     for gpu in sorted(status.gpus, key=lambda gpu: gpu.uuid):
         if gpu.uuid in gpus:
@@ -69,15 +77,15 @@ def encode_status(status: NodeStatus) -> str:
                 "healthy": gpu.healthy,
                 "reasons": list(gpu.reasons) or None,
                 "memory_used_gib": gpu.memory_used_gib,
-                "mig_enabled": gpu.mig_enabled if shared is None else None,
                 "sick_since": gpu.sick_since,
                 "outlook": _encode_outlook(gpu.outlook) if gpu.outlook else None,
                 "doubtful": gpu.doubtful or None,
+                **{name: trait for name, trait in _traits(gpu).items() if name not in every},
             }
         )
     payload: dict[str, Any] = {"generation": status.generation}
-    if shared is not None:
-        payload["every_gpu"] = {"mig_enabled": shared}
+    if every:
+        payload["every_gpu"] = every
     payload["gpus"] = gpus
     if status.link_faults:
         faults = sorted(status.link_faults, key=lambda fault: (fault.gpu, fault.link))
@@ -89,6 +97,25 @@ def encode_status(status: NodeStatus) -> str:
             {"session": plugin.session or None, "reasons": list(plugin.reasons) or None}
         )
     return write(_Status, payload)
+
+
+def _traits(gpu: GpuStatus) -> dict[str, Any]:
+    """Return what GPUs of one node mostly have in common."""
+    return {
+        "mig_enabled": gpu.mig_enabled,
+        "offers": None if gpu.offers is None else list(map(_encode_offer, gpu.offers)),
+    }
+
+
+def _in_common(gpus: Sequence[GpuStatus]) -> dict[str, Any]:
+    if len(gpus) < 2:
+        return {}
+    first, *others = map(_traits, gpus)
+    return known({name: trait for name, trait in first.items() if all(other[name] == trait for other in others)})
+
+
+def _encode_offer(offer: Offer) -> dict[str, Any]:
+    return {"resource": offer.resource, "form": offer.form.value} | ({"parts": offer.parts} if offer.parts > 1 else {})
 
 
 def _encode_outlook(outlook: Outlook) -> dict[str, Any]:
@@ -104,6 +131,8 @@ def decode_status(text: str | bytes) -> NodeStatus:
         said |= {"reasons": tuple(said.get("reasons", ()))}
         if said.get("outlook"):
             said["outlook"] = Outlook(**said["outlook"])
+        if said.get("offers") is not None:
+            said["offers"] = tuple(Offer(**offer | {"form": OfferForm(offer["form"])}) for offer in said["offers"])
     return NodeStatus(
         generation=payload.generation,
         gpus=tuple(GpuStatus(uuid, **said) for uuid, said in gpus.items()),

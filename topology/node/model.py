@@ -12,6 +12,7 @@ from typing import Final
 
 from topology.errors import PayloadError
 from topology.node.links import PciePath
+from topology.node.slices import Slice, check_slices
 
 NOT_SHOWN: Final = "not shown in the matrix"
 """The reason of a link that a partial matrix left out."""
@@ -95,7 +96,7 @@ class NodeTopology:
     """All GPUs of a node and how they are wired.
 
     Raises `PayloadError` when parts contradict each other: unordered or repeated indexes, repeated UUIDs, a link to a GPU
-    that is not there, a pair named twice, NICs that disagree, or more GPUs or NICs than any node has.
+    that is not there, a pair named twice, NICs that disagree, slices of no GPU, or more GPUs or NICs than any node has.
     """
 
     gpus: tuple[Gpu, ...]
@@ -108,6 +109,8 @@ class NodeTopology:
     """`intel`, `amd`, `power9`, `arm`; decides the speed between sockets."""
     cpu_model: str | None = None
     """Free text or `family/model`, as the source says it."""
+    slices: tuple[Slice, ...] = ()
+    """MIG devices; their positions follow those of the GPUs."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -124,6 +127,11 @@ class NodeTopology:
     def by_uuid(self) -> dict[str, int]:
         """UUID → position."""
         return {gpu.uuid: position for position, gpu in enumerate(self.gpus)}
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """UUIDs by position: what pods can get, GPUs first, then slices."""
+        return (*(gpu.uuid for gpu in self.gpus), *(each.uuid for each in self.slices))
 
     @cached_property
     def pairs(self) -> dict[tuple[int, int], Link]:
@@ -194,6 +202,8 @@ def _check(node: NodeTopology) -> None:
         if nvlinks[gpu.index] > MAX_NVLINKS:
             raise PayloadError(f"$.gpus[{position}]", f"more than the {MAX_NVLINKS} NVLinks that a GPU can have")
     _check_nics(node.nics, known)
+    if node.slices:
+        check_slices(node.slices, known, {gpu.uuid for gpu in node.gpus})
 
 
 def _check_gpus(gpus: tuple[Gpu, ...]) -> None:

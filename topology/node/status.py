@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from topology.node.offers import Offer
+
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
@@ -36,6 +38,8 @@ class GpuStatus:
     """`None` for a healthy GPU, and from agents that do not say."""
     doubtful: bool = False
     """Whether new pods get it only where no equal of it is free; never of a GPU that takes none."""
+    offers: tuple[Offer, ...] | None = None
+    """How somebody else's device plugin offers it to pods; empty: not at all."""
 
 
 @dataclass(frozen=True, slots=True)

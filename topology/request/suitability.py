@@ -16,10 +16,16 @@ from topology.request.gpu_request import GpuRequest
 
 
 def anonymous(node: NodeTopology) -> NodeTopology:
-    """Return the node without what no request can ask about: UUIDs, PCI addresses, names of NICs and of the NVLink domain."""
+    """Return the node without what no request can ask about: UUIDs, PCI addresses, names of NICs and of the NVLink domain.
+
+    What MIG calls its instances goes, too.
+    """
     gpus = tuple(replace(gpu, uuid=str(gpu.index), pci=None, cpu_affinity=None) for gpu in node.gpus)
     nics = tuple(replace(nic, name=str(i), device=None, pci=None, nic_paths=()) for i, nic in enumerate(node.nics))
-    return replace(node, gpus=gpus, nics=nics, domain=None)
+    slices = tuple(
+        replace(each, uuid=f"slice {i}", gpu_instance=i, compute_instance=0) for i, each in enumerate(node.slices)
+    )
+    return replace(node, gpus=gpus, nics=nics, domain=None, slices=slices)
 
 
 def kinds(node: NodeTopology) -> list[Hashable]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.plugin.readiness import Progress, Setting, enforcing, observing, withheld
+from agent.plugin.readiness import Progress, Setting, enforcing, observing
 from topology.node.status import DevicePluginStatus
 
 R = "nvidia.com/gpu"
@@ -87,24 +87,3 @@ def test_what_is_only_worth_knowing_is_said_too(status: DevicePluginStatus, note
 def test_topology_policy_does_not_bind_us() -> None:
     """Our devices have no NUMA node, so the kubelet offers all of them under every policy."""
     assert enforce(Setting(topology_policy="single-numa-node")).reasons == ()
-
-
-@pytest.mark.parametrize(
-    ("offered", "expected"),
-    [
-        ({"GPU-a", "GPU-b"}, {}),
-        ({"GPU-a"}, {"GPU-b": "not offered by the device plugin"}),
-        ({"GPU-a", "GPU-b::0", "GPU-b::1"}, {"GPU-b": "shared by the device plugin"}),
-        ({"GPU-a::0"}, {"GPU-a": "shared by the device plugin", "GPU-b": "not offered by the device plugin"}),
-        ({"MIG-a", "GPU-a"}, {"GPU-b": "offered as MIG devices only by the device plugin"}),
-    ],
-)
-def test_what_is_not_offered_whole_is_withheld(offered: set[str], expected: dict[str, str]) -> None:
-    """GPU by GPU: a sharing plugin closes those that it shares, and no others."""
-    assert withheld(Progress(True, frozenset(offered), GPUS, GPUS)) == expected
-
-
-@pytest.mark.parametrize("progress", [Progress(False, GPUS), Progress(True), Progress(True, frozenset())])
-def test_who_offers_nothing_proves_nothing(progress: Progress) -> None:
-    """A plugin that is just starting has not taken back what it withheld."""
-    assert withheld(progress) is None

@@ -21,6 +21,9 @@ from topology.node.model import NodeTopology
 
 _UUID = re.compile(r"^(gpu \S+ uuid )GPU-[0-9a-f]{8}", re.MULTILINE)
 
+_MIG_INSTANCES = 15
+"""Numbers that GPU and compute instances may have, a few more than there are."""
+
 
 class Machine:
     """A description from `tests/nvml/machines`, copied into the new `folder` for one node, beside the library that plays it.
@@ -116,6 +119,19 @@ def write_pci(topology: NodeTopology, folder: Path) -> None:
         function = folder / gpu.pci[4:].lower()
         function.mkdir()
         (function / "numa_node").write_text(f"{-1 if gpu.numa_node is None else gpu.numa_node}\n")
+
+
+def write_capabilities(topology: NodeTopology, folder: Path) -> None:
+    """Write what `/proc/driver` has of NVIDIA's driver: the device node of each MIG instance that there could be."""
+    (folder / "nvidia-caps").mkdir(parents=True)
+    paths = [
+        f"gpu{gpu.index}/gi{instance}/{access}"
+        for gpu in topology.gpus
+        for instance in range(_MIG_INSTANCES)
+        for access in ("access", *(f"ci{compute}/access" for compute in range(_MIG_INSTANCES)))
+    ]
+    lines = (f"{path} {minor}\n" for minor, path in enumerate(paths, 3))
+    (folder / "nvidia-caps" / "mig-minors").write_text("".join(lines))
 
 
 def write_cdi(topology: NodeTopology, folder: Path) -> None:

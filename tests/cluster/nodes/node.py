@@ -15,7 +15,7 @@ from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.nodes import cgroups
 from tests.cluster.nodes.kubelet import ROOT, Kubelet
-from tests.cluster.nodes.machine import Machine, write_cdi, write_numa, write_pci
+from tests.cluster.nodes.machine import Machine, write_capabilities, write_cdi, write_numa, write_pci
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 from tests.cluster.nodes.network import Network
 from tests.cluster.nodes.runtime import FakeRuntime, Runtime, Started
@@ -233,7 +233,8 @@ class GpuNode:
         return json.loads(asked.stdout)
 
     def _binds(self) -> dict[Path, str]:
-        numa, pci, cdi = self.state / "numa", self.state / "pci", self.state / "cdi"
+        numa, pci, cdi, proc = (self.state / name for name in ("numa", "pci", "cdi", "proc-driver"))
+        write_capabilities(self.machine.topology, proc)
         write_numa(self.machine.topology, numa)
         write_pci(self.machine.topology, pci)
         write_cdi(self.machine.topology, cdi)
@@ -242,4 +243,5 @@ class GpuNode:
             numa: "/sys/devices/system/node",
             pci: "/sys/bus/pci/devices",
             cdi: "/run/cdi",
+            proc: "/proc/driver",
         }

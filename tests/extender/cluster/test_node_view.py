@@ -10,7 +10,7 @@ from extender.cluster.candidates.openness import LEDGER_MISSING
 from extender.cluster.objects.kinds import Node, Pod
 from tests.extender.builders import PAIRS, claim, cluster, free, gpus, node, pod, running
 from topology.annotations.codec import digest
-from topology.annotations.records import Observed, encode_observed
+from topology.annotations.records import Holder, Observed, Sharer, encode_observed
 from topology.annotations.status_codec import encode_status
 from topology.node.links import Affinity
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
@@ -51,6 +51,16 @@ def test_a_namesake_that_stopped_on_another_node_frees_nothing_here() -> None:
 def test_a_gpu_in_use_is_not_free(objects: tuple[Node | Pod, ...], taken: set[int]) -> None:
     """Claim, placement record, health and observation each suffice."""
     assert free(cluster(*objects)) == tuple(position for position in ALL if position not in taken)
+
+
+def test_a_gpu_that_is_held_in_parts_is_free_when_its_last_sharer_is_gone() -> None:
+    """Also where the first of them has stopped, and the agent has not reported since."""
+    sharers = tuple(Sharer("ml", name, "main") for name in ("gone", "stays"))
+    observed = encode_observed(Observed({G[2]: Holder("ml", "gone", "main")}, shared={G[2]: sharers}))
+    gone = pod("gone", on="n1", phase="Succeeded", terminated=True)
+    shown = node(observed=observed)
+    assert 2 not in free(cluster(shown, gone, pod("stays", on="n1", phase="Running", terminated=False)))
+    assert 2 in free(cluster(shown, gone, pod("stays", on="n1", phase="Succeeded", terminated=True)))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from extender.inspect import drift as words
 from extender.inspect.drift import drift
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
 from tests.extender.plugin import plugin
+from topology.annotations.records import Holder, Observed, Sharer, encode_observed
 
 
 def told(*objects: Node | Pod) -> list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], str]]:
@@ -32,6 +33,18 @@ def test_a_pod_that_the_device_plugin_gave_other_gpus_is_named_with_all_three() 
     """What was planned, what the ledger says, and what the agent sees."""
     seen = node(claims=tuple(claim(gpu, "p1") for gpu in gpus("n1", 0, 1)), held=held("p1", 4, 5))
     assert told(seen, running("p1", "n1", *gpus("n1", 0, 1))) == [("p1", (0, 1), (0, 1), (4, 5), words.OTHER_GPUS)]
+
+
+def test_pods_that_the_device_plugin_gave_one_gpu_are_both_named() -> None:
+    """A ledger cannot say that a GPU is two pods'; people can be told."""
+    a, b = gpus("n1", 0, 1)
+    sharers = tuple(Sharer("ml", name, "main") for name in ("p1", "p2"))
+    observed = encode_observed(Observed({a: Holder("ml", "p1", "main")}, shared={a: sharers}))
+    shown = node(claims=(claim(a, "p1"), claim(b, "p2")), observed=observed)
+    assert told(shown, running("p1", "n1", a), running("p2", "n1", b)) == [
+        ("p1", (0,), (0,), (0,), words.SHARED_BY_PLUGIN),
+        ("p2", (1,), (1,), (0,), words.SHARED_BY_PLUGIN),
+    ]
 
 
 def test_a_pod_that_came_past_us_is_named() -> None:

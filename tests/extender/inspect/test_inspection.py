@@ -14,8 +14,9 @@ from extender.kubectl.output import Form, print_node
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology.annotations import keys
-from topology.annotations.records import Observed, encode_observed
+from topology.annotations.records import Holder, Observed, Sharer, encode_observed
 from topology.annotations.status_codec import encode_status
+from topology.node.offers import Offer, OfferForm
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
@@ -126,6 +127,27 @@ def test_a_node_says_who_hands_out_its_gpus() -> None:
     assert detail.device_plugin is not None
     assert (detail.device_plugin.mode, detail.device_plugin.ready) == ("enforce", False)
     assert detail.device_plugin.line == "mode enforce, not ready; not registered with the kubelet"
+
+
+def test_a_node_tells_how_its_gpus_are_offered_and_who_shares_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """GPUs that are offered alike stand together; kubectl prints them."""
+    whole, shared = Offer("nvidia.com/gpu", OfferForm.WHOLE), Offer("nvidia.com/gpu.shared", OfferForm.SHARED, 4)
+    (a, b, c, d) = gpus("n1", 0, 1, 2, 3)
+    made = {a: (whole,), b: (shared,), c: (whole,), d: ()}
+    status = encode_status(NodeStatus(1, tuple(GpuStatus(gpu, offers=offers) for gpu, offers in made.items())))
+    sharers = (Sharer("ml", "one", "main"), Sharer("ml", "two", "main", 2))
+    observed = encode_observed(Observed({b: Holder("ml", "one", "main")}, shared={b: sharers}))
+    detail = inspection.node(cluster(node(status=status, observed=observed)), "n1", at())
+    assert detail is not None
+    assert "held in parts by ml/one, ml/two" in detail.gpus[1].reasons
+    print_node(detail, Form())
+    printed = capsys.readouterr().out
+    for line in (
+        "GPUs 0, 2: whole as nvidia.com/gpu",
+        "GPU 1: shared 4 ways as nvidia.com/gpu.shared",
+        "GPU 3: not offered",
+    ):
+        assert f"offered: {line}\n" in printed
 
 
 def test_a_node_shows_what_other_health_agents_say(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from topology.errors import PayloadError
 from topology.formats.catalog import MACHINES, machine
 from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, Nic, NodeTopology
+from topology.node.offers import Offer, OfferForm
 from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
 
 BUDGET_BYTES = 4096
@@ -204,6 +205,16 @@ def test_status_says_once_what_all_gpus_share(mode: bool | None) -> None:
     status = NodeStatus(1, tuple(GpuStatus(f"GPU-{index}", mig_enabled=mode) for index in range(8)))
     assert encode_status(status).count("mig_enabled") == (mode is not None)
     assert decode_status(encode_status(status)) == status
+
+
+def test_status_tells_how_each_gpu_is_offered() -> None:
+    """Once where all are offered alike; not offered is not the same as not known."""
+    whole, shared = Offer("nvidia.com/gpu", OfferForm.WHOLE), Offer("nvidia.com/gpu.shared", OfferForm.SHARED, 4)
+    alike = NodeStatus(1, tuple(GpuStatus(f"GPU-{index}", offers=(whole,)) for index in range(8)))
+    assert encode_status(alike).count('"offers"') == 1
+    unlike = NodeStatus(1, tuple(GpuStatus(f"GPU-{index}", offers=o) for index, o in enumerate([(shared,), (), None])))
+    for status in (alike, unlike):
+        assert decode_status(encode_status(status)) == status
 
 
 def test_status_tells_who_hands_out_the_gpus() -> None:

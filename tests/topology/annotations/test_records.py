@@ -13,6 +13,7 @@ from topology.annotations.records import (
     Ledger,
     Observed,
     PlacementRecord,
+    Sharer,
     decode_ledger,
     decode_observed,
     decode_placement,
@@ -126,6 +127,14 @@ def test_observation_says_for_which_write_it_looked_and_who_else_computes() -> N
     """Both only where there is something to say."""
     observed = Observed({}, generation=7, foreign_processes={"GPU-b": 2, "GPU-a": 1})
     assert encode_observed(observed) == '{"v":1,"gpus":{},"generation":7,"strangers":{"GPU-a":1,"GPU-b":2}}'
+    assert decode_observed(encode_observed(observed)) == observed
+
+
+def test_observation_names_all_who_share_a_gpu() -> None:
+    """How many parts each has is told where it is more than one."""
+    sharers = (Sharer("ml", "one", "main"), Sharer("ml", "two", "main", 2))
+    observed = Observed({"GPU-a": Holder("ml", "one", "main")}, shared={"GPU-a": sharers})
+    assert encode_observed(observed).count('"parts"') == 1
     assert decode_observed(encode_observed(observed)) == observed
 
 

@@ -11,6 +11,7 @@ from extender.cluster.candidates.openness import (
     AGENT_SILENT,
     BY_DRA,
     DUPLICATE_PUBLISHER,
+    NONE_WHOLE,
     NOT_READY,
     PLUGIN_NOT_READY,
     what_opens,
@@ -23,10 +24,13 @@ from topology.annotations.codec import encode_topology
 from topology.annotations.pauses import CLIENT, UPGRADE_STATE
 from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
-from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+from topology.node.offers import Offer, OfferForm
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 ALL = tuple(range(8))
 G = gpus("n1", *ALL)
+WHOLE, SHARED = Offer("nvidia.com/gpu", OfferForm.WHOLE), Offer("nvidia.com/gpu", OfferForm.SHARED, 2)
+SLICED = Offer("nvidia.com/mig-1g.5gb", OfferForm.SLICED, 7)
 NAMESPACE = "gputopo-system"
 
 
@@ -212,6 +216,25 @@ class TestPauses:
         view = state.views["n1"]
         assert (view.shape.closed, [kept.uid for kept, _ in view.claims]) == ("paused: new firmware", ["p1"])
         assert view.settled
+
+
+@pytest.mark.parametrize(
+    ("offers", "reason"),
+    [
+        ([(SHARED,), (SHARED,)], NONE_WHOLE),
+        ([(SHARED,), ()], NONE_WHOLE),
+        ([(SHARED,), (WHOLE,)], None),
+        ([(SHARED,), None], None),
+        ([None, None], None),
+        ([(SLICED,), (SLICED,)], None),
+    ],
+)
+def test_a_node_of_which_no_gpu_is_offered_whole_is_closed(
+    offers: list[tuple[Offer, ...] | None], reason: str | None
+) -> None:
+    """Where it is known of each GPU, and only there; what is known of single ones is the agent's to say."""
+    told = tuple(GpuStatus(gpu, offers=made) for gpu, made in zip(gpus("n1", 0, 1), offers, strict=True))
+    assert closed(cluster(node(status=encode_status(NodeStatus(1, told))))) == reason
 
 
 class TestDuplicatePublishers:

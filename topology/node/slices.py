@@ -1,0 +1,56 @@
+"""MIG devices: parts of a GPU that pods get like GPUs of their own. A GPU that is cut into them is given to nobody whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topology.errors import PayloadError
+
+MAX_SLICES_PER_GPU = 8
+"""By NVML, one more than any GPU has today."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One MIG device."""
+
+    gpu: int
+    """Index of the GPU that it is cut out of."""
+    uuid: str
+    profile: str
+    """As NVIDIA spells it: `1g.10gb`, `1g.10gb+me`, `1c.3g.40gb`."""
+    memory_bytes: int
+    start: int
+    """Of its place in the GPU's memory, in the driver's units."""
+    size: int
+    """Of that place."""
+    gpu_instance: int
+    compute_instance: int
+
+    @property
+    def asked_as(self) -> str:
+        """The profile as it stands in the name of a resource.
+
+        >>> Slice(0, "MIG-a", "1g.10gb+me", 1 << 33, 0, 1, 7, 0).asked_as
+        '1g.10gb.me'
+        """
+        return self.profile.replace("+", ".")
+
+
+def check_slices(slices: tuple[Slice, ...], gpus: set[int], uuids: set[str]) -> None:
+    """Raise `PayloadError` when they contradict the GPUs with these indexes and UUIDs, or each other."""
+    seen = set(uuids)
+    last = (-1, -1, -1)
+    for position, each in enumerate(slices):
+        here = f"$.slices[{position}]"
+        if each.gpu not in gpus:
+            raise PayloadError(here, "a slice of a GPU that is not listed")
+        if each.uuid in seen:
+            raise PayloadError(f"{here}.uuid", "the same UUID twice")
+        at = each.gpu, each.gpu_instance, each.compute_instance
+        if at <= last:
+            raise PayloadError(here, "GPU, GPU instance and compute instance must rise")
+        seen.add(each.uuid)
+        last = at
+    if len(slices) > MAX_SLICES_PER_GPU * len(gpus):
+        raise PayloadError("$.slices", f"{len(slices)} slices of {len(gpus)} GPUs")
