@@ -16,8 +16,8 @@ log = structlog.get_logger()
 
 KNOWN_SECONDS: Final = 1.0
 """After so long every extender has heard of it, and a Binding that was under way has reached the kubelet."""
-PATIENCE_SECONDS: Final = 3.0
-"""As long as a bind may take: a pod that has not come by then does not come."""
+PATIENCE_SECONDS: Final = 5.0
+"""Longer than a bind may take: a pod that has not come by then hardly comes."""
 _POLL_SECONDS = 0.05
 
 

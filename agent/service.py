@@ -17,6 +17,7 @@ from agent.node.kube import NodePort
 from agent.node.look import KubeletPort
 from agent.node.publish import Patch, Publication
 from agent.node.watch import NodeVersion
+from topology.annotations import keys
 
 log = structlog.get_logger()
 
@@ -168,5 +169,7 @@ class Agent:
             return
         self._publication.learned(annotations, self._clock())
         self._has_said = True
+        if self._kubelet:  # no claim is written on what was said before, so none is to come that is not in this ledger
+            self._kubelet.heard(NodeVersion("", ledger=annotations.get(keys.LEDGER)))
         self._metrics.wrote("ok")
         log.info("wrote the node", keys=", ".join(sorted(patch.annotations)))

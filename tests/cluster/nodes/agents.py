@@ -41,6 +41,9 @@ class AgentProcess(NodeProcess):
 
     """
 
+    stop_grace_seconds = 10.0
+    """As the chart has it."""
+
     def __init__(
         self, node: GpuNode, mode: str, deadline: str = PATIENT, *, sections: Mapping[str, object] | None = None
     ) -> None:
