@@ -58,6 +58,8 @@ class KubeletWatch:
         )
         self._rounds = 0
         self._estranged = 0
+        self.ending = False
+        """Whether we serve for those only who were sent here before; set it from any thread."""
         self.last_look = Look(self._status(answers=False), None)
         """What was seen last."""
 
@@ -157,7 +159,8 @@ class KubeletWatch:
         resource, enforce = self._settings.resource, self._settings.enforce
         if self._enforcement is None:
             return observing(resource, self._setting, progress)
-        progress = replace(progress, locked=self._enforcement.locked, session=self._enforcement.session)
+        enforcement = self._enforcement
+        progress = replace(progress, locked=enforcement.locked, session=enforcement.session, ending=self.ending)
         return enforcing(resource, self._setting, progress, env=enforce.env, cdi=enforce.cdi)
 
     def _progress(self, *, answers: bool) -> Progress:

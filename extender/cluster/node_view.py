@@ -1,7 +1,7 @@
 """What one node has to give: derived whole from the node, its claims and its pods, and never edited.
 
-A GPU is free when it is healthy and no MIG parent, when no container holds it that we did not plan, and when every claim on it
-is proven dead. Two live pods with one GPU are a conflict: such a GPU is not free before both are gone.
+A GPU is free when it is healthy and no MIG parent, when neither a container that we did not plan nor a ResourceClaim holds it,
+and when every claim on it is proven dead. Two live pods with one GPU are a conflict: such a GPU is not free before both are gone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
 from extender.cluster.candidates.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.objects.gpu_pods import GpuPod
@@ -38,7 +39,7 @@ class NodeView:
     usable: int
     """GPUs that nothing but a claim keeps from being free."""
     fit: int
-    """GPUs that are healthy, whole and free of processes that no container explains, whoever holds them."""
+    """GPUs that are healthy, whole, left to us by DRA and free of processes that no container explains, whoever holds them."""
     doubtful: int
     """GPUs that pods get last among equals, free or not."""
     claims: tuple[tuple[Claim, Standing], ...]
@@ -55,6 +56,8 @@ class NodeView:
     """There is no ledger, and as far as is known there never was one."""
     signs: tuple[Sign, ...] = ()
     """What other health agents say of its GPUs, what closes it first."""
+    devices: NodeDevices = NOTHING
+    """What DRA has to say of its GPUs."""
 
     @property
     def name(self) -> str:
@@ -96,6 +99,14 @@ class NodeView:
             for gpu, key, container in seen
             if key in gone.keys() - alive
         )
+
+    @property
+    def disputed(self) -> frozenset[str]:
+        """GPUs that pods have from a device plugin, or are promised, and that a ResourceClaim holds as well."""
+        if not self.devices.held:
+            return frozenset()
+        promised = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
+        return frozenset(self.devices.held.keys() & (promised | self.holders.keys()))
 
     def has_gpus(self, uuids: Iterable[str]) -> bool:
         """Whether all of these are GPUs of the node."""
@@ -201,7 +212,8 @@ def derive(
     is_lost = is_ledger_lost(payloads, holdings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
     foreign = observed.foreign_processes if observed else ()
-    fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, foreign) | _unfit(payloads))
+    devices = surroundings.devices
+    fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, {*foreign, *devices.held, *devices.tainted}) | _unfit(payloads))
     usable = fit & ~mask_of(uuids, placed.union(holders))
     claimed = mask_of(uuids, (claim.gpu for claim in standing_claims))
     doubtful = _doubtful(payloads)
@@ -220,6 +232,7 @@ def derive(
         is_broken=payloads.is_ledger_broken or is_lost or is_ledger_missing(payloads),
         is_new=payloads.ledger.text is None and not is_lost,
         signs=surroundings.signs,
+        devices=devices,
     )
 
 

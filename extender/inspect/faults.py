@@ -8,6 +8,9 @@ from extender.cluster.ownership.standing import Standing
 NO_REASON = "its agent calls it unhealthy, and does not say why"
 SLICED = "MIG is on: it is cut into slices"
 FOREIGN = "in use by a process that no container explains"
+HELD_BY_CLAIM = "held by ResourceClaim "
+TAINTED = "tainted by its DRA driver: "
+_NAMED = 3
 RECORDED = "held by a pod of which the ledger does not know yet"
 
 
@@ -23,6 +26,10 @@ def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
         found.append(SLICED)
     if observed and uuid in observed.foreign_processes:
         found.append(FOREIGN)
+    if claims := view.devices.held.get(uuid):
+        found.append(HELD_BY_CLAIM + _named(claims))
+    if taint := view.devices.tainted.get(uuid):
+        found.append(TAINTED + taint)
     if observed and uuid in observed.shared:
         found.append(f"held in parts by {', '.join(f'{who.namespace}/{who.name}' for who in observed.shared[uuid])}")
     if view.shape.closed is not None:
@@ -31,3 +38,13 @@ def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
     if not found and not claimed and not view.usable >> position & 1:
         found.append(RECORDED)
     return tuple(found)
+
+
+def _named(claims: tuple[str, ...]) -> str:
+    """Name the first of those that share a GPU; there may be any number.
+
+    >>> _named(("ml/a", "ml/b", "ml/c", "ml/d", "ml/e"))
+    'ml/a, ml/b, ml/c and 2 more'
+    """
+    named = ", ".join(claims[:_NAMED])
+    return f"{named} and {len(claims) - _NAMED} more" if len(claims) > _NAMED else named

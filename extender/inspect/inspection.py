@@ -24,7 +24,14 @@ from extender.inspect.judgement import Judgement
 from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
 from extender.inspect.offers import OfferInfo, offers_of
 from extender.inspect.outlook import OutlookInfo, outlooks_of
-from extender.inspect.words import DevicePluginInfo, SignInfo, device_plugin_of, signs_of
+from extender.inspect.words import (
+    ClaimedDeviceInfo,
+    DevicePluginInfo,
+    SignInfo,
+    device_plugin_of,
+    signs_of,
+    unknown_devices_of,
+)
 from extender.verbs.asked import Asked
 from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth
@@ -61,8 +68,8 @@ class GpuInfo(Answer):
     memory_bytes: int | None
     numa_node: int | None
     state: GpuState
-    """`held`: kept for a pod between prioritize and bind; `unplanned`: a container has it that nobody planned there;
-    `conflict`: two live pods have it."""
+    """`held`: kept for a pod between prioritize and bind; `unplanned`: a container or a ResourceClaim has it that nobody planned
+    there; `conflict`: two have it."""
     pod: str | None
     """`namespace/name` of whom it is claimed by, or found with."""
     container: str | None
@@ -125,6 +132,8 @@ class NodeDetail(NodeInfo):
     """NVLinks that rings do without."""
     signs: tuple[SignInfo, ...] = ()
     """What other health agents say of its GPUs, what closes it first."""
+    unknown_devices: tuple[ClaimedDeviceInfo, ...] = ()
+    """What ResourceClaims hold that may be any of its GPUs."""
 
 
 class PodInfo(Answer):
@@ -211,6 +220,7 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         offers=offers_of(view),
         link_faults=link_faults_of(view),
         signs=signs_of(view),
+        unknown_devices=unknown_devices_of(view),
     )
 
 
@@ -278,11 +288,12 @@ def _node(view: NodeView, held: int) -> NodeInfo:
 
 
 def _state(view: NodeView, position: int, held: int, *, claimed: bool, found: bool) -> GpuState:
-    if view.uuids[position] in view.conflicts:
+    uuid = view.uuids[position]
+    if uuid in view.conflicts or uuid in view.disputed:
         return "conflict"
     if claimed:
         return "claimed"
-    if found:
+    if found or uuid in view.devices.held:
         return "unplanned"
     if not view.shape.free >> position & 1:
         return "unusable"
