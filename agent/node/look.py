@@ -8,8 +8,8 @@ from typing import Protocol
 
 from agent.gpus.discovery import Discovery
 from agent.node.watch import NodeVersion
-from agent.plugin.offers import Offers
 from topology.annotations.records import Holder, Sharer
+from topology.node.offers import Offer
 from topology.node.status import DevicePluginStatus
 
 
@@ -22,8 +22,8 @@ class Look:
     """GPU → container that holds it; `None` when the kubelet did not say."""
     withheld: Mapping[str, str] = field(default_factory=dict)
     """GPU that no pod may be planned on for what somebody else's device plugin offers → why."""
-    offers: Offers = field(default_factory=dict)
-    """GPU → how that plugin offers it."""
+    offers: Mapping[str, tuple[Offer, ...]] | None = None
+    """GPU → how that plugin offers it; `None` where nobody knows yet."""
     shared: Mapping[str, tuple[Sharer, ...]] = field(default_factory=dict)
     """GPU → containers that hold parts of it."""
 

@@ -19,7 +19,6 @@ from typing import Final
 from agent.gpus.discovery import NOTHING, Discovery
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
-from agent.plugin.offers import NOT_OFFERED
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology, digest, encode_topology
 from topology.annotations.records import Observed, decode_observed, encode_observed
@@ -29,6 +28,8 @@ from topology.node.status import GpuStatus, NodeStatus, Outlook
 
 TOO_LARGE: Final = "topology cannot be published, the old one stands"
 _OURS = (keys.TOPOLOGY, keys.TOPOLOGY_DIGEST, keys.STATUS, keys.OBSERVED)
+_OF_THE_PLUGIN: Final = "the device plugin"
+"""In every reason why a GPU is withheld, and in no other."""
 _OPENS: Final = "it opens once the device plugin offers it whole"
 _RESTART: Final = "restart the node's device plugin pod: NVIDIA's takes back no GPU after a critical error (XID)"
 _JITTER = 0.1
@@ -116,7 +117,8 @@ class Publication:
         if self._published is None or not self.is_known or not self.may_ask(now):
             return None
         changed: dict[str, str] = {}
-        status, refused = _status(discovery.status, look), None
+        before, shown = self._status_before(), self._observed_before()
+        status, refused = _status(discovery.status, look, before), None
         observed = _observed(discovery, look)
         try:
             topology = encode_topology(discovery.topology)
@@ -124,7 +126,6 @@ class Publication:
         except PayloadError as error:
             status, refused = replace(status, reasons=(*status.reasons, TOO_LARGE)), error
         changed = {key: text for key, text in changed.items() if self._published.get(key) != text}
-        before, shown = self._status_before(), self._observed_before()
         stands = before and replace(before, generation=0) == _canonical(status) and _says(shown, observed)
         asked = heard and observed and heard.asks(shown.node_version if shown else "")
         if not changed and stands and not asked and now < self._refresh_at:
@@ -157,21 +158,31 @@ def _observed(discovery: Discovery, look: Look | None) -> Observed | None:
     return Observed(look.held, foreign_processes=foreign, shared=look.shared)
 
 
-def _status(status: NodeStatus, look: Look | None) -> NodeStatus:
-    """Return the status with what is seen of the device plugin, and the GPUs that it keeps back closed."""
+def _status(status: NodeStatus, look: Look | None, before: NodeStatus | None) -> NodeStatus:
+    """Return the status with what is seen of the device plugin, and the GPUs that it keeps back closed.
+
+    As long as nobody knows what it offers, what was told before stands: an agent may have started anew, and its node too.
+    """
     if look is None:
         return status
-    gpus = tuple(replace(_as_offered(gpu, look), offers=look.offers.get(gpu.uuid)) for gpu in status.gpus)
+    told = {gpu.uuid: gpu for gpu in before.gpus} if before else {}
+    gpus = tuple(_as_offered(gpu, look, told.get(gpu.uuid)) for gpu in status.gpus)
     slices = look.withheld.keys() - {gpu.uuid for gpu in status.gpus}
     gpus += tuple(GpuStatus(each, healthy=False, reasons=(look.withheld[each],)) for each in sorted(slices))
     return replace(status, gpus=gpus, device_plugin=look.plugin)
 
 
-def _as_offered(gpu: GpuStatus, look: Look) -> GpuStatus:
-    why = look.withheld.get(gpu.uuid)
+def _as_offered(gpu: GpuStatus, look: Look, told: GpuStatus | None) -> GpuStatus:
+    if look.offers is not None:
+        offers, why = look.offers.get(gpu.uuid), look.withheld.get(gpu.uuid)
+    elif told is not None:
+        offers, why = told.offers, next((reason for reason in told.reasons if _OF_THE_PLUGIN in reason), None)
+    else:
+        return gpu
+    gpu = replace(gpu, offers=offers)
     if why is None:
         return gpu
-    outlook = gpu.outlook or Outlook(_OPENS, remedy=_RESTART if why == NOT_OFFERED else "")
+    outlook = gpu.outlook or Outlook(_OPENS, remedy="" if offers else _RESTART)
     return replace(gpu, healthy=False, doubtful=False, reasons=(*gpu.reasons, why), outlook=outlook)
 
 

@@ -9,11 +9,13 @@ import pytest
 
 from agent.node.look import Look
 from agent.node.publish import TOO_LARGE, Publication
+from agent.plugin.offers import SHARED
 from tests.agent.builders import discovery
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology, digest
 from topology.annotations.records import Holder, Observed, decode_observed
 from topology.annotations.status_codec import decode_status
+from topology.node.offers import Offer, OfferForm
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 
 REFRESH = 300.0
@@ -260,13 +262,13 @@ def test_look_that_failed_proves_nothing() -> None:
 def test_what_the_device_plugin_withholds_is_given_to_nobody() -> None:
     """With the reason, beside those that NVML knows."""
     node = Node()
-    seen = replace(look({}), withheld={"GPU-0": "shared by the device plugin"})
+    seen = replace(look({}), withheld={"GPU-0": SHARED}, offers={"GPU-0": (), "GPU-1": ()})
     found = discovery()
     doubted = replace(found.status, gpus=tuple(replace(gpu, doubtful=True) for gpu in found.status.gpus))
     patch = node.publication.patch(replace(found, status=doubted), 0.0, seen)
     assert patch is not None
     first, second = decode_status(patch.annotations[keys.STATUS]).gpus[:2]
-    assert (first.healthy, first.doubtful, first.reasons[-1]) == (False, False, "shared by the device plugin")
+    assert (first.healthy, first.doubtful, first.reasons[-1]) == (False, False, SHARED)
     assert (second.healthy, second.doubtful) == (True, True)
 
 
@@ -278,6 +280,22 @@ def test_slice_that_is_not_offered_is_closed_by_itself() -> None:
     status = decode_status(patch.annotations[keys.STATUS])
     assert status.unhealthy == {"MIG-a"}
     assert [gpu.reasons for gpu in status.gpus if gpu.uuid == "MIG-a"] == [("not offered by the device plugin",)]
+
+
+def test_what_was_withheld_stays_so_until_the_device_plugin_is_seen_again() -> None:
+    """An agent that starts anew may find a kubelet that does not answer, or a plugin that is not there yet."""
+    node, offers = Node(), {"GPU-0": (Offer("nvidia.com/gpu", OfferForm.SHARED, 2),), "GPU-1": ()}
+    first = node.publication.patch(discovery(), 0.0, replace(look({}), withheld={"GPU-0": SHARED}, offers=offers))
+    assert first is not None
+    anew = Node(first.annotations)
+    second = anew.publication.patch(discovery(), 1.0, look(None, ready=False))
+    assert second is not None
+    told = decode_status(second.annotations[keys.STATUS]).gpus[0]
+    assert (told.healthy, told.reasons[-1], told.offers) == (False, SHARED, offers["GPU-0"])
+    whole = (Offer("nvidia.com/gpu", OfferForm.WHOLE),)
+    third = anew.publication.patch(discovery(), 2.0, replace(look({}), offers={"GPU-0": whole, "GPU-1": whole}))
+    assert third is not None
+    assert decode_status(third.annotations[keys.STATUS]).gpus[0].healthy
 
 
 def test_who_computes_without_a_container_is_named() -> None:

@@ -47,6 +47,12 @@ class Configuration:
         renamed, fails = "yes" if self.renames else "no", "yes" if self.fails else "no"
         return f"{self.shares} | {self.strategy} | {renamed} | {fails}"
 
+    @property
+    def slug(self) -> str:
+        """A name for its pods, which no pod on the node had before: what is seen of one may be of its namesake."""
+        renamed, fails = "renamed" if self.renames else "same", "fails" if self.fails else "gives"
+        return f"{self.strategy}-{self.shares.name.lower().replace('_', '-')}-{renamed}-{fails}"
+
     def file(self) -> str:
         """Return the plugin's configuration file."""
         of = {Shares.NOTHING: _ABSENT, Shares.SLICES: SLICES}.get(self.shares, GPU)

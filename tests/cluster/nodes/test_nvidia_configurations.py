@@ -91,7 +91,7 @@ def start(node: GpuNode, folder: Path, configuration: Configuration) -> NodeProc
 def serves(cluster: GpuCluster, node: GpuNode, configuration: Configuration) -> str:
     """See pods fill all GPUs that are offered whole, each with its own, and a larger pod refused."""
     sizes = (1, 2, configuration.whole - 3)
-    names = [f"whole-{size}" for size in sizes]
+    names = [f"{configuration.slug}-{size}" for size in sizes]
     cluster.submit(*(pod(name, size, schedulerName=SCHEDULER_NAME) for name, size in zip(names, sizes, strict=True)))
     wait_running(cluster, *names)
     given = {name: devices_of(node, name) for name in names}
@@ -102,9 +102,10 @@ def serves(cluster: GpuCluster, node: GpuNode, configuration: Configuration) -> 
         eventually(lambda name=name: cluster.claims(node.name, name) == given[name])  # type: ignore[misc]
         eventually(lambda name=name: planned(cluster, name) == given[name])  # type: ignore[misc]
     if configuration.cut:
-        cluster.submit(pod("too-many", configuration.whole + 1, schedulerName=SCHEDULER_NAME))
-        eventually(lambda: cluster.why_pending("too-many"))
-        assert cluster.node_of("too-many") is None
+        larger = f"{configuration.slug}-{configuration.whole + 1}"
+        cluster.submit(pod(larger, configuration.whole + 1, schedulerName=SCHEDULER_NAME))
+        eventually(lambda: f"Insufficient {GPU}" in cluster.why_pending(larger))
+        assert cluster.node_of(larger) is None
     return f"pods of {', '.join(map(str, sizes))} got their GPUs"
 
 
@@ -128,7 +129,7 @@ def refuses(cluster: GpuCluster, node: GpuNode, configuration: Configuration) ->
     if configuration.starts and configuration.strategy != "single":
         take_replicas(node, configuration)
     for size in (1, 2):
-        name = f"wants-{size}"
+        name = f"{configuration.slug}-{size}"
         cluster.submit(pod(name, size, schedulerName=SCHEDULER_NAME))
         eventually(lambda name=name: configuration.refusal in cluster.why_pending(name))  # type: ignore[misc]
         assert cluster.node_of(name) is None
@@ -181,7 +182,8 @@ def of_nvidia(node: GpuNode) -> dict[str, str]:
 
 def told(node: GpuNode) -> list[tuple[Offer, ...] | None]:
     """Return how each GPU is offered, as the node's agent says; by index."""
-    offers = {gpu.uuid: gpu.offers for gpu in decode_status(node.annotation(keys.STATUS) or "").gpus}
+    status = node.annotation(keys.STATUS)
+    offers = {gpu.uuid: gpu.offers for gpu in decode_status(status).gpus} if status else {}
     return [offers.get(uuid) for uuid in node.machine.uuids]
 
 

@@ -16,6 +16,7 @@ from extender.cluster.objects.health_words import Kind
 from extender.inspect.decisions import Alternative, Decision, DecisionPage
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.nvlinks import LinkFaultInfo
+from extender.inspect.offers import OfferInfo
 from extender.inspect.places import Place
 from extender.inspect.waiting import WaitingPod
 from extender.inspect.words import SignInfo
@@ -79,6 +80,7 @@ DETAIL = NodeDetail(
     best_sets=(),
     link_faults=(FAULT,),
     signs=(SIGN,),
+    offers=(OfferInfo(gpus=(0,), offered=HOSTILE),),
 )
 FIGURES = {"nodes": 1.0, "gpus": 1.0, "gpus_free": 0.0, "pods": 1.0, "pods_waiting": 1.0}
 
@@ -253,3 +255,12 @@ def test_a_node_page_shows_what_other_health_agents_say() -> None:
     for shown in ("condition XIDErrors=True", "AKS", "XID 79", "What other health agents say"):
         assert shown in page
     assert "other health agents" not in "".join(pages.node_page(DETAIL.model_copy(update={"signs": ()}), []))
+
+
+def test_a_node_page_shows_how_the_device_plugin_offers_the_gpus() -> None:
+    """GPUs that are offered alike in one row; nothing where no other device plugin serves."""
+    offers = (OfferInfo(gpus=(0, 2), offered="whole as nvidia.com/gpu"), OfferInfo(gpus=(1,), offered="not offered"))
+    page = "".join(pages.node_page(DETAIL.model_copy(update={"offers": offers}), []))
+    for shown in ("What the device plugin offers", "0, 2", "whole as nvidia.com/gpu", "not offered"):
+        assert shown in page
+    assert "device plugin offers" not in "".join(pages.node_page(DETAIL.model_copy(update={"offers": ()}), []))
