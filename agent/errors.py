@@ -20,6 +20,7 @@ class NvmlUnavailable(AgentError):
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(f"{reason} ({code})")
         self.code = code
+        self.reason = reason
 
 
 class ConfigurationError(AgentError):

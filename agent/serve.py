@@ -15,6 +15,8 @@ import structlog
 
 from agent.config import AgentConfiguration
 from agent.config import Metrics as MetricsSettings
+from agent.gpus.access import NvmlAccess
+from agent.gpus.activity import ActivityPort
 from agent.gpus.health import Health
 from agent.gpus.health_file import HealthFile
 from agent.gpus.host import Host
@@ -29,6 +31,7 @@ from agent.health.links import LinkChange
 from agent.health.node import Change
 from agent.health.policy import Policy
 from agent.kubelet.side import KubeletSide
+from agent.leave import leave
 from agent.loop import turn
 from agent.metrics import Metrics
 from agent.monitoring.dcgm import DcgmExporter, answers_as_dcgm
@@ -42,6 +45,11 @@ from agent.node.watch import NodeVersion, NodeWatch
 from agent.probes import Probes, announced
 from agent.service import Agent
 
+log = structlog.get_logger()
+
+_FIRST_WORD_SECONDS = 1.0
+"""Of the API server about our node, at the start; without an answer the node is looked after all the same."""
+
 
 def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     """Look after the node until a signal comes.
@@ -54,9 +62,9 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     discovery, kubernetes = settings.discovery, settings.kubernetes
     news, metrics = News(), Metrics(version("gputopo"))
     node = KubernetesNode(node_name, kubernetes.kubeconfig, kubernetes.context, kubernetes.request_timeout)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: news.stop())
-    kubelet = KubeletSide(settings, node.read, metrics, news.changed, read_processes)
+    nvml = NvmlAccess()
+    _obey_signals(nvml, news)
+    kubelet = KubeletSide(settings, node.read, metrics, news.changed, nvml.reading(read_processes))
     memory = HealthFile(settings.enforce.state)
     events = NodeEvents(node_name, node, counted=metrics.event)
 
@@ -76,9 +84,9 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
 
     health = Health(time.time, policy, memory, host.boot(), tell, tell_links)
     metrics.watch(health.readings)
-    sampler = _sampler(settings.metrics, kubelet, metrics)
+    sampler = _sampler(settings.metrics, kubelet, metrics, nvml.reading(read_activity))
     agent = Agent(
-        Machine(PatientNvml(read_nvml), host, health, discovery.ignored_processes),
+        Machine(PatientNvml(nvml.reading(read_nvml)), host, health, discovery.ignored_processes),
         node,
         Publication(random.random, settings.publish.refresh_interval),
         metrics,
@@ -89,23 +97,42 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
 
     def heard(version: NodeVersion) -> None:
         agent.heard(version)
-        if health.overridden(version.gpu_health):
+        if any([nvml.pause(version.paused), health.overridden(version.gpu_health)]):
             news.discover()
 
     with ExitStack() as running:
         probes = _probes(settings, agent, news, metrics)
         running.callback(memory.close)
         running.callback(probes.close)
-        structlog.get_logger().info("started", node=node_name, mode=settings.mode, probes=probes.port)
+        log.info("started", node=node_name, mode=settings.mode, probes=probes.port)
         watch = NodeWatch(node.follow, heard, news.changed, random.random)
-        errors = XidWatch(follow_xids, health, news.discover)
-        for service in (events, kubelet, watch, *((errors,) if discovery.xids else ()), *sampler):
+        for service in (events, kubelet, watch):
             running.callback(service.close)
             service.start()
+        watch.wait(_FIRST_WORD_SECONDS)  # so that a driver that is to be left alone is not opened first
+        readers: list[XidWatch | Sampler] = [*_xid_watch(settings, nvml, health, news), *sampler]
+        for reader in readers:
+            running.callback(reader.close)
+            reader.start()
         turn(agent, news, discovery.interval)
+        leave(agent, kubelet)
 
 
-def _sampler(settings: MetricsSettings, kubelet: KubeletSide, metrics: Metrics) -> list[Sampler]:
+def _obey_signals(nvml: NvmlAccess, news: News) -> None:
+    def end(*_: object) -> None:
+        nvml.close()  # before all that takes its time: a driver that is to be unloaded waits for this
+        news.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+
+def _xid_watch(settings: AgentConfiguration, nvml: NvmlAccess, health: Health, news: News) -> list[XidWatch]:
+    """Return who listens to critical errors, if anybody is to."""
+    return [XidWatch(nvml.following(follow_xids), health, news.discover)] if settings.discovery.xids else []
+
+
+def _sampler(settings: MetricsSettings, kubelet: KubeletSide, metrics: Metrics, read: ActivityPort) -> list[Sampler]:
     """Return who samples the GPUs, if anybody is to, and have the series told."""
     if settings.holders:
         metrics.watch_holders(lambda: kubelet.pods)
@@ -113,7 +140,7 @@ def _sampler(settings: MetricsSettings, kubelet: KubeletSide, metrics: Metrics) 
         return []
     dcgm = DcgmExporter(lambda: kubelet.pods, lambda: answers_as_dcgm(settings.dcgm.host, settings.dcgm.port))
     wanted = (lambda: True) if settings.gpus == "always" else (lambda: not dcgm.runs())
-    sampler = Sampler(read_activity, wanted, settings.interval, metrics.sampled)
+    sampler = Sampler(read, wanted, settings.interval, metrics.sampled)
     metrics.watch_activity(sampler.samples)
     return [sampler]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from agent.errors import ApiError, NvmlUnavailable
+from agent.gpus.access import CLOSED, PAUSED
 from agent.gpus.discovery import NOTHING, Discovery
 from agent.gpus.machine import Machine
 from agent.gpus.patience import TIMED_OUT
@@ -57,11 +58,12 @@ class Agent:
         self._turned_at = clock()
         self._hangs = False
         self._refresh_wanted = False
+        self._has_said = False
 
     @property
     def is_ready(self) -> bool:
-        """Whether the API has said what it holds."""
-        return self._publication.is_known
+        """Whether the node says what this process has found, and not what was said before it began."""
+        return self._publication.is_known and self._has_said
 
     def is_turning(self, interval_seconds: float) -> bool:
         """Whether the loop still turns, and NVML answers, be it with an error: a new process may get an answer."""
@@ -78,8 +80,10 @@ class Agent:
             if self._kubelet:
                 self._kubelet.offer(discovery)
             self.publish()
-            if self._condition and self.is_ready:
+            if self._condition and self._publication.is_known:
                 self._condition.show(discovery)
+        else:
+            self._has_said |= not self._hangs
         if not self._hangs:
             self._turned_at = self._clock()
 
@@ -99,6 +103,7 @@ class Agent:
         discovery, look = self._discovery, self._kubelet.last_look if self._kubelet else None
         heard = self._heard  # what is heard of during the look is not what the look answers
         if discovery is None or not self._publication.patch(discovery, self._clock(), look, heard):
+            self._has_said |= self._publication.is_known
             return
         look = self._kubelet.look() if self._kubelet else None
         if patch := self._publication.patch(discovery, self._clock(), look, heard):
@@ -138,6 +143,10 @@ class Agent:
             return self._machine.discover(self._before)
         except NvmlUnavailable as error:
             code = error.code
+            if code == CLOSED:
+                return None
+            if code == PAUSED:
+                return self._machine.paused(self._before, error.reason) if self._before.topology.gpus else None
             self._hangs = code == TIMED_OUT
             self._metrics.failed(code)
             log.warning("nvml does not work", reason=str(error))
@@ -158,5 +167,6 @@ class Agent:
             log.warning("cannot write the node", reason=str(error))
             return
         self._publication.learned(annotations, self._clock())
+        self._has_said = True
         self._metrics.wrote("ok")
         log.info("wrote the node", keys=", ".join(sorted(patch.annotations)))

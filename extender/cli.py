@@ -17,6 +17,7 @@ import msgspec
 import typer
 
 from extender import asking
+from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.state import ClusterState
 from extender.inspect import inspection
 from extender.inspect.drift import drift
@@ -27,7 +28,18 @@ from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
 from extender.kubectl import writing
 from extender.kubectl.hypothetical import pod_from, pod_of, read
-from extender.kubectl.options import Context, File, Format, Headless, Namespace, Resource, SnapshotFile, Url, Watch
+from extender.kubectl.options import (
+    Context,
+    File,
+    Format,
+    Headless,
+    Namespace,
+    Resource,
+    SchedulerNames,
+    SnapshotFile,
+    Url,
+    Watch,
+)
 from extender.kubectl.output import (
     Form,
     Output,
@@ -220,9 +232,10 @@ def show_status(
     context: Context = None,
     snapshot: SnapshotFile = None,
     resource: Resource = keys.GPU_RESOURCE,
+    scheduler_names: SchedulerNames = None,
 ) -> None:
     """Show the cluster as a whole, and all that needs somebody, with what to do; exit 1 where something does."""
-    told = status(Source(file, context, snapshot, resource).state())
+    told = status(Source(file, context, snapshot, resource).state(), scheduler_names or (SCHEDULER_NAME,))
     print_status(told, Form(output, not no_headers))
     if told.findings:
         raise typer.Exit(1)

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.candidates.holds import HOLD_SECONDS
 from extender.cluster.objects.health_words import HealthWords, Word, condition, label, taint
 from extender.cluster.objects.locations import LABELS
@@ -121,6 +122,8 @@ class Scheduling(_Section):
     """How nodes and GPUs are chosen."""
 
     resource: str = keys.GPU_RESOURCE
+    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
+    """The schedulers that ask us; pods with GPUs that others place are counted."""
     candidates: int = Field(default=16, ge=0)
     """Nodes that filter passes on; 0: all that fit, 1: pin."""
     foresight: float = Field(default=Weights().pods_to_come, ge=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from extender.cluster.candidates.openness import BY_DRA
 from extender.cluster.sickness import stricken_pods
@@ -10,9 +11,10 @@ from extender.cluster.state import ClusterState
 from extender.metrics import Figures
 
 
-def gauges_of(state: ClusterState) -> Figures:
-    """Return what the state tells; linear in nodes, a few milliseconds for thousands."""
+def gauges_of(state: ClusterState, schedulers: Collection[str]) -> Figures:
+    """Return what the state tells, of schedulers that ask us; linear in nodes, a few milliseconds for thousands."""
     machines = [view for view in state.views.values() if view.uuids]
+    by_others = (node for _, node in state.schedulers.placed_by_others(schedulers))
     amiss = [held for name in state.amiss for held in state.views[name].holdings]
     return {
         "nodes": len(machines),
@@ -20,7 +22,8 @@ def gauges_of(state: ClusterState) -> Figures:
         "stands_aside": sum(view.shape.closed == BY_DRA for view in machines),
         "gpus": sum(len(view.uuids) for view in machines),
         "gpus_free": sum(view.shape.free_gpus.bit_count() for view in machines),
-        "gpus_in_conflict": sum(len(view.conflicts) for view in machines),
+        "gpus_in_conflict": sum(len(view.conflicts.keys() | view.disputed) for view in machines),
+        "gpus_held_by_claims": sum(len(view.devices.held) for view in machines),
         "pods_on_sick_gpus": sum(1 for _ in stricken_pods(state)),
         "topology_classes": len({view.shape.topology_class for view in machines}),
         "nodes_silent": state.silent,
@@ -30,6 +33,7 @@ def gauges_of(state: ClusterState) -> Figures:
         "assumed_placements": len(state.holds),
         "pods": len(state.pods),
         "pods_waiting": state.pods.waiting,
+        "pods_of_other_schedulers": sum(node in state.views and bool(state.views[node].uuids) for node in by_others),
     }
 
 

@@ -34,7 +34,7 @@ VERDICTS: Final[Mapping[str, tuple[str, ...]]] = {
     "preempt": ("victims", "no-victims", OUT_OF_TIME, CROWDED),
 }
 """Verb → what may be said to a call of it."""
-RESOURCES: Final = ("nodes", "pods")
+RESOURCES: Final = ("nodes", "pods", "resourceclaims", "resourceslices")
 REPAIRS: Final = ("rebuilt", "adopted", "moved", "restored")
 WAITS: Final = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
 RATIOS: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
@@ -227,7 +227,7 @@ GAUGES: Final = {
     "nodes_closed": "Nodes none of whose GPUs may be given away, for a reason that `inspect` tells.",
     "gpus": "GPUs of all nodes.",
     "gpus_free": "GPUs that are healthy and that nobody holds.",
-    "gpus_in_conflict": "GPUs that two live pods hold.",
+    "gpus_in_conflict": "GPUs that two live pods hold, or a pod and a ResourceClaim.",
     "pods_on_sick_gpus": "Pods that hold a GPU that has fallen sick.",
     "nodes_silent": "Nodes whose agent has not written for too long.",
     "ledgers_broken": "Ledgers that are lost or cannot be trusted, and wait to be rebuilt.",
@@ -237,6 +237,7 @@ GAUGES: Final = {
     "assumed_placements": "Pods between prioritize and bind for which GPUs are held.",
     "pods": "Pods in the cache: those that ask for GPUs.",
     "pods_waiting": "Those of them that are not bound.",
+    "pods_of_other_schedulers": "Pods that hold GPUs of our nodes and were placed by a scheduler that does not ask us.",
     "watch_silence_seconds": "Since the API server was last heard, on the quieter of the two watches.",
     "events_dropped": "Events that were not posted.",
     "stands_aside": "Nodes that are closed because kube-scheduler hands out their GPUs itself, by DRA.",
@@ -245,6 +246,9 @@ GAUGES: Final = {
     "measured_refused": "Measured bandwidths that are not believed; the log says which and why.",
     "measured_unreadable": "Whether the file of measured bandwidths cannot be read as it is now; what it said before stands.",
     "measured_error_ratio": "How far off its prediction that measured bandwidth is that is farthest off; 0.2: by a fifth.",
+    "budgets_known": "Whether PodDisruptionBudgets are read; preempt keeps to the victims of kube-scheduler otherwise.",
+    "gpus_held_by_claims": "GPUs of which ResourceClaims (DRA) hold the whole or a part.",
+    "resource_claims_watched": "Whether ResourceClaims are heard of; absent where the API server has none.",
     "policies_in_force": "Whether admission policies keep others from forging our annotations; absent until it is known.",
 }
 

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Coroutine
-from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -22,17 +21,18 @@ from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
 from extender.binding.release import Attention
 from extender.checks.device_classes import DeviceClasses
+from extender.checks.device_watch import DeviceWatch
 from extender.checks.policies import Guard
 from extender.checks.preconditions import Preconditions
 from extender.clock import Clock, Instant
 from extender.cluster.objects.kinds import Node, Pod
-from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
 from extender.gauges import gauges_of, refused_of
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
-from extender.kubernetes.reflector import Reflector, Timing
+from extender.kubernetes.reflector import Reflector
+from extender.kubernetes.watching import Watching
 from extender.measured_file import MeasuredFile
 from extender.metrics import Figures, Metrics, Recent
 from extender.patience import Patience
@@ -48,9 +48,11 @@ from extender.verbs.wire import (
     ExtenderPreemptionArgs,
     HostPriority,
 )
+from extender.watches import watches
 
 APPRAISE_SECONDS = 10.0
 """Between looks whether values are out of date."""
+CLAIMS_UNLISTED = "ResourceClaims have not been listed yet"
 EXPOSITION_SECONDS = 1.0
 """An exposition serves everybody for so long: it costs milliseconds, and whoever reaches the port may ask."""
 PREEMPT_RATIO = 1 / 2
@@ -80,7 +82,6 @@ class Extender:
         """Take time from `clock` and the event loop, and the spread of retries from `random`."""
         self.config = config
         self._clock = clock
-        self._random = random
         self.state = ClusterState(
             resource=config.scheduling.resource,
             weights=config.scheduling.weights,
@@ -98,6 +99,9 @@ class Extender:
         """Checks the admission policies when somebody lets it."""
         self.device_classes = DeviceClasses(api.send, config.scheduling.resource, self.state.map_to_dra)
         """Checks whether one maps our resource when somebody lets it."""
+        watching = Watching(api, config.watch, random, self.metrics.burdened)
+        self.devices = DeviceWatch(watching, self.state.claims, ask_again_seconds=config.policies.look)
+        """Follows what ResourceClaims hold, where it may."""
         self._preconditions = Preconditions(api.send, self.state.pods)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._driver = Driver(self._execute, clock, config.scheduling.bind_deadline)
@@ -124,7 +128,9 @@ class Extender:
         """Judges what was bound, and remembers it."""
         self._patience = Patience(filled_at=clock().monotonic)
         self._patience_for_news = Patience(filled_at=clock().monotonic)
-        self._reflectors = self._watches()
+        self.watches = watches(watching, self.state)
+        """That of budgets watches when somebody lets it."""
+        self._reflectors = self.watches.needed
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
@@ -138,6 +144,7 @@ class Extender:
             self.measured.look()
             work["measured"] = self.measured.run(self.config.measured.reread)
         work["quality"] = self._judge()
+        work["resourceclaims"] = self.devices.run()
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
         return self
 
@@ -238,6 +245,8 @@ class Extender:
         """Return why no verb is answered now."""
         if not self.state.synced:
             return "the cluster has not been listed yet"
+        if not self.devices.has_settled:
+            return CLAIMS_UNLISTED
         if why := self._unfenced():
             return why
         return self._unguarded() if self.config.policies.required else None
@@ -251,6 +260,7 @@ class Extender:
         checks = {f"{reflector.name}-watch": self._complaint(reflector) for reflector in self._reflectors}
         tried = self._preconditions.tried
         checks["binding-preconditions"] = self._unfenced() if tried else "have not been tried yet"
+        checks["resourceclaims"] = None if self.devices.has_settled else CLAIMS_UNLISTED
         checks["ledgers"] = None if self._upkeep.had_a_round else "have not been looked at yet"
         return checks | ({"policies": self._unguarded()} if self.config.policies.required else {})
 
@@ -266,9 +276,12 @@ class Extender:
             "events_dropped": self._events.dropped,
             "preconditions_honoured": self._preconditions.honoured,
             "policies_in_force": self.guard.in_force,
+            "budgets_known": self.state.budgets.known,
+            "resource_claims_watched": self.devices.is_watching,
         }
         figures = {name: value for name, value in known.items() if value is not None}
-        return {**gauges_of(self.state), **figures, **(self.measured.figures() if self.measured else {})}
+        figures |= self.measured.figures() if self.measured else {}
+        return {**gauges_of(self.state, self.config.scheduling.scheduler_names), **figures}
 
     def _unguarded(self) -> str | None:
         return None if self.guard.in_force else "the admission policies are not known to be in force"
@@ -276,39 +289,6 @@ class Extender:
     def _unfenced(self) -> str | None:
         ignored = self._preconditions.honoured is False
         return "the API server ignores the preconditions of a Binding" if ignored else None
-
-    def _watches(self) -> tuple[Reflector[Node], Reflector[Pod]]:
-        watch, pods = self.config.watch, PodFeed(self.state)
-        timing = Timing(
-            silence_seconds=watch.silence,
-            backoff_seconds=watch.backoff,
-            max_backoff_seconds=watch.max_backoff,
-            max_line_bytes=watch.max_line,
-        )
-        resource = partial(
-            self._api.resource, page_size=watch.page_size, stream_seconds=watch.stream, max_page_bytes=watch.max_page
-        )
-        return (
-            Reflector(
-                "nodes",
-                resource("/api/v1/nodes"),
-                Node,
-                self.state.nodes,
-                timing=timing,
-                random=self._random,
-                told=partial(self.metrics.burdened, "nodes"),
-            ),
-            Reflector(
-                "pods",
-                resource("/api/v1/pods"),
-                Pod,
-                pods,
-                keep=pods.keep,
-                timing=timing,
-                random=self._random,
-                told=partial(self.metrics.burdened, "pods"),
-            ),
-        )
 
     async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:
         reply = await self._api.execute(intent, timeout_seconds)

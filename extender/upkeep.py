@@ -64,6 +64,7 @@ class Upkeep:
         for name in self.state.listen(now):
             self._tell_of_silence(name)
         self._tell_of_conflicts(now)
+        self._tell_of_evictions()
         await asyncio.gather(*(self._release(task, slots) for task in self.attention.due(self.state, now)))
         repairs = self._repairs.due(self.state, now)
         await self._fence_unbound(repairs)
@@ -163,6 +164,15 @@ class Upkeep:
                 self.events.record(
                     events.corrected(_named_pod(held), len(held.gpus), view.name, adopted=kind == "adopted")
                 )
+
+    def _tell_of_evictions(self) -> None:
+        """Tell the others of a group who of them has to go."""
+        for gone in self.state.evictions.news():
+            about = events.PodName(*gone.pod.key, gone.pod.uid)
+            log.info("a pod of a group has to go", pod="/".join(gone.pod.key), why=gone.why, others=len(gone.others))
+            for other in gone.others:
+                named = events.PodName(*other.key, other.uid)
+                self.events.record(events.member_evicted(named, about, gone.pod.node or "", gone.why))
 
     def _tell_of_conflicts(self, now: float) -> None:
         """Tell the node, and all pods that have one GPU, once that has lasted; only the node is told who they are."""

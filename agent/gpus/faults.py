@@ -57,7 +57,12 @@ def unidentified_status(name: str, cause: Missing) -> GpuStatus:
 
 def blackout_status(before: NodeStatus, code: str) -> NodeStatus:
     """Return the status of a node whose NVML does not answer at all: no GPU there can be given away."""
-    gpus = (replace(gpu, healthy=False, doubtful=False, reasons=(f"nvml unavailable: {code}",)) for gpu in before.gpus)
+    return closed_status(before, f"nvml unavailable: {code}")
+
+
+def closed_status(before: NodeStatus, reason: str) -> NodeStatus:
+    """Return the status of a node none of whose GPUs can be given away, for one reason."""
+    gpus = (replace(gpu, healthy=False, doubtful=False, reasons=(reason,)) for gpu in before.gpus)
     return NodeStatus(0, tuple(gpus), before.link_faults)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from agent.gpus.discovery import Discovery, discover
 from agent.gpus.facts import NvmlFacts, NvmlPort
-from agent.gpus.faults import blackout_status
+from agent.gpus.faults import blackout_status, closed_status
 from agent.gpus.health import Health
 from agent.gpus.host import Host
 
@@ -37,6 +37,10 @@ class Machine:
     def blackout(self, before: Discovery, code: str) -> Discovery:
         """Return what the node is while NVML does not work: all of its GPUs are there, and none is fit."""
         return self._marked(Discovery(before.topology, blackout_status(before.status, code)))
+
+    def paused(self, before: Discovery, reason: str) -> Discovery:
+        """Return what the node is while NVML is left alone: its GPUs are as they were, and take no pods."""
+        return self._marked(Discovery(before.topology, closed_status(before.status, reason)))
 
     def _marked(self, found: Discovery, facts: NvmlFacts | None = None) -> Discovery:
         return replace(found, status=self.health.marked(found.status, facts)) if self.health else found

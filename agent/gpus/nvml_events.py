@@ -13,11 +13,12 @@ from agent.gpus.nvml_answers import ask
 from agent.gpus.xids import Coverage, Xid
 
 _XID = pynvml.nvmlEventTypeXidCriticalError
-_WAIT_MS = 1000
+_WAIT_MS = 250
+"""Whoever wants NVML closed waits for so long."""
 
 
 def follow_xids() -> Generator[Coverage | Xid | None, None, None]:
-    """Yield of which GPUs errors are told, and then each as it happens, or `None` after a second without any.
+    """Yield of which GPUs errors are told, and then each as it happens, or `None` after a moment without any.
 
     NVML stays initialised until the generator is closed. A UUID is empty where NVML cannot say it any more.
 

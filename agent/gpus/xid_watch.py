@@ -47,7 +47,7 @@ class XidWatch:
         Thread(target=self._run, name="xids", daemon=True).start()
 
     def close(self) -> None:
-        """Let NVML go, within a second or so."""
+        """Let NVML go, within a moment."""
         self._closing.set()
 
     def _run(self) -> None:

@@ -28,7 +28,7 @@ from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
 from agent.plugin.offers import Sliced
-from agent.plugin.pods import ListedPod
+from agent.plugin.pods import ListedPod, plans_of
 from topology.node.model import NodeTopology
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class KubeletSide:
         self._task: asyncio.Task[None]
         self._offered: tuple[tuple[Device, ...], Scorer | None, Sliced] | None = None
         self._enforces = settings.mode == "enforce"
+        self._ending = False
         self._topology: NodeTopology | None = None
         self._scorer: best.Scorer | None = None
 
@@ -117,6 +118,17 @@ class KubeletSide:
             looking.cancel()
             return replace(self._watch.last_look, held=None)
 
+    def leave(self) -> None:
+        """Have it said from the next look on that no pod is to be sent here any more; serve on until `close`."""
+        self._ending = True
+        self._watch.ending = True
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the ledger promises GPUs to a pod that the kubelet has not admitted yet; only in mode `enforce`."""
+        held = {pod.key: pod.gpus for pod in self._watch.pods or ()}
+        return any(not plan.gpus <= held.get(plan.key, frozenset()) for plan in plans_of(self._ledger.known).values())
+
     def _appraise(self, scorer: best.Scorer) -> None:
         """Compute values for as long as this scorer is the one in use, and leave most of the time to others."""
         for _ in scorer.appraise():
@@ -136,6 +148,7 @@ class KubeletSide:
 
     async def _live(self) -> None:
         self._watch, self._loop = self._make(), asyncio.get_running_loop()
+        self._watch.ending = self._ending
         task = asyncio.current_task()
         assert task is not None
         self._task = task

@@ -61,6 +61,8 @@ class KubeletWatch:
         )
         self._rounds = 0
         self._estranged = 0
+        self.ending = False
+        """Whether we serve for those only who were sent here before; set it from any thread."""
         self.last_look = Look(self._status(answers=False), None)
         """What was seen last."""
 
@@ -168,7 +170,8 @@ class KubeletWatch:
         if self._enforcement is None:
             self._mig = strategy_of(resource, self._offered or {}) or self._mig
             return replace(observing(resource, self._setting, progress), mig=self._mig)
-        progress = replace(progress, locked=self._enforcement.locked, session=self._enforcement.session)
+        enforcement = self._enforcement
+        progress = replace(progress, locked=enforcement.locked, session=enforcement.session, ending=self.ending)
         said = enforcing(resource, self._setting, progress, env=enforce.env, cdi=enforce.cdi)
         notes = (self._unserved,) if self._unserved else ()
         return replace(said, reasons=(*said.reasons, *notes), mig=self._mig)

@@ -25,6 +25,7 @@ from agent.node.condition import Condition
 from agent.node.events import NAMESPACE
 from agent.node.watch import NodeVersion
 from topology.annotations import keys
+from topology.annotations.pauses import why_paused
 
 FIELD_MANAGER: Final = "gputopo-agent"
 _ANNOTATIONS: Final = "/metadata/annotations"
@@ -218,16 +219,23 @@ def _version(node: Mapping[str, Any]) -> NodeVersion:
     annotations = _annotations(node)
     version = str(node["metadata"].get("resourceVersion"))
     return NodeVersion(
-        version, annotations.get(keys.LOOK, ""), annotations.get(keys.LEDGER), annotations.get(keys.GPU_HEALTH, "")
+        version,
+        annotations.get(keys.LOOK, ""),
+        annotations.get(keys.LEDGER),
+        annotations.get(keys.GPU_HEALTH, ""),
+        why_paused(_texts(node["metadata"].get("labels")), annotations),
     )
 
 
 def _annotations(node: Any) -> Mapping[str, str]:
     try:
-        annotations = node["metadata"].get("annotations") or {}
+        return _texts(node["metadata"].get("annotations"))
     except (KeyError, TypeError, AttributeError) as error:
         raise ApiError(200, "the answer is no Node") from error
-    return {key: value for key, value in annotations.items() if isinstance(value, str)}
+
+
+def _texts(found: Any) -> Mapping[str, str]:
+    return {key: value for key, value in (found or {}).items() if isinstance(value, str)}
 
 
 def _condition(node: Mapping[str, Any]) -> Condition | None:

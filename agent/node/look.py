@@ -44,6 +44,15 @@ class KubeletPort(Protocol):
         """Take these GPUs for the node's."""
         ...
 
+    def leave(self) -> None:
+        """Have it said from the next look on that no pod is to be sent here any more, and serve on."""
+        ...
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether a pod is still to come that was sent here."""
+        ...
+
     def heard(self, version: NodeVersion) -> None:
         """Take in what the Node says now."""
         ...

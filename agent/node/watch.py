@@ -31,6 +31,8 @@ class NodeVersion:
     """As it is written; `None` where there is none."""
     gpu_health: str = ""
     """What people say of the GPUs, as it is written."""
+    paused: str = ""
+    """Why the driver is to be left alone for now; empty where it is not."""
 
     def asks(self, answered: str) -> bool:
         """Whether a look is asked for that a report about version `answered` is no answer to."""
@@ -59,12 +61,16 @@ class NodeWatch:
         self._heard = heard
         self._changed = changed
         self._random = random
-        self._closing = Event()
+        self._closing, self._told = Event(), Event()
         self._newest = "0"
 
     def start(self) -> None:
         """Start listening; the thread is not waited for in the end, as the API server may say nothing for a while."""
         Thread(target=self._run, name="node-watch", daemon=True).start()
+
+    def wait(self, seconds: float) -> None:
+        """Return when the first version has been told, or after so long."""
+        self._told.wait(seconds)
 
     def close(self) -> None:
         """Tell nobody anything any more."""
@@ -89,6 +95,7 @@ class NodeWatch:
                     self._newest = version.resource_version
                     self._heard(version)
                     self._changed()
+                    self._told.set()
         except ApiError as error:
             log.warning("cannot watch the node", reason=str(error))
         return told

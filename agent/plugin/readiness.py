@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from topology.node.status import DevicePluginStatus, Mode
 
+ENDING = "the agent is about to end"
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -39,6 +41,8 @@ class Progress:
     """Whether we are the node's only agent."""
     session: str = ""
     """Of our registration; empty without one."""
+    ending: bool = False
+    """We serve on for a moment, for those who were sent here before it was known."""
 
 
 def observing(resource: str, setting: Setting, progress: Progress) -> DevicePluginStatus:
@@ -68,7 +72,7 @@ def enforcing(resource: str, setting: Setting, progress: Progress, *, env: bool,
         cdi: As configured.
 
     """
-    against: list[str] = []
+    against = [ENDING] if progress.ending else []
     if setting.socket_path_bytes > 107:
         against.append("the path of the device plugin folder is too long for a socket")
     if not setting.kubelet_socket:

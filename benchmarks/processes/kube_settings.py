@@ -75,12 +75,15 @@ def scheduler_flags(configuration: Path, certificates: Path, port: int) -> Flags
     }
 
 
-def controller_flags(kubeconfig: Path, ca: Path, key: Path, certificates: Path, port: int) -> Flags:
+def controller_flags(
+    kubeconfig: Path, ca: Path, key: Path, certificates: Path, port: int, controllers: str = "*"
+) -> Flags:
     """Return the flags of a kube-controller-manager for the API server whose certificate authority and key these are."""
     return {
         "kubeconfig": kubeconfig,
         "root-ca-file": ca,
         "service-account-private-key-file": key,
+        "controllers": controllers,
         "leader-elect": "false",
         "authentication-skip-lookup": "true",
         "bind-address": "127.0.0.1",

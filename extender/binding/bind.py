@@ -132,7 +132,7 @@ class _Bind:
             return NotBound(Failure.NO_FIT, placement.message)
         if view.shape.topology_class is not None:
             self._chosen = Chosen(request, placement, view.shape.topology_class, self._alternative)
-        gpus = tuple(view.devices[position] for position in placement.gpus)
+        gpus = tuple(view.device_uuids[position] for position in placement.gpus)
         containers = asked.share_out(gpus)
         record = PlacementRecord(containers, placement.affinity, placement.bandwidth, next_generation(view))
         try:  # before the claim: nothing is claimed that no Binding could carry
@@ -215,6 +215,7 @@ class _Bind:
             pod = fenced
         self._in_doubt = self._in_doubt or bool(own)
         claims = claims_for(pod, record.containers)
+        gpus = {claim.gpu for claim in claims}
         try:
             swap = swap_ledger(view, without={uid}, claims=claims)
         except PayloadError as error:
@@ -226,7 +227,8 @@ class _Bind:
                 self._state.nodes.learn(node)
                 after = self._state.views.get(view.name)
                 self._claimed = after if after and after.payloads.ledger.text == swap.ledger else None
-                return pod
+                # A ResourceClaim may have been given one of them meanwhile.
+                return _Again(pod) if after and not after.held_by_claims.isdisjoint(gpus) else pod
             case Conflict() | NoAnswer():
                 return (yield from self._look_at_node())
             case Gone():

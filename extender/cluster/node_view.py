@@ -1,7 +1,7 @@
 """What one node has to give: derived whole from the node, its claims and its pods, and never edited.
 
-A GPU is free when it is healthy and no MIG parent, when no container holds it that we did not plan, and when every claim on it
-is proven dead. Two live pods with one GPU are a conflict: such a GPU is not free before both are gone.
+A GPU is free when it is healthy and no MIG parent, when neither a container that we did not plan nor a ResourceClaim holds it,
+and when every claim on it is proven dead. Two live pods with one GPU are a conflict: such a GPU is not free before both are gone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
 from extender.cluster.candidates.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.objects.gpu_pods import GpuPod
@@ -29,20 +30,20 @@ from topology.value.fragmentation import DemandProfile
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node as of one moment. Masks are over positions: bit i stands for `devices[i]`."""
+    """One node as of one moment. Masks are over positions: bit i stands for `device_uuids[i]`."""
 
     node: Node
     payloads: NodePayloads
     uuids: tuple[str, ...]
     """Of its GPUs."""
-    devices: tuple[str, ...]
+    device_uuids: tuple[str, ...]
     """UUIDs of what pods can get: the GPUs, then the MIG slices."""
     shape: Shape
     """As a pod finds it that has no claim here."""
     usable: int
     """GPUs and slices that nothing but a claim keeps from being free."""
     fit: int
-    """GPUs that are healthy, whole and free of processes that no container explains, whoever holds them."""
+    """GPUs that are healthy, whole, left to us by DRA and free of processes that no container explains, whoever holds them."""
     doubtful: int
     """GPUs that pods get last among equals, free or not."""
     claims: tuple[tuple[Claim, Standing], ...]
@@ -59,6 +60,8 @@ class NodeView:
     """There is no ledger, and as far as is known there never was one."""
     signs: tuple[Sign, ...] = ()
     """What other health agents say of its GPUs, what closes it first."""
+    devices: NodeDevices = NOTHING
+    """What DRA has to say of its GPUs."""
 
     @property
     def name(self) -> str:
@@ -86,7 +89,9 @@ class NodeView:
         missing = (held for held in self.holdings if len(held.claimed) < (held.pod.gpus or 0))
         found = (*(claim for held in missing for claim in held.claims()), *self._left_behind)
         return tuple(
-            {claim.gpu: claim for claim in found if claim.gpu in self.devices and claim.gpu not in covered}.values()
+            {
+                claim.gpu: claim for claim in found if claim.gpu in self.device_uuids and claim.gpu not in covered
+            }.values()
         )
 
     @property
@@ -101,9 +106,26 @@ class NodeView:
             if key in gone.keys() - alive
         )
 
+    @property
+    def disputed(self) -> frozenset[str]:
+        """GPUs that pods have from a device plugin, or are promised, and that a ResourceClaim holds as well."""
+        if not self.devices.held:
+            return frozenset()
+        promised = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
+        return self.held_by_claims & (promised | self.holders.keys())
+
+    @property
+    def held_by_claims(self) -> frozenset[str]:
+        """GPUs that a ResourceClaim holds, or parts of which, and all slices of these."""
+        gpus, held = self.payloads.topology.value, frozenset(self.devices.held)
+        if not held or gpus is None:
+            return held
+        mask = _with_slices(gpus, mask_of(self.device_uuids, held))
+        return held.union(uuid for position, uuid in enumerate(self.device_uuids) if mask >> position & 1)
+
     def has_devices(self, uuids: Iterable[str]) -> bool:
         """Whether all of these are GPUs or slices of the node."""
-        return set(self.devices).issuperset(uuids)
+        return set(self.device_uuids).issuperset(uuids)
 
     def claims_of(self, uid: str) -> tuple[Claim, ...]:
         """Return the claims of one pod."""
@@ -153,7 +175,7 @@ class NodeView:
         for gpu, who in self.holders.items():
             key = who.namespace, who.name
             owners.setdefault(uids.get(key, key), set()).add(gpu)
-        positions = {uuid: 1 << position for position, uuid in enumerate(self.devices)}
+        positions = {uuid: 1 << position for position, uuid in enumerate(self.device_uuids)}
         return {owner: sum(positions.get(gpu, 0) for gpu in gpus) for owner, gpus in owners.items()}
 
     def decide_on(self, gpus: int, request: GpuRequest) -> Decision:
@@ -163,7 +185,7 @@ class NodeView:
         return self._with_free(self.shape.free & gpus).decide(request)
 
     def _own(self, uid: str) -> int:
-        return mask_of(self.devices, (claim.gpu for claim in self.claims_of(uid)))
+        return mask_of(self.device_uuids, (claim.gpu for claim in self.claims_of(uid)))
 
     def _beside(self, own: int, held_for_others: int) -> Shape:
         return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden)
@@ -197,7 +219,7 @@ def derive(
 
     """
     gpus, ledger, observed = payloads.topology.value, payloads.ledger.value, payloads.observed.value
-    devices = gpus.devices if gpus else ()
+    uuids = gpus.device_uuids if gpus else ()
     claims = tuple((claim, evidence.standing(claim)) for claim in ledger.claims) if ledger else ()
     holders = _holders(observed, evidence) if observed else {}
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
@@ -205,15 +227,17 @@ def derive(
     is_lost = is_ledger_lost(payloads, holdings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
     foreign = observed.foreign_processes if observed else ()
-    fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | _unfit(payloads))
-    usable = fit & ~mask_of(devices, placed.union(holders))
-    claimed = mask_of(devices, (claim.gpu for claim in standing_claims))
+    dra = surroundings.devices
+    kept_by_dra = _with_slices(gpus, mask_of(uuids, {*dra.held, *dra.tainted})) if gpus else 0
+    fit = (1 << len(uuids)) - 1 & ~(mask_of(uuids, foreign) | kept_by_dra | _unfit(payloads))
+    usable = fit & ~mask_of(uuids, placed.union(holders))
+    claimed = mask_of(uuids, (claim.gpu for claim in standing_claims))
     doubtful = _doubtful(payloads)
     return NodeView(
         node=node,
         payloads=payloads,
         uuids=gpus.uuids if gpus else (),
-        devices=devices,
+        device_uuids=uuids,
         shape=_shape(node, payloads, holdings, usable & ~claimed, doubtful, surroundings),
         usable=usable,
         fit=fit,
@@ -225,6 +249,7 @@ def derive(
         is_broken=payloads.is_ledger_broken or is_lost or is_ledger_missing(payloads),
         is_new=payloads.ledger.text is None and not is_lost,
         signs=surroundings.signs,
+        devices=dra,
     )
 
 
@@ -326,7 +351,7 @@ def _unfit(payloads: NodePayloads) -> int:
     if status is None:
         return mask
     cut = frozenset(gpu.uuid for gpu in status.gpus if gpu.mig_enabled)
-    unfit = sum(1 << position for position, uuid in enumerate(gpus.devices) if uuid in status.unhealthy)
+    unfit = sum(1 << position for position, uuid in enumerate(gpus.device_uuids) if uuid in status.unhealthy)
     return (
         mask | _with_slices(gpus, unfit) | sum(1 << position for position, uuid in enumerate(gpus.uuids) if uuid in cut)
     )

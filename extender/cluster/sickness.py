@@ -77,6 +77,6 @@ def _sick_gpus(view: NodeView) -> tuple[SickGpu, ...]:
     whole = dict(zip(node.positions, topology.uuids, strict=True))
     return tuple(
         SickGpu(uuid, index, found.sick_since, ", ".join(found.reasons[:_REASONS]) or "its agent does not say why")
-        for uuid, index in zip(topology.devices, node.indexes, strict=True)
+        for uuid, index in zip(topology.device_uuids, node.indexes, strict=True)
         if (found := said.get(whole[index])) and found.sick_since is not None
     )

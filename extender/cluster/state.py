@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
+from extender.cluster.caches.budgets import Budgets
 from extender.cluster.caches.cpu import CpuInUse
+from extender.cluster.caches.evictions import Evictions
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.caches.resource_claims import ResourceClaims
+from extender.cluster.caches.schedulers import Schedulers
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
 from extender.cluster.candidates.offers import Offers
@@ -38,7 +42,7 @@ from topology.value.score import Weights
 
 
 class ClusterState:
-    """Nodes, pods and what follows from them; `nodes`, `pods`, `agents` and `listen` are the ways in."""
+    """Nodes, pods and what follows from them; `nodes`, `pods`, `agents`, `budgets` and `listen` are the ways in."""
 
     def __init__(
         self,
@@ -62,11 +66,16 @@ class ClusterState:
         self.pods = PodCache(resource, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
+        self.budgets = Budgets()
+        self.schedulers = Schedulers()
+        self.claims = ResourceClaims(self._node_touched)
+        """Of DRA; where nobody reads them there are none."""
         self.groups = Groups(self.nodes.locations)
         self.holds = Holds()
         self.offers = Offers()
         self.refusals = Refusals()
         self.setbacks = Setbacks()
+        self.evictions = Evictions()
         self._hearing = Hearing(silence_seconds)
         self._first_reports = FirstReports()
         self._later_reports = LaterReports(self.pods.runs_as)
@@ -75,6 +84,7 @@ class ClusterState:
             pods=self.pods,
             agents=self.agents,
             cpu=self.cpu,
+            claims=self.claims,
             hearing=self._hearing,
             first_reports=self._first_reports,
             later_reports=self._later_reports,
@@ -152,6 +162,7 @@ class ClusterState:
         Topologies that changed too often are read once they have been still.
         """
         self.nodes.tell(now)
+        self.agents.tell(now)
         changed = self._hearing.listen(self.nodes.statuses(), now)
         self._views.outdated(changed)
         return sorted(filter(self._hearing.is_silent, changed))
@@ -187,13 +198,16 @@ class ClusterState:
         self._views.outdated(self._views.claimed_on(uid))
         pod = self.pods.get(uid)
         self.groups.take(uid, pod)
+        self.schedulers.take(uid, pod)
         if pod is not None:
             kind = PodKind(pod.gpus, cpu_milli=cpu_milli(pod.pod)) if pod.gpus and not pod.profile else None
             self.values.meet(uid, kind, running=pod.node is not None and not pod.stopped)
             if pod.node is not None:
                 self._tell_of_bound(pod, pod.node)
+                self.evictions.take(pod, self.groups.beside(uid))
         else:
             self.values.forget(uid)
+            self.evictions.forget(uid)
             self.holds.release(uid)
             self.offers.forget(uid)
             self.refusals.forget(uid)

@@ -14,6 +14,7 @@ from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.node_cache import KnownNode, NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.publishers import Publishers
+from extender.cluster.caches.resource_claims import ResourceClaims
 from extender.cluster.candidates.openness import Surroundings
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.node_view import NodeView, derive
@@ -32,6 +33,7 @@ class Sources:
     pods: PodCache
     agents: AgentPods
     cpu: CpuInUse
+    claims: ResourceClaims
     hearing: Hearing
     first_reports: FirstReports
     later_reports: LaterReports
@@ -126,9 +128,12 @@ class Views:
             is_duplicate_publisher=self._publishers.is_duplicate(name),
             agent_is_silent=self._sources.hearing.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
+            agent_restarts=self._sources.agents.restarts(name),
             is_left_to_dra=self._is_mapped_to_dra and not self._is_offered(known.node),
             free_cpu_milli=self._sources.cpu.free_milli(known.node),
             signs=known.signs,
+            devices=self._sources.claims.on(name),
+            paused=known.paused,
         )
 
     def _is_offered(self, node: Node) -> bool:

@@ -51,7 +51,7 @@ def drift(state: ClusterState) -> Drift:
 
 def _differences(view: NodeView) -> Iterator[Difference]:
     topology = view.shape.topology_class
-    indexes = dict(zip(view.devices, topology.node.indexes, strict=True)) if topology else {}
+    indexes = dict(zip(view.device_uuids, topology.node.indexes, strict=True)) if topology else {}
 
     shared = view.payloads.observed.value.shared if view.payloads.observed.value else {}
 

@@ -10,12 +10,15 @@ from topology.node.status import NodeStatus
 NO_REASON = "its agent calls it unhealthy, and does not say why"
 SLICED = "MIG is on: it is cut into slices"
 FOREIGN = "in use by a process that no container explains"
+HELD_BY_CLAIM = "held by ResourceClaim "
+TAINTED = "tainted by its DRA driver: "
+_NAMED = 3
 RECORDED = "held by a pod of which the ledger does not know yet"
 
 
 def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
     """Say what is wrong with a GPU or slice, its own faults first; of one that has none, why it is not given away if so."""
-    uuid, payloads = view.devices[position], view.payloads
+    uuid, payloads = view.device_uuids[position], view.payloads
     status, observed, gpus = payloads.status.value, payloads.observed.value, payloads.topology.value
     found = [reason for gpu in (status.gpus if status else ()) if gpu.uuid == uuid for reason in gpu.reasons]
     if status and uuid in status.unhealthy and not found:
@@ -27,6 +30,10 @@ def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
         found.append(SLICED)
     if observed and uuid in observed.foreign_processes:
         found.append(FOREIGN)
+    if claims := view.devices.held.get(uuid):
+        found.append(HELD_BY_CLAIM + _named(claims))
+    if taint := view.devices.tainted.get(uuid):
+        found.append(TAINTED + taint)
     if observed and uuid in observed.shared:
         found.append(f"held in parts by {', '.join(f'{who.namespace}/{who.name}' for who in observed.shared[uuid])}")
     if view.shape.closed is not None:
@@ -46,3 +53,13 @@ def _of_its_gpu(gpus: NodeGpus, status: NodeStatus, position: int) -> list[str]:
     uuid = gpus.uuids[node.positions[index]]
     sick = (gpu for gpu in status.gpus if gpu.uuid == uuid and not gpu.healthy)
     return [f"GPU {index}: {reason}" for gpu in sick for reason in gpu.reasons or (NO_REASON,)]
+
+
+def _named(claims: tuple[str, ...]) -> str:
+    """Name the first of those that share a GPU; there may be any number.
+
+    >>> _named(("ml/a", "ml/b", "ml/c", "ml/d", "ml/e"))
+    'ml/a, ml/b, ml/c and 2 more'
+    """
+    named = ", ".join(claims[:_NAMED])
+    return f"{named} and {len(claims) - _NAMED} more" if len(claims) > _NAMED else named

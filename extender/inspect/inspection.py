@@ -24,7 +24,14 @@ from extender.inspect.occupation import DeviceState, occupations
 from extender.inspect.offers import OfferInfo, offers_of
 from extender.inspect.outlook import OutlookInfo, outlooks_of
 from extender.inspect.slices import SliceInfo, slices_of
-from extender.inspect.words import DevicePluginInfo, SignInfo, device_plugin_of, signs_of
+from extender.inspect.words import (
+    ClaimedDeviceInfo,
+    DevicePluginInfo,
+    SignInfo,
+    device_plugin_of,
+    signs_of,
+    unknown_devices_of,
+)
 from extender.verbs.asked import Asked
 from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth
@@ -61,8 +68,8 @@ class GpuInfo(Answer):
     memory_bytes: int | None
     numa_node: int | None
     state: GpuState
-    """`held`: kept for a pod between prioritize and bind; `unplanned`: a container has it that nobody planned there;
-    `conflict`: two live pods have it."""
+    """`held`: kept for a pod between prioritize and bind; `unplanned`: a container or a ResourceClaim has it that nobody planned
+    there; `conflict`: two have it."""
     pod: str | None
     """`namespace/name` of whom it is claimed by, or found with."""
     container: str | None
@@ -127,6 +134,8 @@ class NodeDetail(NodeInfo):
     """NVLinks that rings do without."""
     signs: tuple[SignInfo, ...] = ()
     """What other health agents say of its GPUs, what closes it first."""
+    unknown_devices: tuple[ClaimedDeviceInfo, ...] = ()
+    """What ResourceClaims hold that may be any of its GPUs."""
 
 
 class PodInfo(Answer):
@@ -213,6 +222,7 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         offers=offers_of(view),
         link_faults=link_faults_of(view),
         signs=signs_of(view),
+        unknown_devices=unknown_devices_of(view),
     )
 
 
@@ -325,7 +335,7 @@ def pod_info(state: ClusterState, pod: GpuPod) -> PodInfo:
 def _indexes(view: NodeView | None, record: PlacementRecord | None) -> tuple[int, ...]:
     if view is None or record is None or view.shape.topology_class is None:
         return ()
-    index_of = dict(zip(view.devices, view.shape.topology_class.node.indexes, strict=True))
+    index_of = dict(zip(view.device_uuids, view.shape.topology_class.node.indexes, strict=True))
     placed = dict.fromkeys(gpu for gpus in record.containers.values() for gpu in gpus)
     return tuple(index_of[gpu] for gpu in placed if gpu in index_of)
 

@@ -28,7 +28,7 @@ def occupations(view: NodeView, held: int) -> list[Occupation]:
     observed = view.payloads.observed.value
     holders = observed.gpus if observed else {}
     found = []
-    for position, uuid in enumerate(view.devices):
+    for position, uuid in enumerate(view.device_uuids):
         owner = claims.get(uuid) or holders.get(uuid)
         state = _state(view, position, held, claimed=uuid in claims, found=owner is not None)
         pod = f"{owner.namespace}/{owner.name}" if owner else None
@@ -37,11 +37,12 @@ def occupations(view: NodeView, held: int) -> list[Occupation]:
 
 
 def _state(view: NodeView, position: int, held: int, *, claimed: bool, found: bool) -> DeviceState:
-    if view.devices[position] in view.conflicts:
+    uuid = view.device_uuids[position]
+    if uuid in view.conflicts or uuid in view.disputed:
         return "conflict"
     if claimed:
         return "claimed"
-    if found:
+    if found or uuid in view.devices.held:
         return "unplanned"
     if not view.shape.free >> position & 1:
         return "unusable"

@@ -44,7 +44,7 @@ def slices_of(view: NodeView, occupied: Sequence[Occupation]) -> Iterable[SliceI
         yield SliceInfo(
             gpu=each.gpu,
             profile=each.profile,
-            uuid=view.devices[position],
+            uuid=view.device_uuids[position],
             memory_bytes=each.memory_bytes,
             start=each.start,
             size=each.size,

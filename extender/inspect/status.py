@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.candidates.openness import what_opens
 from extender.cluster.node_view import NodeView
 from extender.cluster.state import ClusterState
@@ -13,12 +14,20 @@ from extender.inspect.inspection import Answer, node_names
 from extender.inspect.words import signs_of
 
 _CONFLICT = "two running pods hold one GPU"
+_DISPUTED = "a pod and a ResourceClaim have one GPU"
+_CLAIMS_UNREAD = "ResourceClaims are not read, and GPUs that they hold look free"
 _NO_AGENT = "no node has a topology: no agent has reported"
 _REMEDIES = {
     _CONFLICT: "delete one of the two; `kubectl get events -A --field-selector reason=GPUConflict` names them",
     FOREIGN: "end the process on the node, or name its program in discovery.ignoredProcesses",
+    _DISPUTED: "delete one of the two; let DRA or a device plugin have the GPUs of a node, and not both",
     _NO_AGENT: "look at the agents' pods",
 }
+_PODS_BY_OTHERS = "pods with GPUs are placed by other schedulers"
+_BY_OTHERS = "set spec.schedulerName (the chart: policies.schedulerName); `--scheduler-name` says which are ours"
+_TO_READ_CLAIMS = (
+    "let the account list and watch resourceclaims and resourceslices (chart: `extender.readResourceClaims`)"
+)
 _OF_A_GPU = "see `kubectl gputopo node NODE`; the page Operate says what opens it"
 _LINKS_DOWN = "NVLinks are down, or not up for long: less bandwidth is predicted"
 _OF_LINKS = "see `kubectl gputopo node NODE`; drain the node and reset a GPU whose links stay down"
@@ -45,6 +54,8 @@ class Status(Answer):
     pods: int
     """That ask for GPUs."""
     waiting: int
+    placed_by_others: int
+    """Hold GPUs of these nodes, and their scheduler does not ask us."""
     modes: dict[str, int]
     """Mode of the device plugin → nodes; `unknown` where an agent does not say."""
     machines: dict[str, int]
@@ -52,14 +63,20 @@ class Status(Answer):
     findings: tuple[Finding, ...]
 
 
-def status(state: ClusterState) -> Status:
-    """Return how the cluster is, as its annotations tell; linear in nodes and GPUs."""
+def status(state: ClusterState, schedulers: Collection[str] = (SCHEDULER_NAME,)) -> Status:
+    """Return how the cluster is, as its annotations tell, if these are the schedulers that ask us; linear in nodes and GPUs."""
     views = [state.views[name] for name in node_names(state)]
     known = [view for view in views if view.uuids]
     found = defaultdict[tuple[str, str], list[str]](list)
     for view in views:
         for what, remedy in dict.fromkeys(_wrong_with(view)):
             found[what, remedy].append(view.name)
+    with_gpus = {view.name for view in known}
+    by_others = [node for _, node in state.schedulers.placed_by_others(schedulers) if node in with_gpus]
+    if by_others:
+        found[f"{len(by_others)} {_PODS_BY_OTHERS}", _BY_OTHERS] = sorted({*by_others})
+    if trouble := state.claims.trouble:
+        found[f"{_CLAIMS_UNREAD}: {trouble}", _TO_READ_CLAIMS] = []
     if not known:
         found[_NO_AGENT, _REMEDIES[_NO_AGENT]] = []
     ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -69,6 +86,7 @@ def status(state: ClusterState) -> Status:
         free=sum(view.shape.free_gpus.bit_count() for view in known if view.shape.closed is None),
         pods=len(state.pods),
         waiting=state.pods.waiting,
+        placed_by_others=len(by_others),
         modes=dict(sorted(Counter(map(_mode, known)).items())),
         machines=dict(sorted(Counter(map(_models, known)).items())),
         findings=tuple(Finding(what=what, remedy=remedy, nodes=tuple(on)) for (what, remedy), on in ranked),
@@ -83,6 +101,8 @@ def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
             yield f"another health agent says: {sign.kind} {sign.name}={sign.value}", _OF_OTHERS
     if view.conflicts:
         yield _CONFLICT, _REMEDIES[_CONFLICT]
+    if view.disputed:
+        yield _DISPUTED, _REMEDIES[_DISPUTED]
     plugin = view.payloads.status.value and view.payloads.status.value.device_plugin
     if plugin and not plugin.ready:
         yield f"the device plugin is not ready: {'; '.join(plugin.reasons) or 'no reason given'}", _OF_A_PLUGIN

@@ -11,7 +11,7 @@ from extender.inspect.inspection import Answer, BestSet, PodInfo, best_set, node
 from extender.inspect.judgement import Judgement
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
-from topology.placement.verdict import Placement, Rejection
+from topology.placement.verdict import Placement, Reason, Rejection
 
 
 class NodeVerdict(Answer):
@@ -93,6 +93,13 @@ def _verdict(state: ClusterState, name: str, verdict: Placement | Rejection) -> 
         fits=False,
         reason=verdict.reason,
         message=verdict.message,
-        figures=verdict.figures,
+        figures=_figures(state, name, verdict),
         remedy=verdict.remedy,
     )
+
+
+def _figures(state: ClusterState, name: str, verdict: Rejection) -> str:
+    """Return what the node has instead; GPUs that ResourceClaims hold would be missed else."""
+    view = state.views.get(name)
+    held = len(view.devices.held) if view and verdict.reason is Reason.TOO_FEW_FREE else 0
+    return f"{verdict.figures}; {held} held by ResourceClaims" if held else verdict.figures

@@ -1,4 +1,4 @@
-"""What programs beside the extender say of a node: its device plugin, and other health agents."""
+"""What programs beside the extender say of a node: its device plugin, other health agents, and DRA."""
 
 from __future__ import annotations
 
@@ -48,6 +48,22 @@ class SignInfo(BaseModel):
         return f"{said}: {self.detail}" if self.detail else said
 
 
+class ClaimedDeviceInfo(BaseModel):
+    """A device of the node that a ResourceClaim holds, and of which nobody tells which GPU it is; a value."""
+
+    model_config = ConfigDict(frozen=True)
+
+    claim: str
+    """`namespace/name`."""
+    device: str
+    """As its driver calls it."""
+
+    @property
+    def line(self) -> str:
+        """All of it, for people."""
+        return f"ResourceClaim {self.claim} holds {self.device}, and nobody tells which GPU that is"
+
+
 def device_plugin_of(view: NodeView) -> DevicePluginInfo | None:
     """Return what the node's agent says of its device plugin, `None` when it does not."""
     status = view.payloads.status.value
@@ -60,6 +76,11 @@ def device_plugin_of(view: NodeView) -> DevicePluginInfo | None:
 def signs_of(view: NodeView) -> tuple[SignInfo, ...]:
     """Return what other health agents say, what closes the node first."""
     return tuple(map(_info, view.signs))
+
+
+def unknown_devices_of(view: NodeView) -> tuple[ClaimedDeviceInfo, ...]:
+    """Return the devices that close the node because they may be any of its GPUs."""
+    return tuple(ClaimedDeviceInfo(claim=claim, device=device) for claim, device in view.devices.missing(view.uuids))
 
 
 def _info(sign: Sign) -> SignInfo:

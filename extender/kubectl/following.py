@@ -8,16 +8,18 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import structlog
 
+from extender.cluster.caches.resource_claims import NO_RIGHT
+from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
-from extender.kubernetes.reflector import Reflector
+from extender.kubernetes.reflector import Reflector, Unavailable
 
 _SECONDS: Final = 1.0
 """Between two looks: a burst of changes is one."""
@@ -57,9 +59,11 @@ async def follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState
             await each.latest_version()  # a reflector would try for ever
         nodes = Reflector("nodes", all_nodes, Node, state.nodes)
         pods = Reflector("pods", all_pods, Pod, feed, keep=feed.keep)
-        watching = [asyncio.create_task(reflector.run()) for reflector in (nodes, pods)]
+        reflectors: list[Reflector[Any]] = [nodes, pods, *(await _of_devices(api, state))]
+        watching = [asyncio.create_task(reflector.run()) for reflector in reflectors]
         try:
-            await asyncio.gather(nodes.synced.wait(), pods.synced.wait())
+            await asyncio.gather(*(reflector.synced.wait() for reflector in reflectors))
+            state.claims.hear(True)
             while True:
                 printed.print(lambda: show(state))
                 await asyncio.sleep(_SECONDS)
@@ -67,3 +71,18 @@ async def follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
+
+
+async def _of_devices(api: KubeApi, state: ClusterState) -> list[Reflector[Any]]:
+    """Return what follows DRA's objects, where they may be read."""
+    all_slices, all_claims = api.resource(SLICES_PATH, field_selector=SLICES_SELECTOR), api.resource(CLAIMS_PATH)
+    try:
+        for each in (all_slices, all_claims):
+            await each.latest_version()
+    except Unavailable as error:
+        state.claims.trouble = NO_RIGHT if error.denied else None
+        return []
+    return [
+        Reflector("resourceslices", all_slices, ResourceSlice, state.claims.slices),
+        Reflector("resourceclaims", all_claims, ResourceClaim, state.claims, keep=state.claims.keep),
+    ]

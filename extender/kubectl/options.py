@@ -15,6 +15,10 @@ File = Annotated[Path | None, typer.Option("--kubeconfig", help="Instead of $KUB
 Context = Annotated[str | None, typer.Option(help="Instead of the kubeconfig's current context.")]
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Instead of the context's namespace.")]
 Resource = Annotated[str, typer.Option(help="The resource that counts GPUs.")]
+SchedulerNames = Annotated[
+    list[str] | None,
+    typer.Option("--scheduler-name", help="A scheduler that asks gputopo, by default `gputopo`; may be said again."),
+]
 Url = Annotated[
     str | None, typer.Option("--extender", envvar="GPUTOPO_EXTENDER", help="URL of a running extender, to ask it.")
 ]

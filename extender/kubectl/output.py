@@ -125,6 +125,8 @@ def print_node(node: NodeDetail, form: Form) -> None:
         print(f"offered: {printable(offer.line)}")
     for sign in node.signs:
         print(f"said by others: {printable(sign.line)}")
+    for device in node.unknown_devices:
+        print(f"allocated by DRA: {printable(device.line)}")
     print()
     labels = [f"GPU{gpu.index}" for gpu in node.gpus]
     form.table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))

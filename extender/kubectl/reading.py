@@ -17,6 +17,8 @@ import typer
 
 from extender.asking import NoAnswer
 from extender.clock import Instant
+from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
+from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
@@ -116,17 +118,32 @@ async def read_state(place: Kubeconfig | Snapshot, resource: str, gone: Collecti
     nodes, pods = without(found.nodes, found.pods, gone) if gone else (found.nodes, found.pods)
     state.nodes.replaced(nodes)
     feed.replaced(pods)
+    state.claims.slices.replaced(found.slices)
+    state.claims.replaced(found.claims)
+    state.claims.hear(True)
+    state.claims.trouble = found.claims_trouble
     return state
 
 
 async def read_cluster(config: Kubeconfig, keep: Callable[[Pod], Pod | None] = lambda pod: pod) -> Snapshot:
-    """Return all nodes, and what `keep` makes of all pods."""
+    """Return all nodes, what `keep` makes of all pods, and of DRA's objects what may be read."""
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
         nodes, pods = await asyncio.gather(
             list_objects(api.resource("/api/v1/nodes"), decoder(Node)),
             list_objects(api.resource("/api/v1/pods"), decoder(PodAsListed), keep),
         )
-    return Snapshot(nodes.objects, pods.objects, time.time(), config.namespace)
+        claims, slices, trouble = await _read_devices(api)
+    return Snapshot(nodes.objects, pods.objects, time.time(), config.namespace, claims, slices, trouble)
+
+
+async def _read_devices(api: KubeApi) -> tuple[list[ResourceClaim], list[ResourceSlice], str | None]:
+    """Return the claims that hold GPUs, and the slices of the same driver; else why not, unless the server has none."""
+    try:
+        slices = await list_objects(api.resource(SLICES_PATH, field_selector=SLICES_SELECTOR), decoder(ResourceSlice))
+        claims = await list_objects(api.resource(CLAIMS_PATH), decoder(ResourceClaim), ResourceClaims.keep)
+    except Unavailable as error:
+        return [], [], NO_RIGHT if error.denied else None
+    return [each for each in claims.objects if each.held], slices.objects, None
 
 
 def fail(why: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""A cluster in a file: what is read here of its nodes and pods, and nothing else of them.
+"""A cluster in a file: what is read here of its nodes and pods, and of what DRA hands out there, and nothing else of them.
 
 The file is a `List` of nodes and pods as kubectl prints one, so `kubectl get nodes,pods -A -o json` makes one too; ours is
 compressed, and leaves out what may be secret: images, commands, environment, volumes, and the annotations and messages of others.
@@ -11,12 +11,13 @@ import gzip
 import sys
 import time
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 
+from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import (
     ContainerState,
     ContainerStatus,
@@ -74,6 +75,12 @@ class Snapshot:
     """Seconds since the epoch."""
     namespace: str = "default"
     """Which one is meant where nobody names one."""
+    claims: list[ResourceClaim] = field(default_factory=list)
+    """Those that hold GPUs, where they may be read."""
+    slices: list[ResourceSlice] = field(default_factory=list)
+    """Of NVIDIA's driver, where they may be read."""
+    claims_trouble: str | None = None
+    """Why these could not be read."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -81,16 +88,18 @@ class Snapshot:
         try:
             text = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
             document = msgspec.json.decode(gzip.decompress(text) if text.startswith(_GZIP) else text, type=_File)
-            nodes, pods = _split(document)
+            nodes, pods, claims, slices = _split(document)
         except OSError as error:
             raise Unreadable(f"{file}: {error.strerror or error}") from error
         except (msgspec.DecodeError, BrokenStream, EOFError, zlib.error) as error:
             raise Unreadable(f"{file}: no snapshot of a cluster: {error}") from error
-        return cls(nodes, pods, time.time() if document.taken is None else document.taken)
+        taken = time.time() if document.taken is None else document.taken
+        return cls(nodes, pods, taken, claims=claims, slices=slices)
 
     def write(self, file: Path) -> None:
         """Write it, to standard output where `file` is `-`; raises `Unreadable`."""
         items = [*map(_node_item, self.nodes), *map(_pod_item, self.pods)]
+        items += [*map(_device_item, self.claims), *map(_device_item, self.slices)]
         document = {"apiVersion": "v1", "kind": "List", "taken": self.taken, "items": items}
         text = gzip.compress(msgspec.json.encode(document), mtime=int(self.taken))
         try:
@@ -102,18 +111,24 @@ class Snapshot:
             raise Unreadable(f"{file}: {error.strerror or error}") from error
 
 
-def _split(document: _File) -> tuple[list[Node], list[Pod]]:
+def _split(document: _File) -> tuple[list[Node], list[Pod], list[ResourceClaim], list[ResourceSlice]]:
     read_node, read_pod = decoder(Node), decoder(PodAsListed)
-    nodes, pods = list[Node](), list[Pod]()
+    read_claim, read_slice = decoder(ResourceClaim), decoder(ResourceSlice)
+    nodes, pods, claims, slices = list[Node](), list[Pod](), list[ResourceClaim](), list[ResourceSlice]()
     for text in document.items:
         kind = msgspec.json.decode(text, type=_Item).kind or document.kind_of_all
-        if kind == "Node":
-            nodes.append(read_node(text))
-        elif kind == "Pod":
-            pods.append(read_pod(text))
-        else:
-            raise BrokenStream(f"{kind or 'an item without kind'}, and neither a Node nor a Pod")
-    return nodes, pods
+        match kind:
+            case "Node":
+                nodes.append(read_node(text))
+            case "Pod":
+                pods.append(read_pod(text))
+            case "ResourceClaim":
+                claims.append(read_claim(text))
+            case "ResourceSlice":
+                slices.append(read_slice(text))
+            case _:
+                raise BrokenStream(f"{kind or 'an item without kind'}, and neither a Node nor a Pod")
+    return nodes, pods, claims, slices
 
 
 def _node_item(node: Node) -> dict[str, Any]:
@@ -131,6 +146,11 @@ def _pod_item(pod: Pod) -> dict[str, Any]:
         status=_bare_status(pod.status),
     )
     return {"apiVersion": "v1", "kind": "Pod", **_plain(bare)}
+
+
+def _device_item(item: ResourceClaim | ResourceSlice) -> dict[str, Any]:
+    bare = msgspec.structs.replace(item, metadata=msgspec.structs.replace(_own(item.metadata), labels=None))
+    return {"apiVersion": "resource.k8s.io/v1", "kind": type(item).__name__, **_plain(bare)}
 
 
 def _own(metadata: ObjectMeta) -> ObjectMeta:
@@ -161,7 +181,7 @@ def _bare_state(state: ContainerState) -> ContainerState:
     return ContainerState(*(None if each is None else {} for each in (state.waiting, state.running, state.terminated)))
 
 
-def _plain(item: Node | Pod) -> dict[str, Any]:
+def _plain(item: Node | Pod | ResourceClaim | ResourceSlice) -> dict[str, Any]:
     """Return the object without what is empty in it; the length of its text is no field of Kubernetes."""
     found: dict[str, Any] = msgspec.to_builtins(item)
     found.pop("json_bytes", None)

@@ -14,9 +14,11 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from extender.cluster.objects.budgets import PodDisruptionBudget
+from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Node, ObjectMeta, Pod
 
-Object = TypeVar("Object", Node, Pod)
+Object = TypeVar("Object", Node, Pod, PodDisruptionBudget, ResourceClaim, ResourceSlice)
 Text = bytes | bytearray | msgspec.Raw
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 

@@ -36,6 +36,7 @@ AGENT_SILENT: Final = "GPUAgentSilent"
 NOT_FENCED: Final = "GPUPodNotFenced"
 SICK: Final = "GPUSick"
 MEMBER_SICK: Final = "GroupMemberSick"
+MEMBER_EVICTED: Final = "GroupMemberEvicted"
 EVICTED: Final = "GPUPodEvicted"
 NOT_EVICTED: Final = "GPUPodNotEvicted"
 MAX_NOTE_CHARACTERS: Final = 1000
@@ -156,6 +157,12 @@ def member_sick(pod: PodName, found: Stricken) -> Event:
     """Say that a pod of the same group, and of the same namespace, holds sick GPUs."""
     note = f"{found.pod.key[1]} of the same group holds {_sick(found)}; this pod goes on"
     return Event(pod, MEMBER_SICK, note, "Warning", f"{found.pod.uid} {_case(found)}")
+
+
+def member_evicted(pod: PodName, other: PodName, node: str, why: str) -> Event:
+    """Say that a pod of the same group, and of the same namespace, has to go, by whomever."""
+    note = f"{other.name} of the same group has to leave {node} ({why}); this pod goes on"
+    return Event(pod, MEMBER_EVICTED, note, "Warning", other.uid)
 
 
 def evicted(pod: PodName, found: Stricken) -> Event:

@@ -24,6 +24,8 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 
 import structlog
 
+from extender.cluster.objects.budgets import PodDisruptionBudget
+from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_before
 from extender.kubernetes.burden import Burden
@@ -49,7 +51,9 @@ from extender.kubernetes.documents import (
     read_page,
 )
 
-Object_contra = TypeVar("Object_contra", Node, Pod, contravariant=True)
+Object_contra = TypeVar(
+    "Object_contra", Node, Pod, PodDisruptionBudget, ResourceClaim, ResourceSlice, contravariant=True
+)
 
 SLICE_BYTES = 1 << 20
 """Of a page, between two turns of the event loop."""

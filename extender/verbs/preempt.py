@@ -1,8 +1,9 @@
 """preempt: of the pods that may have to go, those whose GPUs form the set that is asked for.
 
 kube-scheduler offers candidate nodes, each with victims that it has counted out; which GPUs they hold it does not know. Per node
-the answer names the victims that are enough (`Candidate`); a node where no victims help is left out. `NumPDBViolations` stays as
-given: it may have spared a pod for its disruption budget, which is one more reason to keep to those that were offered.
+the answer names the victims that are enough (`Candidate`), in an order of costs (`cost`); a node where no victims help is left
+out. So is one where a group would be torn apart, where kube-scheduler could as well take another that spares it.
+`NumPDBViolations` is counted anew; where we may not read PodDisruptionBudgets it stays as given.
 
 kube-scheduler takes one node of the answer, and schedules nothing before it has the answer. So there is a time by which the best
 that was found is the answer. Nodes that promise the cheapest victims are looked at first, and one that takes long lets the others
@@ -14,7 +15,7 @@ can only take that node out of the answer.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from extender.clock import Clock
@@ -22,6 +23,7 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects.quantities import requests
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
+from extender.verbs.cost import Protection
 from extender.verbs.victims import Candidate
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from topology.errors import RequestError
@@ -62,7 +64,8 @@ def preempt(
         need = requests(args.pod)
     except (RequestError, ValueError):
         return Preemption()
-    return (yield from _Search(state, asked, need, args.candidates, clock).run(budget_seconds))
+    protection = Protection(state.groups, state.budgets if state.budgets.known else None)
+    return (yield from _Search(state, asked, need, args.candidates, protection, clock).run(budget_seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class _Search:
     asked: Asked
     need: Counter[str]
     offered: dict[str, MetaVictims]
+    protection: Protection
     clock: Clock
 
     def run(self, seconds: float) -> Generator[None, None, Preemption]:
@@ -90,7 +94,8 @@ class _Search:
                 queue.append(work)
             elif work.victims:
                 found.append(work)
-        return Preemption({work.name: work.answer for work in found if self._still_helps(work)}, len(queue))
+        helping = [work for work in found if self._still_helps(work)]
+        return Preemption({work.name: work.answer for work in _sparing_groups(helping)}, len(queue))
 
     def _step(self, work: _Work) -> bool:
         with self.state.effort.bounded():
@@ -107,7 +112,7 @@ class _Search:
         return sorted(works, key=lambda work: work.promise)
 
     def _candidate(self, name: str, view: NodeView) -> Candidate:
-        return Candidate(view, self.asked.pod, self.asked.request, self.need, self.offered[name].uids)
+        return Candidate(view, self.asked.pod, self.asked.request, self.need, self.offered[name].uids, self.protection)
 
     def _still_helps(self, work: _Work) -> bool:
         view = self.state.views.get(work.name)
@@ -133,7 +138,14 @@ class _Work:
     @property
     def answer(self) -> MetaVictims:
         """What is said of the node."""
-        return MetaVictims([MetaPod(uid) for uid in self.victims or ()], self._violations)
+        uids = self.victims or ()
+        return MetaVictims([MetaPod(uid) for uid in uids], self.candidate.violations(uids, self._violations))
+
+    @property
+    def price(self) -> tuple[int, int, int]:
+        """What kube-scheduler compares nodes by first, and the groups that are torn apart."""
+        cost = self.candidate.cost
+        return (self.answer.num_pdb_violations, cost.highest, cost.torn) if cost else (0, 0, 0)
 
     def step(self) -> bool:
         """Work on; returns whether it is done."""
@@ -142,6 +154,14 @@ class _Work:
         except StopIteration as end:
             self.victims = end.value
         return self.victims is not None
+
+
+def _sparing_groups(found: Sequence[_Work]) -> list[_Work]:
+    """Leave out the nodes where a group is torn apart that are as good otherwise as one where none is, or fewer are."""
+    if not found:
+        return []
+    *best, least = min(work.price for work in found)
+    return [work for work in found if [*work.price[:2]] != best or work.price[2] == least]
 
 
 class _Alarm:

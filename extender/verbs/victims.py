@@ -1,7 +1,8 @@
-"""Whom to evict from one node: of the pods that may go, the least important ones whose GPUs form the set that is asked for.
+"""Whom to evict from one node: of the pods that may go, the cheapest ones whose GPUs form the set that is asked for.
 
-That is: the highest priority among them as low as can be, then as few as can be, then offered ones rather than others, then the
-bandwidth that is gained. Others are named only where the offered ones are not enough.
+Nobody goes who could stay, and of all such choices the cheapest is taken (`cost.Cost`), then the one that gains most bandwidth.
+Where we may not read PodDisruptionBudgets, pods that kube-scheduler did not offer are named only where the offered ones are not
+enough: it may have spared them for a budget.
 
 What kube-scheduler has reasons for that we cannot see stays as it was: victims without GPUs go in any case, and what is freed of
 every resource is at least what was offered, or what the pod asks for.
@@ -10,9 +11,8 @@ every resource is at least what was offered, or what the pod asks for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, groupby
 from math import lcm
 
 from extender.cluster.node_view import NodeView, hidden_gpus, hidden_slices
@@ -20,13 +20,13 @@ from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import requests
 from extender.cluster.ownership.holdings import Holding
+from extender.verbs.cost import Choice, Cost, Costs, Protection, priority_of
 from topology.placement.verdict import UNDECIDED, Placement
 from topology.request.gpu_request import GpuRequest
 
 EXACT_PODS = 8
 """Up to so many pods that may be evicted from a node every choice is looked at; of more, one after the other is spared."""
 
-Choice = tuple[Holding, ...]
 Steps = Generator[None, None, Choice | None]
 """Comes to a choice; `None`: none helps."""
 
@@ -35,9 +35,15 @@ class Candidate:
     """One node that is offered, in one view of it."""
 
     def __init__(
-        self, view: NodeView, pod: Pod, request: GpuRequest, need: Counter[str], offered: Sequence[str]
+        self,
+        view: NodeView,
+        pod: Pod,
+        request: GpuRequest,
+        need: Counter[str],
+        offered: Sequence[str],
+        protection: Protection = Protection(),  # noqa: B008
     ) -> None:
-        """Take what `pod` wants of GPUs, what it needs of every resource, and the UIDs of the victims that are offered."""
+        """Take what `pod` wants of GPUs, what it needs of every resource, the UIDs of those offered, and what protects pods."""
         self.view = view
         self._request = request
         self._need = need
@@ -50,6 +56,11 @@ class Candidate:
         staying = [held for held in view.holdings if held.pod.uid not in known | self._in_any_case]
         self._hidden, self._hidden_slices = hidden_gpus(staying), hidden_slices(staying)
         self._wanted = view.shape.devices_for(request)
+        self._protection = protection
+        self._costs: Costs | None = None
+        """Known once a search has begun."""
+        self.cost: Cost | None = None
+        """Of what the search has come to; `None`: of nothing."""
         self._freed: _Freed | None = None
         self._is_undecided = False
         """A search goes on; without its answer the wrong pods might have to go."""
@@ -62,7 +73,7 @@ class Candidate:
         """
         lacking = self._request.gpus - self._free_without(()).bit_count()
         by_priority = sorted(
-            (_priority(held.pod.pod), -(self._taken.get(held.pod.uid, 0) & self._wanted).bit_count())
+            (priority_of(held.pod.pod), -(self._taken.get(held.pod.uid, 0) & self._wanted).bit_count())
             for held in self._evictable
         )
         for count, (priority, gpus) in enumerate(by_priority, start=1):
@@ -79,12 +90,27 @@ class Candidate:
         if self.view.shape.closed:
             return []
         self._freed = _Freed(self._evictable, self._offered_ones, self._need)
-        for pool in (self._offered_ones, self._evictable):
+        costs = self._costs = Costs(self._evictable, self._offered, self._in_any_case, self._protection)
+        pools = (self._evictable,) if costs.knows_budgets else (self._offered_ones, self._evictable)
+        for pool in pools:
             yield
             if self._gain(pool) is not None:
-                chosen = yield from (self._best if len(pool) <= EXACT_PODS else self._spared)(pool)
-                return self._in_order(chosen) if chosen is not None and not self._is_undecided else []
+                chosen = yield from (self._best if len(pool) <= EXACT_PODS else self._spared)(pool, costs)
+                if chosen is None or self._is_undecided:
+                    return []
+                self.cost = costs.of(chosen)
+                return self._in_order(chosen)
         return []
+
+    def violations(self, victims: Collection[str], offered: int) -> int:
+        """Return how many of those who have to go are beyond a budget, of whom kube-scheduler said so of `offered`.
+
+        Of those who go in any case it is believed; where we may not read budgets, of all.
+        """
+        if self._costs is None or not self._costs.knows_budgets:
+            return offered
+        elsewhere = max(0, offered - self._costs.violations(self._offered))
+        return elsewhere + self._costs.violations(victims)
 
     def still_helps(self, victims: Collection[str], then: Candidate) -> bool:
         """Whether victims that were found in an earlier view may be evicted as they might then, and the pod has its GPUs."""
@@ -92,28 +118,36 @@ class Candidate:
         still_may = may_go.issuperset(might_go.intersection(victims))
         return still_may and not self.view.shape.closed and self._bandwidth(self._free_without(victims)) is not None
 
-    def _best(self, pool: Choice) -> Steps:
-        """Look at all choices, from the least important to the most."""
-        for equals in _ranked(pool, self._offered):
+    def _best(self, pool: Choice, costs: Costs) -> Steps:
+        """Look at all choices, from the cheapest to the dearest."""
+        for equals in costs.ranked(pool):
             best, most = None, -1.0
             for choice in equals:
                 yield
                 gain = self._gain(choice)
-                if gain is not None and gain > most:
+                if gain is not None and gain > most and not (yield from self._has_to_spare(choice)):
                     best, most = choice, gain
             if best is not None:
                 return best
         return None
 
-    def _spared(self, pool: Choice) -> Steps:
-        """Begin with everybody, and spare one after the other, the most important first."""
-        kept = sorted(pool, key=lambda held: (-_priority(held.pod.pod), held.pod.uid))
-        for held in tuple(kept):
+    def _has_to_spare(self, choice: Choice) -> Generator[None, None, bool]:
+        """Whether one of them could stay: a whole group may cost less than a part of it, and yet nobody goes for nothing."""
+        for held in choice:
             yield
-            fewer = tuple(other for other in kept if other is not held)
+            if self._gain(_without(choice, held)) is not None:
+                return True
+        return False
+
+    def _spared(self, pool: Choice, costs: Costs) -> Steps:
+        """Begin with everybody, and spare one after the other, the dearest first."""
+        kept = tuple(pool)
+        for held in costs.to_spare_first(pool):
+            yield
+            fewer = _without(kept, held)
             if self._gain(fewer) is not None:
-                kept = list(fewer)
-        return tuple(kept)
+                kept = fewer
+        return kept
 
     def _gain(self, choice: Choice) -> float | None:
         """Return the bandwidth of the set that the evictions make room for, GB/s; `None` when they do not help."""
@@ -141,7 +175,7 @@ class Candidate:
 
     def _in_order(self, choice: Choice) -> list[str]:
         """Keep the order in which victims were offered, and put the others in by priority: the first counts as the highest."""
-        priorities: Mapping[str, int] = {held.pod.uid: _priority(held.pod.pod) for held in self._evictable}
+        priorities: Mapping[str, int] = {held.pod.uid: priority_of(held.pod.pod) for held in self._evictable}
         chosen = {held.pod.uid for held in choice}
         order = [uid for uid in self._offered if uid in chosen or uid in self._in_any_case]
         for uid in sorted(chosen.difference(order), key=lambda uid: (-priorities[uid], uid)):
@@ -178,31 +212,13 @@ class _Freed:
         return all(sum(each[at] for each in taken) >= least for at, least in enumerate(self._least))
 
 
-def _ranked(pool: Choice, offered: Collection[str]) -> Iterator[list[Choice]]:
-    """Yield all choices, equals together, the least important first; no more are worked out than are asked for."""
-
-    def rank(choice: Choice) -> tuple[int, int, tuple[str, ...]]:
-        uids = tuple(held.pod.uid for held in choice)
-        return sum(uid not in offered for uid in uids), sum(_priority(held.pod.pod) for held in choice), uids
-
-    yield [()]
-    for highest in sorted({_priority(held.pod.pod) for held in pool}):
-        top = {held.pod.uid for held in pool if _priority(held.pod.pod) == highest}
-        within = [held for held in pool if _priority(held.pod.pod) <= highest]
-        for count in range(1, len(within) + 1):
-            choices = [found for found in combinations(within, count) if any(held.pod.uid in top for held in found)]
-            ranked = sorted(((rank(choice), choice) for choice in choices), key=lambda found: found[0])
-            for _, equals in groupby(ranked, key=lambda found: found[0][:2]):
-                yield [choice for _, choice in equals]
-
-
-def _priority(pod: Pod) -> int:
-    return pod.spec.priority or 0
+def _without(choice: Choice, held: Holding) -> Choice:
+    return tuple(other for other in choice if other is not held)
 
 
 def _may_go(held: Holding, pod: Pod) -> bool:
     """Whether evicting one helps the other; kube-scheduler takes none that has ended for a victim, and fails the call."""
-    return held.hidden == 0 and _priority(held.pod.pod) < _priority(pod) and not has_ended(held.pod.pod)
+    return held.hidden == 0 and priority_of(held.pod.pod) < priority_of(pod) and not has_ended(held.pod.pod)
 
 
 def _takes(pod: Pod) -> Counter[str] | None:

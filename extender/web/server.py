@@ -46,6 +46,7 @@ async def serve(
             urls = [verbs.url]
             background = [extender.failure(), _settle(extender), extender.guard.follow(config.policies.look)]
             background.append(extender.device_classes.follow(config.policies.look))
+            background.append(extender.watches.budgets.run())
             if side is not None:
                 urls.append(url_of(side, "http"))
                 background.append(HealthPort(partial(health.page, extender), side, config.limits.receive).serve())

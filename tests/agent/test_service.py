@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiError, NvmlUnavailable
+from agent.gpus.access import CLOSED, PAUSED
 from agent.gpus.discovery import Discovery
 from agent.gpus.facts import Known, NvmlFacts
 from agent.gpus.host import Host
@@ -215,6 +216,41 @@ def test_no_gpu_is_published_as_no_gpu() -> None:
     assert decode_topology(node.annotations[keys.TOPOLOGY]).gpus == ()
 
 
+def test_agent_is_ready_when_the_node_says_what_it_has_found() -> None:
+    """What an agent before it had said is no longer so; a node that cannot be written to is not known to say anything."""
+    node = FakeNode({keys.STATUS: '{"v":1,"generation":7}'})
+    life = Life(node, machine_of("GPU-1"))
+    assert not life.agent.is_ready
+    life.turns(1)
+    assert (life.agent.is_ready, len(node.writes)) == (True, 1)
+    again = Life(FakeNode(node.annotations), machine_of("GPU-1"))
+    again.turns(1)
+    assert (again.agent.is_ready, again.node.writes) == (True, [])
+
+
+def test_while_the_driver_is_left_alone_the_gpus_stay_and_take_no_pods() -> None:
+    """Nothing is sick, nothing has failed, and they are offered again as soon as NVML may be asked."""
+    node = FakeNode()
+    machine = machine_of("GPU-1", "GPU-2")
+    life = Life(node, machine, NvmlUnavailable(PAUSED, "paused: driver upgrade"), machine)
+    life.turns(2)
+    found = decode_status(node.annotations[keys.STATUS])
+    assert [(gpu.healthy, gpu.reasons, gpu.sick_since) for gpu in found.gpus] == [
+        (False, ("paused: driver upgrade",), None)
+    ] * 2
+    life.turns(1)
+    assert decode_status(node.annotations[keys.STATUS]).unhealthy == frozenset()
+    assert b"discovery_failures_total{" not in life.metrics.text()
+
+
+def test_agent_that_ends_says_nothing_more_of_its_gpus() -> None:
+    """NVML is closed by then, which is nobody's trouble."""
+    node = FakeNode()
+    life = Life(node, machine_of("GPU-1"), NvmlUnavailable(CLOSED, "the agent is about to end"))
+    life.turns(3)
+    assert len(node.writes) == 1
+
+
 def test_unidentified_gpu_is_counted_as_unhealthy() -> None:
     """By index, in status and metric."""
     node = FakeNode()
@@ -250,6 +286,13 @@ class Kubelet:
 
     def offer(self, discovery: Discovery) -> None:
         """Take what is found."""
+
+    def leave(self) -> None:
+        """Serve on."""
+
+    @property
+    def is_expected(self) -> bool:
+        return False
 
     def heard(self, version: NodeVersion) -> None:
         """Take what the Node says."""

@@ -102,6 +102,10 @@ class Component:
             self.kill()
         self._forget()
 
+    def ask_to_end(self) -> None:
+        """Ask the program to end, and do not wait."""
+        self._order(b"!")
+
     def kill(self) -> None:
         """End the program with SIGKILL, as a power cut would; return when it is gone."""
         if self._process is not None and self.is_running:

@@ -171,10 +171,12 @@ class ControlPlane:
         scheduler.run()
         return scheduler
 
-    def start_controllers(self) -> Component:
-        """Start a kube-controller-manager with all of its controllers, which give pods their accounts' tokens besides."""
+    def start_controllers(self, controllers: str = "*") -> Component:
+        """Start a kube-controller-manager, by default with all controllers, which give pods their accounts' tokens besides."""
         name, port, key = "kube-controller-manager", free_port(), kube_settings.ca_file(self.state).with_suffix(".key")
-        flags = kube_settings.controller_flags(self.kubeconfig(), self._ca_file, key, self.state / name, port)
+        flags = kube_settings.controller_flags(
+            self.kubeconfig(), self._ca_file, key, self.state / name, port, controllers
+        )
         self.controllers = self._component(name, name, flags, f"https://127.0.0.1:{port}/healthz")
         self.controllers.run()
         return self.controllers

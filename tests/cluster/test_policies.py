@@ -40,10 +40,12 @@ from topology.annotations.records import Claim, Ledger, encode_ledger
 REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
 DAEMON_SETS = "system:serviceaccount:kube-system:daemon-set-controller"
 KUBELET = "system:node:node-a"
+VALIDATOR = "system:serviceaccount:gpu-operator:nvidia-operator-validator"
 USER, CLUSTER_ADMIN = "user", "cluster-admin"
 ADMIN = "admin"
 USERS = {
     USER: [], CLUSTER_ADMIN: ["kubeadm:cluster-admins"], EXTENDER: [], REPLICA_SETS: [], DAEMON_SETS: [],
+    VALIDATOR: [],
     KUBELET: ["system:nodes"],
 }  # fmt: skip
 
@@ -88,6 +90,7 @@ TABLE = [
     Row(USER, "creates a GPU pod on a node", create_pod(gpus=1, nodeName="node-a"), C),
     Row(USER, "creates a pod on a node with GPUs at first", create_pod(nodeName="node-a", initContainers=GPU_FIRST), C),
     Row(REPLICA_SETS, "creates a GPU pod on a node", create_pod(gpus=1, nodeName="node-a"), C),
+    Row(VALIDATOR, "creates a GPU pod on a node", create_pod(nodeName="node-a", initContainers=GPU_FIRST)),
     Row(USER, "creates a GPU pod on no node", create_pod(gpus=1)),
     Row(USER, "creates a pod without GPUs on a node", create_pod(nodeName="node-a")),
     Row(DAEMON_SETS, "creates a GPU pod for a node", create_pod(gpus=1, affinity=ON_NODE_A)),

@@ -10,6 +10,7 @@ import yaml
 
 from benchmarks.processes.process import free_port
 from benchmarks.simulated.fleet import SimulatedNode, node_object
+from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import SCHEDULER_POD, in_its_container
 from tests.cluster.gpu_cluster import wants
@@ -93,3 +94,12 @@ def why_pending(own: ControlPlane, name: str) -> str:
     selector = f"reason=FailedScheduling,involvedObject.name={name}"
     events = own.admin.list("/api/v1/namespaces/default/events", fieldSelector=selector)
     return " ".join(event["message"] for event in events)
+
+
+def test_extender_reads_disruption_budgets_and_changes_none(installed: ControlPlane) -> None:
+    """By a right of its own; beside kube-scheduler it is kube-scheduler's."""
+    budgets = "/apis/policy/v1/poddisruptionbudgets"
+    with installed.service_account(NAMESPACE, "gputopo-extender") as api:
+        assert {each["metadata"]["name"] for each in api.list(budgets)} == {"gputopo-extender", SCHEDULER_POD}
+        with pytest.raises(ApiError, match="403"):
+            api.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", {"metadata": {"name": "b"}})

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import TypeVar
 
 from extender.clock import Instant
+from extender.cluster.objects.budgets import (
+    LabelSelector,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+)
 from extender.cluster.objects.kinds import (
     Container,
     ContainerState,
@@ -111,6 +117,7 @@ def pod(
     nominated: str | None = None,
     priority: int | None = None,
     cpu: str = "",
+    labels: Mapping[str, str] | None = None,
 ) -> Pod:
     """Build a pod of one container; its UID is its name unless said otherwise."""
     asked: dict[str, str | int] = {keys.GPU_RESOURCE: count} | ({"cpu": cpu} if cpu else {})
@@ -127,6 +134,7 @@ def pod(
             creation_timestamp=created,
             deletion_timestamp="2026-01-02T00:00:00Z" if deleting else None,
             annotations=annotations,
+            labels=dict(labels) if labels else None,
         ),
         PodSpec(node_name=on, priority=priority, containers=[Container("main", ResourceRequirements(asked))]),
         PodStatus(
@@ -142,9 +150,20 @@ def running(name: str, on: str, *placed: str, version: int = 1) -> Pod:
     return pod(name, len(placed), on=on, placed=placed, phase="Running", terminated=False, version=version)
 
 
-def cluster(*objects: Node | Pod) -> ClusterState:
-    """Return a state that has listed these objects and nothing else."""
+def budget(name: str, allowed: int, *counted: str, **labels: str) -> PodDisruptionBudget:
+    """Build a PodDisruptionBudget of pods with these labels; it has counted the eviction of those that are named already."""
+    return PodDisruptionBudget(
+        ObjectMeta(name=name, namespace="ml", uid=name, resource_version="1"),
+        PodDisruptionBudgetSpec(LabelSelector(labels)),
+        PodDisruptionBudgetStatus(allowed, dict.fromkeys(counted, "2026-01-01T00:00:00Z")),
+    )
+
+
+def cluster(*objects: Node | Pod, budgets: Sequence[PodDisruptionBudget] | None = None) -> ClusterState:
+    """Return a state that has listed these objects and nothing else; `budgets=None`: it may not read them."""
     state = ClusterState()
+    if budgets is not None:
+        state.budgets.replaced(budgets)
     state.nodes.replaced([item for item in objects if isinstance(item, Node)])
     PodFeed(state).replaced([item for item in objects if isinstance(item, Pod)])
     return state

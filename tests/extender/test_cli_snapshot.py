@@ -18,6 +18,7 @@ from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join, node_object
 from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop
 from extender.kubectl import reading
 from extender.kubectl.snapshot import Snapshot
+from tests.dra import allocated, gpu, resource_slice
 from tests.extender.plugin import PODS, invoke, plugin
 from tests.extender.serving import serving
 from topology.annotations import keys
@@ -96,6 +97,22 @@ async def test_what_kubectl_lists_is_a_snapshot_too(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text(json.dumps(listed))
     result = await asyncio.to_thread(invoke, "nodes", "-o", "name", "--snapshot", str(tmp_path / "list.json"))
     assert (result.exit_code, result.stdout) == (0, "node/n1\n")
+
+
+def test_a_snapshot_keeps_what_claims_hold(tmp_path: Path) -> None:
+    """Also when it is written anew, without what is opaque to us, which may be secret."""
+    here = SimulatedNode("n1", "dgx-a100")
+    claim = allocated("job", "n1", "gpu-3") | {"spec": {"devices": {"config": [{"opaque": {"parameters": SECRET}}]}}}
+    vm = allocated("vm", "n1", "gpu-vfio-0")
+    slices = resource_slice("n1", [gpu(minor, each.uuid) for minor, each in enumerate(here.topology.gpus)])
+    listed, kept = tmp_path / "listed.json", tmp_path / "kept.json.gz"
+    listed.write_text(json.dumps({"kind": "List", "items": [node_object(here), claim, vm, slices]}))
+    Snapshot.read(listed).write(kept)
+    assert SECRET not in gzip.decompress(kept.read_bytes()).decode()
+    for file in (listed, kept):
+        told = invoke("node", "n1", "--snapshot", str(file)).stdout
+        assert "held by ResourceClaim ml/job" in told
+        assert "allocated by DRA: ResourceClaim ml/vm holds gpu-vfio-0" in told
 
 
 def test_the_moment_of_a_snapshot_is_its_own(tmp_path: Path) -> None:

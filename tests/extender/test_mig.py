@@ -18,8 +18,10 @@ from extender.inspect.inspection import node
 from extender.inspect.status import status
 from extender.kubectl.output import Form, print_node
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from tests.dra import allocated, read_claim
 from tests.extender.builders import args, at, claim, cluster, pod, running
 from tests.extender.mig import cut, cut_node, slice_pod
+from tests.extender.test_claimed_gpus import publish
 from tests.extender.world import Replica, World
 from topology.annotations import keys
 from topology.annotations.codec import digest, encode_topology
@@ -232,9 +234,22 @@ def test_whole_gpus_are_counted_without_slices() -> None:
     """Sums for people and metrics are about GPUs: six of eight, and no slice is one of them."""
     topology = cut("n1", TWO_CUT)
     state = cluster(cut_node(topology, claims=(claim("MIG-n1-6-0a", "p1"),)), running("p1", "n1", "MIG-n1-6-0a"))
-    gauges = gauges_of(state)
+    gauges = gauges_of(state, ("gputopo",))
     assert (gauges["gpus"], gauges["gpus_free"]) == (8, 6)
     assert (status(state).gpus, status(state).free) == (8, 6)
     fits = finish(RoomCounter().count(state))
     assert {size: fit.now for size, fit in fits.items()} == {1: 6, 2: 3, 4: 1, 8: 0}
     assert drift(state).differences == ()
+
+
+def test_slices_of_a_gpu_that_a_resource_claim_holds_are_not_free() -> None:
+    """Or of which it holds a slice: the driver names the GPU that it is cut out of."""
+    topology = cut("n1", TWO_CUT)
+    state = cluster(cut_node(topology))
+    publish(state, [gpu.uuid for gpu in topology.gpus])
+    state.claims.changed(read_claim(allocated("job", "n1", "gpu-7")))
+    assert passing(state, slice_pod("p", "1g.10gb", 7), "n1")
+    assert not passing(state, slice_pod("p", "1g.10gb", 8), "n1")
+    shown = node(state, "n1", at())
+    assert shown is not None
+    assert {each.gpu: each.state for each in shown.slices} == {6: "free", 7: "unusable"}

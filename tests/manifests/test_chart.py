@@ -64,6 +64,29 @@ def test_only_who_is_told_to_evict_may(form: str) -> None:
     assert re.search(r"sickGpus:\n +evict: true\n", rendered)
 
 
+def test_the_extender_has_a_right_to_read_budgets_where_it_cannot_have_kube_schedulers() -> None:
+    """Beside kube-scheduler it has its account, and that right with it."""
+    secrets = ("extender.service.serverSecret=s", "extender.service.clientSecret=c")
+    right = {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list", "watch"]}
+    for form, has_it in (("extender.service.enabled=false", False), ("extender.service.enabled=true", True)):
+        roles = [each for each in yaml.safe_load_all(render(form, *secrets)) if each and each["kind"] == "ClusterRole"]
+        [role] = [each for each in roles if each["metadata"]["name"] == "gputopo-extender"]
+        assert (right in role["rules"]) is has_it
+
+
+def test_only_who_is_told_to_read_claims_may() -> None:
+    """Off by default: beside kube-scheduler its role has the right already. Nothing is ever written to them."""
+    assert "resourceclaims" not in render()
+    objects = [found for found in yaml.safe_load_all(render("extender.readResourceClaims=true")) if found]
+    [role] = [found for found in objects if "resourceclaims" in str(found.get("rules"))]
+    assert role["metadata"]["name"] == "gputopo-extender"
+    added = [rule for rule in role["rules"] if rule["apiGroups"] == ["resource.k8s.io"]]
+    assert [(rule["resources"], rule["verbs"]) for rule in added] == [
+        (["resourceclaims", "resourceslices"], ["list", "watch"]),
+        (["deviceclasses"], ["list"]),
+    ]
+
+
 def test_an_agent_may_write_its_nodes_status_only_if_it_is_to() -> None:
     """Off by default; switched on, it has the right and the setting, and it can only be switched on under the policies."""
     assert "nodes/status" not in str(role_of_agent(render()))
@@ -303,6 +326,36 @@ def test_policies_can_be_left_out() -> None:
     assert "gputopo-scheduled-pods" not in rendered and "gputopo-pod-allocations" in rendered
 
 
+def kinds_of_policies(*settings: str, cluster: str = "v1.36.2") -> list[str]:
+    """Return the kinds of the policy about the name of the scheduler, and of its binding."""
+    objects = [each for each in yaml.safe_load_all(render(*settings, cluster=cluster)) if each]
+    return [each["kind"] for each in objects if each["metadata"]["name"] == "gputopo-scheduler-name"]
+
+
+def test_nobodys_scheduler_is_named_unless_one_asks_for_that() -> None:
+    """It may be asked for with or without the other policies, and speaks of the resource and the name that are configured."""
+    mode = "policies.schedulerName.mode"
+    mutating = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"]
+    warning = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+    assert kinds_of_policies() == []
+    assert kinds_of_policies(f"{mode}=warn") == warning
+    assert kinds_of_policies(f"{mode}=auto") == kinds_of_policies(f"{mode}=set") == mutating
+    assert kinds_of_policies(f"{mode}=auto", cluster="v1.35.0") == warning
+    assert kinds_of_policies(f"{mode}=set", "policies.enabled=false") == mutating
+    rendered = render(f"{mode}=set", "gpuResource=amd.com/gpu", "schedulerName=mine")
+    assert "name == 'amd.com/gpu'" in rendered and "Object.spec{schedulerName: 'mine'}" in rendered
+    with pytest.raises(HelmRefused, match=r"serves no MutatingAdmissionPolicy: that is in Kubernetes 1\.36"):
+        render(f"{mode}=set", cluster="v1.35.0")
+
+
+def test_the_extender_knows_the_scheduler_that_asks_it() -> None:
+    """To count the pods of others; who has more such schedulers names them all."""
+    scheduling = configuration(render("schedulerName=mine"), "extender.yaml")["scheduling"]
+    assert scheduling["schedulerNames"] == ["mine"]
+    more = render("extender.config.scheduling.schedulerNames={mine,theirs}")
+    assert configuration(more, "extender.yaml")["scheduling"]["schedulerNames"] == ["mine", "theirs"]
+
+
 def test_policies_speak_of_the_resource_and_the_users_that_are_configured() -> None:
     """As CEL that the API server can read."""
     names = ("gpuResource=amd.com/gpu", "policies.mayNameNodes={validator}", "policies.extenderUsers={mine}")
@@ -334,6 +387,8 @@ def test_notes_print_the_stanza_of_the_configuration() -> None:
         ("extender.config.agents.namespace=x", "/extender/config/agents/namespace"),
         ("extender.service.enabled=true", "without certificates on both sides"),
         ("policies.exemptGroups={it's}", "does not match pattern"),
+        ("policies.schedulerName.mode=always", "/policies/schedulerName/mode"),
+        ("policies.schedulerName.resources={nvidia.com/*x}", "does not match pattern"),
         ("agent.metrics.gpus=sometimes", "/agent/metrics/gpus"),
         ("agent.config.metrics.holders=true", "/agent/config/metrics/holders"),
         ("agent.privileged=true", "additional properties 'privileged' not allowed"),

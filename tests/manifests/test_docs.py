@@ -36,7 +36,7 @@ def test_no_page_names_a_key_that_does_not_exist() -> None:
 def test_user_guide_explains_every_annotation() -> None:
     """By its name without the prefix, but for what is no annotation of pods."""
     text = (DOCS / "how-to" / "ask-for-links.md").read_text()
-    others = (keys.USER_PREFIX, keys.GPU_MEMORY_RESOURCE, keys.GPU_HEALTH, keys.GPUS_HEALTHY)
+    others = (keys.USER_PREFIX, keys.GPU_MEMORY_RESOURCE, keys.GPU_HEALTH, keys.PAUSE, keys.GPUS_HEALTHY)
     users = [value for value in vars(keys).values() if str(value).startswith(keys.USER_PREFIX)]
     named = [key.removeprefix(keys.USER_PREFIX) for key in users if key not in others]
     assert [name for name in named if f"`{name}`" not in text] == []

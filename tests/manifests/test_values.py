@@ -13,7 +13,7 @@ from extender.config import ExtenderConfiguration
 from tests.manifests.helm import CHART
 
 VALUES = (CHART / "values.yaml").read_text()
-WHOLE = {"resources", "config", "affinity", "nodeSelector", "labels"}
+WHOLE = {"resources", "config", "affinity", "nodeSelector", "labels", "namespaceSelector", "objectSelector"}
 """Objects that are one value; what is in them belongs to Kubernetes or to our programs."""
 
 

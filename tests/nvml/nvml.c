@@ -1,6 +1,6 @@
 /*
  * A libnvidia-ml.so.1 that answers from the description named by GPUTOPO_FAKE_NVML (format: machine.c), read at every nvmlInit,
- * and plays the script beside it (format: script.c).
+ * and plays the script beside it (format: script.c). While somebody has it open, so is the file `<description>.device`.
  *
  * Return codes, struct layouts, versions and the order of argument checks follow the NVML API reference; a call that the
  * described GPU would not support answers NVML_ERROR_NOT_SUPPORTED, as the driver does. One thread may ask while others wait
@@ -8,6 +8,7 @@
  */
 #include "abi.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ typedef struct {
 } nvmlMemory_v2_t;
 
 struct machine machine;
-static int users;
+static int users, device = -1;
 static pthread_mutex_t users_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static nvmlReturn_t failure_of(const char *function, int gpu) {
@@ -94,11 +95,19 @@ static nvmlReturn_t copy_text(char *buffer, unsigned length, const char *text) {
     return SUCCESS;
 }
 
+/* What stands for /dev/nvidiactl: who has it open keeps the module from being unloaded. */
+static const char *device_file(void) {
+    static _Thread_local char name[4096];
+    snprintf(name, sizeof name, "%s.device", getenv("GPUTOPO_FAKE_NVML"));
+    return name;
+}
+
 nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     pthread_mutex_lock(&users_lock);
     nvmlReturn_t code = read_now();
     users += code == SUCCESS;
+    if (users && device < 0) device = open(device_file(), O_RDONLY | O_CLOEXEC); /* which need not exist */
     pthread_mutex_unlock(&users_lock);
     return code;
 }
@@ -109,6 +118,10 @@ nvmlReturn_t nvmlShutdown(void) {
     pthread_mutex_lock(&users_lock);
     nvmlReturn_t code = users ? SUCCESS : UNINITIALIZED;
     users -= users > 0;
+    if (!users && device >= 0) {
+        close(device);
+        device = -1;
+    }
     pthread_mutex_unlock(&users_lock);
     return code;
 }

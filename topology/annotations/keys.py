@@ -45,6 +45,9 @@ EVICT_WHEN_SICK: Final = "gputopo.dev/evict-when-sick"
 GPU_HEALTH: Final = "gputopo.dev/gpu-health"
 """On a node, by whoever may write nodes: by UUID, that a GPU is `cordoned` or `healthy`, why, by whom, and until when."""
 
+PAUSE: Final = "gputopo.dev/pause"
+"""On a node, by whoever may write nodes: why its driver is left alone for now. The agent lets go of it; no new pod comes."""
+
 # A condition of nodes, written by the agent where that is switched on.
 GPUS_HEALTHY: Final = "gputopo.dev/GPUsHealthy"
 """`False` while a GPU of the node is quarantined or failed; the message names them."""

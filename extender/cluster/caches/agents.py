@@ -1,4 +1,4 @@
-"""How the nodes' agents are: whether their pods are ready, and since when they have not written.
+"""How the nodes' agents are: whether their pods are ready, or were a moment ago, and since when they have not written.
 
 Time is handed in, and is this process's own: a report counts from when it was heard of, never from what it says of itself.
 """
@@ -13,6 +13,8 @@ from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
 
 SILENCE_SECONDS = 750.0
 """Two refreshes of an agent and a half."""
+RESTART_SECONDS = 60.0
+"""How long a node may be without the agent that was ready there: an upgrade, or a process that is started anew."""
 LABELS: Mapping[str, str] = {"app.kubernetes.io/name": "gputopo", "app.kubernetes.io/component": "agent"}
 
 
@@ -31,6 +33,9 @@ class AgentPods:
         self._pods: dict[str, Pod] = {}
         self._on: dict[str, dict[str, bool]] = {}
         """Node → UID → ready."""
+        self._left: dict[str, float] = {}
+        """Node whose agent was ready, and is not → since when."""
+        self._now = 0.0
 
     def is_one(self, pod: Pod) -> bool:
         """Whether the pod is an agent."""
@@ -55,23 +60,42 @@ class AgentPods:
         if self.is_one(item):
             self._pods[item.metadata.uid] = item
             if node := item.spec.node_name:
+                was_ready = self.is_ready(node)
                 self._on.setdefault(node, {})[item.metadata.uid] = _is_ready(item)
-                self._touched(node)
+                self._changed(node, was_ready)
 
     def deleted(self, item: Pod) -> None:
         """Take this for the last version of a pod that is gone."""
         known = self._pods.pop(item.metadata.uid, item)
         node = known.spec.node_name or ""
-        there = self._on.get(node, {})
+        there, was_ready = self._on.get(node, {}), self.is_ready(node)
         if there.pop(item.metadata.uid, None) is not None:
             if not there:
                 del self._on[node]
-            self._touched(node)
+            self._changed(node, was_ready)
 
     def is_ready(self, node: str) -> bool | None:
         """Whether an agent on the node is ready; `None`: there is none, as far as its pods tell."""
         pods = self._on.get(node)
         return any(pods.values()) if pods else None
+
+    def restarts(self, node: str) -> bool:
+        """Whether an agent was ready on the node less than a minute ago, and none is now."""
+        return node in self._left
+
+    def tell(self, now: float) -> None:
+        """Take `now` (monotonic seconds) for the time from here on; an agent that does not come back is no restart."""
+        self._now = now
+        for node in [node for node, since in self._left.items() if now - since > RESTART_SECONDS]:
+            del self._left[node]
+            self._touched(node)
+
+    def _changed(self, node: str, was_ready: bool | None) -> None:
+        if self.is_ready(node):
+            self._left.pop(node, None)
+        elif was_ready:
+            self._left[node] = self._now
+        self._touched(node)
 
 
 @dataclass(slots=True)
@@ -111,4 +135,5 @@ class Hearing:
 
 def _is_ready(pod: Pod) -> bool:
     statuses = pod.status.container_statuses
-    return bool(statuses) and all(status.ready for status in statuses or ())
+    is_lost = any(each.type == "Ready" and each.status == "False" for each in pod.status.conditions or ())
+    return not is_lost and bool(statuses) and all(status.ready for status in statuses or ())

@@ -12,6 +12,7 @@ from extender.cluster.objects.kinds import Node, ObjectMeta, bare
 from extender.cluster.objects.locations import LABELS, Labels, locate
 from extender.cluster.objects.payloads import NodePayloads, Payload, RestlessTopology
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
+from topology.annotations.pauses import why_no_new_pods
 from topology.annotations.records import Claim, Observed
 from topology.placement.topology_class import TopologyClasses
 from topology.request.domains import Location
@@ -43,6 +44,8 @@ class KnownNode:
     payloads: NodePayloads
     signs: tuple[Sign, ...] = ()
     """What other health agents say of its GPUs."""
+    paused: str = ""
+    """Why no new GPU pod is to come there, by the GPU operator or by a person; empty where that is nobody's wish."""
 
     @property
     def name(self) -> str:
@@ -114,8 +117,10 @@ class NodeCache:
         name, known = item.metadata.name, self._nodes.get(item.metadata.name)
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
         may_read = partial(self._changes.may_read, name)
-        payloads = before.reread(item.metadata.annotations or {}, self._classes, may_read)
-        self._put(KnownNode(bare(item), payloads, self._words.signs(item)))
+        labels, annotations = item.metadata.labels or {}, item.metadata.annotations or {}
+        payloads = before.reread(annotations, self._classes, may_read)
+        paused = why_no_new_pods(labels, annotations)
+        self._put(KnownNode(bare(item), payloads, self._words.signs(item), paused))
 
     def tell(self, now: float) -> None:
         """Take `now` (monotonic seconds) for the time from here on; topologies that have been still are read after all."""

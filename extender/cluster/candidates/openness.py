@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
 from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding
 from topology.node.offers import OfferForm
-from topology.node.status import GpuStatus, Mode
+from topology.node.status import GpuStatus, Mode, NodeStatus
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS
 
 LEDGER_MISSING = "GPU ledger is missing and is being written"
@@ -25,6 +26,8 @@ PLUGIN_NOT_READY = "GPU device plugin is not ready"
 NONE_WHOLE = "GPU device plugin offers no whole GPU of the node"
 BY_DRA = "GPUs of the node are handed out by DRA"
 MIG_CHANGES = "MIG manager is changing the node's slices"
+UNKNOWN_DEVICE = "a ResourceClaim holds a device, and nobody tells which GPU that is"
+CLAIMS_UNHEARD = "ResourceClaims for the node's GPUs are not known just now"
 CLOSED_BY_OTHERS = "closed by"
 MIG_STATE = "nvidia.com/mig.config.state"
 """A label that the MIG manager writes; `success` or `failed` when it has ended."""
@@ -33,12 +36,15 @@ _SEE_LOG = "see the log of the node's agent"
 _REMEDIES = (
     (DUPLICATE_PUBLISHER, "delete the Node object that the machine had before"),
     (NOT_READY, "see the conditions of the node"),
+    ("paused", "the GPU operator takes its labels back, or a person the annotation gputopo.dev/pause"),
     (AGENT_NOT_READY, _SEE_LOG),
     (AGENT_SILENT, _SEE_LOG),
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
     (NONE_WHOLE, "kubectl gputopo node tells how it offers them; shared ones are not served"),
     (BY_DRA, "a device plugin has to offer them, or the pod to ask by a ResourceClaim"),
     (MIG_CHANGES, f"it opens when the label {MIG_STATE} says that it has ended"),
+    (UNKNOWN_DEVICE, "its DRA driver has to publish the UUID; kubectl gputopo node names claim and device"),
+    (CLAIMS_UNHEARD, "the extender has to hear of them again; see its log"),
     (CLOSED_BY_OTHERS, "the health agent that says so takes it back; kubectl gputopo node names it"),
     (NO_TOPOLOGY, "an agent has to run there"),
     (RESTLESS, "look for a link that comes and goes"),
@@ -59,42 +65,67 @@ class Surroundings:
     """Its agent has not written for too long, as this process has seen it."""
     agent_is_ready: bool | None = None
     """What the agent's pod says; `None`: there is no such pod."""
+    agent_restarts: bool = False
+    """It was ready less than a minute ago."""
     is_left_to_dra: bool = False
     """A DeviceClass maps our resource, and no device plugin offers it there: kube-scheduler allocates devices itself."""
     free_cpu_milli: int | None = None
     """CPU that no pod there has asked for; `None`: nobody knows."""
     signs: tuple[Sign, ...] = ()
     """What other health agents say of its GPUs, what closes it first."""
+    devices: NodeDevices = NOTHING
+    """What DRA has to say of its GPUs."""
+    paused: str = ""
+    """Why no new GPU pod is to come there; empty where that is nobody's wish."""
 
 
 def why_closed(
     node: Node, payloads: NodePayloads, holdings: Sequence[Holding], surroundings: Surroundings
 ) -> str | None:
     """Return the first reason that there is."""
+    return (
+        _closed_by_itself(node, payloads, holdings, surroundings)
+        or surroundings.paused
+        or (BY_DRA if surroundings.is_left_to_dra else None)
+        or _closed_by_claims(payloads, surroundings.devices)
+        or _closed_by_agent(payloads.status.value, surroundings)
+        or (UNKNOWN_GPUS if any(holding.hidden is None for holding in holdings) else None)
+        or (surroundings.signs[0].closes if surroundings.signs else None)
+    )
+
+
+def _closed_by_itself(
+    node: Node, payloads: NodePayloads, holdings: Sequence[Holding], surroundings: Surroundings
+) -> str | None:
     if surroundings.is_duplicate_publisher:
         return DUPLICATE_PUBLISHER
     if payloads.defect is not None:
         return payloads.defect
     if is_ledger_missing(payloads) or is_ledger_lost(payloads, holdings):
         return LEDGER_MISSING
-    if any(condition.type == "Ready" and condition.status != "True" for condition in node.status.conditions or ()):
+    is_ready = all(each.status == "True" for each in node.status.conditions or () if each.type == "Ready")
+    if not is_ready:
         return NOT_READY
-    if (node.metadata.labels or {}).get(MIG_STATE) in _IN_CHANGE:
-        return MIG_CHANGES
-    if surroundings.is_left_to_dra:
-        return BY_DRA
-    if surroundings.agent_is_ready is False:
+    return MIG_CHANGES if (node.metadata.labels or {}).get(MIG_STATE) in _IN_CHANGE else None
+
+
+def _closed_by_agent(status: NodeStatus | None, surroundings: Surroundings) -> str | None:
+    plugin = status.device_plugin if status else None
+    does_without = plugin is not None and plugin.mode is Mode.OBSERVE and surroundings.agent_restarts
+    if surroundings.agent_is_ready is False and not does_without:
         return AGENT_NOT_READY
     if surroundings.agent_is_silent:
         return AGENT_SILENT
-    plugin = payloads.status.value.device_plugin if payloads.status.value else None
     if plugin is not None and plugin.mode is Mode.ENFORCE and not plugin.ready:
         return PLUGIN_NOT_READY
-    if payloads.status.value and _is_none_offered_whole(payloads.status.value.gpus):
-        return NONE_WHOLE
-    if any(holding.hidden is None for holding in holdings):
-        return UNKNOWN_GPUS
-    return surroundings.signs[0].closes if surroundings.signs else None
+    return NONE_WHOLE if status and _is_none_offered_whole(status.gpus) else None
+
+
+def _closed_by_claims(payloads: NodePayloads, devices: NodeDevices) -> str | None:
+    if devices.is_unheard:
+        return CLAIMS_UNHEARD
+    gpus = payloads.topology.value
+    return UNKNOWN_DEVICE if devices.missing(gpus.uuids if gpus else ()) else None
 
 
 def _is_none_offered_whole(gpus: Sequence[GpuStatus]) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
+from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod
 from extender.cluster.objects.quantities import cpu_milli
 from topology.annotations import keys
@@ -23,6 +25,10 @@ _OURS_BYTES = MAX_BYTES + 1024
 """Of the largest record, the mark of a fence, and their keys."""
 _FENCED_POD_BYTES = MAX_POD_BYTES + MAX_POD_BYTES // 4
 """etcd refuses 1.5 MiB, by default; what is stored there is hardly ever longer than the JSON."""
+
+
+_EVICTED = "DisruptionTarget"
+"""The condition that eviction, preemption, taints and the kubelet leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +134,22 @@ def names_gpus(pod: Pod, resource: str = keys.GPU_RESOURCE) -> bool:
 
 
 def lean(pod: Pod) -> Pod:
-    """Return the pod without what nobody here reads, and its owner may have any number of: labels, and further gates."""
+    """Return the pod without what its owner may have any number of: labels beyond a bound, further gates, conditions."""
+    if pod.status.conditions:
+        kept = [each for each in pod.status.conditions if each.type == _EVICTED and each.status == "True"][:1]
+        pod = msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=kept or None))
     if not pod.metadata.labels and not pod.spec.scheduling_gates:
         return pod
-    metadata = msgspec.structs.replace(pod.metadata, labels=None)
+    metadata = msgspec.structs.replace(pod.metadata, labels=_kept(pod.metadata.labels))
     spec = msgspec.structs.replace(pod.spec, scheduling_gates=(pod.spec.scheduling_gates or [])[:1] or None)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+
+
+def _kept(labels: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return labels as they are kept: nearly all texts are also another pod's."""
+    if labels and len(labels) > MAX_LABELS:
+        return dict(TOO_MANY_LABELS)
+    return {sys.intern(key): sys.intern(text) for key, text in labels.items()} if labels else None
 
 
 def read_placement(pod: Pod) -> PlacementRecord | None:
@@ -177,6 +193,12 @@ def takes_no_others(pod: Pod) -> bool:
 def has_ended(pod: Pod) -> bool:
     """Whether the phase is final. Others than the kubelet write it too, when a node is lost."""
     return pod.status.phase in ("Succeeded", "Failed")
+
+
+def why_evicted(pod: Pod) -> str:
+    """Return by what the pod has to go, as the API tells it; empty where it may stay."""
+    found = (each for each in pod.status.conditions or () if each.type == _EVICTED and each.status == "True")
+    return next((each.reason or "no reason given" for each in found), "")
 
 
 def has_stopped(pod: Pod) -> bool:

@@ -78,11 +78,20 @@ class ContainerStatus(msgspec.Struct, frozen=True):
     ready: bool = False
 
 
+class PodCondition(msgspec.Struct, frozen=True):
+    """`DisruptionTarget` matters, by which somebody has the pod go, and an agent's `Ready`: its node may be lost."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What the kubelet says of a pod."""
 
     phase: str | None = None
     nominated_node_name: str | None = None
+    conditions: list[PodCondition] | None = None
     extended_resource_claim_status: dict[str, object] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None

@@ -37,7 +37,7 @@ class NodeGpus:
 
     uuids: tuple[str, ...]
     """By position."""
-    devices: tuple[str, ...]
+    device_uuids: tuple[str, ...]
     """What pods can get, by position: the GPUs, then the MIG slices."""
     topology_class: TopologyClass
     digest: str

@@ -141,6 +141,15 @@ def event(kind: str, version: str, **annotations: str) -> bytes:
     return json.dumps({"type": kind, "object": node}).encode() + b"\n"
 
 
+def test_version_says_whether_the_driver_is_to_be_left_alone(server: Server, node: KubernetesNode) -> None:
+    """By the labels of others, or by our own annotation."""
+    labels = {"nvidia.com/gpu.deploy.dcgm": "paused-for-mig-change"}
+    labelled = {"metadata": {"resourceVersion": "9", "labels": labels}}
+    server.stream = event("ADDED", "8", **{"gputopo.dev/pause": ""})
+    server.stream += json.dumps({"type": "MODIFIED", "object": labelled}).encode() + b"\n"
+    assert [version.paused for version in node.follow()] == ["paused", "paused: MIG change"]
+
+
 def test_following_the_node_tells_each_version_and_what_is_asked(server: Server, node: KubernetesNode) -> None:
     """One watch of our own node, from the server's cache on; bookmarks only show that it lives."""
     told = {"alloc.gputopo.dev/look": "8", "alloc.gputopo.dev/ledger": "{}"}

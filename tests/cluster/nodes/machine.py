@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
@@ -33,6 +35,8 @@ class Machine:
         folder.mkdir()
         self.description = folder / "machine.nvml"
         self.xids = folder / "machine.nvml.xids"
+        self._device = folder / "machine.nvml.device"
+        self._device.touch()
         self._library = library
         own = sha256(node.encode()).hexdigest()[:8]
         text, replaced = _UUID.subn(rf"\g<1>GPU-{own}", machine(description).read_text())
@@ -40,8 +44,7 @@ class Machine:
         self._text = text
         self.repair()
         shutil.copy(library.path(missing_in(self.description)) / SONAME, folder)
-        with library.loaded(self.description):
-            self.topology: NodeTopology = discover(read_nvml(), Host(folder / "no-sysfs")).topology
+        self.topology: NodeTopology = self._seen()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -64,10 +67,29 @@ class Machine:
         new.write_text(self._text)
         new.replace(self.description)
 
+    def become(self, change: Callable[[str], str]) -> None:
+        """Be another machine from now on, as `change` makes of the description; nobody looks at it meanwhile."""
+        self._text = change(self._text)
+        self.repair()
+        self.topology = self._seen()
+
     def xid(self, gpu: int, number: int) -> None:
         """Let the driver report an XID error on a GPU to everybody who listens now."""
         with self.xids.open("a") as file:
             file.write(f"{gpu} {number}\n")
+
+    def users(self) -> set[int]:
+        """Return who has NVML open, and so the driver in use."""
+        wanted, users = self._device.stat(), set()
+        for opened in Path("/proc").glob("[0-9]*/fd/*"):
+            with suppress(OSError):  # it was closed meanwhile, or is no file
+                if os.path.samestat(opened.stat(), wanted):
+                    users.add(int(opened.parts[2]))
+        return users
+
+    def _seen(self) -> NodeTopology:
+        with self._library.loaded(self.description):
+            return discover(read_nvml(), Host(self.description.parent / "no-sysfs")).topology
 
 
 def write_numa(topology: NodeTopology, folder: Path) -> None:

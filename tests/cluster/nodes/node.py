@@ -124,11 +124,22 @@ class GpuNode:
             return False
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
-    def stop(self) -> None:
-        """End all that runs on the node, then let the cluster forget it."""
+    def power_off(self) -> None:
+        """End all that runs on the node, at once; the cluster still knows it, and its disk is kept."""
         self.inside.stop()
         for process in self.components:
             process.kill()
+
+    def forget_disk(self) -> None:
+        """Have nothing left of what the kubelet had written down, as on another machine."""
+        for entry in self._kubelet_root.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+        (self.device_plugins).mkdir()
+
+    def stop(self) -> None:
+        """End all that runs on the node, then let the cluster forget it."""
+        self.power_off()
         for path in (f"{NODES}/{self.name}", f"/apis/storage.k8s.io/v1/csinodes/{self.name}"):
             with suppress(ApiError):
                 self.plane.admin.delete(path)

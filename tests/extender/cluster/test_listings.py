@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.cluster.objects.budgets import TOO_MANY_LABELS
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.versions import Listing
 from extender.cluster.ownership.standing import Standing
@@ -96,13 +97,21 @@ def test_a_pod_that_was_never_read_is_remembered_by_name() -> None:
 
 
 def test_a_gpu_pod_is_kept_without_its_ballast() -> None:
-    """Labels and gates may be as many as etcd takes, and cost ten times as much in memory; one gate says it all."""
+    """Labels and gates may be as many as etcd takes, and cost ten times as much in memory; a word for all says enough."""
     gates: list[dict[str, object]] = [{"name": f"example.test/{number}"} for number in range(1000)]
     made = pod("p", 1, version=101)
     metadata = msgspec.structs.replace(made.metadata, labels={str(number): "" for number in range(1000)})
     ballast = Pod(metadata, msgspec.structs.replace(made.spec, scheduling_gates=gates), made.status)
     kept = PodFeed(ClusterState()).keep(ballast)
-    assert kept == Pod(made.metadata, msgspec.structs.replace(made.spec, scheduling_gates=gates[:1]), made.status)
+    lean = msgspec.structs.replace(made.metadata, labels=TOO_MANY_LABELS)
+    assert kept == Pod(lean, msgspec.structs.replace(made.spec, scheduling_gates=gates[:1]), made.status)
+
+
+def test_a_gpu_pod_keeps_its_labels() -> None:
+    """PodDisruptionBudgets go by them."""
+    made = pod("p", 1, labels={"app": "trainer"})
+    kept = PodFeed(ClusterState()).keep(made)
+    assert kept is not None and kept.metadata.labels == {"app": "trainer"}
 
 
 def test_a_version_of_a_node_that_was_not_read_is_a_gap() -> None:

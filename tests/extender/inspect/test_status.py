@@ -7,9 +7,10 @@ from pathlib import Path
 import msgspec
 
 from extender.cluster.objects.health_words import HealthWords, Kind, Word
-from extender.cluster.objects.kinds import Node, NodeCondition
+from extender.cluster.objects.kinds import Node, NodeCondition, Pod
 from extender.cluster.objects.kinds import NodeStatus as NodeHealth
 from extender.cluster.state import ClusterState
+from extender.gauges import gauges_of
 from extender.inspect.status import Status, status
 from tests.extender.builders import cluster, gpus, node, pod, running
 from tests.extender.plugin import plugin
@@ -91,9 +92,54 @@ def test_a_cluster_without_agents_says_so() -> None:
     assert finding.remedy == "look at the agents' pods"
 
 
+def by(scheduler: str, asked: Pod) -> Pod:
+    """Return a pod as one that this scheduler is for."""
+    spec = msgspec.structs.replace(asked.spec, scheduler_name=scheduler)
+    return msgspec.structs.replace(asked, spec=spec)
+
+
+def test_pods_that_other_schedulers_have_placed_on_our_nodes_are_counted() -> None:
+    """Both take what they count as free; not those that wait or have ended, or are where no agent is."""
+    told = status(
+        cluster(
+            node("n1"),
+            node("n2"),
+            node("n3", topology=None),
+            by("default-scheduler", running("a", "n2", *gpus("n2", 0))),
+            by("default-scheduler", running("b", "n1", *gpus("n1", 0))),
+            by("volcano", running("c", "n1", *gpus("n1", 1))),
+            by("gputopo", running("d", "n1", *gpus("n1", 2))),
+            by("default-scheduler", pod("waits")),
+            by("default-scheduler", pod("ended", on="n1", phase="Succeeded", terminated=True)),
+            by("default-scheduler", pod("elsewhere", on="n3", phase="Running")),
+        )
+    )
+    assert told.placed_by_others == 3
+    assert found(told)["3 pods with GPUs are placed by other schedulers"] == ("n1", "n2")
+
+
+def test_a_pod_of_another_scheduler_counts_until_it_has_gone() -> None:
+    """Whatever is heard of it in between."""
+    state = cluster(node("n1"), by("volcano", running("c", "n1", *gpus("n1", 1))))
+    assert status(state).placed_by_others == gauges_of(state, ("gputopo",))["pods_of_other_schedulers"] == 1
+    assert status(state, ["volcano"]).placed_by_others == 0
+    state.pods.changed(by("volcano", running("c", "n1", *gpus("n1", 1), version=2)))
+    assert status(state).placed_by_others == 1
+    state.pods.deleted(by("volcano", running("c", "n1", *gpus("n1", 1), version=3)))
+    assert status(state).placed_by_others == gauges_of(state, ("gputopo",))["pods_of_other_schedulers"] == 0
+
+
+async def test_the_plugin_names_the_pods_of_other_schedulers(tmp_path: Path) -> None:
+    """And what to do about it."""
+    result = await plugin(tmp_path, "status")
+    assert result.exit_code == 1
+    assert "1 pods with GPUs are placed by other schedulers" in result.stdout
+    assert "policies.schedulerName" in result.stdout
+
+
 async def test_the_plugin_ends_with_a_no_where_something_needs_somebody(tmp_path: Path) -> None:
     """So that a script can ask."""
-    result = await plugin(tmp_path, "status")
+    result = await plugin(tmp_path, "status", "--scheduler-name", "nobody")
     assert result.exit_code == 0, result.output
     head, modes, *_, last = result.stdout.splitlines()
     assert head == "2 nodes with 12 GPUs, 10 of them free; 4 pods, 3 of them wait"

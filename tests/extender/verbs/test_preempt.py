@@ -9,57 +9,14 @@ import msgspec
 import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode
-from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import quantity, requests
-from extender.cluster.state import ClusterState
-from extender.verbs.preempt import preempt
 from extender.verbs.victims import EXACT_PODS
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims, Victims
-from tests.extender.builders import PAIRS, at, claim, cluster, finish, gpus, node, pod
+from tests.extender.builders import PAIRS, claim, cluster, gpus, node, pod
 from tests.extender.serving import serving
+from tests.extender.verbs.pairs import G, asker, decide, guest, machine, singles, victims
 from topology.annotations import keys
-
-G = gpus("n1", *range(8), machine_name=PAIRS)
-RING = {keys.REQUIRED_AFFINITY: "nvlink"}
-
-
-def guest(name: str, *positions: int, priority: int = 0, cpu: str = "") -> Pod:
-    """Build a pod that runs on n1 with these GPUs."""
-    placed = tuple(G[position] for position in positions)
-    return pod(name, len(placed), on="n1", placed=placed, phase="Running", terminated=False, priority=priority, cpu=cpu)
-
-
-def asker(count: int = 2, *, wants: dict[str, str] | None = None, cpu: str = "") -> Pod:
-    """Build an important pod that has no place."""
-    return pod("vip", count, wants=wants or RING, priority=1000, cpu=cpu)
-
-
-def machine(*guests: Pod, sick: tuple[str, ...] = ()) -> Node:
-    """Return n1, four NVLink pairs, with the claims of these pods."""
-    claims = [claim(gpu, guest.metadata.uid) for guest in guests for gpu in placed(guest)]
-    return node("n1", PAIRS, claims=tuple(claims), sick=sick)
-
-
-def placed(guest: Pod) -> list[str]:
-    text = (guest.metadata.annotations or {})[keys.PLACEMENT]
-    return [gpu for gpu in G if gpu in text]
-
-
-def decide(state: ClusterState, args: ExtenderPreemptionArgs) -> dict[str, MetaVictims]:
-    """Return the whole answer, in a time that stands still."""
-    return finish(preempt(state, args, at, budget_seconds=1.0)).victims
-
-
-def victims(state: ClusterState, asking: Pod, *offered: str) -> list[str] | None:
-    """Return who has to go from n1 if these are offered; `None`: eviction there does not help."""
-    candidates = {"n1": MetaVictims([MetaPod(uid) for uid in offered])}
-    answer = decide(state, ExtenderPreemptionArgs(asking, None, candidates))
-    return answer["n1"].uids if "n1" in answer else None
-
-
-def singles(*priorities: int) -> tuple[Pod, ...]:
-    """Build pods a, b, c … with one GPU each."""
-    return tuple(guest("abcdefgh"[at], at, priority=priority) for at, priority in enumerate(priorities))
 
 
 def test_victims_are_chosen_so_that_their_gpus_form_the_set() -> None:
@@ -84,6 +41,12 @@ def test_of_equals_as_few_as_possible_go() -> None:
     """One pod with both GPUs of a pair, rather than two with one each."""
     guests = (*singles(*[0] * 6), guest("pair", 6, 7))
     assert victims(cluster(machine(*guests), *guests), asker(), "a", "c") == ["pair"]
+
+
+def test_two_pods_cost_more_than_one_whatever_the_sign_of_their_priorities() -> None:
+    """kube-scheduler adds them up from the least there is."""
+    guests = (*singles(*[-5] * 6), guest("pair", 6, 7, priority=-5))
+    assert victims(cluster(machine(*guests), *guests, budgets=[]), asker(), "a", "c") == ["pair"]
 
 
 def test_free_gpus_are_used_first() -> None:

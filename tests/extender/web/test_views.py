@@ -19,7 +19,7 @@ from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.offers import OfferInfo
 from extender.inspect.places import Place
 from extender.inspect.waiting import WaitingPod
-from extender.inspect.words import SignInfo
+from extender.inspect.words import ClaimedDeviceInfo, SignInfo
 from extender.web import assets, pages
 from tests.extender.serving import Running, serving
 from topology.request.domains import Level, Location
@@ -80,6 +80,7 @@ DETAIL = NodeDetail(
     best_sets=(),
     link_faults=(FAULT,),
     signs=(SIGN,),
+    unknown_devices=(ClaimedDeviceInfo(claim=HOSTILE, device=HOSTILE),),
     offers=(OfferInfo(gpus=(0,), offered=HOSTILE),),
 )
 FIGURES = {"nodes": 1.0, "gpus": 1.0, "gpus_free": 0.0, "pods": 1.0, "pods_waiting": 1.0}
@@ -255,6 +256,15 @@ def test_a_node_page_shows_what_other_health_agents_say() -> None:
     for shown in ("condition XIDErrors=True", "AKS", "XID 79", "What other health agents say"):
         assert shown in page
     assert "other health agents" not in "".join(pages.node_page(DETAIL.model_copy(update={"signs": ()}), []))
+
+
+def test_a_node_page_shows_devices_of_which_nobody_tells_the_gpu() -> None:
+    """Each with the ResourceClaim that holds it; without any there is no such table."""
+    device = ClaimedDeviceInfo(claim="ml/vm", device="gpu-vfio-0")
+    page = "".join(pages.node_page(DETAIL.model_copy(update={"unknown_devices": (device,)}), []))
+    assert "ml/vm" in page
+    assert "gpu-vfio-0" in page
+    assert "nobody tells" not in "".join(pages.node_page(DETAIL.model_copy(update={"unknown_devices": ()}), []))
 
 
 def test_a_node_page_shows_how_the_device_plugin_offers_the_gpus() -> None:

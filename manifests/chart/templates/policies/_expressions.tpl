@@ -75,3 +75,27 @@ spec:
   policyName: {{ index . 1 }}
   validationActions: [Deny]
 {{- end -}}
+
+{{/* That `name` is one of these resources; a `*` at the end of one stands for anything. */}}
+{{- define "gputopo.isOurs" -}}
+{{- range $index, $resource := . }}{{ if $index }} || {{ end }}
+{{- if hasSuffix "*" $resource }}name.startsWith('{{ trimSuffix "*" $resource }}'){{ else }}name == '{{ $resource }}'{{ end }}
+{{- end }}
+{{- end -}}
+
+{{/* The version of MutatingAdmissionPolicy that sets the name of the scheduler, `warn` where a warning has to do, or nothing. */}}
+{{- define "gputopo.schedulerNameApi" -}}
+{{- $mode := .Values.policies.schedulerName.mode }}
+{{- $served := "" }}
+{{- if ge (int (semver .Capabilities.KubeVersion.Version).Minor) 36 }}
+{{- $served = "v1" }}
+{{- else if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy" }}
+{{- $served = "v1beta1" }}
+{{- end }}
+{{- if eq $mode "set" }}
+{{- $served | required "\npolicies.schedulerName.mode is `set`, and this API server serves no MutatingAdmissionPolicy: that is in Kubernetes 1.36, and in 1.34 and\n1.35 where --feature-gates=MutatingAdmissionPolicy=true and --runtime-config=admissionregistration.k8s.io/v1beta1=true are\nset. With `auto` a warning has to do where it is not." }}
+{{- else if eq $mode "auto" }}
+{{- $served | default "warn" }}
+{{- else if eq $mode "warn" }}warn
+{{- end }}
+{{- end -}}

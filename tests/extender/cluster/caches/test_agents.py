@@ -6,7 +6,15 @@ import msgspec
 import pytest
 
 from extender.cluster.caches.agents import LABELS, AgentPods, Hearing
-from extender.cluster.objects.kinds import ContainerState, ContainerStatus, ObjectMeta, Pod, PodSpec, PodStatus
+from extender.cluster.objects.kinds import (
+    ContainerState,
+    ContainerStatus,
+    ObjectMeta,
+    Pod,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+)
 
 
 def agent(
@@ -65,6 +73,15 @@ def test_an_agent_is_ready_if_all_of_its_containers_are(ready: tuple[bool, ...],
     agents, _ = pods()
     agents.changed(agent(ready=ready))
     assert agents.is_ready("n1") is is_ready
+
+
+def test_an_agent_on_a_node_that_was_lost_is_not_ready() -> None:
+    """Its containers are ready as the lost kubelet left them; the node lifecycle controller says that the pod is not."""
+    lost = agent()
+    status = msgspec.structs.replace(lost.status, conditions=[PodCondition("Ready", "False", "NodeNotReady")])
+    agents, _ = pods()
+    agents.changed(msgspec.structs.replace(lost, status=status))
+    assert agents.is_ready("n1") is False
 
 
 def test_of_two_agents_on_a_node_one_is_enough() -> None:

@@ -20,6 +20,7 @@ from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, running
 from topology.annotations import keys
 from topology.annotations.codec import encode_topology
+from topology.annotations.pauses import CLIENT, UPGRADE_STATE
 from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.offers import Offer, OfferForm
@@ -32,13 +33,20 @@ SLICED = Offer("nvidia.com/mig-1g.5gb", OfferForm.SLICED, 7)
 NAMESPACE = "gputopo-system"
 
 
-def agent(on: str = "n1", *, ready: bool = True, namespace: str = NAMESPACE, version: int = 1) -> Pod:
+def agent(
+    on: str = "n1", *, ready: bool = True, namespace: str = NAMESPACE, version: int = 1, name: str = "agent"
+) -> Pod:
     """Build the pod of a node's agent."""
     return Pod(
-        ObjectMeta(f"agent-{on}", namespace, f"agent-{on}", str(version), labels=dict(LABELS)),
+        ObjectMeta(f"{name}-{on}", namespace, f"{name}-{on}", str(version), labels=dict(LABELS)),
         PodSpec(node_name=on, containers=[Container("agent")]),
         PodStatus(container_statuses=[ContainerStatus("agent", ready=ready)]),
     )
+
+
+def with_plugin(mode: Mode, *, ready: bool) -> Node:
+    """Build a node whose agent has said how its device plugin is."""
+    return node(status=encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(mode, ready))))
 
 
 def watched(*objects: Node | Pod) -> ClusterState:
@@ -122,6 +130,32 @@ class TestReadiness:
         state.agents.deleted(agent(ready=False, version=2))
         assert closed(state) is None
 
+    @pytest.mark.parametrize(("mode", "reason"), [(Mode.OBSERVE, None), (Mode.ENFORCE, AGENT_NOT_READY)])
+    def test_an_agent_that_restarts_closes_its_node_only_where_it_is_the_device_plugin(
+        self, mode: Mode, reason: str | None
+    ) -> None:
+        """Where another plugin serves, the last report stands for a minute, also while a new pod takes the old one's place."""
+        state = watched(with_plugin(mode, ready=True), agent())
+        state.listen(1000.0)
+        state.agents.deleted(agent(version=2))
+        state.agents.changed(agent(ready=False, name="next"))
+        for now in (1001.0, 1060.0):
+            state.listen(now)
+            assert closed(state) == reason
+        state.listen(1061.0)
+        assert closed(state) == AGENT_NOT_READY
+
+    def test_an_agent_that_is_back_may_restart_again(self) -> None:
+        """Each time it has a minute."""
+        state = watched(with_plugin(Mode.OBSERVE, ready=True), agent())
+        for version, now in ((2, 1000.0), (4, 1050.0)):
+            state.listen(now)
+            state.agents.changed(agent(ready=False, version=version))
+            state.agents.changed(agent(version=version + 1))
+        state.agents.changed(agent(ready=False, version=6))
+        state.listen(1105.0)
+        assert closed(state) is None
+
     def test_our_labels_elsewhere_mean_nothing(self) -> None:
         """Anybody may put them on a pod of a namespace of his own."""
         assert closed(watched(node(), agent(ready=False, namespace="team"))) is None
@@ -142,8 +176,40 @@ class TestReadiness:
         self, mode: Mode, reason: str | None, *, ready: bool
     ) -> None:
         """A pod bound now would not get the planned GPUs; where another plugin serves, it does not matter."""
-        status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(mode, ready)))
-        assert closed(cluster(node(status=status))) == reason
+        assert closed(cluster(with_plugin(mode, ready=ready))) == reason
+
+
+class TestPauses:
+    """While somebody has the driver for himself, no new pod comes; those that run keep what they have."""
+
+    @pytest.mark.parametrize(
+        ("labels", "reason"),
+        [
+            ({CLIENT: "true"}, None),
+            ({CLIENT: "false"}, "paused: GPU clients are switched off"),
+            ({CLIENT: "paused-for-mig-change"}, "paused: MIG change"),
+            ({UPGRADE_STATE: "upgrade-required"}, None),
+            ({UPGRADE_STATE: "cordon-required"}, "paused: driver upgrade"),
+            ({UPGRADE_STATE: "uncordon-required"}, "paused: driver upgrade"),
+            ({UPGRADE_STATE: "upgrade-done"}, None),
+        ],
+    )
+    def test_the_operators_labels_close_a_node(self, labels: dict[str, str], reason: str | None) -> None:
+        """Only from when it begins to drain until it is about to uncordon, and while no client is to run there."""
+        built = node()
+        labelled = msgspec.structs.replace(built, metadata=msgspec.structs.replace(built.metadata, labels=labels))
+        assert closed(cluster(labelled)) == reason
+
+    def test_pods_that_run_stay_recorded(self) -> None:
+        """Their claims stand, and nothing has to be found out."""
+        state = cluster(node(claims=(claim(G[0], "p1"),)), running("p1", "n1", G[0]))
+        paused = node(claims=(claim(G[0], "p1"),), version=2)
+        assert paused.metadata.annotations is not None
+        paused.metadata.annotations[keys.PAUSE] = "new firmware"
+        state.nodes.changed(paused)
+        view = state.views["n1"]
+        assert (view.shape.closed, [kept.uid for kept, _ in view.claims]) == ("paused: new firmware", ["p1"])
+        assert view.settled
 
 
 @pytest.mark.parametrize(

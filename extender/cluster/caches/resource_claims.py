@@ -1,0 +1,155 @@
+"""Which GPUs of a node are held by ResourceClaims: the devices of their allocations, matched with what the driver publishes.
+
+Held is held: by a claim that nobody uses yet, by several claims that share one device, and by a share of its capacity. A device
+of which nobody tells the GPU may be any of the node's. So it is told, too, and closes that node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from extender.cluster.caches.resource_slices import ResourceSlices
+from extender.cluster.objects.devices import ClaimStatus, ResourceClaim
+from extender.cluster.objects.kinds import ObjectMeta
+from extender.cluster.objects.versions import NOTHING_MORE, Listing
+
+NO_RIGHT: Final = "the account may not list and watch resourceclaims and resourceslices"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """What DRA has to say of one node's GPUs."""
+
+    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """UUID → the claims that hold the GPU or a part of it, by namespace and name."""
+    unmatched: tuple[tuple[str, str], ...] = ()
+    """Claims, each with a device of which nobody tells the GPU."""
+    tainted: Mapping[str, str] = field(default_factory=dict)
+    """UUID → the driver's taint that keeps pods off."""
+    is_unheard: bool = False
+    """Devices are published there, and what claims hold of them is not known just now."""
+
+    def missing(self, uuids: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """Return the claims, each with what it holds, that hold none of these GPUs for all that is known."""
+        strange = self.held.keys() - set(uuids)
+        return (*self.unmatched, *((claim, gpu) for gpu in sorted(strange) for claim in self.held[gpu]))
+
+
+NOTHING = NodeDevices()
+
+
+@dataclass(frozen=True, slots=True)
+class _Holds:
+    """What one claim holds."""
+
+    claim: str
+    devices: tuple[tuple[str, str, str], ...]
+    """Node, pool and name of each device."""
+
+
+class ResourceClaims:
+    """All claims that hold devices of NVIDIA's driver.
+
+    Args:
+        touched: Is called with the name of each node of which something changed.
+
+    """
+
+    def __init__(self, touched: Callable[[str], None]) -> None:
+        self.slices = ResourceSlices(self._pool_touched)
+        """What the driver publishes; lists and events of that go there."""
+        self.trouble: str | None = None
+        """Why claims are not read, where they should be."""
+        self._touched = touched
+        self._is_heard = False
+        self._claims: dict[str, _Holds] = {}
+        """By UID."""
+        self._on: dict[str, set[str]] = {}
+        """Node → UIDs of the claims that hold devices there."""
+        self._of: dict[str, set[str]] = {}
+        """Pool → UIDs of the claims that hold devices of it."""
+
+    @staticmethod
+    def keep(claim: ResourceClaim) -> ResourceClaim:
+        """Return what is read of a claim later; of most that is next to nothing."""
+        metadata = claim.metadata
+        name = ObjectMeta(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
+        return ResourceClaim(name, claim.status if claim.held else ClaimStatus())
+
+    def replaced(self, objects: Sequence[ResourceClaim], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all claims that exist."""
+        uids = {metadata.uid for metadata in (*(each.metadata for each in objects), *listing.unread)}
+        for uid in [uid for uid in self._claims if uid not in uids]:
+            self._put(uid, None)
+        for item in objects:
+            self.changed(item)
+
+    def changed(self, item: ResourceClaim) -> None:
+        """Take this for the newest version of a claim; one that was deallocated holds nothing any more."""
+        node, held = item.node, item.held
+        devices = tuple((node or each.pool, each.pool, each.device) for each in held)  # NVIDIA names pools after nodes
+        self._put(item.metadata.uid, _Holds(item.name, devices) if devices else None)
+
+    def deleted(self, item: ResourceClaim) -> None:
+        """Take this for the last version of a claim that is gone."""
+        self._put(item.metadata.uid, None)
+
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version that cannot be read: what was known stays, unless it is the claim's last."""
+        if gone:
+            self._put(metadata.uid, None)
+
+    def hear(self, is_heard: bool) -> None:
+        """Take note of whether claims and slices are heard of as they change."""
+        if is_heard != self._is_heard:
+            self._is_heard = is_heard
+            self._touch({*self.slices.nodes, *self._on})
+
+    def on(self, node: str) -> NodeDevices:
+        """Return what is to be known of a node; linear in its devices and the claims on them."""
+        uids = self._on.get(node, ())
+        if not uids and not self.slices.has(node):
+            return NOTHING
+        held, unmatched = dict[str, set[str]](), set[tuple[str, str]]()
+        for holds in (self._claims[uid] for uid in uids):
+            for pool, device in ((pool, device) for where, pool, device in holds.devices if where == node):
+                if gpu := self.slices.gpu(pool, device):
+                    held.setdefault(gpu, set()).add(holds.claim)
+                else:
+                    unmatched.add((holds.claim, device))
+        return NodeDevices(
+            {gpu: tuple(sorted(claims)) for gpu, claims in sorted(held.items())},
+            tuple(sorted(unmatched)),
+            self.slices.taints(node),
+            is_unheard=not self._is_heard,
+        )
+
+    def _pool_touched(self, pool: str, nodes: set[str]) -> None:
+        holders = (self._claims[uid] for uid in self._of.get(pool, ()))
+        self._touch(nodes | {node for holds in holders for node, _, _ in holds.devices})
+
+    def _put(self, uid: str, after: _Holds | None) -> None:
+        before = self._claims.pop(uid, None)
+        if after is not None:
+            self._claims[uid] = after
+        if before == after:
+            return
+        old, new = before.devices if before else (), after.devices if after else ()
+        for index, position in ((self._on, 0), (self._of, 1)):
+            _move(index, uid, {device[position] for device in old}, {device[position] for device in new})
+        self._touch({node for node, _, _ in (*old, *new)})
+
+    def _touch(self, nodes: set[str]) -> None:
+        for node in sorted(nodes):
+            self._touched(node)
+
+
+def _move(index: dict[str, set[str]], uid: str, old: set[str], new: set[str]) -> None:
+    for key in old - new:
+        index[key].discard(uid)
+        if not index[key]:
+            del index[key]
+    for key in new - old:
+        index.setdefault(key, set()).add(uid)

@@ -1,0 +1,121 @@
+"""Which GPU stands behind each device that a DRA driver publishes, and which GPUs it keeps pods off.
+
+Of a pool only the slices of the newest generation count: older ones are on their way out, and may be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from extender.cluster.objects.devices import DRIVER, ResourceSlice
+from extender.cluster.objects.kinds import ObjectMeta
+from extender.cluster.objects.versions import NOTHING_MORE, Listing
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """What is kept of a slice."""
+
+    pool: str
+    generation: int
+    node: str
+    gpus: Mapping[str, str | None]
+    """Device → UUID of its GPU."""
+    taints: Mapping[str, str]
+    """UUID → what keeps pods off."""
+
+    @classmethod
+    def of(cls, item: ResourceSlice) -> _Slice:
+        devices = item.spec.devices or ()
+        return cls(
+            item.spec.pool.name,
+            item.spec.pool.generation,
+            item.spec.node_name or "",
+            {device.name: device.gpu for device in devices},
+            {device.gpu: device.taint for device in devices if device.gpu and device.taint},
+        )
+
+
+class ResourceSlices:
+    """All slices of NVIDIA's driver.
+
+    Args:
+        touched: Is called with the pool of which something changed, and the nodes that publish or published it.
+
+    """
+
+    def __init__(self, touched: Callable[[str, set[str]], None]) -> None:
+        self._touched = touched
+        self._slices: dict[str, _Slice] = {}
+        self._pools: dict[str, set[str]] = {}
+        """Pool → names of its slices."""
+        self._pools_on: dict[str, dict[str, set[str]]] = {}
+        """Node → pool → names of its slices."""
+
+    def replaced(self, objects: Sequence[ResourceSlice], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all slices that exist."""
+        names = {metadata.name for metadata in (*(each.metadata for each in objects), *listing.unread)}
+        for name in [name for name in self._slices if name not in names]:
+            self._put(name, None)
+        for item in objects:
+            self.changed(item)
+
+    def changed(self, item: ResourceSlice) -> None:
+        """Take this for the newest version of a slice."""
+        self._put(item.metadata.name, _Slice.of(item) if item.spec.driver == DRIVER else None)
+
+    def deleted(self, item: ResourceSlice) -> None:
+        """Take this for the last version of a slice that is gone."""
+        self._put(item.metadata.name, None)
+
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version that cannot be read: what was known stays, unless it is the slice's last."""
+        if gone:
+            self._put(metadata.name, None)
+
+    def gpu(self, pool: str, device: str) -> str | None:
+        """Return the UUID of a device's GPU; `None` where nobody says."""
+        return next((each.gpus[device] for each in self._newest(pool) if device in each.gpus), None)
+
+    def taints(self, node: str) -> dict[str, str]:
+        """Return UUID → what keeps pods off, of the node's GPUs."""
+        newest = (each for pool in self._pools_on.get(node, ()) for each in self._newest(pool) if each.node == node)
+        return {gpu: taint for each in newest for gpu, taint in each.taints.items()}
+
+    def has(self, node: str) -> bool:
+        """Whether the node publishes devices."""
+        return node in self._pools_on
+
+    @property
+    def nodes(self) -> Collection[str]:
+        """All nodes that do."""
+        return self._pools_on.keys()
+
+    def _newest(self, pool: str) -> Iterator[_Slice]:
+        slices = [self._slices[name] for name in sorted(self._pools.get(pool, ()))]
+        newest = max((each.generation for each in slices), default=0)
+        return (each for each in slices if each.generation == newest)
+
+    def _put(self, name: str, after: _Slice | None) -> None:
+        before = self._slices.pop(name, None)
+        if after is not None:
+            self._slices[name] = after
+        if before == after:
+            return
+        if before is not None:
+            _discard(self._pools, before.pool, name)
+            _discard(self._pools_on[before.node], before.pool, name)
+            if not self._pools_on[before.node]:
+                del self._pools_on[before.node]
+        if after is not None:
+            self._pools.setdefault(after.pool, set()).add(name)
+            self._pools_on.setdefault(after.node, {}).setdefault(after.pool, set()).add(name)
+        for pool in {each.pool for each in (before, after) if each}:
+            self._touched(pool, {each.node for each in (before, after) if each and each.pool == pool})
+
+
+def _discard(index: dict[str, set[str]], key: str, value: str) -> None:
+    index[key].discard(value)
+    if not index[key]:
+        del index[key]

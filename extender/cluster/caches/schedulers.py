@@ -1,0 +1,38 @@
+"""Which scheduler has placed each pod with GPUs; those that do not ask us race with us for what they count as free."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from extender.cluster.objects.gpu_pods import GpuPod
+
+SCHEDULER_NAME: Final = "gputopo"
+"""Of the kube-scheduler that the chart installs, unless it is told otherwise."""
+
+
+class Schedulers:
+    """The pods with GPUs that are bound and have not ended, by the name of their scheduler."""
+
+    def __init__(self) -> None:
+        self._placed: dict[str, dict[str, str]] = {}
+        """Scheduler → UID → node."""
+        self._of: dict[str, str] = {}
+
+    def take(self, uid: str, pod: GpuPod | None) -> None:
+        """Take note of the newest version of a pod; `None`: it is gone."""
+        before = self._of.pop(uid, None)
+        if before is not None:
+            del self._placed[before][uid]
+            if not self._placed[before]:
+                del self._placed[before]
+        name = pod.pod.spec.scheduler_name if pod else None
+        if pod and pod.node and name and not pod.ended:
+            self._placed.setdefault(name, {})[uid] = pod.node
+            self._of[uid] = name
+
+    def placed_by_others(self, ours: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yield scheduler and node of each pod that a scheduler with none of these names has placed; linear in those."""
+        for name, placed in self._placed.items():
+            if name not in ours:
+                yield from ((name, node) for node in placed.values())
