@@ -10,7 +10,7 @@ import yaml
 from tests.manifests.helm import MANIFESTS
 from topology.node.links import Affinity
 from topology.request.domains import GroupRequest, Level
-from topology.request.gpu_request import Communication, GpuRequest, NicAffinity, PodRequest, parse_pod
+from topology.request.gpu_request import Communication, ContainerGpus, GpuRequest, NicAffinity, PodRequest, parse_pod
 
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 
@@ -30,7 +30,9 @@ REQUESTS = {
     "min-versions": replace(ONE, min_compute_capability=(9, 0), min_driver=(550, 54), min_cuda=(12, 4)),
     "ecc-on": replace(ONE, ecc=True),
     "nic-required": replace(MANY, gpus=2, required=Affinity.NVLINK, nic=NicAffinity.REQUIRED),
-    "several-containers": replace(MANY, required=Affinity.NVLINK),
+    "several-containers": replace(
+        MANY, required=Affinity.NVLINK, by_container=(ContainerGpus("", 3), ContainerGpus("", 1))
+    ),
     "group": ONE,
     "evict-when-sick": MANY,
 }
