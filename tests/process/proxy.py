@@ -124,6 +124,11 @@ class Proxy:
         self._rules.append(rule)
         return rule
 
+    @property
+    def hears_of_all(self) -> bool:
+        """Whether nodes and pods are watched; what else is need not be there."""
+        return {"nodes", "pods"} <= {stream.call.resource for stream in self.streams}
+
     def forgive(self) -> None:
         """End all rules, and let all streams flow."""
         for rule in self._rules:

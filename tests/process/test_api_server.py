@@ -164,7 +164,7 @@ async def test_a6_rotated_token_is_read_again(world: World, figure: Callable[[st
     )
     await replica.run()
     (pod,) = await world.submit(wants("train", 4))
-    await until(lambda: len(replica.proxy.streams) == 2)
+    await until(lambda: replica.proxy.hears_of_all)
     accepted = "new"
     replica.write_token(accepted)
     replica.proxy.stream("pods").cut()

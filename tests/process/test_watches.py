@@ -244,7 +244,7 @@ async def test_w6_watch_goes_on_from_the_version_of_the_list(world: World, store
 
     replica.proxy.meet(Kind.LIST, shuffled)
     await replica.run()
-    await until(lambda: len(replica.proxy.streams) == 2, 30)
+    await until(lambda: replica.proxy.hears_of_all, 30)
     watches = [call for call in replica.proxy.calls if call.kind is Kind.WATCH]
     assert {int(call.query["resourceVersion"]) for call in watches} == {version}
 

@@ -79,7 +79,7 @@ class World:
         """Start more replicas, and return them when they know the cluster and listen."""
         started = [await self.add(settings) for _ in range(replicas)]
         await asyncio.gather(*(replica.run() for replica in started))
-        await until(lambda: all(len(replica.proxy.streams) == 2 for replica in started), 30)
+        await until(lambda: all(replica.proxy.hears_of_all for replica in started), 30)
         return started
 
     async def add(self, settings: Mapping[str, Any] | None = None) -> Replica:
