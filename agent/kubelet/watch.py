@@ -75,7 +75,7 @@ class KubeletWatch:
         if self._enforcement:
             self._enforcement.scorer = scorer
         self._sliced = sliced
-        self._found = tuple(devices)
+        self._found = tuple(self._served([*devices]))
         self._tell_devices()
 
     @property
@@ -181,7 +181,7 @@ class KubeletWatch:
         if self._looked_around:
             aligns = self._setting.alignment is not None
             found = self._found if aligns else [replace(each, numa_node=None) for each in self._found]
-            self._devices.set(self._served(found))
+            self._devices.set(found)
 
     def _status(self, *, answers: bool) -> DevicePluginStatus:
         progress = self._progress(answers=answers)
@@ -199,7 +199,7 @@ class KubeletWatch:
         return Progress(
             answers,
             self._allocatable,
-            frozenset(device.uuid for device in self._served(self._found) if device.healthy),
+            frozenset(device.uuid for device in self._found if device.healthy),
             self._known | self._slices,
             cpus=self._cpus,
             held_cpus=self._held_cpus,
