@@ -22,6 +22,8 @@ from extender.kubernetes.watching import Watching
 
 NO_RIGHT: Final = "the account may not list them"
 NO_ANSWER: Final = "the API server gives no answer"
+_TROUBLES: Final = {401: NO_RIGHT, 403: NO_RIGHT, 404: None}
+"""What an answer other than yes means; the kinds that are not there are no trouble."""
 RETRY_SECONDS: Final = 1.0
 """Between two looks, and between two questions that nobody answers."""
 
@@ -64,11 +66,12 @@ class SizeWatch:
         """Ask until one of the paths can be listed; an answer that says nothing is asked for again soon."""
         while True:
             statuses = {path: await self._ask(path) for path in row.paths}
-            for path, status in statuses.items():
-                self._tell(path, _WHY.get(status, None if status in (200, 404) else NO_ANSWER))
-            if served := [path for path, status in statuses.items() if status == 200]:
-                return served[0]
-            is_settled = all(status in (401, 403, 404) for status in statuses.values())
+            served = next((path for path, status in statuses.items() if status == 200), None)
+            for path in statuses.keys() - {served}:
+                self._tell(path, None if served else _TROUBLES.get(statuses[path], NO_ANSWER))
+            if served:
+                return served
+            is_settled = _TROUBLES.keys() >= set(statuses.values())
             await asyncio.sleep(self._ask_again_seconds if is_settled else RETRY_SECONDS)
 
     async def _ask(self, path: str) -> int:
@@ -85,6 +88,7 @@ class SizeWatch:
             while clock.time() - max(reflector.heard_at, since) < self._silence_seconds:
                 if reflector.synced.is_set():
                     self._heard.add(path)
+                    self._tell(path, None)
                 await asyncio.wait([watching], timeout=RETRY_SECONDS)
                 if watching.done():
                     watching.result()
@@ -99,6 +103,3 @@ class SizeWatch:
         elif self._sizes.trouble.get(path) != trouble:
             self._sizes.trouble[path] = trouble
             log.warning("sizes of groups are not read", path=path, why=trouble)
-
-
-_WHY: Final = {401: NO_RIGHT, 403: NO_RIGHT}
