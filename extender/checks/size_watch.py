@@ -37,6 +37,8 @@ class SizeWatch:
         self, watching: Watching, sizes: GroupSizes, sources: Collection[Source], *, ask_again_seconds: float
     ) -> None:
         """Read the kinds that say something of the groups of these sources."""
+        self.trouble: dict[str, str] = {}
+        """Why what the API server has under a path is not read."""
         self._watching = watching
         self._sizes = sizes
         self._rows = [row for row in ROWS if row.source in sources]
@@ -47,7 +49,7 @@ class SizeWatch:
     @property
     def is_reading(self) -> bool | None:
         """Whether all that the API server has is heard of; `None` as long as nobody has said."""
-        return not self._sizes.trouble if self._heard or self._sizes.trouble else None
+        return not self.trouble if self._heard or self.trouble else None
 
     async def run(self) -> None:
         """Ask, watch, and ask again, until cancelled."""
@@ -99,7 +101,7 @@ class SizeWatch:
 
     def _tell(self, path: str, trouble: str | None) -> None:
         if trouble is None:
-            self._sizes.trouble.pop(path, None)
-        elif self._sizes.trouble.get(path) != trouble:
-            self._sizes.trouble[path] = trouble
+            self.trouble.pop(path, None)
+        elif self.trouble.get(path) != trouble:
+            self.trouble[path] = trouble
             log.warning("sizes of groups are not read", path=path, why=trouble)

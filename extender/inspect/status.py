@@ -28,10 +28,6 @@ _BY_OTHERS = "set spec.schedulerName (the chart: policies.schedulerName); `--sch
 _TO_READ_CLAIMS = (
     "let the account list and watch resourceclaims and resourceslices (chart: `extender.readResourceClaims`)"
 )
-_SIZES_UNREAD = "sizes of groups are not read from"
-_TO_READ_SIZES = (
-    "let the account list and watch them (chart: `extender.config.groups.readSizes`), or name fewer `groups.sources`"
-)
 _OF_A_GPU = "see `kubectl gputopo node NODE`; the page Operate says what opens it"
 _LINKS_DOWN = "NVLinks are down, or not up for long: less bandwidth is predicted"
 _OF_LINKS = "see `kubectl gputopo node NODE`; drain the node and reset a GPU whose links stay down"
@@ -83,8 +79,6 @@ def status(state: ClusterState, schedulers: Collection[str] = (SCHEDULER_NAME,))
         found[f"{len(by_others)} {_PODS_BY_OTHERS}", _BY_OTHERS] = sorted({*by_others})
     if trouble := state.claims.trouble:
         found[f"{_CLAIMS_UNREAD}: {trouble}", _TO_READ_CLAIMS] = []
-    for path, trouble in state.group_sizes.trouble.items():
-        found[f"{_SIZES_UNREAD} {path}: {trouble}", _TO_READ_SIZES] = []
     if not known:
         found[_NO_AGENT, _REMEDIES[_NO_AGENT]] = []
     ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))

@@ -16,8 +16,6 @@ class GroupSizes:
     def __init__(self, changed: Callable[[GroupKey], None]) -> None:
         """Call `changed` for each group whose size is another one now."""
         self.by_group: dict[GroupKey, int] = {}
-        self.trouble: dict[str, str] = {}
-        """Why objects under a path are not read."""
         self._changed = changed
 
     def put(self, key: GroupKey, size: int | None) -> None:

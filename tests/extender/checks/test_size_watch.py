@@ -62,7 +62,7 @@ class Followed:
 
     def says(self) -> tuple[bool | None, dict[str, str], list[tuple[str, str]]]:
         """Return whether sizes are read, what is not and why, and which groups' are known."""
-        return self.watch.is_reading, self.sizes.trouble, [(key[1], key[2]) for key in self.sizes.by_group]
+        return self.watch.is_reading, self.watch.trouble, [(key[1], key[2]) for key in self.sizes.by_group]
 
 
 @asynccontextmanager
@@ -156,4 +156,5 @@ async def test_without_the_right_an_extender_is_ready_and_says_so(
         assert not asked
     async with serving(tmp_path, settings={"groups.readSizes": "true"}) as extender:
         assert "\ngputopo_group_sizes_read 0.0" in (await extender.get("/metrics", extender.health_url))[1]
+        assert "sizes of groups are not read off all objects" in (await extender.get("/"))[1]
         assert asked
