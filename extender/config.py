@@ -219,6 +219,9 @@ class Groups(Section):
 
     sources: tuple[Source, ...] = tuple(Source)
     """Other programs whose words count, where a pod has no `gputopo.dev/group`. Their order is fixed."""
+    read_sizes: bool = False
+    """Read how many pods a group has off Jobs, JobSets and PodGroups, where no pod says it; takes the right to list and watch
+    these."""
 
 
 class Policies(Section):

@@ -260,6 +260,7 @@ GAUGES: Final = {
     "budgets_known": "Whether PodDisruptionBudgets are read; preempt keeps to the victims of kube-scheduler otherwise.",
     "gpus_held_by_claims": "GPUs of which ResourceClaims (DRA) hold the whole or a part.",
     "resource_claims_watched": "Whether ResourceClaims are heard of; absent where the API server has none.",
+    "group_sizes_read": "Whether sizes of groups are read off other objects; absent where nobody wants it.",
     "policies_in_force": "Whether admission policies keep others from forging our annotations; absent until it is known.",
 }
 

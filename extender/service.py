@@ -25,6 +25,7 @@ from extender.checks.device_classes import DeviceClasses
 from extender.checks.device_watch import DeviceWatch
 from extender.checks.policies import Guard
 from extender.checks.preconditions import Preconditions
+from extender.checks.size_watch import SizeWatch
 from extender.clock import Clock, Instant
 from extender.cluster.objects.kinds import Node, Pod
 from extender.config import ExtenderConfiguration
@@ -96,6 +97,10 @@ class Extender:
         watching = Watching(api, config.watch, random, self.metrics.burdened)
         self.devices = DeviceWatch(watching, self.state.claims, ask_again_seconds=config.policies.look)
         """Follows what ResourceClaims hold, where it may."""
+        self.sizes = SizeWatch(
+            watching, self.state.group_sizes, config.groups.sources, ask_again_seconds=config.policies.look
+        )
+        """Follows how many pods groups have, when somebody wants it."""
         self._preconditions = Preconditions(api.send, self.state.pods)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._driver = Driver(self._execute, clock, config.scheduling.bind_deadline)
@@ -148,6 +153,7 @@ class Extender:
         work |= {"autoscaling": self._ask_for_nodes()} if self.config.autoscaling.enabled else {}
         work["quality"] = self._judge()
         work["resourceclaims"] = self.devices.run()
+        work |= {"group-sizes": self.sizes.run()} if self.config.groups.read_sizes else {}
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
         return self
 
@@ -282,6 +288,7 @@ class Extender:
             "policies_in_force": self.guard.in_force,
             "budgets_known": self.state.budgets.known,
             "resource_claims_watched": self.devices.is_watching,
+            "group_sizes_read": self.sizes.is_reading,
         }
         figures = {name: value for name, value in known.items() if value is not None}
         figures |= self.measured.figures() if self.measured else {}

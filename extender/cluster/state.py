@@ -12,6 +12,7 @@ from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
 from extender.cluster.caches.budgets import Budgets
 from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.evictions import Evictions
+from extender.cluster.caches.group_sizes import GroupSizes
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.resource_claims import ResourceClaims
@@ -27,7 +28,7 @@ from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, owner_of
-from extender.cluster.objects.group_words import ALL_WORDS, GroupWords
+from extender.cluster.objects.group_words import ALL_WORDS, GroupKey, GroupWords
 from extender.cluster.objects.health_words import HealthWords
 from extender.cluster.objects.locations import LABELS, Labels
 from extender.cluster.objects.quantities import cpu_milli
@@ -80,7 +81,9 @@ class ClusterState:
         """Of DRA; where nobody reads them there are none."""
         self.group_words = group_words
         """Whose words on groups count."""
-        self.groups = Groups(self.nodes.locations, group_words)
+        self.group_sizes = GroupSizes(self._group_resized)
+        """Those that pods do not say; where nobody reads them there are none."""
+        self.groups = Groups(self.nodes.locations, group_words, self.group_sizes.by_group)
         self.holds = Holds()
         self.offers = Offers()
         self.refusals = Refusals()
@@ -206,6 +209,9 @@ class ClusterState:
 
     def _revalued(self) -> None:
         self._shapes.forget_verdicts(DemandProfile(self.values.typical) if self.values.typical else None)
+
+    def _group_resized(self, key: GroupKey) -> None:
+        self.groups.resized(key)
 
     def _node_touched(self, name: str) -> None:
         self._views.outdated((name,))

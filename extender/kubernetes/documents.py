@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
+from extender.cluster.objects.group_sizes import GroupMaker
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Node, ObjectMeta, Pod
 
-Object = TypeVar("Object", Node, Pod, PodDisruptionBudget, ResourceClaim, ResourceSlice)
+Object = TypeVar("Object", Node, Pod, PodDisruptionBudget, ResourceClaim, ResourceSlice, GroupMaker)
 Text = bytes | bytearray | msgspec.Raw
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 

@@ -26,6 +26,7 @@ import structlog
 
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
+from extender.cluster.objects.group_sizes import GroupMaker
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_before
 from extender.kubernetes.burden import Burden
@@ -52,7 +53,7 @@ from extender.kubernetes.documents import (
 )
 
 Object_contra = TypeVar(
-    "Object_contra", Node, Pod, PodDisruptionBudget, ResourceClaim, ResourceSlice, contravariant=True
+    "Object_contra", Node, Pod, PodDisruptionBudget, ResourceClaim, ResourceSlice, GroupMaker, contravariant=True
 )
 
 SLICE_BYTES = 1 << 20

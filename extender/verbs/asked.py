@@ -9,8 +9,9 @@ from typing import Self
 from msgspec.structs import replace
 
 from extender.clock import Instant
-from extender.cluster.candidates.groups import Key, PlaceOf, fitting_for, key_of
+from extender.cluster.candidates.groups import PlaceOf, fitting_for, key_of
 from extender.cluster.objects.gpu_pods import owner_of, read_request
+from extender.cluster.objects.group_words import GroupKey
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.verbs.names import Names
@@ -42,7 +43,10 @@ class Asked:
         if known is not None and known.pod.json_bytes:  # kube-scheduler sends it in a text of its own
             pod = replace(pod, json_bytes=known.pod.json_bytes)
         read = read_request(pod, state.resource, state.group_words)
-        return cls(pod, read.at_age(age_seconds), read.group_at_age(age_seconds), now)
+        group = read.group_at_age(age_seconds)
+        if group is not None:
+            group = state.groups.with_size(key_of(pod, group), group)
+        return cls(pod, read.at_age(age_seconds), group, now)
 
     def away(self, state: ClusterState) -> list[str]:
         """Return the nodes that step back from the pod, those first that will be back first."""
@@ -119,7 +123,7 @@ class Asked:
         return owner_of(self.pod)
 
     @property
-    def _key(self) -> Key:
+    def _key(self) -> GroupKey:
         return key_of(self.pod, self.group or GroupRequest(""))
 
     def _on_the_way(self, state: ClusterState) -> PlaceOf:

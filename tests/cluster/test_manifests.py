@@ -42,9 +42,16 @@ def installed(request: pytest.FixtureRequest, binaries: Path) -> Iterator[Contro
 
 
 def may(own: ControlPlane, name: str, verb: str, resource: str, namespace: str = "default") -> bool:
-    """Return what RBAC says of one of our accounts."""
+    """Return what RBAC says of one of our accounts; `resource` is of the core group unless it says more."""
     resource, _, subresource = resource.partition("/")
-    attributes = {"verb": verb, "resource": resource, "subresource": subresource, "namespace": namespace}
+    resource, _, group = resource.partition(".")
+    attributes = {
+        "verb": verb,
+        "group": group,
+        "resource": resource,
+        "subresource": subresource,
+        "namespace": namespace,
+    }
     spec = {"user": f"system:serviceaccount:{NAMESPACE}:{name}", "resourceAttributes": attributes}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
     answer = own.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
@@ -141,7 +148,8 @@ def test_agent_may_not(installed: ControlPlane, right: str) -> None:
 @pytest.mark.parametrize(
     "right",
     ["patch pods", "update pods", "create pods", "create pods/exec", "get secrets", "list configmaps", "get nodes/proxy",
-     "update nodes", "patch nodes/status", "delete nodes", "create serviceaccounts/token", "impersonate users"],
+     "update nodes", "patch nodes/status", "delete nodes", "create serviceaccounts/token", "impersonate users", "list jobs.batch",
+     "list jobsets.jobset.x-k8s.io"],
 )  # fmt: skip
 def test_scheduler_and_extender_may_not(installed: ControlPlane, right: str) -> None:
     """Their one account, with all that kube-scheduler itself needs, still cannot touch what a pod is or read secrets."""

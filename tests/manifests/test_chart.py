@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.cluster.objects.group_sizes import ROWS
 from tests.manifests.helm import CHART, HelmRefused, helm
 from tests.manifests.rendered import outdated
 
@@ -109,6 +110,29 @@ def test_only_who_is_told_to_read_claims_may() -> None:
         (["resourceclaims", "resourceslices"], ["list", "watch"]),
         (["deviceclasses"], ["list"]),
     ]
+
+
+def test_only_who_is_told_to_read_sizes_may() -> None:
+    """Off by default; switched on, the extender has the setting, and may list and watch the kinds that it reads."""
+    assert "jobsets" not in render()
+    rendered = render("extender.config.groups.readSizes=true")
+    assert configuration(rendered, "extender.yaml")["groups"] == {"readSizes": True}
+    before, after = rights_of_extender(render()), rights_of_extender(rendered)
+    read = {tuple(path.split("/")[2::2]) for row in ROWS for path in row.paths}
+    added = {kind: verbs for kind, verbs in after.items() if kind not in before}
+    assert added == {kind: ["list", "watch"] for kind in read}
+
+
+def rights_of_extender(rendered: str) -> dict[tuple[str, ...], list[str]]:
+    """Return group and resource → verbs."""
+    objects = [found for found in yaml.safe_load_all(rendered) if found and found["kind"] == "ClusterRole"]
+    [role] = [found for found in objects if found["metadata"]["name"] == "gputopo-extender"]
+    return {
+        (group, resource): rule["verbs"]
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
 
 
 def test_an_agent_may_write_its_nodes_status_only_if_it_is_to() -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from extender.cluster.objects.gpu_pods import GpuPod
-from extender.cluster.objects.group_words import ALL_WORDS, GroupWords
+from extender.cluster.objects.group_words import ALL_WORDS, GroupKey, GroupWords
 from extender.cluster.objects.kinds import Pod
 from topology.errors import RequestError
 from topology.placement.group import Progress
@@ -25,8 +26,6 @@ from topology.request.gpu_request import GpuRequest, pod_request
 GRACE_SECONDS = 60.0
 """How long after its newest pod a group keeps room for pods that do not exist yet; controllers make them in batches."""
 
-Key = tuple[str, str, str, str]
-"""Namespace, whose word it is, name, and run."""
 PlaceOf = Callable[[str], str | None]
 """UID of a pod that is not bound → the node that it is on its way to."""
 
@@ -52,14 +51,23 @@ class Member:
 class Groups:
     """All groups; a pod whose annotations cannot be read belongs to none."""
 
-    def __init__(self, locations: Mapping[str, Location], words: GroupWords = ALL_WORDS) -> None:
-        """Read where nodes stand, by name, off `locations`, and which group a pod is in by `words`."""
+    def __init__(
+        self,
+        locations: Mapping[str, Location],
+        words: GroupWords = ALL_WORDS,
+        known_sizes: Mapping[GroupKey, int] = MappingProxyType({}),
+    ) -> None:
+        """Read where nodes stand, by name, off `locations`, and which group a pod is in by `words`.
+
+        Of a group whose pods say no size the one in `known_sizes` counts.
+        """
         self._locations = locations
         self._words = words
-        self._members: dict[Key, dict[str, Member]] = {}
-        self._key_of: dict[str, Key] = {}
-        self._touched: set[Key] = set()
-        self._begun: set[Key] = set()
+        self._known_sizes = known_sizes
+        self._members: dict[GroupKey, dict[str, Member]] = {}
+        self._key_of: dict[str, GroupKey] = {}
+        self._touched: set[GroupKey] = set()
+        self._begun: set[GroupKey] = set()
 
     def take(self, uid: str, pod: GpuPod | None) -> None:
         """Take note of the newest version of a pod; `None`: it is gone."""
@@ -73,7 +81,7 @@ class Groups:
         self._members.setdefault(key, {})[uid] = Member(pod, request)
         self._touched.add(key)
 
-    def _leave(self, key: Key, uid: str) -> None:
+    def _leave(self, key: GroupKey, uid: str) -> None:
         """Take a pod out; of a group without any nothing is left, for nobody may ever ask about it."""
         del self._members[key][uid]
         self._touched.add(key)
@@ -82,7 +90,17 @@ class Groups:
             self._touched.remove(key)
             self._begun.discard(key)
 
-    def progress(self, key: Key, size: int | None, place_of: PlaceOf, asking: str = "") -> Progress:
+    def resized(self, key: GroupKey) -> None:
+        """Take note that the known size of a group is another one."""
+        if key in self._members:
+            self._touched.add(key)
+
+    def with_size(self, key: GroupKey, group: GroupRequest) -> GroupRequest:
+        """Return what a pod asks of its group's place, with the size that is known where the pod says none."""
+        known = None if group.size else self._known_sizes.get(key)
+        return replace(group, size=known) if known else group
+
+    def progress(self, key: GroupKey, size: int | None, place_of: PlaceOf, asking: str = "") -> Progress:
         """Return how far a group has come; linear in its pods.
 
         Args:
@@ -99,7 +117,7 @@ class Groups:
         placed = {self._locations.get(node, Location()) for node in nodes}
         return Progress(max(waiting, (size or 0) - len(nodes) - done), tuple(placed))
 
-    def nodes(self, key: Key, place_of: PlaceOf, asking: str = "") -> list[str]:
+    def nodes(self, key: GroupKey, place_of: PlaceOf, asking: str = "") -> list[str]:
         """Return where the other pods of a group are, or are on their way to; a node once for each."""
         members = self._members.get(key, {}).items()
         alive = {
@@ -113,7 +131,12 @@ class Groups:
         return [member.pod for other, member in members.items() if other != uid]
 
     def reserved(
-        self, key: Key, gpus: int, place_of: PlaceOf, on_the_way: Iterable[str], age_of: Callable[[str | None], float]
+        self,
+        key: GroupKey,
+        gpus: int,
+        place_of: PlaceOf,
+        on_the_way: Iterable[str],
+        age_of: Callable[[str | None], float],
     ) -> Counter[Domain]:
         """Return for how many pods of so many GPUs the other groups still need room in the domains where they have begun.
 
@@ -134,19 +157,23 @@ class Groups:
             newest = max(member.pod.pod.metadata.creation_timestamp or "" for member in members)
             is_young = age_of(newest) < GRACE_SECONDS
             gated = sum(member.is_gated for member in members)
-            found = self.progress(other, _size(members) - gated if is_young else None, place_of)
+            found = self.progress(other, self._size(other) - gated if is_young else None, place_of)
             theirs = max((member.pod.gpus or 0 for member in members), default=0)
             for domain in {place.domain(level) for place in found.placed for level in Level}:
                 reserved[domain] += -(-found.rest * theirs // gpus)
         return reserved
 
-    def _unfinished(self) -> set[Key]:
+    def _unfinished(self) -> set[GroupKey]:
         """Return the groups that have a bound pod, and others to be placed."""
         for key in self._touched:
-            found = self.progress(key, _size(self._members.get(key, {}).values()), lambda _: None)
+            found = self.progress(key, self._size(key), lambda _: None)
             (self._begun.add if found.placed and found.rest else self._begun.discard)(key)
         self._touched.clear()
         return self._begun
+
+    def _size(self, key: GroupKey) -> int:
+        said = max((member.request.size or 0 for member in self._members.get(key, {}).values()), default=0)
+        return said or self._known_sizes.get(key, 0)
 
 
 def read_group(pod: Pod, words: GroupWords) -> GroupRequest | None:
@@ -160,7 +187,7 @@ def read_group(pod: Pod, words: GroupWords) -> GroupRequest | None:
         return None
 
 
-def key_of(pod: Pod, group: GroupRequest) -> Key:
+def key_of(pod: Pod, group: GroupRequest) -> GroupKey:
     """Return by what a pod's group is known."""
     return pod.metadata.namespace, group.source, group.name, group.run
 
@@ -178,7 +205,3 @@ def fitting_for(
         return every
     joined = fitting(replace(request, required=request.preferred))
     return joined if sum(joined.values()) >= rest else every
-
-
-def _size(members: Iterable[Member]) -> int:
-    return max((member.request.size or 0 for member in members), default=0)

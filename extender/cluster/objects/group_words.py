@@ -1,8 +1,8 @@
 """The words by which pods say which group they belong to: our annotation, and those of other programs.
 
 One row for each program, in the order in which they count; the first that says something is believed, and our annotation goes
-before all of them. Only what stands on the pod is read. What another object alone knows, such as how many pods a Job makes, is
-not known.
+before all of them. Only what stands on the pod is read here. What another object alone knows, such as how many pods a Job makes,
+is read off that one where somebody wants it (`group_sizes`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from extender.cluster.objects.kinds import Pod
 from topology.annotations import keys
 from topology.request.domains import OURS, GroupName
 
+GroupKey = tuple[str, str, str, str]
+"""Namespace, whose word it is, name, and run."""
 MAX_NAME_CHARACTERS: Final = 253
 """Of a name of Kubernetes; an annotation may hold any text."""
 _COUNT = re.compile(r"[0-9]{1,9}")

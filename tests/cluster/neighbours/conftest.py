@@ -1,19 +1,24 @@
 """One control plane with gputopo and three other controllers, for all tests of this folder."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks.simulated.kubelets import running_kubelets
+from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.go_build import BinariesUnavailable
 from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import USERS, Installation
 from tests.cluster.judgement import assert_invariants
+from tests.cluster.kubectl import kubectl
 from tests.cluster.neighbours import controllers
 from tests.cluster.neighbours.programs import find_or_build
 from tests.cluster.sweep import sweep
+from tests.manifests.helm import CHART, HelmUnavailable, helm
 from tests.manifests.rendered import NAMESPACE
 
 _OWNERS = (
@@ -40,8 +45,31 @@ def shared(binaries: Path, neighbours: Path) -> Iterator[Installation]:
     """Start a control plane with gputopo's objects and the controllers."""
     with ControlPlane(binaries, users=USERS) as plane:
         installation = Installation(plane)
+        allow_reading_sizes(plane)
         with controllers.at_work(neighbours, plane):
             yield installation
+
+
+def allow_reading_sizes(plane: ControlPlane) -> None:
+    """Give the extender the role that it has with `extender.config.groups.readSizes`."""
+    settings = ("image.repository=gputopo", "extender.config.groups.readSizes=true")
+    words = [word for setting in settings for word in ("--set", setting)]
+    try:
+        rendered = helm("template", "gputopo", CHART, "--namespace", NAMESPACE, *words)
+    except HelmUnavailable as reason:
+        pytest.skip(str(reason))
+    [role] = [
+        found
+        for found in yaml.safe_load_all(rendered)
+        if found and (found["kind"], found["metadata"]["name"]) == ("ClusterRole", "gputopo-extender")
+    ]
+    kubectl(plane, "apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(role))
+
+
+@pytest.fixture
+def settings() -> Json:
+    """Return the sections of the extender's configuration that are not the chart's."""
+    return {}
 
 
 @pytest.fixture
@@ -52,11 +80,11 @@ def kubelets(shared: Installation) -> Iterator[None]:
 
 
 @pytest.fixture
-def gpu_cluster(shared: Installation, kubelets: None) -> Iterator[GpuCluster]:
+def gpu_cluster(shared: Installation, kubelets: None, settings: Json) -> Iterator[GpuCluster]:
     """Lend it with extender and scheduler at work; see that the invariants hold, and empty it."""
     admin = shared.plane.admin
     try:
-        with at_work(shared) as lent:
+        with at_work(shared, settings) as lent:
             yield lent
             assert_invariants(admin, lent.told())
             for owners in _OWNERS:
