@@ -372,8 +372,8 @@ class TopologyClass:
     def on_rails_of(self, gpus: int) -> int:
         """Return the GPUs that share a NIC with any of these."""
         found = 0
-        for i in members_of(gpus):
-            found |= self._rails[i]
+        for i, rail in enumerate(self._rails):
+            found |= rail if gpus >> i & 1 else 0
         return found
 
     def cut_gb_per_s(self, chosen: int, free: int) -> float:
