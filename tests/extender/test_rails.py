@@ -116,6 +116,14 @@ def test_a_rail_that_another_group_uses_comes_last() -> None:
     assert explained(alone, "p", "n1") == bound(alone, "p", "n1", "dgx-a100") == (1,)
 
 
+def test_what_is_on_the_node_itself_is_busy_and_not_preferred() -> None:
+    """A member on the node has its NICs in use, so the rails of the members elsewhere count; a pod is not in its own way."""
+    parts = [*with_pod("n1", "w0", 0, machine="dgx-a100"), *with_pod("n2", "w1", 2, machine="dgx-a100")]
+    state = cluster(member("p", 1), *parts)
+    assert RailsOfGroup(state, "p", 0.0).on(state.views["n1"]) == Rails(preferred=0b1100, busy=0b0011)
+    assert RailsOfGroup(state, "w0", 0.0).on(state.views["n1"]) == Rails(preferred=0b1100)
+
+
 def test_a_node_says_which_nic_is_shared_with_whom() -> None:
     """Beside the GPU, not beside that of the pod itself; a group on one node uses no NIC."""
     busy = [*with_pod("n1", "w0", 0, machine="dgx-a100"), *with_pod("n2", "w1", 0, machine="dgx-a100")]

@@ -217,12 +217,19 @@ def _apart(
     return numa_nodes, *against, free_there, -lowest_first(mask)
 
 
-def _against(topology_class: TopologyClass, mask: int, free: int, doubtful: int, rails: Rails) -> tuple[int, int, int]:
-    """Return how many doubtful GPUs a pod that gets these, or others just like them, has to take, and the cost of their rails."""
+def _against(
+    topology_class: TopologyClass, mask: int, free: int, doubtful: int, rails: Rails
+) -> tuple[int, int, int, int]:
+    """Return what speaks against these GPUs, or others just like them: how many are doubtful, and what their rails cost.
+
+    Before rails comes how far apart they are: a pod that is content with any affinity does not get a worse one for them.
+    """
     if not doubtful and rails is NO_RAILS:
-        return 0, 0, 0
+        return 0, 0, 0, 0
     spared = topology_class.spared(mask, free, doubtful, rails)
-    return (spared & doubtful).bit_count(), *rails.cost(spared)
+    is_ring = rails is not NO_RAILS and mask.bit_count() > 1
+    distance = topology_class.predict(mask)[1].distance if is_ring else 0
+    return (spared & doubtful).bit_count(), distance, *rails.cost(spared)
 
 
 def _lacking(reason: Reason, lack: Lack) -> Rejection:

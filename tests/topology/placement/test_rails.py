@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -13,7 +14,8 @@ from tests.topology.placement.test_doubtful import REQUESTS, equals
 from topology.bandwidth.rings import members_of
 from topology.effort import Effort
 from topology.formats.catalog import MACHINES, machine
-from topology.node.model import NodeTopology
+from topology.node.links import Affinity
+from topology.node.model import Gpu, NodeTopology
 from topology.placement.decide import Situation, decide
 from topology.placement.plan import SETS_WEIGHED, plan
 from topology.placement.rails import NO_RAILS, Rails
@@ -70,6 +72,33 @@ def test_value_comes_before_rails() -> None:
     assert chosen("dgx-1v", 0b1111_0001, 1, Rails(preferred=0b0011_0000)) == [0]
 
 
+def test_affinity_comes_before_rails() -> None:
+    """Three GPUs under one PCIe switch, though one is busy and the pod asks for no affinity."""
+    compiled, request = COMPILED["rtx-4090-8"], GpuRequest(3)
+    plain, found = (plan(compiled, 0b11011, request, rails=rails) for rails in (NO_RAILS, Rails(busy=0b1)))
+    assert isinstance(plain, Placement) and isinstance(found, Placement)
+    assert found.affinity == plain.affinity == Affinity.PCIE_SWITCH
+
+
+def test_among_more_equals_than_are_weighed_those_on_rails_are() -> None:
+    """Eight GPUs no two of which are alike: of their 28 pairs the last one is on the rails."""
+    unlike = NodeTopology(tuple(Gpu(i, f"u{i}", "x", memory_bytes=2**34 + i) for i in range(8)))
+    found = decide(Situation(TopologyClass(unlike), 0xFF, rails=Rails(0b1100_0000)), GpuRequest.plain(2))
+    assert isinstance(found, Placement) and sorted(found.gpus) == [6, 7]
+
+
+def test_more_sets_on_rails_than_are_weighed_do_not_hide_the_one_that_leaves_most_value() -> None:
+    """Seventeen sets are on more rails than any two whole pairs, which leave two whole pairs to others."""
+    pairs = machine("a100-pcie-8-pairs")
+    unlike = TopologyClass(
+        replace(pairs, gpus=tuple(replace(gpu, memory_bytes=2**34 + i) for i, gpu in enumerate(pairs.gpus)))
+    )
+    found = [plan(unlike, 0xFF, GpuRequest(4), rails=rails) for rails in (NO_RAILS, Rails(0b0101_0101))]
+    plain, on_rails = (each for each in found if isinstance(each, Placement))
+    assert on_rails.score == pytest.approx(plain.score)
+    assert {i // 2 for i in on_rails.gpus} == {i // 2 for i in plain.gpus} == {0, 1}
+
+
 def test_a_gpu_that_must_be_among_them_is() -> None:
     """Whatever its rail, and however busy; the rest is on the rails of the group."""
     assert chosen("hgx-h100", 0xFF, 2, Rails(preferred=0b1100, busy=0b0001), must=0b0001) == [0, 2]
@@ -102,9 +131,15 @@ def is_on_the_network(request: GpuRequest) -> bool:
     return request.gpus == 1 or request.communication is not Communication.NONE
 
 
-def cost(found: Placement, doubtful: int, rails: Rails) -> tuple[int, tuple[int, int]]:
+def cost(found: Placement, doubtful: int, rails: Rails) -> tuple[int, int, tuple[int, int]]:
+    """Doubt, distance, rails: what comes first among equals."""
     mask = sum(1 << i for i in found.gpus)
-    return (mask & doubtful).bit_count(), rails.cost(mask)
+    return (mask & doubtful).bit_count(), found.affinity.distance if found.affinity else 0, rails.cost(mask)
+
+
+def costs(compiled: TopologyClass, mask: int, doubtful: int, rails: Rails) -> tuple[int, int, tuple[int, int]]:
+    distance = compiled.predict(mask)[1].distance if mask.bit_count() > 1 else 0
+    return (mask & doubtful).bit_count(), distance, rails.cost(mask)
 
 
 def assert_only_equals_change(
@@ -115,7 +150,7 @@ def assert_only_equals_change(
     if not isinstance(plain, Placement) or not isinstance(found, Placement):
         assert found == plain
         return
-    assert (found.bandwidth, found.affinity) == (plain.bandwidth, plain.affinity)
+    assert found.bandwidth == plain.bandwidth
     assert found.score >= plain.score - 1e-9
     masks = [sum(1 << i for i in each.gpus) for each in (found, plain)]
     assert masks[0] & ~free == 0 and masks[0].bit_count() == request.gpus
@@ -152,8 +187,7 @@ def test_no_equal_is_on_better_rails(name: str, free: int, doubtful: int, reques
     if isinstance(found, Placement) and is_on_the_network(request):
         like = equals(compiled, free, request, sum(1 << i for i in found.gpus))
         if len(compiled.subsets(free, request.gpus)) <= SETS_WEIGHED:
-            best = min(((mask & doubtful).bit_count(), rails.cost(mask)) for mask in like)
-            assert cost(found, doubtful, rails) == best
+            assert cost(found, doubtful, rails) == min(costs(compiled, mask, doubtful, rails) for mask in like)
 
 
 def test_members_of_the_catalogue_are_on_rails() -> None:
