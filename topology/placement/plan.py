@@ -2,9 +2,9 @@
 
 It is exact: of all sets of the free GPUs that satisfy the request those as near as the pod prefers come first, then the highest
 predicted bandwidth, then, for pods that ask for it, most GPUs near a NIC. Ties, and all sets for pods that do not communicate, go
-to the set that leaves more value, then to fewer NUMA nodes, then to fewer doubtful GPUs, then to the better rails of pods of a
-group, then to the fullest NUMA nodes, then to the lowest positions. So neither a doubtful GPU nor a rail ever costs a pod
-bandwidth, or the pods to come value. Plans are memoised per class.
+to the set that leaves more value, then to fewer NUMA nodes, then to fewer doubtful GPUs, then for pods of a group to the nearer
+affinity and the better rails, then to the fullest NUMA nodes, then to the lowest positions. So neither a doubtful GPU nor a rail
+ever costs a pod bandwidth, or the pods to come value. Plans are memoised per class.
 """
 
 from __future__ import annotations

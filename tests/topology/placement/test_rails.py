@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -87,16 +86,12 @@ def test_among_more_equals_than_are_weighed_those_on_rails_are() -> None:
     assert isinstance(found, Placement) and sorted(found.gpus) == [6, 7]
 
 
-def test_more_sets_on_rails_than_are_weighed_do_not_hide_the_one_that_leaves_most_value() -> None:
-    """Seventeen sets are on more rails than any two whole pairs, which leave two whole pairs to others."""
-    pairs = machine("a100-pcie-8-pairs")
-    unlike = TopologyClass(
-        replace(pairs, gpus=tuple(replace(gpu, memory_bytes=2**34 + i) for i, gpu in enumerate(pairs.gpus)))
-    )
-    found = [plan(unlike, 0xFF, GpuRequest(4), rails=rails) for rails in (NO_RAILS, Rails(0b0101_0101))]
-    plain, on_rails = (each for each in found if isinstance(each, Placement))
-    assert on_rails.score == pytest.approx(plain.score)
-    assert {i // 2 for i in on_rails.gpus} == {i // 2 for i in plain.gpus} == {0, 1}
+def test_doubt_comes_before_rails() -> None:
+    """GPUs 6 and 7 are on the rails, and 7 is doubtful: none of the others is like it, and one is taken in its place."""
+    unlike = NodeTopology(tuple(Gpu(i, f"u{i}", "x", memory_bytes=2**34 + i) for i in range(8)))
+    situation = Situation(TopologyClass(unlike), 0xFF, doubtful=0b1000_0000, rails=Rails(0b1100_0000))
+    found = decide(situation, GpuRequest.plain(2))
+    assert isinstance(found, Placement) and sorted(found.gpus) == [0, 6]
 
 
 def test_a_gpu_that_must_be_among_them_is() -> None:
