@@ -40,6 +40,7 @@ from extender.cluster.candidates.holds import Hold
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import claims_for, has_ended, read_placement, read_request
 from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.rails import RailsOfGroup
 from extender.cluster.state import ClusterState
 from topology.annotations import keys
 from topology.annotations.records import PlacementRecord, encode_placement
@@ -199,7 +200,8 @@ class _Bind:
         if isinstance(held, Placement):
             verdict: Decision = held
         else:
-            verdict = view.decide_yielding(uid, request, holds.others(uid, now).get(view.name, 0))
+            rails = RailsOfGroup(self._state, uid, now).on(view)
+            verdict = view.decide_yielding(uid, request, holds.others(uid, now).get(view.name, 0), rails=rails)
         if isinstance(verdict, Placement):
             gpus = sum(1 << position for position in verdict.gpus)
             if has_claims or verdict is held:  # of these GPUs alone: what they cost was found out when they were chosen

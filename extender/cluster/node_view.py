@@ -23,6 +23,7 @@ from extender.cluster.ownership.standing import Standing
 from topology.annotations.records import Claim, Holder, Observed
 from topology.node.status import DevicePluginStatus, MigStrategy, Mode
 from topology.placement.decide import Decision
+from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.value.fragmentation import DemandProfile
@@ -137,34 +138,48 @@ class NodeView:
         """Return the claims of one pod."""
         return tuple(claim for claim, _ in self.claims if claim.uid == uid)
 
+    def claimed_by(self, uid: str) -> int:
+        """Return the same as a mask."""
+        return mask_of(self.devices, (claim.gpu for claim in self.claims_of(uid)))
+
     def decide_for(
-        self, uid: str, request: GpuRequest, held_for_others: int = 0, to_come: DemandProfile | None = None
+        self,
+        uid: str,
+        request: GpuRequest,
+        held_for_others: int = 0,
+        to_come: DemandProfile | None = None,
+        rails: Rails = NO_RAILS,
     ) -> Decision:
         """Return the placement of a pod that may have claims here.
 
         It keeps exactly the GPUs that it has claimed, as long as they serve; else its own count among the free ones. Nothing
         is held when CPU is counted: holds expire.
         """
-        own = self._own(uid)
+        own = self.claimed_by(uid)
         idle = self.shape.free | own & self.usable
         if own and not own & ~self.usable:
             kept = self._with_free(own).decide(request, to_come, idle)
             if kept is UNDECIDED or (isinstance(kept, Placement) and len(kept.gpus) == own.bit_count()):
                 return kept
-        return self._beside(own, held_for_others).decide(request, to_come, idle)
+        return self._beside(own, held_for_others).decide(request, to_come, idle, rails)
 
     def decide_yielding(
-        self, uid: str, request: GpuRequest, held_for_others: int, to_come: DemandProfile | None = None
+        self,
+        uid: str,
+        request: GpuRequest,
+        held_for_others: int,
+        to_come: DemandProfile | None = None,
+        rails: Rails = NO_RAILS,
     ) -> Decision:
         """Return the same as if holds yielded: beside them where that fits, else as if nothing were held."""
-        found = self.decide_for(uid, request, held_for_others, to_come)
+        found = self.decide_for(uid, request, held_for_others, to_come, rails)
         if held_for_others and isinstance(found, Rejection):
-            return self.decide_for(uid, request, 0, to_come)
+            return self.decide_for(uid, request, 0, to_come, rails)
         return found
 
     def how_many_fit(self, uid: str, request: GpuRequest, held_for_others: int = 0) -> int:
         """Return how many pods like this one, which may have claims here, fit one after the other."""
-        return self._beside(self._own(uid), held_for_others).how_many_fit(request)[0]
+        return self._beside(self.claimed_by(uid), held_for_others).how_many_fit(request)[0]
 
     def taken(self) -> dict[str | tuple[str, str], int]:
         """Return who keeps which GPUs from being free, by UID; whom only the agent saw, by namespace and name.
@@ -189,9 +204,6 @@ class NodeView:
         if self.shape.hidden:
             return Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
         return self._with_free(self.shape.free & gpus).decide(request)
-
-    def _own(self, uid: str) -> int:
-        return mask_of(self.devices, (claim.gpu for claim in self.claims_of(uid)))
 
     def _beside(self, own: int, held_for_others: int) -> Shape:
         return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden)

@@ -24,6 +24,7 @@ from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
 from extender.inspect.occupation import DeviceState, occupations
 from extender.inspect.offers import OfferInfo, offers_of
 from extender.inspect.outlook import OutlookInfo, outlooks_of
+from extender.inspect.rails import shared_nics
 from extender.inspect.slices import SliceInfo, slices_of
 from extender.inspect.words import (
     ClaimedDeviceInfo,
@@ -79,11 +80,13 @@ class GpuInfo(Answer):
     outlook: OutlookInfo | None = None
     doubtful: bool = False
     """Whether pods get it last among equals."""
+    shared_nics: tuple[str, ...] = Field(default=(), exclude_if=lambda shared: not shared)
+    """Which NIC it shares with which pods, in words: those whose groups are on several nodes."""
 
     @property
     def line(self) -> str:
         """What is wrong with it, or to be watched, for people."""
-        return "; ".join((*self.reasons, *(["pods get it last"] if self.doubtful else [])))
+        return "; ".join((*self.reasons, *(["pods get it last"] if self.doubtful else []), *self.shared_nics))
 
 
 class NodeInfo(Answer):
@@ -203,7 +206,7 @@ def node_names(state: ClusterState, containing: str = "", after: str = "") -> It
 def nodes(state: ClusterState, names: Iterable[str], now: Instant) -> list[NodeInfo]:
     """Return some of the nodes that are known."""
     held = state.holds.others("", now.monotonic)
-    return [_node(state.views[name], held.get(name, 0)) for name in names]
+    return [_node(state, state.views[name], held.get(name, 0)) for name in names]
 
 
 def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
@@ -213,7 +216,7 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         return None
     with state.effort.bounded():
         best_sets = tuple(_best_sets(view))
-    info = _node(view, state.holds.others("", now.monotonic).get(name, 0))
+    info = _node(state, view, state.holds.others("", now.monotonic).get(name, 0))
     topology = view.shape.topology_class.node if view.shape.topology_class else None
     return NodeDetail(
         **dict(info),
@@ -265,9 +268,9 @@ def explained(state: ClusterState, pod: PodInfo, asked: Asked) -> Explanation:
     )
 
 
-def _node(view: NodeView, held: int) -> NodeInfo:
+def _node(state: ClusterState, view: NodeView, held: int) -> NodeInfo:
     topology = view.shape.topology_class.node if view.shape.topology_class else None
-    outlooks, occupied, gpus = outlooks_of(view), occupations(view, held), []
+    outlooks, occupied, gpus, shared = outlooks_of(view), occupations(view, held), [], shared_nics(state, view)
     for position, uuid in enumerate(view.uuids):
         assert topology is not None
         gpu = topology.gpus[position]
@@ -284,6 +287,7 @@ def _node(view: NodeView, held: int) -> NodeInfo:
                 reasons=reasons_of(view, position),
                 outlook=outlooks.get(uuid),
                 doubtful=bool(view.doubtful >> position & 1),
+                shared_nics=shared[position],
             )
         )
     free = sum(gpu.state == "free" for gpu in gpus)

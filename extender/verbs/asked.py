@@ -13,6 +13,7 @@ from extender.cluster.candidates.groups import PlaceOf, fitting_for, key_of
 from extender.cluster.objects.gpu_pods import owner_of, read_request
 from extender.cluster.objects.group_words import GroupKey
 from extender.cluster.objects.kinds import Pod
+from extender.cluster.rails import RailsOfGroup
 from extender.cluster.state import ClusterState
 from extender.verbs.names import Names
 from extender.verbs.ranking import Ranking
@@ -72,9 +73,10 @@ class Asked:
         """Rank these nodes; of a group's pod only those count where the group goes."""
         held_for_others = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
         uid = self.pod.metadata.uid
+        rails = RailsOfGroup(state, uid, self.now.monotonic)
 
         def ranking(request: GpuRequest) -> Ranking:
-            return Ranking(state, uid, request, names, held_for_others, yielding=yielding)
+            return Ranking(state, uid, request, names, held_for_others, rails, yielding=yielding)
 
         found = ranking(self.request)
         if self.group is None or found.best is None:

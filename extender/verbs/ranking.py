@@ -1,6 +1,7 @@
 """The verdicts on the nodes of one call: looked up by shape, but for the few nodes where this pod is not like any other.
 
-Those are the nodes with GPUs that are held for other pods, and the ones where the pod itself has claims.
+Those are the nodes with GPUs that are held for other pods, and the ones where the pod itself has claims. Scores and order do not
+depend on the rails of its group: only which of equal GPUs it would get does, so that is looked at where a verdict is asked for.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from typing import TypeVar
 
 from extender.cluster.candidates.shape_index import Census, Key
 from extender.cluster.node_view import NodeView
+from extender.cluster.rails import RailsOfGroup
 from extender.cluster.state import ClusterState
 from extender.verbs.names import Names
+from topology.placement.decide import Decision
+from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.domains import Location
 from topology.request.gpu_request import GpuRequest
@@ -37,6 +41,7 @@ class Ranking:
         request: What it asks for.
         names: The nodes.
         held_for_others: Node → GPUs that are to be left to other pods.
+        rails: What the rails of nodes are to it.
         yielding: Whether they are left only where the pod fits beside them.
 
     """
@@ -48,6 +53,7 @@ class Ranking:
         request: GpuRequest,
         names: Names,
         held_for_others: Mapping[str, int],
+        rails: RailsOfGroup,
         *,
         yielding: bool = False,
     ) -> None:
@@ -64,13 +70,11 @@ class Ranking:
         special = {name for name in special if name in names}
         to_come = self._order.to_come
         decide = NodeView.decide_yielding if yielding else NodeView.decide_for
-        self._special = {
-            name: (
-                decide(views[name], uid, request, held_for_others.get(name, 0), to_come),
-                views[name],
-            )
-            for name in special
-        }
+        self._rails = rails
+        self._decide: Callable[[str, Rails], Decision] = lambda name, on: decide(
+            views[name], uid, request, held_for_others.get(name, 0), to_come, on
+        )
+        self._special = {name: (self._decide(name, NO_RAILS), views[name]) for name in special}
         self._elsewhere: Rejection | None = None
 
     def within(self, names: frozenset[str], elsewhere: Rejection) -> Ranking:
@@ -95,15 +99,24 @@ class Ranking:
 
     def verdict(self, name: str) -> Placement | Rejection:
         """Return the verdict on one node."""
-        return self._each([name], lambda verdict: verdict)[0]
+        return self.verdicts([name])[name]
 
     def verdicts(self, names: Sequence[str]) -> dict[str, Placement | Rejection]:
         """Return the verdicts on nodes of the call, in their order and each once."""
-        return dict(zip(names, self._each(names, lambda verdict: verdict), strict=True))
+        found = self._each(names, lambda verdict: verdict)
+        return {name: self._on_rails(name, verdict) for name, verdict in zip(names, found, strict=True)}
 
     def scores(self, names: Sequence[str]) -> list[float | None]:
         """Return the score of each node, `None` where the pod does not fit."""
         return self._each(names, lambda verdict: verdict.score if isinstance(verdict, Placement) else None)
+
+    def _on_rails(self, name: str, verdict: Placement | Rejection) -> Placement | Rejection:
+        """Return the verdict with the GPUs that are on the best rails for the pod's group."""
+        rails = self._rails.on(self._views[name]) if isinstance(verdict, Placement) else NO_RAILS
+        if rails == NO_RAILS:
+            return verdict
+        found = self._decide(name, rails)
+        return found if isinstance(found, Placement) else verdict
 
     def _each(self, names: Sequence[str], of: Callable[[Placement | Rejection], T]) -> list[T]:
         """Apply `of` to the verdict on each node."""

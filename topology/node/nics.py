@@ -18,6 +18,17 @@ def nics_by_gpu(node: NodeTopology) -> tuple[tuple[str, ...], ...]:
     return tuple(_nearest(node, gpu.index) for gpu in node.gpus)
 
 
+def rails(node: NodeTopology) -> tuple[int, ...]:
+    """Return for each GPU the mask of those that share a nearest RDMA device with it, itself among them; 0: it has none.
+
+    >>> from topology.formats.catalog import machine
+    >>> [bin(gpus) for gpus in rails(machine("dgx-1v"))[:3]]
+    ['0b11', '0b11', '0b1100']
+    """
+    near = [frozenset(nics) for nics in nics_by_gpu(node)]
+    return tuple(sum(1 << i for i, theirs in enumerate(near) if mine & theirs) for mine in near)
+
+
 def nics_of(nics: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """Return each of these devices once, in the order in which GPUs name them first.
 

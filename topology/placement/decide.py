@@ -14,6 +14,7 @@ from topology.node.status import MigStrategy
 from topology.placement.alignment import NOT_YET, align
 from topology.placement.forecast import forecast
 from topology.placement.plan import Parts, plan
+from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.sharing import less_fragmentation, share
 from topology.placement.slices import is_about_slices, place_slices, wanted_devices
 from topology.placement.topology_class import TopologyClass
@@ -36,6 +37,8 @@ class Situation:
     """GPUs that have to be among the chosen; they count as free."""
     doubtful: int = 0
     """GPUs that are chosen last among equals."""
+    rails: Rails = NO_RAILS
+    """Which of equals a pod of a group takes for the sake of the network."""
     unknown: int = 0
     """How many of the free GPUs, or slices of the profile, are held by somebody; which ones is not known."""
     mig: MigStrategy = MigStrategy.NONE
@@ -118,7 +121,7 @@ def _by_links_alone(situation: Situation, request: GpuRequest, parts: Parts = ()
     topology_class, free, must = situation.topology_class, situation.free, situation.must_include
     if situation.plugin_chooses:
         return forecast(topology_class, free, request, parts)
-    return plan(topology_class, free | must, request, must, situation.doubtful, parts)
+    return plan(topology_class, free | must, request, must, situation.doubtful, parts, situation.rails)
 
 
 def _as_kubelet_aligns(situation: Situation, manager: TopologyManager, request: GpuRequest) -> Decision:
@@ -170,4 +173,4 @@ def _around_unknown(situation: Situation, request: GpuRequest) -> Decision:
             ASK_WHO,
             resolvable=True,
         )
-    return plan(topology_class, free, request, must, situation.doubtful)
+    return plan(topology_class, free, request, must, situation.doubtful, rails=situation.rails)

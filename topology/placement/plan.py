@@ -2,8 +2,9 @@
 
 It is exact: of all sets of the free GPUs that satisfy the request those as near as the pod prefers come first, then the highest
 predicted bandwidth, then, for pods that ask for it, most GPUs near a NIC. Ties, and all sets for pods that do not communicate, go
-to the set that leaves more value, then to fewer NUMA nodes, then to fewer doubtful GPUs, then to the fullest NUMA nodes, then to
-the lowest positions. So a doubtful GPU never costs a pod bandwidth, nor the pods to come value. Plans are memoised per class.
+to the set that leaves more value, then to fewer NUMA nodes, then to fewer doubtful GPUs, then for pods of a group to the nearer
+affinity and the better rails, then to the fullest NUMA nodes, then to the lowest positions. So neither a doubtful GPU nor a rail
+ever costs a pod bandwidth, or the pods to come value. Plans are memoised per class.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from topology.bandwidth.predict import Bandwidth, ring_order
 from topology.bandwidth.rings import members_of
 from topology.effort import Search
 from topology.node.links import Affinity
+from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request.gpu_request import Communication, GpuRequest, NicAffinity
@@ -39,26 +41,41 @@ def plan(
     must: int = 0,
     doubtful: int = 0,
     parts: Parts = (),
+    rails: Rails = NO_RAILS,
 ) -> Placement | Rejection:
     """Return the best placement of the request on the free GPUs (bit mask over positions), or why there is none.
 
     Exact; a repeated question is a table look-up. `must` are those of the free GPUs that have to be among the chosen, `doubtful`
     those that are chosen last among equals. Where the class's effort is bounded, and the search takes more: `UNDECIDED` until it
-    has come to its end beside the calls.
+    has come to its end beside the calls; as long as that is for the sake of rails alone they do not count.
     """
     doubtful = doubtful and doubtful & free & ~must
-    return topology_class.recall(_search, free, request, must, doubtful, parts) or UNDECIDED
+    is_silent = (
+        request.gpus > 1 and request.communication is Communication.NONE
+    )  # of one GPU that says nothing of the network
+    rails = NO_RAILS if is_silent else rails.among(free, must)
+    if rails is not NO_RAILS:
+        found = topology_class.recall(_search, free, request, must, doubtful, parts, rails)
+        if found is not None:
+            return found
+    return topology_class.recall(_search, free, request, must, doubtful, parts, NO_RAILS) or UNDECIDED
 
 
 def planned(
     topology_class: TopologyClass, free: int, request: GpuRequest, parts: Parts = ()
 ) -> Search[Placement | Rejection]:
     """Search for `plan`, as part of another search."""
-    return topology_class.searched(_search, free, request, 0, 0, parts)
+    return topology_class.searched(_search, free, request, 0, 0, parts, NO_RAILS)
 
 
 def _search(
-    topology_class: TopologyClass, free: int, request: GpuRequest, must: int, doubtful: int, parts: Parts
+    topology_class: TopologyClass,
+    free: int,
+    request: GpuRequest,
+    must: int,
+    doubtful: int,
+    parts: Parts,
+    rails: Rails,
 ) -> Search[Placement | Rejection]:
     node, size = topology_class.node, request.gpus
     if not node.gpus:
@@ -84,9 +101,9 @@ def _search(
     if size == 0:
         return Placement((), None, None, 0.0)
     if size == 1:
-        return (yield from _best_single(topology_class, free, must or usable, request, doubtful))
+        return (yield from _best_single(topology_class, free, must or usable, request, doubtful, rails))
     sets = yield from _sets(topology_class, usable, size, must, parts)
-    return (yield from _best_many(topology_class, free, usable, request, must, doubtful, sets))
+    return (yield from _best_many(topology_class, free, usable, request, must, doubtful, rails, sets))
 
 
 def _sets(topology_class: TopologyClass, usable: int, size: int, must: int, parts: Parts) -> Search[list[int]]:
@@ -100,13 +117,13 @@ def _sets(topology_class: TopologyClass, usable: int, size: int, must: int, part
 
 
 def _best_single(
-    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest, doubtful: int
+    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest, doubtful: int, rails: Rails
 ) -> Search[Placement | Rejection]:
     sets = yield from topology_class.sets(usable, 1)
     near_nic = [mask for mask in sets if mask & topology_class.near_nic] if request.nic else []
-    chosen = yield from _kindest(topology_class, free, near_nic or sets, doubtful)
+    chosen = yield from _kindest(topology_class, free, near_nic or sets, doubtful, rails)
     lost = yield from topology_class.loss(free, chosen)
-    gpus = members_of(topology_class.spared(chosen, free, doubtful))
+    gpus = members_of(topology_class.spared(chosen, free, doubtful, rails))
     return Placement(gpus, None, None, score(request, None, None, lost, topology_class.weights), lost)
 
 
@@ -117,6 +134,7 @@ def _best_many(
     request: GpuRequest,
     must: int,
     doubtful: int,
+    rails: Rails,
     sets: list[int],
 ) -> Search[Placement | Rejection]:
     fastest_gb_per_s = 0.0
@@ -139,11 +157,11 @@ def _best_many(
         if fastest_gb_per_s:
             return _too_slow(fastest_gb_per_s, request)
         return (yield from _too_far(topology_class, usable, request, must))
-    chosen = yield from _kindest(topology_class, free, tied, doubtful)
+    chosen = yield from _kindest(topology_class, free, tied, doubtful, rails)
     bandwidth, affinity = topology_class.predict(chosen)
     lost = yield from topology_class.loss(free, chosen)
     yield
-    order = ring_order(topology_class.wiring, topology_class.spared(chosen, free, doubtful))
+    order = ring_order(topology_class.wiring, topology_class.spared(chosen, free, doubtful, rails))
     scored = score(request, bandwidth, affinity, lost, topology_class.weights)
     return Placement(order, affinity, bandwidth, scored, lost)
 
@@ -158,38 +176,60 @@ def _merit(
     return request.is_content_with(affinity), bandwidth.point, near_nic
 
 
-def _kindest(topology_class: TopologyClass, free: int, sets: list[int], doubtful: int) -> Search[int]:
+def _kindest(topology_class: TopologyClass, free: int, sets: list[int], doubtful: int, rails: Rails) -> Search[int]:
     """Search for the set that leaves most value, then the one told in `_apart`.
 
-    Of many sets only the `SETS_WEIGHED` that tear the fewest GB/s off the GPUs left behind are weighed, and as many of those with
-    the fewest doubtful GPUs. A set stands for all that differ by GPUs that nothing tells apart: the soundest of them counts.
+    Of many sets only the `SETS_WEIGHED` that tear the fewest GB/s off the GPUs left behind are weighed, as many of those with the
+    fewest doubtful GPUs, and of these on the best rails. A set stands for all that differ by GPUs that nothing tells apart: the
+    soundest of them counts, and of equally sound ones that on the best rails.
     """
     if len(sets) == 1:
         return sets[0]
     kept: list[tuple[float, tuple[int, ...], int]] = []
     sound: list[tuple[int, float, tuple[int, ...], int]] = []
+    on_rails: list[tuple[tuple[int, ...], float, tuple[int, ...], int]] = []
     for mask in sets:
         yield
         topology_class.meter.steps += CUT_STEPS
-        cut_gb_per_s = topology_class.cut_gb_per_s(mask, free)
-        insort(kept, (cut_gb_per_s, _apart(topology_class, mask, free), mask))
+        cut_gb_per_s, apart = topology_class.cut_gb_per_s(mask, free), _apart(topology_class, mask, free)
+        insort(kept, (cut_gb_per_s, apart, mask))
         del kept[SETS_WEIGHED:]
+        against = _against(topology_class, mask, free, doubtful, rails)
         if doubtful:
-            doubts = topology_class.doubts(mask, free, doubtful)
-            insort(sound, (doubts, cut_gb_per_s, _apart(topology_class, mask, free), mask))
+            insort(sound, (against[0], cut_gb_per_s, apart, mask))
             del sound[SETS_WEIGHED:]
+        if rails is not NO_RAILS:
+            insort(on_rails, (against, cut_gb_per_s, apart, mask))
+            del on_rails[SETS_WEIGHED:]
     weighed = []
-    for mask in dict.fromkeys((*(mask for *_, mask in kept), *(mask for *_, mask in sound))):
+    for mask in dict.fromkeys(each[-1] for ranked in (kept, sound, on_rails) for each in ranked):
         value = yield from topology_class.valued(free & ~mask)
-        weighed.append((-round(value, 9), _apart(topology_class, mask, free, doubtful), mask))
+        weighed.append((-round(value, 9), _apart(topology_class, mask, free, doubtful, rails), mask))
     return min(weighed)[-1]
 
 
-def _apart(topology_class: TopologyClass, mask: int, free: int, doubtful: int = 0) -> tuple[int, ...]:
-    """Return what tells sets of equal value apart: NUMA nodes, doubtful GPUs, free GPUs in those nodes, positions."""
+def _apart(
+    topology_class: TopologyClass, mask: int, free: int, doubtful: int = 0, rails: Rails = NO_RAILS
+) -> tuple[int, ...]:
+    """Return what tells sets of equal value apart: NUMA nodes, doubtful GPUs, rails, free GPUs in those nodes, positions."""
     numa_nodes, free_there = topology_class.spread(mask, free)
-    doubts = topology_class.doubts(mask, free, doubtful) if doubtful else 0
-    return numa_nodes, doubts, free_there, -lowest_first(mask)
+    against = _against(topology_class, mask, free, doubtful, rails)
+    return numa_nodes, *against, free_there, -lowest_first(mask)
+
+
+def _against(
+    topology_class: TopologyClass, mask: int, free: int, doubtful: int, rails: Rails
+) -> tuple[int, int, int, int]:
+    """Return what speaks against these GPUs, or others just like them: how many are doubtful, and what their rails cost.
+
+    Before rails comes how far apart they are: a pod that is content with any affinity does not get a worse one for them.
+    """
+    if not doubtful and rails is NO_RAILS:
+        return 0, 0, 0, 0
+    spared = topology_class.spared(mask, free, doubtful, rails)
+    is_ring = rails is not NO_RAILS and mask.bit_count() > 1
+    distance = topology_class.predict(mask)[1].distance if is_ring else 0
+    return (spared & doubtful).bit_count(), distance, *rails.cost(spared)
 
 
 def _lacking(reason: Reason, lack: Lack) -> Rejection:

@@ -16,8 +16,10 @@ from topology.bandwidth.rings import members_of
 from topology.effort import SLICE_STEPS, Effort, Search, advance, finish
 from topology.node.links import Affinity, PciePath
 from topology.node.model import NodeTopology
+from topology.node.nics import rails
 from topology.placement.measured_sets import MeasuredSets
 from topology.placement.nvidia_best_effort import Outcome, searched_outcomes
+from topology.placement.rails import NO_RAILS, Rails
 from topology.request.suitability import anonymous, gpus_near_nic, kinds
 from topology.value.opportunity_cost import Offer, Table, value_table
 from topology.value.score import Weights, formula, worth
@@ -93,6 +95,7 @@ class TopologyClass:
         self.meter = self.wiring.meter
         """What all searches of the class have cost."""
         self.near_nic = gpus_near_nic(node)
+        self._rails = rails(node)
         self.measured_sets: MeasuredSets | None = None
         """What stands in the place of predictions."""
         self._figures: tuple[Figure, ...] = ()
@@ -355,17 +358,23 @@ class TopologyClass:
         touched = [node for node in self._numa_nodes if node & chosen]
         return len(touched), sum((node & free).bit_count() for node in touched)
 
-    def spared(self, chosen: int, free: int, doubtful: int) -> int:
-        """Return the chosen GPUs, doubtful ones exchanged for free ones where nothing else tells the two apart."""
-        for group in self._alike if chosen & doubtful else ():
-            spare = members_of(group & free & ~chosen & ~doubtful)
-            for old, new in zip(reversed(members_of(group & chosen & doubtful)), spare, strict=False):
-                chosen ^= 1 << old | 1 << new
+    def spared(self, chosen: int, free: int, doubtful: int, rails: Rails = NO_RAILS) -> int:
+        """Return the chosen GPUs, exchanged for free ones that nothing else tells apart: sound ones, on better rails."""
+
+        def last(i: int) -> tuple[bool, tuple[int, int], bool, int]:
+            return bool(doubtful >> i & 1), rails.cost(1 << i), not chosen >> i & 1, i
+
+        for group in self._alike if chosen & doubtful or rails is not NO_RAILS else ():
+            best = sorted(members_of(group & (free | chosen)), key=last)[: (group & chosen).bit_count()]
+            chosen = chosen & ~group | sum(1 << i for i in best)
         return chosen
 
-    def doubts(self, chosen: int, free: int, doubtful: int) -> int:
-        """Return how many doubtful GPUs a pod that gets these, or others just like them, has to take."""
-        return (self.spared(chosen, free, doubtful) & doubtful).bit_count()
+    def on_rails_of(self, gpus: int) -> int:
+        """Return the GPUs that share a NIC with any of these."""
+        found = 0
+        for i, rail in enumerate(self._rails):
+            found |= rail if gpus >> i & 1 else 0
+        return found
 
     def cut_gb_per_s(self, chosen: int, free: int) -> float:
         """Return the sum of the hops between the chosen GPUs and the free ones that stay behind."""

@@ -130,6 +130,23 @@ class Groups:
         members = self._members.get(self._key_of[uid], {}) if uid in self._key_of else {}
         return [member.pod for other, member in members.items() if other != uid]
 
+    def peers(self, uid: str) -> list[GpuPod] | None:
+        """Return those of them that are anywhere, or will be; `None`: the pod has no group."""
+        if uid not in self._key_of:
+            return None
+        members = self._members[self._key_of[uid]].items()
+        return [member.pod for other, member in members if other != uid and member.is_alive]
+
+    def is_spread(self, uid: str) -> bool:
+        """Whether a pod's group is at work on several nodes; mostly its first two pods tell."""
+        nodes = set[str]()
+        for member in self._members[self._key_of[uid]].values() if uid in self._key_of else ():
+            if member.is_alive and member.pod.node:
+                nodes.add(member.pod.node)
+            if len(nodes) > 1:
+                return True
+        return False
+
     def reserved(
         self,
         key: GroupKey,

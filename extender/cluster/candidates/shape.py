@@ -9,6 +9,7 @@ from extender.cluster.objects.payloads import NO_TOPOLOGY
 from topology.node.alignment import TopologyManager
 from topology.node.status import MigStrategy
 from topology.placement.decide import Decision, Situation, decide, devices_for
+from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
@@ -62,13 +63,20 @@ class Shape:
         """Return the GPUs or slices, free or not, that such a request is about."""
         return devices_for(self.topology_class, self.mig, request) if self.topology_class else 0
 
-    def decide(self, request: GpuRequest, to_come: DemandProfile | None = None, idle: int | None = None) -> Decision:
+    def decide(
+        self,
+        request: GpuRequest,
+        to_come: DemandProfile | None = None,
+        idle: int | None = None,
+        rails: Rails = NO_RAILS,
+    ) -> Decision:
         """Return the best placement on the free GPUs, or why there is none; memoised by the class.
 
         Args:
             request: What the pod asks for.
             to_come: The pods to come, where CPU is to count.
             idle: The GPUs that count as idle then, if they are not the free ones.
+            rails: Which of equals a pod of a group takes.
 
         """
         if self.closed is not None or self.topology_class is None:
@@ -83,6 +91,7 @@ class Shape:
             self.topology_class,
             self.free,
             doubtful=self.doubtful,
+            rails=rails,
             unknown=dict(self.hidden_slices).get(request.profile, 0) if request.profile else self.hidden,
             mig=self.mig,
             plugin_chooses=self.plugin_chooses,
