@@ -1,4 +1,4 @@
-"""Issue 15, row 3, on a real kubelet: a stub DRA driver prepares claims, and the agent hands out exactly the other GPUs."""
+"""On a real kubelet: a stub DRA driver prepares claims, and the agent hands out exactly the other GPUs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_containers_get_the_gpus_that_no_claim_holds(node_cluster: GpuCluster, c
     devices = allocated(node_cluster.api)
     held = {published(sorted(node.machine.uuids), device) for device in devices}
     claim(node, "monitor", 8, adminAccess=True)
-    wait_running(node_cluster, "monitor")
+    wait_running(node_cluster, "monitor", within_seconds=PREPARE_SECONDS)
     assert node.claimed() == {("by-claim", each) for each in devices} | {("monitor", f"gpu-{n}") for n in range(8)}
     submit(node, pod("rest", 5, schedulerName=SCHEDULER_NAME))
     wait_running(node_cluster, "rest")
