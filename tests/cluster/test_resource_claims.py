@@ -1,4 +1,4 @@
-"""Issue 15, row 3: GPUs that ResourceClaims hold, as the real kube-scheduler allocates them and the real controller lets go.
+"""GPUs that ResourceClaims hold, as the real kube-scheduler allocates them and the real controller lets go.
 
 The driver is a stub: it publishes what NVIDIA's does, and no container is ever prepared.
 """

@@ -1,4 +1,4 @@
-"""Issue 15, row 3: nothing is planned on GPUs that ResourceClaims hold, in any verb, and people are told which."""
+"""Nothing is planned on GPUs that ResourceClaims hold, in any verb, and people are told which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Issue 15, row 3: which GPUs of a node ResourceClaims hold, by what NVIDIA's driver publishes."""
+"""Which GPUs of a node ResourceClaims hold, by what NVIDIA's driver publishes."""
 
 from __future__ import annotations
 
