@@ -28,15 +28,20 @@ async def look_around(
 ) -> Setting:
     """Return what is found now; whatever cannot be read counts as absent."""
     folder = kubelet.device_plugins
-    rival = folder / f"{resource.split('.', maxsplit=1)[0]}-{resource.rpartition('/')[2]}.sock"
     return Setting(
         kubelet_socket=await answers(folder / KUBELET_SOCKET),
-        rival=rival.name if _is_socket(rival) and await answers(rival) else None,
+        rival=await rival_for(kubelet, resource),
         alignment=await asyncio.to_thread(alignment, kubelet),
         cpus=await asyncio.to_thread(numa_nodes_of_cpus, sys_root),
         cdi=gpus <= await asyncio.to_thread(cdi_names, enforce.cdi_folder, enforce.cdi_kind),
         socket_path_bytes=len(os.fsencode(folder)) + 1 + _LONGEST_NAME,
     )
+
+
+async def rival_for(kubelet: Kubelet, resource: str) -> str | None:
+    """Return the socket of NVIDIA's device plugin for a resource, where it answers."""
+    rival = kubelet.device_plugins / f"{resource.split('.', maxsplit=1)[0]}-{resource.rpartition('/')[2]}.sock"
+    return rival.name if _is_socket(rival) and await answers(rival) else None
 
 
 def alignment(kubelet: Kubelet) -> Alignment | None:

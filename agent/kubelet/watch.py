@@ -15,7 +15,7 @@ from agent.kubelet.devices import Device, DeviceLists
 from agent.kubelet.enforcement import Enforcement, Ports
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.pod_resources import Allocatable, PodResourcesClient
-from agent.kubelet.surroundings import look_around
+from agent.kubelet.surroundings import look_around, rival_for
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
 from agent.plugin.holders import Held, held_of
@@ -169,11 +169,11 @@ class KubeletWatch:
             return None
 
     async def _look_around(self) -> None:
-        kubelet, enforce = self._settings.kubelet, self._settings.enforce
-        sys_root = self._settings.discovery.sys_root
-        ours = dict.fromkeys((self._settings.resource, *self._devices.by_resource))
-        found = [await look_around(kubelet, enforce, resource, self._known, sys_root) for resource in ours]
-        self._setting = replace(found[0], rival=next((each.rival for each in found if each.rival), None))
+        kubelet, enforce, resource = self._settings.kubelet, self._settings.enforce, self._settings.resource
+        setting = await look_around(kubelet, enforce, resource, self._known, self._settings.discovery.sys_root)
+        for other in (each for each in tuple(self._devices.by_resource) if each != resource):
+            setting = replace(setting, rival=setting.rival or await rival_for(kubelet, other))
+        self._setting = setting
         self._looked_around = True
 
     def _tell_devices(self) -> None:
