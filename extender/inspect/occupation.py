@@ -27,22 +27,22 @@ def occupations(view: NodeView, held: int) -> list[Occupation]:
     claims |= {claim.gpu: claim for claim in view.unledgered}
     observed = view.payloads.observed.value
     holders = observed.gpus if observed else {}
+    conflicts, left_to_dra = view.conflicts.keys() | view.disputed, view.left_to_dra
     found = []
     for position, uuid in enumerate(view.devices):
         owner = claims.get(uuid) or holders.get(uuid)
-        state = _state(view, position, held, claimed=uuid in claims, found=owner is not None)
+        found_there = owner is not None or uuid in left_to_dra
+        state = _state(view, position, held, claimed=uuid in claims, found=found_there)
+        state = "conflict" if uuid in conflicts else state
         pod = f"{owner.namespace}/{owner.name}" if owner else None
         found.append(Occupation(state, pod, owner.container if owner else None))
     return found
 
 
 def _state(view: NodeView, position: int, held: int, *, claimed: bool, found: bool) -> DeviceState:
-    uuid = view.devices[position]
-    if uuid in view.conflicts or uuid in view.disputed:
-        return "conflict"
     if claimed:
         return "claimed"
-    if found or uuid in view.left_to_dra:
+    if found:
         return "unplanned"
     if not view.shape.free >> position & 1:
         return "unusable"
