@@ -86,9 +86,10 @@ def test_container_gets_exactly_the_planned_slice(mig_cluster: GpuCluster, nodes
     serving(node)
     node.wait_allocatable(6)
     eventually(lambda: [node.allocatable(each) for each in (SMALL, MEDIA, LARGE)] == [8, 1, 1])
-    asked = {"small": SMALL, "small2": SMALL, "media": MEDIA, "large": LARGE, "gpu": "nvidia.com/gpu"}
-    mig_cluster.submit(*(wants(name, resource) for name, resource in asked.items()))
-    wait_running(mig_cluster, *asked)
+    asked = {"large": LARGE, "media": MEDIA, "small": SMALL, "small2": SMALL, "gpu": "nvidia.com/gpu"}
+    for name, resource in asked.items():  # one by one: GPU 7 is the fullest once its large slice is gone
+        mig_cluster.submit(wants(name, resource))
+        wait_running(mig_cluster, name)
     devices = decode_topology(node.annotation(keys.TOPOLOGY) or "").devices
     for name in asked:
         plan = planned(mig_cluster, name)
