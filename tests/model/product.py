@@ -26,7 +26,7 @@ from extender.binding.intents import (
 from extender.binding.release import Attention, release
 from extender.cluster.objects.kinds import Pod
 from tests.extender.world import Replica, World
-from tests.model.library import NOBODY, Event, Phase
+from tests.model.library import NOBODY, PODS, Event, Phase
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, decode_ledger, decode_placement, encode_observed
 from topology.formats.catalog import machine
@@ -147,7 +147,7 @@ class Product:
         """Return a ledger as the model has it."""
         owners = 0
         for claim in decode_ledger(text).claims:
-            owners |= (self.uids.index(claim.uid) + 1) << 2 * GPUS.index(claim.gpu)
+            owners |= 1 << PODS * GPUS.index(claim.gpu) + self.uids.index(claim.uid)
         return owners
 
     def can_commit(self, intent: Intent) -> bool:

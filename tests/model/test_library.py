@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from ctypes import Structure, sizeof
 from enum import IntEnum
+from itertools import product
 
 import pytest
 
 from extender.binding.ledger import swap_ledger
 from tests.extender.builders import claim, cluster, gpus, node, pod
 from tests.model.library import (
+    GPUS,
     HERE,
+    PODS,
     Actor,
     Event,
     Model,
@@ -24,6 +27,7 @@ from tests.model.library import (
     Violation,
     Waits,
 )
+from tests.model.setups import Case
 from topology.annotations.records import decode_ledger
 
 HEADER = re.sub(r"/\*.*?\*/", "", (HERE / "model.h").read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -67,11 +71,13 @@ def test_the_library_has_structures_of_the_same_size(model: Model) -> None:
     assert all(sizeof(kind) == size for kind, size in model.sizes().items())
 
 
-@pytest.mark.parametrize("owners", range(16))
+@pytest.mark.parametrize("owners", [first | second << PODS for first, second in product((0, 1, 2, 4), repeat=2)])
 def test_a_swap_writes_the_ledger_that_the_product_writes(model: Model, owners: int) -> None:
     """Two GPUs, each claimed by one of three pods or by none; pods that have stopped are those whose claims are dropped."""
     pair, names = gpus("n1", 0, 1), ("a", "b", "c")
-    owned = {gpu: names[(owners >> 2 * place & 3) - 1] for place, gpu in enumerate(pair) if owners >> 2 * place & 3}
+    whole = Case("whole GPUs", pods=PODS, gpus=GPUS).setup({})
+    owners_of = {gpu: owners >> PODS * place & 7 for place, gpu in enumerate(pair)}
+    owned = {gpu: names[mask.bit_length() - 1] for gpu, mask in owners_of.items() if mask}
     for stopped in names:
         objects = [
             pod(name, on="n1", phase="Succeeded" if name == stopped else "Pending", terminated=name == stopped)
@@ -80,9 +86,9 @@ def test_a_swap_writes_the_ledger_that_the_product_writes(model: Model, owners: 
         state = cluster(node(claims=tuple(claim(gpu, name) for gpu, name in owned.items())), *objects)
         for name in set(names) - {stopped}:
             swap = swap_ledger(state.views["n1"], without={name}, claims=(claim(pair[0], name),))
-            written = {found.gpu: names.index(found.uid) + 1 for found in decode_ledger(swap.ledger).claims}
-            ended, dropped = (
-                sum(1 << place for place, gpu in enumerate(pair) if owned.get(gpu) == who) for who in (name, stopped)
-            )
-            expected = model.swapped(owners, names.index(name), 1, ended, dropped)
-            assert [written.get(gpu, 0) for gpu in pair] == [expected & 3, expected >> 2]
+            written = decode_ledger(swap.ledger).claims
+            places = {who: [place for place, gpu in enumerate(pair) if owned.get(gpu) == who] for who in names}
+            ended = sum(1 << place for place in places[name])
+            dropped = sum(1 << PODS * place + names.index(stopped) for place in places[stopped])
+            expected = model.swapped(whole, owners, names.index(name), 1, ended, dropped)
+            assert expected == sum(1 << PODS * pair.index(each.gpu) + names.index(each.uid) for each in written)
