@@ -152,6 +152,7 @@ enum violation violation(const struct setup *setup, const struct state *state);
 unsigned gpus_of(const struct setup *setup, unsigned node);
 unsigned owners_of(unsigned owners, unsigned gpu);
 unsigned claims_of(unsigned pod, unsigned gpus);
+unsigned gpus_with(unsigned owners, unsigned pod);
 unsigned only_of(const struct setup *setup, unsigned node, unsigned owners);
 unsigned claimed_by(const struct setup *setup, unsigned owners, unsigned node, unsigned pod);
 enum violation conflict(const struct setup *setup, unsigned owners, unsigned gpu);

@@ -3,14 +3,26 @@
 
 const struct actor IDLE_ACTOR = {.step = IDLE};
 
-/* The ledger that a swap writes for a pod: `extender.binding.ledger.swap_ledger`. Whoever gets a GPU whole gets it alone. */
+/* The GPUs that a ledger can name for one more pod: what shares add up to is not looked at. */
+static unsigned nameable(const struct setup *setup, unsigned owners, unsigned pod, unsigned gpus)
+{
+    for (unsigned gpu = 0; gpu < GPUS; gpu++) {
+        enum violation found = conflict(setup, owners | claims_of(pod, 1u << gpu), gpu);
+        if (found && found != OVERFULL)
+            gpus &= ~(1u << gpu);
+    }
+    return gpus;
+}
+
+/* The ledger that a swap writes for a pod: `extender.binding.ledger.swap_ledger`. What begins takes the place of what it cannot
+ * stand beside. */
 unsigned swapped(
     const struct setup *setup, unsigned owners, unsigned pod, unsigned begun, unsigned ended, unsigned dropped)
 {
-    unsigned kept = owners & ~(claims_of(pod, ended) | dropped);
-    for (unsigned other = 0; other < PODS && !setup->shares[pod]; other++)
-        kept &= ~claims_of(other, begun);
-    return kept | claims_of(pod, begun);
+    unsigned kept = owners & ~(claims_of(pod, ended) | dropped), after = claims_of(pod, begun);
+    for (unsigned other = 0; other < PODS; other++)
+        after |= claims_of(other, nameable(setup, after, other, gpus_with(kept, other)));
+    return after;
 }
 
 /* The claims on a node by others than `but` that a process can take for `standing`. */
@@ -22,17 +34,6 @@ unsigned believed(
         if (pod != but && can_believe(setup, state, pod, node, standing))
             claims |= claims_of(pod, claimed_by(setup, state->owners, node, pod));
     return claims;
-}
-
-/* The GPUs that a ledger has room to name for a pod that runs there: facts count, whatever they add up to. */
-static unsigned nameable(const struct setup *setup, unsigned owners, unsigned pod, unsigned gpus)
-{
-    for (unsigned gpu = 0; gpu < GPUS; gpu++) {
-        enum violation found = conflict(setup, owners | claims_of(pod, 1u << gpu), gpu);
-        if (found && found != OVERFULL)
-            gpus &= ~(1u << gpu);
-    }
-    return gpus;
 }
 
 /* List every ledger that a process can write where `owners` are to stay: it adds what it takes for held by a pod that runs. */

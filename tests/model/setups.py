@@ -80,5 +80,13 @@ LONG = (
     Case("two pods of two GPUs, two reconcilers", gpus=GPUS, wanted=(2, 2, 1), reconcilers=2, may=("touches", *ENDS)),
     Case("another choice", gpus=GPUS, may=("touches", "unfit", "wipes", "graceful")),
     Case("another choice by one binder", gpus=GPUS, binders=1, may=(*USUAL, "unfit", "wipes")),
+    Case("shares, and a ledger that is lost", units=2, shares=(1, 1, 0), may=(*USUAL, "wipes", "graceful")),
+    Case("shares, and two reconcilers", units=2, shares=(2, 1, 0), reconcilers=2, may=(*USUAL, "graceful")),
+    Case(
+        "another choice of shares", gpus=GPUS, units=2, shares=(1, 2, 0), may=("touches", "unfit", "wipes", "graceful")
+    ),
+    Case("shares on two nodes", nodes=2, gpus=GPUS, units=2, shares=(1, 2, 0), may=("touches", "renewals")),
+    Case("a namesake with a share", pods=3, units=2, shares=(1, 2, 2), may=("touches", "force", "namesakes")),
+    Case("shares of two GPUs", gpus=GPUS, units=2, wanted=(2, 1, 1), shares=(1, 2, 0), may=("touches", "unfit", *ENDS)),
 )
 CASES = (*EVERY_COMMIT, *LONG)

@@ -33,6 +33,18 @@ unsigned claims_of(unsigned pod, unsigned gpus)
     return (gpus & 1) << pod | (gpus >> 1 & 1) << (PODS + pod);
 }
 
+/* The GPUs that a ledger gives to the pod, whole or in part. */
+unsigned gpus_with(unsigned owners, unsigned pod)
+{
+    return (owners >> pod & 1) | (owners >> (PODS + pod) & 1) << 1;
+}
+
+/* Those of them on a node. */
+unsigned claimed_by(const struct setup *setup, unsigned owners, unsigned node, unsigned pod)
+{
+    return gpus_with(owners, pod) & gpus_of(setup, node);
+}
+
 /* The node's part of a ledger. */
 unsigned only_of(const struct setup *setup, unsigned node, unsigned owners)
 {
@@ -40,16 +52,6 @@ unsigned only_of(const struct setup *setup, unsigned node, unsigned owners)
     for (unsigned pod = 0; pod < setup->pods; pod++)
         all |= claims_of(pod, gpus_of(setup, node));
     return owners & all;
-}
-
-/* The GPUs of a node that the ledger gives to the pod, whole or in part. */
-unsigned claimed_by(const struct setup *setup, unsigned owners, unsigned node, unsigned pod)
-{
-    unsigned gpus = 0;
-    for (unsigned gpu = 0; gpu < GPUS; gpu++)
-        if (owners_of(owners, gpu) >> pod & 1)
-            gpus |= 1u << gpu;
-    return gpus & gpus_of(setup, node);
 }
 
 bool exists(const struct state *state, unsigned pod)
