@@ -127,7 +127,7 @@ class _Places:
         found: list[tuple[float, int, int, int]] = []
         alike: dict[tuple[int, int, int], int] = {}
         for gpu in shares.shared:
-            if gpu.sharing_class == self._class and gpu.left_gib >= gib:
+            if gpu.takes(self._class) and gpu.left_gib >= gib:
                 looks = gpu.left_gib, shares.share_gib[gpu.position], self._doubtful >> gpu.position & 1
                 alike.setdefault(looks, gpu.position)
         for (left_gib, _, doubts), position in alike.items():
@@ -197,7 +197,7 @@ def milli_of(left_gib: int, share_gib: int) -> int:
 def capacity_of(gpus: int, free: int, shares: Shares, cpu_milli: int) -> FreeCapacity:
     """Return the free capacity of a node: free GPUs, what is left of those that are shared, and CPU."""
     whole = FreeCapacity.of_whole(gpus, free, cpu_milli)
-    if shares.is_empty:
+    if not shares.shared:
         return whole
     levels = [*whole.gpu_milli]
     for gpu in shares.shared:
