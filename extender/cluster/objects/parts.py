@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from topology.annotations.records import Claim, PlacementRecord, Sharer
+from topology.request.shares import side_by_side
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +41,18 @@ def of_claims(claims: Iterable[Claim]) -> Parts:
     return _by_gpu((claim.gpu, claim.container, claim.memory_gib) for claim in claims)
 
 
-def of_record(record: PlacementRecord, started: Iterable[str]) -> Parts:
-    """Return what a placement says, of containers in the order in which they start.
+def of_record(record: PlacementRecord, started: Iterable[tuple[str, bool]]) -> Parts:
+    """Return what a placement says, side by side: a GPU that serves an init container first is the later one's.
 
-    A GPU that serves an init container first is the one's that has it afterwards; shares are written side by side.
+    `started` are the containers in the order in which they start, and whether they are init containers; what is written of
+    others counts as well.
     """
+    order = dict(started)
+    order = {name: False for name in record.containers if name not in order} | order
     if record.memory_gib:
-        return _by_gpu((record.containers[name][0], name, gib) for name, gib in record.memory_gib.items())
-    return {gpu: all_of_it(name) for name in started for gpu in record.containers.get(name, ())}
+        asked = [(name, record.memory_gib.get(name, 0), init) for name, init in order.items()]
+        return _by_gpu((record.containers[name][0], name, gib) for name, gib in side_by_side(asked))
+    return {gpu: all_of_it(name) for name in order for gpu in record.containers.get(name, ())}
 
 
 def of_sharers(seen: Iterable[tuple[str, Sharer]]) -> Parts:
@@ -84,6 +89,12 @@ def gib_of(parts: Parts) -> int:
 def are_shares(parts: Parts) -> bool:
     """Whether none of it is a whole GPU."""
     return all(part.memory_gib is not None for found in parts.values() for part in found)
+
+
+def has_one_gpu_each(parts: Parts) -> bool:
+    """Whether no container has parts of two GPUs, as a record can say it."""
+    containers = [part.container for of in parts.values() for part in of]
+    return len(containers) == len(set(containers))
 
 
 def containers_of(parts: Parts) -> dict[str, tuple[str, ...]]:

@@ -10,10 +10,19 @@ A pod that wants the planned GPUs or none is not followed before it runs: its no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from extender.cluster.objects.gpu_pods import GpuPod, claims_for, planned_parts, sharing_class_of
-from extender.cluster.objects.parts import Parts, are_shares, gib_of, of_claims, of_sharers, together, whole
+from extender.cluster.objects.gpu_pods import GpuPod, claims_for, sharing_class_of
+from extender.cluster.objects.parts import (
+    Parts,
+    are_shares,
+    gib_of,
+    has_one_gpu_each,
+    of_claims,
+    of_sharers,
+    together,
+    whole,
+)
 from extender.cluster.ownership.evidence import Evidence
 from topology.annotations.records import Claim, Holder, Sharer
 
@@ -26,8 +35,6 @@ class Holding:
     gpus: Parts
     claimed: Parts
     """The same, as the ledger says it."""
-    planned: Parts = field(default_factory=dict)
-    """The same, as the pod's record says it."""
     seen: bool = False
     """The agent saw all of it."""
     hidden: int | None = 0
@@ -43,7 +50,15 @@ class Holding:
     @property
     def outdates_record(self) -> bool:
         """Whether the pod's record does not name the GPUs that the ledger and the agent agree on."""
-        return self.seen and self.is_settled and self.planned != self.gpus
+        can_be_written = not self.pod.shares or has_one_gpu_each(self.gpus)
+        return self.seen and self.is_settled and can_be_written and not self.pod.is_placed_on(self.gpus)
+
+    @property
+    def has_all_claims(self) -> bool:
+        """Whether as much is claimed for the pod as it asks for."""
+        if self.pod.shares:
+            return gib_of(self.claimed) >= sum(self.pod.shares)
+        return len(self.claimed) >= (self.pod.gpus or 0)
 
     def claims(self) -> tuple[Claim, ...]:
         """Return the claims that say so, for the pod in its present version."""
@@ -132,7 +147,7 @@ def _is_all_of(pod: GpuPod, parts: Parts) -> bool:
 def _holding(pod: GpuPod, claimed: Parts, seen: Parts, sharing_class: str, *, is_about_it: bool) -> Holding:
     if seen == claimed:
         seen = claimed  # the same for nearly all pods of a large cluster: one dictionary is enough
-    planned = _planned(pod, claimed)
+    planned = claimed if pod.is_placed_on(claimed) else pod.placed or {}
     holds_back = bool(planned) and seen != claimed and pod.waits_for_its_own
     is_all = _is_all_of(pod, seen) and (is_about_it or seen == claimed or not planned) and not holds_back
     gpus = seen if is_all else planned or (together(claimed, seen) if seen else claimed)
@@ -140,7 +155,6 @@ def _holding(pod: GpuPod, claimed: Parts, seen: Parts, sharing_class: str, *, is
         pod,
         gpus,
         claimed,
-        planned,
         seen=is_all and (is_about_it or not planned),
         hidden=_hidden(pod, planned, claimed, seen),
         sharing_class=sharing_class,
@@ -153,13 +167,3 @@ def _hidden(pod: GpuPod, planned: Parts, claimed: Parts, seen: Parts) -> int | N
     if pod.shares:
         return max(0, sum(pod.shares) - gib_of(together(planned, claimed, seen)))
     return max(0, pod.gpus - len(planned.keys() | claimed.keys() | seen.keys()))
-
-
-def _planned(pod: GpuPod, claimed: Parts) -> Parts:
-    """Return what the record says; it is read again only where the ledger does not say the same."""
-    if not pod.placed:
-        return {}
-    if not pod.shares and claimed.keys() == pod.placed:
-        return claimed
-    planned = planned_parts(pod.pod)
-    return claimed if planned == claimed else planned
