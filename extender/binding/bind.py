@@ -16,7 +16,7 @@ claim whose Binding may still be under way is kept; `release` fences it later. N
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from extender.binding.intents import (
@@ -38,12 +38,19 @@ from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Chos
 from extender.clock import Clock
 from extender.cluster.candidates.holds import Hold
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import claims_for, has_ended, read_placement, read_request
+from extender.cluster.objects.gpu_pods import (
+    claims_for,
+    has_ended,
+    planned_parts,
+    read_placement,
+    read_request,
+    sharing_class_of,
+)
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.rails import RailsOfGroup
 from extender.cluster.state import ClusterState
 from topology.annotations import keys
-from topology.annotations.records import PlacementRecord, encode_placement
+from topology.annotations.records import Claim, PlacementRecord, encode_placement
 from topology.errors import PayloadError, RequestError
 from topology.placement.decide import Decision
 from topology.placement.verdict import Placement, Rejection
@@ -212,14 +219,15 @@ class _Bind:
     def _claim(self, view: NodeView, pod: Pod, record: PlacementRecord) -> Step[Pod | NotBound | _Again]:
         """Write the claims, and return the pod in the version that they are for."""
         own, uid = view.claims_of(pod.metadata.uid), pod.metadata.uid
-        if own and {claim.gpu for claim in own} != {claim.gpu for claim in claims_for(pod, record.containers)}:
+        parts, sharing_class = planned_parts(pod, record), sharing_class_of(pod)
+        if own and not _are_same(own, claims_for(pod, parts, sharing_class)):
             fenced = yield from self._fence(pod)
             if not isinstance(fenced, Pod):
                 return fenced
             pod = fenced
         self._in_doubt = self._in_doubt or bool(own)
-        claims = claims_for(pod, record.containers)
-        gpus = {claim.gpu for claim in claims}
+        claims = claims_for(pod, parts, sharing_class)
+        gpus = parts.keys()
         try:
             swap = swap_ledger(view, without={uid}, claims=claims)
         except PayloadError as error:
@@ -306,3 +314,8 @@ class _Bind:
         if self._clock().monotonic >= self._deadline:
             return NoAnswer("out of time")
         return (yield intent)
+
+
+def _are_same(some: Iterable[Claim], others: Iterable[Claim]) -> bool:
+    """Whether claims promise the same GPUs, or as much of them, to whichever container."""
+    return {(each.gpu, each.memory_gib) for each in some} == {(each.gpu, each.memory_gib) for each in others}

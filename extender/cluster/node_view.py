@@ -6,7 +6,6 @@ and when every claim on it is proven dead. Two live pods with one GPU are a conf
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,10 +16,13 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NodeGpus, NodePayloads
+from extender.cluster.ownership.conflicts import conflicts_of, hidden_gpus, hidden_slices
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.holdings import Holding, holdings_of
 from extender.cluster.ownership.standing import Standing
-from topology.annotations.records import Claim, Holder, Observed
+from extender.cluster.ownership.takers import Use, uses_of
+from extender.cluster.ownership.unledgered import unledgered_of
+from topology.annotations.records import Claim, Holder, Observed, Sharer
 from topology.node.status import DevicePluginStatus, MigStrategy, Mode
 from topology.placement.decide import Decision
 from topology.placement.rails import NO_RAILS, Rails
@@ -50,11 +52,15 @@ class NodeView:
     claims: tuple[tuple[Claim, Standing], ...]
     """The ledger's."""
     holders: Mapping[str, Holder]
-    """GPU → whom the agent saw with it."""
+    """GPU → whom the agent saw with it; of one that is shared the first of them."""
+    sharers: Mapping[str, tuple[Sharer, ...]]
+    """GPU → all whom the agent saw with shares of it."""
+    uses: Mapping[str, Use]
+    """GPU → what is taken of it, of those of which somebody has a share."""
     holdings: tuple[Holding, ...]
     """Of the live pods that are bound here, by UID."""
     conflicts: Mapping[str, tuple[GpuPod, ...]]
-    """GPUs that two live pods hold, and which pods; none of those is free before all of them are gone but one."""
+    """GPUs that live pods hold who cannot have one together, and which pods; nothing of it is free while that is so."""
     is_broken: bool
     """The ledger is missing, cannot be read or was changed by somebody else, and nothing may rest on it."""
     is_new: bool
@@ -86,29 +92,9 @@ class NodeView:
 
     @property
     def unledgered(self) -> tuple[Claim, ...]:
-        """Return a claim for each GPU of the node that is known to be held, and that no standing claim covers.
-
-        A pod with all its claims is left out, whatever its record says: the ledger has been corrected since. One that is gone
-        has nothing left to tell of it but what else is claimed for it, and the agent, who sees its containers.
-        """
-        covered = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
-        missing = (held for held in self.holdings if len(held.claimed) < (held.pod.gpus or 0))
-        found = (*(claim for held in missing for claim in held.claims()), *self._left_behind)
-        return tuple(
-            {claim.gpu: claim for claim in found if claim.gpu in self.devices and claim.gpu not in covered}.values()
-        )
-
-    @property
-    def _left_behind(self) -> tuple[Claim, ...]:
-        """A claim for each GPU that the agent saw with a pod that is gone, and of which another claim stands."""
-        alive = {held.pod.key for held in self.holdings}
-        gone = {(claim.namespace, claim.name): claim for claim, standing in self.claims if standing is Standing.GONE}
-        seen = ((gpu, (who.namespace, who.name), who.container) for gpu, who in self.holders.items())
-        return tuple(
-            replace(gone[key], gpu=gpu, container=container)
-            for gpu, key, container in seen
-            if key in gone.keys() - alive
-        )
+        """Return a claim for each of the node's GPUs, or share of one, that is held without a claim."""
+        found = unledgered_of(self.claims, self.holdings, self.holders, self.sharers)
+        return tuple(claim for claim in found if claim.gpu in self.devices)
 
     @property
     def left_to_dra(self) -> frozenset[str]:
@@ -193,7 +179,8 @@ class NodeView:
         for held in self.holdings:
             owners.setdefault(held.pod.uid, set()).update((*held.gpus, *held.claimed, *(held.pod.placed or ())))
         uids = {held.pod.key: held.pod.uid for held in self.holdings}
-        for gpu, who in self.holders.items():
+        seen = ((gpu, who) for gpu, several in self.sharers.items() for who in several)
+        for gpu, who in (*self.holders.items(), *seen):
             key = who.namespace, who.name
             owners.setdefault(uids.get(key, key), set()).add(gpu)
         positions = {uuid: 1 << position for position, uuid in enumerate(self.devices)}
@@ -241,7 +228,10 @@ def derive(
     claims = tuple((claim, evidence.standing(claim)) for claim in ledger.claims) if ledger else ()
     holders = _holders(observed, evidence) if observed else {}
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
-    holdings = holdings_of(_in_question(pods, payloads, standing_claims), standing_claims, holders, evidence)
+    sharers = _sharers(observed, evidence) if observed and observed.shared and not _plugin_chooses(payloads) else {}
+    in_question = _in_question(pods, payloads, standing_claims)
+    holdings = holdings_of(in_question, standing_claims, holders, evidence, sharers)
+    uses = uses_of(standing_claims, holdings, sharers)
     is_lost = is_ledger_lost(payloads, holdings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
     foreign = observed.foreign_processes if observed else ()
@@ -261,9 +251,11 @@ def derive(
         fit=fit,
         doubtful=doubtful,
         holders=holders,
+        sharers=sharers,
+        uses=uses,
         claims=claims,
         holdings=holdings,
-        conflicts=_conflicts(holdings),
+        conflicts=conflicts_of(holdings, gpus.memory_gib if gpus and uses else {}),
         is_broken=payloads.is_ledger_broken or is_lost or is_ledger_missing(payloads),
         is_new=payloads.ledger.text is None and not is_lost,
         signs=surroundings.signs,
@@ -280,6 +272,12 @@ def _holders(observed: Observed, evidence: Evidence) -> dict[str, Holder]:
                 found[gpu] = each
                 break
     return found
+
+
+def _sharers(observed: Observed, evidence: Evidence) -> dict[str, tuple[Sharer, ...]]:
+    """Return all that anybody still holds in parts."""
+    found = {gpu: tuple(who for who in of if not evidence.is_stale(who)) for gpu, of in observed.shared.items()}
+    return {gpu: of for gpu, of in found.items() if of}
 
 
 def _shape(
@@ -316,32 +314,6 @@ def _in_question(pods: Iterable[GpuPod], payloads: NodePayloads, standing_claims
     claimants = {claim.uid for claim in standing_claims}
     is_whole = payloads.ledger.text is not None and payloads.ledger.problem is None
     return [pod for pod in pods if not (pod.ended and is_whole and pod.uid not in claimants)]
-
-
-def _conflicts(holdings: Sequence[Holding]) -> dict[str, tuple[GpuPod, ...]]:
-    """Return the GPUs with several pods. One that has not started, and whose GPU was seen with another, will get other GPUs."""
-    seen = {gpu for held in holdings if held.seen for gpu in held.gpus}
-    owners: dict[str, list[GpuPod]] = {}
-    for held in holdings:
-        named = held.gpus.keys() if held.seen else {*held.gpus, *held.claimed, *(held.pod.placed or ())}
-        waits = not held.seen and held.pod.pod.status.phase != "Running"
-        for gpu in named - seen if waits else named:
-            owners.setdefault(gpu, []).append(held.pod)
-    return {gpu: tuple(pods) for gpu, pods in sorted(owners.items()) if len(pods) > 1}
-
-
-def hidden_gpus(holdings: Iterable[Holding]) -> int:
-    """Return how many GPUs these hold that nobody can name."""
-    return sum(held.hidden or 0 for held in holdings if not held.pod.profile)
-
-
-def hidden_slices(holdings: Iterable[Holding]) -> tuple[tuple[str, int], ...]:
-    """Return the same of slices, by profile."""
-    found = Counter[str]()
-    for held in holdings:
-        if held.pod.profile and held.hidden:
-            found[held.pod.profile] += held.hidden
-    return tuple(sorted(found.items()))
 
 
 def _strategy(payloads: NodePayloads) -> MigStrategy:
