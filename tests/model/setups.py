@@ -87,6 +87,18 @@ LONG = (
     ),
     Case("shares on two nodes", nodes=2, gpus=GPUS, units=2, shares=(1, 2, 0), may=("touches", "renewals")),
     Case("a namesake with a share", pods=3, units=2, shares=(1, 2, 2), may=("touches", "force", "namesakes")),
+    Case("every way to end three shares", pods=3, units=3, shares=(2, 2, 1), may=("touches", "graceful", "force")),
+    Case(
+        "shares of two classes and one GPU that may be shared",
+        pods=3,
+        gpus=GPUS,
+        binders=1,
+        units=3,
+        shares=(1, 1, 2),
+        classes=(0, 1, 1),
+        shareable=1,
+        may=("touches", "unfit", "graceful"),
+    ),
     Case("shares of two GPUs", gpus=GPUS, units=2, wanted=(2, 1, 1), shares=(1, 2, 0), may=("touches", "unfit", *ENDS)),
 )
 CASES = (*EVERY_COMMIT, *LONG)
