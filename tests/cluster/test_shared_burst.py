@@ -79,7 +79,8 @@ def fits(pod: Json, gpus: list[Gpu]) -> bool:
     if not any(shares):
         return len(free) >= sum(int(each.get(keys.GPU_RESOURCE, 0)) for each in limits)
     shared = [gpu for gpu in gpus if gpu.sharing_class is not None]
-    mine = [gpu for gpu in shared if gpu.sharing_class == pod["metadata"]["annotations"].get(keys.SHARING_CLASS, "")]
+    of_class = pod["metadata"].get("annotations", {}).get(keys.SHARING_CLASS, "")
+    mine = [gpu for gpu in shared if gpu.sharing_class == of_class]
     there = [gpu.left_gib for gpu in (*mine, *free[: MOST_SHARED - len(shared)])]
     return any(
         all(

@@ -9,7 +9,7 @@ import pytest
 
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.kinds import Container, Node, Pod, ResourceRequirements
-from extender.cluster.ownership.conflicts import hidden_gib, hidden_gpus
+from extender.cluster.ownership.conflicts import Hidden, hidden_of
 from tests.extender.builders import cluster, gpus, running
 from tests.extender.shares import share, sharer, sharing, sharing_node
 from topology.annotations import keys
@@ -120,6 +120,5 @@ def test_what_an_init_container_needs_beyond_the_others_is_claimed_under_its_nam
 def test_shares_of_which_nobody_knows_where_they_are_are_counted() -> None:
     """In GiB, and as a GPU each: they may be on any."""
     pod = sharer("p", {"main": 10, "side": 5}, on="n1", phase="Running", terminated=False)
-    assert (hidden_gib(view(sharing_node(), pod).holdings), hidden_gpus(view(sharing_node(), pod).holdings)) == (15, 2)
-    partly = view(sharing_node(seen={A: {"p": 10}}), pod)
-    assert (hidden_gib(partly.holdings), hidden_gpus(partly.holdings)) == (5, 1)
+    assert hidden_of(view(sharing_node(), pod).holdings) == Hidden(shares=2, gib=15)
+    assert hidden_of(view(sharing_node(seen={A: {"p": 10}}), pod).holdings) == Hidden(shares=1, gib=5)
