@@ -12,7 +12,8 @@ from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Rejection
 from topology.request.domains import Location
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import DemandProfile
+from topology.value.coming import PodsToCome
+from topology.value.fragmentation import DemandProfile, PodKind
 
 Key = tuple[float, int, int, str]
 """Of a node that fits, best first: minus the score; how many doubtful GPUs the pod would get; how many GPUs are free, so that
@@ -67,7 +68,7 @@ class ShapeIndex:
         self._moves: list[Move] = []
         self._moves_before = 0
         """Those that are forgotten."""
-        self._to_come: DemandProfile | None = None
+        self._to_come: PodsToCome | None = None
 
     def put(self, name: str, shape: Shape | None) -> None:
         """File a node under its shape; `None` takes it out."""
@@ -109,9 +110,16 @@ class ShapeIndex:
         order.catch_up(self._serials, self._moves, self._moves_before)
         return order
 
-    def forget_verdicts(self, to_come: DemandProfile | None = None) -> None:
-        """Ask for the decisions on the nodes there are anew: they would come out differently, or the pods to come are others."""
-        self._to_come = to_come
+    def forget_verdicts(self, to_come: Sequence[tuple[PodKind, float]] = ()) -> None:
+        """Ask for the decisions on the nodes there are anew: they would come out differently, or the pods to come are others.
+
+        `to_come` are the kinds of these with their shares.
+        """
+        gpus = Counter[str]()
+        for topology_class, nodes in self._nodes_of.items():
+            for gpu in topology_class.node.gpus if topology_class else ():
+                gpus[gpu.model] += nodes
+        self._to_come = PodsToCome(to_come, gpus) if to_come else None
         self._orders.clear()
         self._compact()
 
@@ -174,11 +182,10 @@ class ShapeIndex:
 class Order:
     """The verdicts on one request for all shapes, and those that fit from best to worst."""
 
-    def __init__(self, request: GpuRequest, to_come: DemandProfile | None) -> None:
+    def __init__(self, request: GpuRequest, to_come: PodsToCome | None) -> None:
         self.verdicts: list[Placement | Rejection] = []
         """By the serial of the bucket."""
-        self.to_come = to_come
-        """The pods to come that its scores count with."""
+        self._to_come = to_come
         self._request = request
         self._fitting: dict[int, int] = {}
         """By the serial too, of those that somebody has asked about."""
@@ -204,7 +211,7 @@ class Order:
             if not bucket.names:
                 self._undecided.append(bucket)
                 continue
-            verdict = bucket.shape.decide(self._request, self.to_come)
+            verdict = bucket.shape.decide(self._request, self.to_come(bucket.shape))
             self.verdicts[bucket.serial] = verdict
             if isinstance(verdict, Placement):
                 self._rank(bucket, verdict)
@@ -257,6 +264,13 @@ class Order:
         del self._alike[merits]
         self._names.pop(merits, None)
         del self._merits[bisect_left(self._merits, merits)]
+
+    def to_come(self, shape: Shape) -> DemandProfile | None:
+        """Return the pods to come that scores count with, as a node of this shape meets them."""
+        if self._to_come is None or shape.topology_class is None or not shape.topology_class.node.gpus:
+            return None
+        gpu = shape.topology_class.node.gpus[0]
+        return self._to_come.at(gpu.model, max(shape.shares.share_gib, default=(gpu.memory_bytes or 0) >> 30))
 
     def census(self, names: frozenset[str], locations: Mapping[str, Location]) -> Census:
         """Count the nodes that fit, of those in `names`; linear in these."""
