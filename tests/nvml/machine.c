@@ -37,6 +37,8 @@
  *                                   default: OK, and nvlink OK where active links join the two
  *   fail FUNCTION GPUS CODE         that call fails for these GPUs; `*` stands for every call that takes a handle
  *   hang FUNCTION GPUS SECONDS      that call takes so long for these GPUs, and is answered then
+ *   limits dmem|misc                how the driver keeps memory limits by cgroup (limits.c); without it, it knows of none
+ *   use GPUS MIB CGROUP             memory that the processes of a cgroup use, for limits.c
  *   missing FUNCTION                the library has no such symbol (obeyed when it is linked, see library.py)
  */
 #include "machine.h"
@@ -65,6 +67,7 @@ static const struct word STATES[] = {{"active", LINK_ACTIVE}, {"inactive", LINK_
 static const struct word FORMS[] = {{"id", REMOTE_ID}, {"sentinel", REMOTE_SENTINEL}, {"empty", REMOTE_EMPTY},
                                     {"unreadable", REMOTE_UNREADABLE}, {"unknown", REMOTE_UNREADABLE}, {0}};
 static const struct word FABRICS[] = {{"-", ABSENT}, {"none", 0}, {"not-started", 1}, {"in-progress", 2}, {"completed", 3}, {0}};
+static const struct word LIMITS[] = {{"dmem", LIMITS_DMEM}, {"misc", LIMITS_MISC}, {0}};
 static const struct word SWITCHES[] = {{"-", ABSENT}, {"off", 0}, {"on", 1}, {0}};
 
 static int lookup(const struct word *words, const char *name) {
@@ -223,6 +226,13 @@ static bool add_failure(struct machine *machine, const char *function, unsigned 
     return snprintf(failure->function, NAME, "%s", function) < NAME;
 }
 
+static bool add_use(struct machine *machine, char **argument) {
+    if (machine->use_count == MAX_USES) return false;
+    struct use *use = &machine->uses[machine->use_count++];
+    use->mib = strtoull(argument[1], NULL, 10);
+    return parse_set(argument[0], &use->gpus, MAX_GPUS) && snprintf(use->cgroup, sizeof use->cgroup, "%s", argument[2]) < 256;
+}
+
 /* Statements about the whole machine. */
 static bool set_system(struct machine *machine, const char *word, char **argument, int count) {
     int major, minor;
@@ -230,6 +240,7 @@ static bool set_system(struct machine *machine, const char *word, char **argumen
     if (count == 1 && !strcmp(word, "nvml")) return snprintf(machine->nvml, NAME, "%s", argument[0]) < NAME;
     if (count == 1 && !strcmp(word, "init")) return (machine->init = nvml_code(argument[0])) >= 0;
     if (count == 1 && !strcmp(word, "missing")) return true;
+    if (count == 1 && !strcmp(word, "limits")) return (machine->limits = lookup(LIMITS, argument[0])) > 0;
     if (count == 1 && !strcmp(word, "cuda") && sscanf(argument[0], "%d.%d", &major, &minor) == 2)
         return machine->cuda = major * 1000 + minor * 10, true;
     return false;
@@ -307,6 +318,7 @@ bool read_statement(struct machine *machine, char *line) {
     while (count < 8 && (argument[count] = strtok_r(rest, " \t", &rest))) count++;
     if (set_system(machine, word, argument, count) || set_pairs(machine, word, argument, count)) return true;
     if (!strcmp(word, "nvlink") && count == 3) return add_nvlinks(machine, argument);
+    if (!strcmp(word, "use") && count == 3) return add_use(machine, argument);
     bool fail = !strcmp(word, "fail") && count == 3, hang = !strcmp(word, "hang") && count == 3;
     if (count < 2 || !parse_set(argument[fail || hang], &gpus, MAX_GPUS)) return false;
     if (fail) return add_failure(machine, argument[0], gpus, nvml_code(argument[2]), 0);
