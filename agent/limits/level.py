@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from topology.node.status import Limits
+from topology.node.sharing import Limits
 
 _FIRST_DRIVER = 615
 """The first that takes memory limits for cgroups."""
@@ -13,7 +13,7 @@ _SAYS = {
     "FUNCTION_NOT_FOUND": "the driver's NVML knows no memory limits by cgroup: they come with driver r615",
     "NO_PERMISSION": "the agent may not set memory limits: that takes root and the capability SYS_ADMIN",
     "NOT_FOUND": "the pods' cgroups have no dmem files: a cgroup above them lacks +dmem in cgroup.subtree_control",
-    "NOT_SUPPORTED": "the driver takes no memory limits for these GPUs",
+    "NOT_SUPPORTED": "the driver takes no memory limits for these GPUs, as where MIG is on",
     "READS_OTHERWISE": "NVML reads back another memory limit than was set",
     "TIMEOUT": "NVML did not answer in time",
 }
@@ -32,8 +32,6 @@ class Ground:
     """Whether /sys/fs/cgroup is cgroup v2."""
     pods: bool = True
     """Whether the kubelet's cgroups are seen there."""
-    mig: bool = False
-    """Whether one of the GPUs has MIG on."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """GPU → NVML's code, where it did not take a limit."""
     mps: bool = False
@@ -77,8 +75,6 @@ def _against_cgroup(ground: Ground) -> str:
         return "the node has cgroup v1, and the driver takes memory limits with cgroup v2 only"
     if not _is_new_enough(ground.driver):
         return f"driver {ground.driver} takes no memory limits by cgroup: they come with r{_FIRST_DRIVER}"
-    if ground.mig:
-        return "the driver takes no memory limits where MIG is on"
     if not ground.pods:
         return "the agent does not see the kubelet's cgroups under /sys/fs/cgroup"
     codes = sorted({ground.refusals[gpu] for gpu in ground.gpus if gpu in ground.refusals})

@@ -3,7 +3,7 @@
  * without it the driver is older, and has no such call.
  *
  * A limit is a line of `<description>.limits`, so that all processes that play the machine see it: GPU, device and inode of the
- * cgroup's folder, soft and hard limit, path. It dies with its folder. What processes use stands in the description: `use`.
+ * cgroup's folder, soft and hard limit, path. It dies with its folder, as soon as anything is asked. What processes use stands in the description: `use`.
  */
 #include "abi.h"
 
@@ -124,6 +124,7 @@ nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t gpu, nvmlGetMemoryLimits_
     FILE *stream = open_limits();
     if (!stream) return UNKNOWN;
     read_limits(stream);
+    write_limits(stream);
     fclose(stream);
     const struct limit *limit = limit_of(gpu, &cgroup);
     if (!limit && machine.limits == LIMITS_MISC) return NOT_SUPPORTED; /* so r615 says it where no limit was ever set */
