@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ import yaml
 ROOT: Final = Path("/sys/fs/cgroup")
 """The driver takes limits for what is below this only."""
 _QOS = ("", "burstable", "besteffort")
+_POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})\b")
+_KERNEL_THREAD = "2"
+"""Always `kthreadd` on the host, and never in a PID namespace of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,21 @@ class PodCgroups:
             document = None
         said = document.get("cgroupRoot") if isinstance(document, dict) else None
         return tuple(part for part in said.split("/") if part not in ("", "..", ".")) if isinstance(said, str) else ()
+
+
+def pod_of(pid: int, proc: Path = Path("/proc")) -> str | None:
+    """Return the UID of a process's pod, empty outside of pods; `None` where that cannot be told.
+
+    NVML tells the host's numbers, which mean something only to who shares the host's PID namespace.
+    """
+    try:
+        if (proc / _KERNEL_THREAD / "comm").read_text().strip() != "kthreadd":
+            return None
+        text = (proc / str(pid) / "cgroup").read_text()
+    except OSError:
+        return None
+    found = _POD.search(text)
+    return found[1].replace("_", "-") if found else ""
 
 
 def _paths(parts: tuple[str, ...]) -> tuple[str, str]:

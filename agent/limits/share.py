@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from topology.annotations.records import Ledger
+
 GIB: Final = 1 << 30
 
 
@@ -24,6 +26,15 @@ class Share:
     memory_gib: int
     compute_percent: int | None = None
     """A ceiling; `None`: none."""
+
+
+def shares_of(ledger: Ledger) -> tuple[Share, ...]:
+    """Return the shares that a ledger promises."""
+    return tuple(
+        Share(each.uid, each.namespace, each.name, each.container, each.gpu, each.memory_gib, each.compute_percent)
+        for each in ledger.claims
+        if each.memory_gib is not None
+    )
 
 
 def bytes_by_gpu(shares: Iterable[Share]) -> dict[str, int]:

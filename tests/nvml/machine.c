@@ -17,6 +17,7 @@
  *       slow_hardware_heat_ns, nvlink_crc, nvlink_replay, nvlink_receive, nvlink_unrecovered: N, as errors.c has them
  *       slowdown BITS           why the clocks are slow: 64 heat, 128 power brake
  *       process PID [COMMAND]   one more that computes; without a command nobody can tell which it is
+ *       process_mib PID MIB     memory of a process that was said before; else 1024
  *       process -               the driver does not say who computes
  *       slice_process NUMBER PID [COMMAND]   the same, on a MIG device
  *       `-` as a value means that the call answers NOT_SUPPORTED
@@ -129,8 +130,18 @@ static bool add_process(struct gpu *gpu, const char *value, bool on_slice) {
     if (gpu->process_count == MAX_PROCESSES) return false;
     struct process *process = &gpu->processes[gpu->process_count++];
     process->slice = ABSENT;
+    process->mib = 1024;
     if (on_slice) return sscanf(value, "%d %u %95[^\n]", &process->slice, &process->pid, process->command) >= 2;
     return sscanf(value, "%u %95[^\n]", &process->pid, process->command) >= 1;
+}
+
+static bool set_process_mib(struct gpu *gpu, const char *value) {
+    unsigned pid;
+    char mib[32];
+    if (sscanf(value, "%u %31s", &pid, mib) != 2) return false;
+    for (int n = 0; n < gpu->process_count; n++)
+        if (gpu->processes[n].pid == pid) return gpu->processes[n].mib = number(mib), true;
+    return false;
 }
 
 static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
@@ -163,6 +174,7 @@ static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
     }
     if (!strcmp(key, "process")) return add_process(gpu, value, false);
     if (!strcmp(key, "slice_process")) return add_process(gpu, value, true);
+    if (!strcmp(key, "process_mib")) return set_process_mib(gpu, value);
     if (!strcmp(key, "pci")) return parse_pci(value, &gpu->pci);
     if (!strcmp(key, "compute")) return sscanf(value, "%d.%d", &gpu->compute_major, &gpu->compute_minor) == 2;
     if (!strcmp(key, "pcie")) return sscanf(value, "%d %d", &gpu->pcie_generation, &gpu->pcie_width) == 2;

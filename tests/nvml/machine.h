@@ -51,6 +51,7 @@ enum error {
 
 struct process {
     unsigned pid;
+    long long mib; /* ABSENT: not told */
     int slice; /* the number of its MIG device on the GPU; ABSENT: none */
     char command[NAME]; /* empty: of another PID namespace */
 };
