@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from agent.gpus.discovery import Discovery, discover
@@ -10,6 +10,7 @@ from agent.gpus.facts import NvmlFacts, NvmlPort
 from agent.gpus.faults import blackout_status, closed_status
 from agent.gpus.health import Health
 from agent.gpus.host import Host
+from topology.node.status import NodeStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class Machine:
     """What is known of the GPUs beside what NVML says now; `None`: nothing."""
     ignored: Collection[str] = ()
     """Programs that may compute anywhere."""
+    foreign: Callable[[NodeStatus, NvmlFacts], NodeStatus] | None = None
+    """Marks memory that no share explains; `None`: nothing is shared."""
 
     @property
     def in_storm(self) -> bool:
@@ -43,4 +46,5 @@ class Machine:
         return self._marked(Discovery(before.topology, closed_status(before.status, reason)))
 
     def _marked(self, found: Discovery, facts: NvmlFacts | None = None) -> Discovery:
-        return replace(found, status=self.health.marked(found.status, facts)) if self.health else found
+        status = self.health.marked(found.status, facts) if self.health else found.status
+        return replace(found, status=self.foreign(status, facts) if self.foreign and facts else status)

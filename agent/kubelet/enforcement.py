@@ -19,6 +19,7 @@ from agent.kubelet.lock import NodeLock
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.registration import Registration, remove_leftovers
 from agent.kubelet.vacancy import Vacancy
+from agent.limits.limiter import Limiter
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Scorer
 from topology.annotations.codec import digest
@@ -43,6 +44,8 @@ class Ports:
     metrics: PluginMetrics
     clock: Callable[[], float]
     """Monotonic seconds."""
+    limiter: Callable[[], Limiter] | None = None
+    """Makes who holds containers to their shares, for one event loop; `None`: nothing is shared."""
 
 
 class Enforcement:

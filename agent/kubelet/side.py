@@ -23,12 +23,14 @@ from agent.gpus.facts import ProcessPort
 from agent.kubelet.devices import Device
 from agent.kubelet.enforcement import PluginMetrics, Ports
 from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
+from agent.limits.limiter import Limiter
 from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
 from agent.plugin.offers import Sliced
 from agent.plugin.pods import ListedPod, plans_of
+from topology.annotations.records import Ledger
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu
 
@@ -53,9 +55,10 @@ class KubeletSide:
         metrics: PluginMetrics,
         changed: Callable[[], None],
         processes: ProcessPort,
+        limiter: Callable[[], Limiter] | None = None,
     ) -> None:
         self._ledger = NodeLedger(read_node)
-        ports = Ports(self._ledger, processes, metrics, time.monotonic)
+        ports = Ports(self._ledger, processes, metrics, time.monotonic, limiter)
         self._make = partial(KubeletWatch, settings, ports, changed)
         self._thread = Thread(target=self._run, name="kubelet", daemon=True)
         self._started, self._closing = Event(), Event()
@@ -104,6 +107,11 @@ class KubeletSide:
     def pods(self) -> tuple[ListedPod, ...] | None:
         """The node's pods as the kubelet listed them last; `None` while it does not say; from any thread."""
         return self._watch.pods if self._started.is_set() else None
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The node's claims as they were heard of last; only in mode `enforce`."""
+        return self._ledger.known
 
     @property
     def last_look(self) -> Look:
