@@ -171,7 +171,7 @@ def _processes(handle: Any) -> Answer[tuple[Process, ...]]:
 
 def _process(told: Any) -> Process:
     instance = told.gpuInstanceId, told.computeInstanceId
-    return Process(told.pid, _command(told.pid), None if _NO_INSTANCE in instance else instance)
+    return Process(told.pid, _command(told.pid), None if _NO_INSTANCE in instance else instance, told.usedGpuMemory)
 
 
 def _command(pid: int) -> str:
