@@ -27,6 +27,7 @@ from agent.gpus.nvml_activity import read_activity
 from agent.gpus.nvml_events import follow_xids
 from agent.gpus.nvml_limits import read_limits, set_limits
 from agent.gpus.patience import PatientNvml
+from agent.gpus.shares import SharingRule
 from agent.gpus.xid_watch import XidWatch
 from agent.health.announcement import Announcement, announce, announce_links
 from agent.health.links import LinkChange
@@ -99,7 +100,14 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     sampler = _sampler(settings.metrics, kubelet, metrics, nvml.reading(read_activity))
     foreign = foreign_memory(settings, read, lambda: kubelet.ledger).marked if shares_gpus(settings) else None
     agent = Agent(
-        Machine(PatientNvml(nvml.reading(read_nvml)), host, health, discovery.ignored_processes, foreign),
+        Machine(
+            PatientNvml(nvml.reading(read_nvml)),
+            host,
+            health,
+            discovery.ignored_processes,
+            _sharing(settings),
+            foreign,
+        ),
         node,
         Publication(random.random, settings.publish.refresh_interval),
         metrics,
@@ -138,6 +146,14 @@ def _obey_signals(nvml: NvmlAccess, news: News) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
+
+
+def _sharing(settings: AgentConfiguration) -> SharingRule | None:
+    """Return which GPUs may be shared, where any may."""
+    sharing = settings.sharing
+    if settings.mode != "enforce" or sharing.gpus == "none":
+        return None
+    return SharingRule(sharing.models, None if sharing.reserve_gib == "auto" else sharing.reserve_gib)
 
 
 def _xid_watch(settings: AgentConfiguration, nvml: NvmlAccess, health: Health, news: News) -> list[XidWatch]:

@@ -63,6 +63,8 @@ class Memory:
 
     total_bytes: int
     used_bytes: int
+    reserved_bytes: int | None = None
+    """What the driver keeps for itself, not counted as used then; `None` where it does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

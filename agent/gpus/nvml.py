@@ -193,7 +193,10 @@ def _memory(handle: Any) -> Answer[Memory]:
         answer = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     if isinstance(answer, Known) and not 0 < answer.value.total <= _MAX_MEMORY_BYTES:
         return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
-    return mapped(answer, lambda memory: Memory(memory.total, min(memory.used, memory.total)))
+    return mapped(
+        answer,
+        lambda memory: Memory(memory.total, min(memory.used, memory.total), getattr(memory, "reserved", None)),
+    )
 
 
 def _fabric(handle: Any) -> Answer[Fabric]:

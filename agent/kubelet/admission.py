@@ -158,9 +158,7 @@ class Admission:
         there = {pod.key for pod in pods}
         return listed_gpus(pods).union(*(item.gpus for item in self._served if item.key in there))
 
-    async def _against_plan(
-        self, gpus: frozenset[str], pods: tuple[ListedPod, ...] | None, form: Form
-    ) -> str | None:
+    async def _against_plan(self, gpus: frozenset[str], pods: tuple[ListedPod, ...] | None, form: Form) -> str | None:
         if pods is None:
             known = any(gpus <= item.gpus and item.name for item in self._served)
             return None if known else "the kubelet does not say whose GPUs these are"

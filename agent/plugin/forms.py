@@ -27,7 +27,9 @@ class Form(Protocol):
         """Say which devices the kubelet should take."""
         ...
 
-    def accept(self, devices: frozenset[str], pods: Sequence[ListedPod], who: Identity, plans: Plans) -> Grant | Refusal:
+    def accept(
+        self, devices: frozenset[str], pods: Sequence[ListedPod], who: Identity, plans: Plans
+    ) -> Grant | Refusal:
         """Judge those that it took."""
         ...
 
@@ -59,7 +61,9 @@ class Whole:
         """Say which GPUs the kubelet should take: none of which anybody holds a part."""
         return choose(ask, _taken(pods), who, plans, self.scorer())
 
-    def accept(self, devices: frozenset[str], pods: Sequence[ListedPod], who: Identity, plans: Plans) -> Grant | Refusal:
+    def accept(
+        self, devices: frozenset[str], pods: Sequence[ListedPod], who: Identity, plans: Plans
+    ) -> Grant | Refusal:
         """Judge those that it took."""
         return accept(devices, _taken(pods), who, plans, self.scorer())
 
@@ -87,7 +91,9 @@ class Share:
         """Say which share devices the kubelet should take."""
         return choose_share(ask, pods, who, plans, self.shareable(), self.scorer())
 
-    def accept(self, devices: frozenset[str], pods: Sequence[ListedPod], who: Identity, plans: Plans) -> Grant | Refusal:
+    def accept(
+        self, devices: frozenset[str], pods: Sequence[ListedPod], who: Identity, plans: Plans
+    ) -> Grant | Refusal:
         """Judge those that it took."""
         return accept_share(devices, pods, who, plans, self.shareable())
 

@@ -31,7 +31,8 @@ def decode(text: str) -> tuple[Served, ...]:
             raise ValueError(f"version {document['v']} is not understood")
         entries = document["served"][-MAX_ENTRIES:]
         return tuple(
-            Served(str(s["namespace"]), str(s["name"]), str(s["uid"]), frozenset(spelled_out(map(str, s["gpus"])))) for s in entries
+            Served(str(s["namespace"]), str(s["name"]), str(s["uid"]), frozenset(spelled_out(map(str, s["gpus"]))))
+            for s in entries
         )
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not a journal: {error!r}") from error

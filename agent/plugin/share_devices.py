@@ -1,4 +1,4 @@
-"""The names of share devices, `UUID::number`, each of which stands for one GiB of a GPU, and how many of them are told briefly."""
+"""The names of share devices, `UUID::number`, each of which stands for one GiB of a GPU, and how many are told briefly."""
 
 from __future__ import annotations
 
