@@ -15,6 +15,8 @@ from agent.kubelet.api import deviceplugin_pb2 as api
 from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer
 from agent.kubelet.devices import Device, DeviceList
 from agent.plugin.choose import Ask, Grant
+from agent.plugin.forms import Form
+from agent.plugin.offers import gpu_of
 from topology.node.nics import nics_of
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
@@ -35,8 +37,9 @@ class Injection:
     nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """GPU → the RDMA devices of which NCCL is told with it; none: NCCL looks for itself."""
 
-    def of(self, gpus: tuple[str, ...]) -> api.ContainerAllocateResponse:
-        """Return the answer for exactly these GPUs."""
+    def of(self, devices: tuple[str, ...]) -> api.ContainerAllocateResponse:
+        """Return the answer for exactly the GPUs that these devices are, or are shares of."""
+        gpus = tuple(dict.fromkeys(map(gpu_of, devices)))
         envs = {VISIBLE_DEVICES: ",".join(gpus)} if self.env else {}
         near = [self.nics.get(gpu, ()) for gpu in gpus]
         if all(near):  # NCCL would never use another device for a GPU that has none near
@@ -62,13 +65,13 @@ class DevicePluginService(DevicePluginServicer):
         devices: DeviceList,
         admission: Admission,
         injection: Callable[[], Injection],
-        elsewhere: Callable[[], frozenset[str]] = frozenset,
+        form: Form,
     ) -> None:
-        """Serve these devices; `elsewhere` are those that we serve under other resources."""
+        """Serve these devices, each of which is of this form."""
         self._devices = devices
         self._admission = admission
         self._injection = injection
-        self._elsewhere = elsewhere
+        self._form = form
         self.listed = asyncio.Event()
         """The kubelet has the first list."""
         self.ended = asyncio.Event()
@@ -98,7 +101,7 @@ class DevicePluginService(DevicePluginServicer):
             ask = Ask(
                 frozenset(asked.available_deviceIDs), frozenset(asked.must_include_deviceIDs), asked.allocation_size
             )
-            answer = await self._admission.prefer(ask, self._elsewhere())
+            answer = await self._admission.prefer(ask, self._form)
             if not isinstance(answer, Grant):
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.reason)
             response.container_responses.add(deviceIDs=answer.gpus)
@@ -108,7 +111,7 @@ class DevicePluginService(DevicePluginServicer):
         """Hand out exactly the GPUs that the kubelet took, or turn the pod away."""
         response = api.AllocateResponse()
         for asked in request.container_requests:
-            answer = await self._admission.allocate(frozenset(asked.devices_ids), self._elsewhere())
+            answer = await self._admission.allocate(frozenset(asked.devices_ids), self._form)
             if not isinstance(answer, Grant):
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.reason)
             response.container_responses.append(self._injection().of(answer.gpus))
@@ -118,7 +121,7 @@ class DevicePluginService(DevicePluginServicer):
         self, request: api.PreStartContainerRequest, context: Context
     ) -> api.PreStartContainerResponse:
         """Let the container start, or hold it back: the kubelet asks again."""
-        reason = await self._admission.may_start(frozenset(request.devices_ids))
+        reason = await self._admission.may_start(frozenset(request.devices_ids), self._form)
         if reason is not None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"on hold: {reason}")
         return api.PreStartContainerResponse()

@@ -19,8 +19,12 @@ from agent.kubelet.lock import NodeLock
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.registration import Registration, remove_leftovers
 from agent.kubelet.vacancy import Vacancy
+from agent.limits.limiter import Limiter
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Scorer
+from agent.plugin.forms import Form, Share, Whole
+from agent.plugin.shares import Shareable
+from topology.annotations import keys
 from topology.annotations.codec import digest
 
 _RETRY_SECONDS = 0.5
@@ -43,10 +47,15 @@ class Ports:
     metrics: PluginMetrics
     clock: Callable[[], float]
     """Monotonic seconds."""
+    limiter: Callable[[], Limiter] | None = None
+    """Makes who holds containers to their shares, for one event loop; `None`: nothing is shared."""
 
 
 class Enforcement:
-    """Our own device plugin, for each resource once; `cdi` says at any moment whether specs name the GPUs."""
+    """Our own device plugin, for each resource once; `cdi` says at any moment whether specs name the GPUs.
+
+    `shareable` says what may be shared.
+    """
 
     def __init__(
         self,
@@ -54,12 +63,14 @@ class Enforcement:
         ports: Ports,
         lists: PodLists,
         devices: DeviceLists,
+        shareable: Callable[[], Shareable],
         cdi: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._ports = ports
         self._devices = devices
         self._lists = lists
+        self._shareable = shareable
         self._cdi = cdi
         self._lock = NodeLock(settings.enforce.state)
         self._admission: Admission | None = None
@@ -106,7 +117,6 @@ class Enforcement:
         enforce = self._settings.enforce
         self._admission = admission = Admission(
             Records(self._lists, ledger, journal),
-            lambda: self.scorer,
             self._ports.metrics,
             self._ports.clock,
             enforce.deadline,
@@ -126,11 +136,20 @@ class Enforcement:
         return Registration(
             self._settings.kubelet.device_plugins,
             resource,
-            lambda: DevicePluginService(devices, admission, self._injection, lambda: self._devices.elsewhere(resource)),
+            lambda: DevicePluginService(devices, admission, self._injection, self._form(resource)),
             partial(self._session_changed, resource),
             self._ports.metrics.registered,
             self._numbers,
         )
+
+    def _form(self, resource: str) -> Form:
+        if resource == keys.SHARE_RESOURCE:
+            return Share(self._scorer, self._shareable)
+        return Whole(self._scorer, lambda: self._devices.elsewhere(resource))
+
+    def _scorer(self) -> Scorer:
+        assert self.scorer is not None, "no device was ever listed"
+        return self.scorer
 
     def _injection(self) -> Injection:
         enforce = self._settings.enforce

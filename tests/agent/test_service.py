@@ -284,6 +284,12 @@ class Kubelet:
         self.meanwhile()
         return Look(self.last_look.plugin, {"GPU-1": Holder("ml", f"pod-{self.looks}", "main")})
 
+    def is_to_say(self, look: Look) -> bool:
+        return True
+
+    def says(self, look: Look) -> None:
+        """Take what the Node says of containers."""
+
     def offer(self, discovery: Discovery) -> None:
         """Take what is found."""
 
