@@ -41,12 +41,20 @@ def test_builder_of_the_image_may_read_all_that_it_copies() -> None:
 
 
 def test_image_has_every_dependency_and_no_tool() -> None:
-    """Run-time dependencies are all there; of the development group nothing is."""
+    """Run-time dependencies are all there; of the developers' groups nothing is."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     image = pins("requirements-image.lock").keys()
     assert image >= set(project["project"]["dependencies"])
-    groups = project["dependency-groups"].values()
+    groups = [group for name, group in project["dependency-groups"].items() if name != "kubectl"]
     assert not image & {tool for group in groups for tool in group if isinstance(tool, str)}
+
+
+def test_kubectl_plugin_needs_nothing_that_the_image_does_not() -> None:
+    """So its libraries are those that were tested; only networkx has two versions, of which it takes the older."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["dependency-groups"]["kubectl"]) < set(project["project"]["dependencies"])
+    plugin, developers = pins("requirements-kubectl.lock"), pins("requirements.lock")
+    assert {name: pin - developers[name] for name, pin in plugin.items() if pin - developers[name]} == {}
 
 
 def test_image_and_pods_agree_on_the_user() -> None:

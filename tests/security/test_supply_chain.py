@@ -11,7 +11,13 @@ HASHED = re.compile(r"^[A-Za-z0-9][\w.-]*==\S+(?: ; [^\n]+?)? \\\n    --hash=sha
 
 
 @pytest.mark.parametrize(
-    ("lock", "fewest"), [("requirements.lock", 20), ("requirements-image.lock", 20), ("requirements-build.lock", 5)]
+    ("lock", "fewest"),
+    [
+        ("requirements.lock", 20),
+        ("requirements-image.lock", 20),
+        ("requirements-build.lock", 5),
+        ("requirements-kubectl.lock", 20),
+    ],
 )
 def test_sec9_every_requirement_has_one_version_and_a_hash(lock: str, fewest: int) -> None:
     """No range, no URL, and nothing that an index could swap."""
