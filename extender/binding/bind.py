@@ -36,7 +36,7 @@ from extender.binding.intents import (
 from extender.binding.ledger import next_generation, swap_ledger
 from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Chosen, Failure, NotBound, Outcome
 from extender.clock import Clock
-from extender.cluster.candidates.holds import Hold
+from extender.cluster.candidates.holds import NOTHING, Hold
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import (
     claims_for,
@@ -54,7 +54,7 @@ from topology.annotations.records import Claim, PlacementRecord, encode_placemen
 from topology.errors import PayloadError, RequestError
 from topology.placement.decide import Decision
 from topology.placement.verdict import Placement, Rejection
-from topology.request.gpu_request import GpuRequest
+from topology.request.gpu_request import GpuRequest, PodRequest
 
 MAX_ROUNDS = 3
 
@@ -126,7 +126,7 @@ class _Bind:
             asked = read_request(pod, self._state.resource)
         except RequestError as error:
             return NotBound(Failure.BAD_REQUEST, str(error))
-        if not asked.request.gpus:
+        if not asked.request.asks:
             return (yield from self._post(pod, PlacementRecord({}), {}))
         if pod.status.extended_resource_claim_status is not None:
             return NotBound(Failure.CLAIMED_BY_DRA, "the pod's GPUs are allocated by a ResourceClaim, not by gputopo")
@@ -140,11 +140,7 @@ class _Bind:
             return NotBound(Failure.NO_FIT, placement.message)
         if view.shape.topology_class is not None:
             self._chosen = Chosen(request, placement, view.shape.topology_class, self._alternative)
-        gpus = tuple(view.devices[position] for position in placement.gpus)
-        containers = asked.share_out(gpus)
-        record = PlacementRecord(
-            containers, placement.affinity, placement.bandwidth, next_generation(view), view.nics_near(gpus)
-        )
+        record = _record(view, asked, placement)
         try:  # before the claim: nothing is claimed that no Binding could carry
             annotations = {keys.PLACEMENT: encode_placement(record)}
         except PayloadError as error:
@@ -192,7 +188,7 @@ class _Bind:
         if record is not None:
             return Bound(record)
         try:
-            needs_record = read_request(pod, self._state.resource).request.gpus > 0
+            needs_record = read_request(pod, self._state.resource).request.asks
         except RequestError:
             needs_record = True
         if needs_record:
@@ -208,12 +204,12 @@ class _Bind:
             verdict: Decision = held
         else:
             rails = RailsOfGroup(self._state, uid, now).on(view)
-            verdict = view.decide_yielding(uid, request, holds.others(uid, now).get(view.name, 0), rails=rails)
+            verdict = view.decide_yielding(uid, request, holds.others(uid, now).get(view.name, NOTHING), rails=rails)
         if isinstance(verdict, Placement):
             gpus = sum(1 << position for position in verdict.gpus)
             if has_claims or verdict is held:  # of these GPUs alone: what they cost was found out when they were chosen
                 verdict = replace(verdict, value_lost=holds.value_lost(uid, view.name, gpus))
-            holds.put(uid, Hold(view.name, gpus, self._deadline, verdict.value_lost))
+            holds.put(uid, Hold.of(view.name, verdict, request, self._deadline))
         return verdict
 
     def _claim(self, view: NodeView, pod: Pod, record: PlacementRecord) -> Step[Pod | NotBound | _Again]:
@@ -314,6 +310,23 @@ class _Bind:
         if self._clock().monotonic >= self._deadline:
             return NoAnswer("out of time")
         return (yield intent)
+
+
+def _record(view: NodeView, asked: PodRequest, placement: Placement) -> PlacementRecord:
+    """Return what the pod gets by a placement, and of shares what holds it to them."""
+    gpus = tuple(view.devices[position] for position in placement.gpus)
+    named = tuple(view.devices[position] for position in placement.shares) or gpus
+    status = view.payloads.status.value
+    sharing = status.device_plugin.sharing if status and status.device_plugin and asked.request.is_share else None
+    return PlacementRecord(
+        asked.share_out(named),
+        placement.affinity,
+        placement.bandwidth,
+        next_generation(view),
+        view.nics_near(gpus),
+        {each.name: each.memory_gib for each in asked.containers if each.memory_gib},
+        sharing.limits if sharing else None,
+    )
 
 
 def _are_same(some: Iterable[Claim], others: Iterable[Claim]) -> bool:

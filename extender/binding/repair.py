@@ -19,7 +19,8 @@ from extender.binding.correction import Correction, correct
 from extender.binding.intents import Done, FencePod, GetPod, Refused, Reply, Step, WritePlacement, fence
 from extender.binding.ledger import swap_ledger
 from extender.binding.unbound_pods import fence_all_unbound, hear_of_bound
-from extender.cluster.node_view import NodeView, mask_of
+from extender.cluster.masks import mask_of
+from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, gib_by_container
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.parts import containers_of

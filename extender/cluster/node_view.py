@@ -10,18 +10,22 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
+from extender.cluster.candidates.holds import NOTHING as NOTHING_HELD
+from extender.cluster.candidates.holds import Held
 from extender.cluster.candidates.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.candidates.shape import Shape, in_steps
+from extender.cluster.masks import doubtful_devices, mask_of, unfit_devices, with_slices
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
-from extender.cluster.objects.payloads import NodeGpus, NodePayloads
-from extender.cluster.ownership.conflicts import conflicts_of, hidden_gpus, hidden_slices
+from extender.cluster.objects.payloads import NodePayloads
+from extender.cluster.ownership.conflicts import conflicts_of, hidden_gib, hidden_gpus, hidden_slices
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.holdings import Holding, holdings_of
 from extender.cluster.ownership.standing import Standing
 from extender.cluster.ownership.takers import Use, uses_of
 from extender.cluster.ownership.unledgered import unledgered_of
+from extender.cluster.shares import known_as_shared, shares_of
 from topology.annotations.records import Claim, Holder, Observed, Sharer
 from topology.node.status import DevicePluginStatus, MigStrategy, Mode
 from topology.placement.decide import Decision
@@ -102,7 +106,7 @@ class NodeView:
         gpus = self.payloads.topology.value
         if gpus is None or not self.dra.held:
             return frozenset()
-        mask = _with_slices(gpus, mask_of(self.devices, self.dra.held))
+        mask = with_slices(gpus, mask_of(self.devices, self.dra.held))
         return frozenset(uuid for position, uuid in enumerate(self.devices) if mask >> position & 1)
 
     @property
@@ -132,7 +136,7 @@ class NodeView:
         self,
         uid: str,
         request: GpuRequest,
-        held_for_others: int = 0,
+        held_for_others: Held = NOTHING_HELD,
         to_come: DemandProfile | None = None,
         rails: Rails = NO_RAILS,
     ) -> Decision:
@@ -142,6 +146,12 @@ class NodeView:
         is held when CPU is counted: holds expire.
         """
         own = self.claimed_by(uid)
+        if request.is_share:
+            if own:
+                kept = self._for_shares(uid, among=own).decide(request, to_come)
+                if kept is UNDECIDED or (isinstance(kept, Placement) and kept.takes_of(own) == own.bit_count()):
+                    return kept
+            return self._for_shares(uid, held_for_others).decide(request, to_come)
         idle = self.shape.free | own & self.usable
         if own and not own & ~self.usable:
             kept = self._with_free(own).decide(request, to_come, idle)
@@ -153,18 +163,20 @@ class NodeView:
         self,
         uid: str,
         request: GpuRequest,
-        held_for_others: int,
+        held_for_others: Held,
         to_come: DemandProfile | None = None,
         rails: Rails = NO_RAILS,
     ) -> Decision:
         """Return the same as if holds yielded: beside them where that fits, else as if nothing were held."""
         found = self.decide_for(uid, request, held_for_others, to_come, rails)
         if held_for_others and isinstance(found, Rejection):
-            return self.decide_for(uid, request, 0, to_come, rails)
+            return self.decide_for(uid, request, NOTHING_HELD, to_come, rails)
         return found
 
-    def how_many_fit(self, uid: str, request: GpuRequest, held_for_others: int = 0) -> int:
+    def how_many_fit(self, uid: str, request: GpuRequest, held_for_others: Held = NOTHING_HELD) -> int:
         """Return how many pods like this one, which may have claims here, fit one after the other."""
+        if request.is_share:
+            return self._for_shares(uid, held_for_others).how_many_fit(request)[0]
         return self._beside(self.claimed_by(uid), held_for_others).how_many_fit(request)[0]
 
     def taken(self) -> dict[str | tuple[str, str], int]:
@@ -187,27 +199,38 @@ class NodeView:
         return {owner: sum(positions.get(gpu, 0) for gpu in gpus) for owner, gpus in owners.items()}
 
     def decide_on(self, gpus: int, request: GpuRequest) -> Decision:
-        """Return the placement on these GPUs of the free ones alone."""
+        """Return the placement on these GPUs alone, of those that are free or, for shares, have room."""
+        if request.is_share:
+            return replace(self.shape, shares=self.shape.shares.among(gpus)).decide(request)
         if self.shape.hidden:
             return Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
         return self._with_free(self.shape.free & gpus).decide(request)
 
-    def _beside(self, own: int, held_for_others: int) -> Shape:
-        return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden)
+    def _beside(self, own: int, held_for_others: Held) -> Shape:
+        return self._with_free((self.shape.free | own & self.usable) & ~held_for_others.touched, self.shape.hidden)
+
+    def _for_shares(self, uid: str, held_for_others: Held = NOTHING_HELD, among: int | None = None) -> Shape:
+        """Return the shape as a pod finds it that shares GPUs: what it has claimed itself counts as left."""
+        shape = self.shape
+        if shape.closed is None and any(claim.uid == uid for claim, _ in self.claims):
+            uses = {gpu: left for gpu, use in self.uses.items() if (left := use.without((uid,)))}
+            others = (
+                claim.gpu for claim, standing in self.claims if standing is not Standing.FREE and claim.uid != uid
+            )
+            free = self.usable & ~mask_of(self.devices, others)
+            shares = shares_of(self.payloads, uses, free, self.fit, hidden_gib(self.holdings))
+            shape = replace(shape, free=free, doubtful=self.doubtful & free, shares=shares)
+        shares = shape.shares if among is None else shape.shares.among(among)
+        free = shape.free & ~held_for_others.touched
+        return replace(
+            shape,
+            free=free,
+            doubtful=shape.doubtful & free,
+            shares=shares.beside(held_for_others.gpus, held_for_others.shares),
+        )
 
     def _with_free(self, free: int, hidden: int = 0) -> Shape:
         return replace(self.shape, free=free, doubtful=self.doubtful & free, hidden=hidden)
-
-
-def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
-    """Return the mask of `uuids` over `known`, with one bit more when there are any that are not known.
-
-    >>> mask_of(("a", "b", "c"), ["c", "a"]), mask_of(("a", "b", "c"), ["x"])
-    (5, 8)
-    """
-    wanted = frozenset(uuids)
-    mask = sum(1 << position for position, uuid in enumerate(known) if uuid in wanted)
-    return mask | 1 << len(known) if wanted.difference(known) else mask
 
 
 def derive(
@@ -236,17 +259,17 @@ def derive(
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
     foreign = observed.foreign_processes if observed else ()
     dra = surroundings.dra
-    closed = _with_slices(gpus, mask_of(devices, {*dra.held, *dra.tainted})) if gpus else 0
-    fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | _unfit(payloads))
-    usable = fit & ~mask_of(devices, placed.union(holders))
+    closed = with_slices(gpus, mask_of(devices, {*dra.held, *dra.tainted})) if gpus else 0
+    fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))
+    usable = fit & ~mask_of(devices, placed.union(holders, known_as_shared(payloads)))
     claimed = mask_of(devices, (claim.gpu for claim in standing_claims))
-    doubtful = _doubtful(payloads)
+    doubtful = doubtful_devices(payloads)
     return NodeView(
         node=node,
         payloads=payloads,
         uuids=gpus.uuids if gpus else (),
         devices=devices,
-        shape=_shape(node, payloads, holdings, holders, usable & ~claimed, doubtful, surroundings),
+        shape=_shape(node, payloads, holdings, holders, usable & ~claimed, doubtful, surroundings, fit, uses),
         usable=usable,
         fit=fit,
         doubtful=doubtful,
@@ -288,6 +311,8 @@ def _shape(
     free: int,
     doubtful: int,
     surroundings: Surroundings,
+    fit: int,
+    uses: Mapping[str, Use],
 ) -> Shape:
     """Return the node's shape; closed nodes of one class are alike, whatever is free there."""
     gpus, cpu_milli = payloads.topology.value, surroundings.free_cpu_milli
@@ -306,6 +331,7 @@ def _shape(
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
         mig=_strategy(payloads),
         hidden_slices=hidden_slices(holdings),
+        shares=shares_of(payloads, uses, free, fit, hidden_gib(holdings)),
     )
 
 
@@ -340,32 +366,3 @@ def _perhaps_free(
     held = [gpu for gpu, who in holders.items() if (who.namespace, who.name) in staying]
     kept = {*held, *(status.unhealthy - plugin.also_offered)}
     return (1 << len(gpus.uuids)) - 1 & ~mask_of(gpus.uuids, kept.intersection(gpus.uuids))
-
-
-def _doubtful(payloads: NodePayloads) -> int:
-    gpus, status = payloads.topology.value, payloads.status.value
-    if gpus is None or status is None:
-        return 0
-    return _with_slices(gpus, mask_of(gpus.uuids, status.doubtful.intersection(gpus.uuids)))
-
-
-def _unfit(payloads: NodePayloads) -> int:
-    """Return the GPUs that are sick or cut into slices, and the slices that are sick or of sick GPUs."""
-    gpus, status = payloads.topology.value, payloads.status.value
-    if gpus is None:
-        return 0
-    mask = sum(1 << position for position, gpu in enumerate(gpus.topology_class.node.gpus) if gpu.mig_enabled)
-    if status is None:
-        return mask
-    cut = frozenset(gpu.uuid for gpu in status.gpus if gpu.mig_enabled)
-    unfit = sum(1 << position for position, uuid in enumerate(gpus.devices) if uuid in status.unhealthy)
-    return (
-        mask | _with_slices(gpus, unfit) | sum(1 << position for position, uuid in enumerate(gpus.uuids) if uuid in cut)
-    )
-
-
-def _with_slices(gpus: NodeGpus, mask: int) -> int:
-    """Return these GPUs and slices, and all slices of these GPUs."""
-    node = gpus.topology_class.node
-    theirs = (1 << i for i, each in enumerate(node.slices, len(node)) if mask >> node.positions[each.gpu] & 1)
-    return mask | sum(theirs)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from topology.placement.verdict import Reason, Rejection
+from topology.value.fragmentation import WHOLE_GPU_MILLI, FreeCapacity
 
 HeldShare: TypeAlias = tuple[int, int, str]
 """Position, GiB, class."""
@@ -75,9 +76,9 @@ class Shares:
         kept = tuple(gpu for gpu in self.shared if mask >> gpu.position & 1)
         return replace(self, shared=kept, shareable=self.shareable & mask, beyond=self.beyond & mask)
 
-    def beside(self, held: Iterable[HeldShare]) -> Shares:
-        """Return what is left beside shares that are meant for others; where there is no room for one, nothing is."""
-        left = self
+    def beside(self, gpus: int, held: Iterable[HeldShare]) -> Shares:
+        """Return what is left beside GPUs and shares that are meant for others; where there is no room for one, nothing is."""
+        left = self.among(~gpus) if gpus else self
         for position, gib, sharing_class in held:
             if left.room_gib(position, sharing_class) >= gib:
                 left = left.taken(position, gib, sharing_class)
@@ -156,3 +157,23 @@ def no_room(shares: Shares, gib: Sequence[int], sharing_class: str, *, apart: bo
         message += ", beside memory that is used beyond shares"
     figures = f"the most that one has is {largest_gib}"
     return Rejection(Reason.TOO_FEW_FREE, message, figures, "wait or ask for less", resolvable=True)
+
+
+def milli_of(left_gib: int, share_gib: int) -> int:
+    """Return how much of a shared GPU is left, in thousandths; less than all of it.
+
+    >>> milli_of(30, 78), milli_of(0, 78)
+    (384, 0)
+    """
+    return min(max(0, left_gib) * WHOLE_GPU_MILLI // share_gib, WHOLE_GPU_MILLI - 1) if share_gib else 0
+
+
+def capacity_of(gpus: int, free: int, shares: Shares, cpu_milli: int) -> FreeCapacity:
+    """Return the free capacity of a node: free GPUs, what is left of those that are shared, and CPU."""
+    whole = FreeCapacity.of_whole(gpus, free, cpu_milli)
+    if not shares.shared:
+        return whole
+    levels = [*whole.gpu_milli]
+    for gpu in shares.shared:
+        levels[gpu.position] = milli_of(gpu.left_gib, shares.share_gib[gpu.position])
+    return FreeCapacity(tuple(levels), cpu_milli)

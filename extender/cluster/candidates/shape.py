@@ -10,8 +10,7 @@ from topology.node.alignment import TopologyManager
 from topology.node.status import MigStrategy
 from topology.placement.decide import Decision, Situation, decide, devices_for
 from topology.placement.rails import NO_RAILS, Rails
-from topology.placement.shares import NO_SHARES, Shares
-from topology.placement.sharing import capacity_of
+from topology.placement.shares import NO_SHARES, Shares, capacity_of
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from topology.effort import finish
 from topology.formats.catalog import machine
 from topology.placement.decide import Decision, Situation, decide
-from topology.placement.shares import NO_SHARES, ONLY_ENFORCE, SharedGpu, Shares
-from topology.placement.sharing import FRAGMENTED_GPU, capacity_of
+from topology.placement.shares import NO_SHARES, ONLY_ENFORCE, SharedGpu, Shares, capacity_of
+from topology.placement.sharing import FRAGMENTED_GPU
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import Communication, GpuRequest
@@ -215,6 +215,14 @@ def test_shares_fit_where_and_only_where_brute_force_finds_a_place(data: st.Data
         together = fits_by_brute_force(shares, asking(sum(request.memory_gib), sharing_class=request.sharing_class))
         expected = {SameGpu.REQUIRED: True, SameGpu.NEVER: len(found.shares) == 1, SameGpu.PREFERRED: together}
         assert (len(found.gpus) == 1) == expected[request.same_gpu]
+
+
+def test_a_share_that_begins_a_gpu_leaves_the_pods_other_shares_their_room() -> None:
+    """The smaller GPU would do for the largest share, and one more may be shared: then the others would find no place."""
+    shares = Shares((4, 6, 8) + (0,) * 5, (SharedGpu(0, 4),), 0b110, 1)
+    found = decide(Situation(MESH, 0b110, shares=shares), asking(5, 4, 3))
+    assert isinstance(found, Placement)
+    assert found.shares == (2, 0, 2)
 
 
 @given(st.data())
