@@ -19,6 +19,7 @@ from agent.kubelet.lock import NodeLock
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.registration import Registration, remove_leftovers
 from agent.kubelet.vacancy import Vacancy
+from agent.limits.limiter import Limiter
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Scorer
 from agent.plugin.forms import Form, Share, Whole
@@ -46,6 +47,8 @@ class Ports:
     metrics: PluginMetrics
     clock: Callable[[], float]
     """Monotonic seconds."""
+    limiter: Limiter | None = None
+    """What holds containers to their shares; `None`: nothing does."""
 
 
 class Enforcement:
@@ -118,6 +121,7 @@ class Enforcement:
             self._ports.clock,
             enforce.deadline,
             vacancy.wait,
+            self._ports.limiter.before_start if self._ports.limiter else None,
         )
         await ledger.read(enforce.deadline)  # so that there is one to fall back on
         remove_leftovers(self._settings.kubelet.device_plugins)
@@ -152,7 +156,7 @@ class Enforcement:
         enforce = self._settings.enforce
         by_cdi = enforce.cdi == "always" or (enforce.cdi == "auto" and self._cdi())
         nics = {device.uuid: device.nics for device in self._devices.devices} if enforce.nccl_ib_hca else {}
-        return Injection(enforce.env, enforce.cdi_kind if by_cdi else None, nics)
+        return Injection(enforce.env, enforce.cdi_kind if by_cdi else None, nics, self._ports.limiter)
 
     def _session_changed(self, resource: str, session: str) -> None:
         self._sessions[resource] = session

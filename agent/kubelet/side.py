@@ -23,6 +23,7 @@ from agent.gpus.facts import ProcessPort
 from agent.kubelet.devices import Device
 from agent.kubelet.enforcement import PluginMetrics, Ports
 from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
+from agent.limits.limiter import Limiter
 from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
@@ -54,9 +55,10 @@ class KubeletSide:
         metrics: PluginMetrics,
         changed: Callable[[], None],
         processes: ProcessPort,
+        limiter: Limiter | None = None,
     ) -> None:
         self._ledger = NodeLedger(read_node)
-        ports = Ports(self._ledger, processes, metrics, time.monotonic)
+        ports = Ports(self._ledger, processes, metrics, time.monotonic, limiter)
         self._make = partial(KubeletWatch, settings, ports, changed)
         self._thread = Thread(target=self._run, name="kubelet", daemon=True)
         self._started, self._closing = Event(), Event()

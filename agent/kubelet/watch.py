@@ -17,6 +17,9 @@ from agent.kubelet.offering import Offering
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.pod_resources import Allocatable, PodResourcesClient
 from agent.kubelet.surroundings import look_around, rival_for
+from agent.limits.level import Level
+from agent.limits.limiter import Limiter
+from agent.limits.share import shares_of
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
 from agent.plugin.holders import Held, held_of
@@ -71,6 +74,8 @@ class KubeletWatch:
             if settings.mode == "enforce"
             else None
         )
+        self._limiter = ports.limiter if settings.mode == "enforce" and settings.sharing.gpus != "none" else None
+        self._ledger = ports.ledger
         self._rounds = 0
         self._estranged = 0
         self.ending = False
@@ -116,6 +121,8 @@ class KubeletWatch:
                 tasks.create_task(self._poll())
                 if self._enforcement:
                     tasks.create_task(self._enforcement.run())
+                if self._limiter:
+                    tasks.create_task(self._follow(self._limiter))
         finally:
             await self._resources.close()
 
@@ -163,6 +170,13 @@ class KubeletWatch:
                 self._tell(before.plugin, after.plugin)
                 self._changed()
             self._win_back(after.plugin)
+            await asyncio.sleep(self._settings.kubelet.interval)
+
+    async def _follow(self, limiter: Limiter) -> None:
+        """Keep limits in step with the ledger; NVML may take its time, so nobody waits for this."""
+        while True:
+            if (ledger := self._ledger.known) is not None:
+                await limiter.follow(shares_of(ledger))
             await asyncio.sleep(self._settings.kubelet.interval)
 
     def _win_back(self, plugin: DevicePluginStatus) -> None:
@@ -218,6 +232,8 @@ class KubeletWatch:
             setting = replace(setting, rival=setting.rival or await rival_for(kubelet, other))
         self._setting = setting
         self._offering.align(aligns=setting.alignment is not None)
+        if self._limiter and self._offering.shareable:
+            await self._limiter.look(self._offering.shareable)
 
     def _status(self, *, answers: bool) -> DevicePluginStatus:
         progress = self._progress(answers=answers)
@@ -256,10 +272,10 @@ class KubeletWatch:
     def _sharing(self) -> Sharing | None:
         sharing = self._settings.sharing
         mode, shareable = self._settings.mode, self._offering.shareable
-        return sharing_of(sharing.gpus, mode, shareable, self._unshared, Limits.NONE, held_back=self._unlimited())
-
-    def _unlimited(self) -> str:
-        return UNLIMITED if self._settings.sharing.limits == "required" else ""
+        limiter = self._limiter
+        level = limiter.level if limiter else Level(Limits.NONE)
+        held_back = limiter.held_back if limiter else UNLIMITED if sharing.limits == "required" else ""
+        return sharing_of(sharing.gpus, mode, shareable, self._unshared, level.limits, level.reasons, held_back)
 
     def _shareable(self) -> Shareable:
         sharing, gib = self._settings.sharing, self._offering.shareable
