@@ -162,7 +162,9 @@ class Sharing(_Section):
     reserve_gib: Annotated[Literal["auto"] | Annotated[int, Field(ge=0)], BeforeValidator(_count)] = "auto"
     """Of each GPU's memory, for no share; `auto`: what the driver keeps for itself, in whole GiB, and never less than that."""
     mps: Switch = "off"
-    """Whether shares go through an MPS daemon where the driver's own limit is not to be had."""
+    """Whether containers with shares are clients of an MPS daemon, where one answers."""
+    mps_folder: Path = Path("/run/gputopo/mps")
+    """The host's, with the daemons' sockets in `<uuid>/pipe`, `<resource>/pipe` or `pipe`, and their shared memory in `shm`."""
 
 
 class Health(_Section):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from agent.gpus.discovery import Discovery, discover
@@ -11,6 +11,7 @@ from agent.gpus.faults import blackout_status, closed_status
 from agent.gpus.health import Health
 from agent.gpus.host import Host
 from agent.gpus.shares import SharingRule
+from topology.node.status import NodeStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Machine:
     """Programs that may compute anywhere."""
     sharing: SharingRule | None = None
     """Which GPUs may be shared; `None`: none."""
+    foreign: Callable[[NodeStatus, NvmlFacts], NodeStatus] | None = None
+    """Marks memory that no share explains; `None`: nothing is shared."""
 
     @property
     def in_storm(self) -> bool:
@@ -47,4 +50,5 @@ class Machine:
         return self._marked(Discovery(before.topology, closed_status(before.status, reason)))
 
     def _marked(self, found: Discovery, facts: NvmlFacts | None = None) -> Discovery:
-        return replace(found, status=self.health.marked(found.status, facts)) if self.health else found
+        status = self.health.marked(found.status, facts) if self.health else found.status
+        return replace(found, status=self.foreign(status, facts) if self.foreign and facts else status)

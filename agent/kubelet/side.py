@@ -30,6 +30,7 @@ from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
 from agent.plugin.offers import Sliced, gpu_of
 from agent.plugin.pods import ListedPod, plans_of
+from topology.annotations.records import Ledger
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu
 from topology.node.status import NodeStatus
@@ -55,7 +56,7 @@ class KubeletSide:
         metrics: PluginMetrics,
         changed: Callable[[], None],
         processes: ProcessPort,
-        limiter: Limiter | None = None,
+        limiter: Callable[[], Limiter] | None = None,
     ) -> None:
         self._ledger = NodeLedger(read_node)
         ports = Ports(self._ledger, processes, metrics, time.monotonic, limiter)
@@ -107,6 +108,11 @@ class KubeletSide:
     def pods(self) -> tuple[ListedPod, ...] | None:
         """The node's pods as the kubelet listed them last; `None` while it does not say; from any thread."""
         return self._watch.pods if self._started.is_set() else None
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The node's claims as they were heard of last; only in mode `enforce`."""
+        return self._ledger.known
 
     @property
     def last_look(self) -> Look:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from types import MappingProxyType
 
 import structlog
@@ -27,7 +28,6 @@ from agent.plugin.mig import is_ours, strategy_of, why_unserved, withheld_slices
 from agent.plugin.offers import REPLICA, Offers, Sliced, offers_of, withheld
 from agent.plugin.pods import ListedPod, plans_of
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
-from agent.plugin.shares import Shareable
 from agent.plugin.sharing import UNLIMITED, sharing_of
 from agent.plugin.withdrawal import Told
 from topology.annotations import keys
@@ -69,12 +69,12 @@ class KubeletWatch:
         self._sliced: Sliced = {}
         self._unshared: tuple[str, ...] = ()
         self._mig, self._unserved = MigStrategy.NONE, ""
+        self._limiter = ports.limiter() if ports.limiter else None
         self._enforcement = (
-            Enforcement(settings, ports, self._lists, self._devices, self._shareable, lambda: self._setting.cdi)
+            Enforcement(settings, ports, self._lists, self._offering, self._limiter, lambda: self._setting.cdi)
             if settings.mode == "enforce"
             else None
         )
-        self._limiter = ports.limiter if settings.mode == "enforce" and settings.sharing.gpus != "none" else None
         self._ledger = ports.ledger
         self._rounds = 0
         self._estranged = 0
@@ -173,8 +173,10 @@ class KubeletWatch:
             await asyncio.sleep(self._settings.kubelet.interval)
 
     async def _follow(self, limiter: Limiter) -> None:
-        """Keep limits in step with the ledger; NVML may take its time, so nobody waits for this."""
-        while True:
+        """Know what holds shares, and keep that in step with the ledger; NVML may take its time, so nobody waits for this."""
+        for number in count():
+            if number % _ROUTINE == 0 and (gpus := self._offering.shareable):
+                await limiter.look(gpus)
             if (ledger := self._ledger.known) is not None:
                 await limiter.follow(shares_of(ledger))
             await asyncio.sleep(self._settings.kubelet.interval)
@@ -232,8 +234,6 @@ class KubeletWatch:
             setting = replace(setting, rival=setting.rival or await rival_for(kubelet, other))
         self._setting = setting
         self._offering.align(aligns=setting.alignment is not None)
-        if self._limiter and self._offering.shareable:
-            await self._limiter.look(self._offering.shareable)
 
     def _status(self, *, answers: bool) -> DevicePluginStatus:
         progress = self._progress(answers=answers)
@@ -276,10 +276,6 @@ class KubeletWatch:
         level = limiter.level if limiter else Level(Limits.NONE)
         held_back = limiter.held_back if limiter else UNLIMITED if sharing.limits == "required" else ""
         return sharing_of(sharing.gpus, mode, shareable, self._unshared, level.limits, level.reasons, held_back)
-
-    def _shareable(self) -> Shareable:
-        sharing, gib = self._settings.sharing, self._offering.shareable
-        return Shareable(gib, sharing.gpus if isinstance(sharing.gpus, int) else len(gib))
 
     def _resource_of(self, device: Device) -> str:
         if REPLICA in device.uuid:

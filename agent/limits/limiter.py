@@ -59,13 +59,17 @@ class Limiter:
         means: To hold containers with.
         required: Whether a container that cannot be held to its share may not start.
         clock: Monotonic seconds.
+        tell: Is told the level whenever it is another one.
 
     """
 
-    def __init__(self, means: Means, *, required: bool, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, means: Means, *, required: bool, clock: Callable[[], float], tell: Callable[[Level], None]
+    ) -> None:
         self._means = means
         self._required = required
         self._clock = clock
+        self._tell = tell
         self._visits = Visits()
         self._gpus: frozenset[str] = frozenset()
         self._pipes: Mapping[str, Path] = {}
@@ -96,6 +100,7 @@ class Limiter:
         before, self.level = self.level, decide(replace(found, refusals={**of_pods, **found.refusals}))
         if self.level != before:
             log.info("limits on shares", limits=self.level.limits, reasons="; ".join(self.level.reasons))
+            self._tell(self.level)
         return self.level
 
     def environment(self, share: Share) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from agent.gpus.facts import Known
 from agent.gpus.memory_limits import Place
 from agent.gpus.nvml_limits import read_limits, set_limits
 from agent.limits.cgroups import PodCgroups
+from agent.limits.level import Level
 from agent.limits.limiter import Limiter, Means
 from agent.limits.mps import MpsDaemons
 from agent.limits.share import GIB, Share
@@ -34,6 +35,7 @@ class Node:
     nvml: FakeNvml
     said: list[str] = field(default_factory=lambda: ["driver 615.65.01", "limits misc"])
     now: float = 0.0
+    told: list[Level] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.root = self.folder / "cgroup"
@@ -70,7 +72,7 @@ class Node:
         """Return a new agent's."""
         daemons = MpsDaemons(self.folder / "mps", "nvidia.com/gpu") if mps else None
         means = Means(set_limits, read_limits, PodCgroups(self.root), daemons)
-        return Limiter(means, required=required, clock=lambda: self.now)
+        return Limiter(means, required=required, clock=lambda: self.now, tell=self.told.append)
 
     def limits(self, cgroup: Path) -> dict[int, int]:
         """Return GPU → GiB of the limits that the driver holds for a cgroup."""

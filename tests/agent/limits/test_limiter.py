@@ -8,6 +8,7 @@ from agent.errors import NvmlUnavailable
 from agent.gpus.access import PAUSED
 from agent.gpus.facts import Known
 from agent.gpus.memory_limits import Place
+from agent.limits.announcement import announce_level
 from agent.limits.limiter import Limiter, Means
 from tests.agent.limits.node import GPUS, Node, listening, share
 from topology.node.sharing import Limits
@@ -233,3 +234,17 @@ def test_nothing_is_promised_before_the_first_look(node: Node) -> None:
     """An agent that starts says that it has not looked."""
     limiter: Limiter = node.limiter()
     assert limiter.held_back == "the agent has not looked for limits yet"
+
+
+async def test_level_is_told_when_it_is_another_one(node: Node) -> None:
+    """To metrics and events, once."""
+    limiter = node.limiter()
+    await limiter.look(GPUS)
+    await limiter.look(GPUS)
+    node.describe("fail nvmlDeviceSetMemoryLimits_v1 0 NO_PERMISSION")
+    await limiter.look(GPUS)
+    assert [level.limits for level in node.told] == [Limits.CGROUP, Limits.NONE]
+    assert announce_level(node.told[1]).note == (
+        "Nothing holds containers to their shares of GPUs: the agent may not set memory limits: that takes root and the "
+        "capability SYS_ADMIN; MPS is off (sharing.mps)"
+    )
