@@ -174,9 +174,12 @@ class KubeletWatch:
 
     async def _follow(self, limiter: Limiter) -> None:
         """Know what holds shares, and keep that in step with the ledger; NVML may take its time, so nobody waits for this."""
+        known: frozenset[str] = frozenset()
         for number in count():
-            if number % _ROUTINE == 0 and (gpus := self._offering.shareable):
+            gpus = frozenset(self._offering.shareable)
+            if gpus and (gpus != known or number % _ROUTINE == 0):
                 await limiter.look(gpus)
+                known = gpus
             if (ledger := self._ledger.known) is not None:
                 await limiter.follow(shares_of(ledger))
             await asyncio.sleep(self._settings.kubelet.interval)
