@@ -169,7 +169,7 @@ class other_plugin:  # noqa: N801 - used as a context
         add_DevicePluginServicer_to_server(_Silent(), self._server)
         self._server.add_insecure_port(f"unix:{self._node.kubelet.plugins / 'other.sock'}")
         await self._server.start()
-        await self._node.kubelet.register(RegisterRequest(endpoint="other.sock"))
+        await self._node.kubelet.register(RegisterRequest(endpoint="other.sock", resource_name=GPU_RESOURCE))
 
     async def __aexit__(self, *_: object) -> None:
         await self._server.stop(None)
