@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.parts import Part, Parts, together
@@ -49,14 +51,37 @@ def _go_together(several: Sequence[tuple[Holding, tuple[Part, ...]]], memory_gib
     return is_shared and one_class and sum(amount or 0 for amount in amounts) <= memory_gib
 
 
-def hidden_gpus(holdings: Iterable[Holding]) -> int:
-    """Return how many GPUs these have that nobody can name, one for each share at most."""
-    return sum(_hidden_gpus(held) for held in holdings if held.hidden and not held.pod.profile)
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What pods have that bypassed us, of which nobody knows on which GPUs it is."""
+
+    whole: int = 0
+    """GPUs."""
+    shares: int = 0
+    """How many there are."""
+    gib: int = 0
+    """What the shares add up to."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs are not free because of it, at most."""
+        return self.whole + self.shares
 
 
-def hidden_gib(holdings: Iterable[Holding]) -> int:
-    """Return what the shares add up to of which nobody knows on which GPUs they are."""
-    return sum(held.hidden or 0 for held in holdings if held.pod.shares)
+NOTHING_HIDDEN: Final = Hidden()
+
+
+def hidden_of(holdings: Iterable[Holding]) -> Hidden:
+    """Return what these pods have of GPUs that nobody can name."""
+    found = [held for held in holdings if held.hidden and not held.pod.profile]
+    if not found:
+        return NOTHING_HIDDEN
+    in_parts = [held for held in found if held.pod.shares]
+    return Hidden(
+        whole=sum(held.hidden or 0 for held in found if not held.pod.shares),
+        shares=sum(map(_hidden_shares, in_parts)),
+        gib=sum(held.hidden or 0 for held in in_parts),
+    )
 
 
 def hidden_slices(holdings: Iterable[Holding]) -> tuple[tuple[str, int], ...]:
@@ -68,8 +93,6 @@ def hidden_slices(holdings: Iterable[Holding]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found.items()))
 
 
-def _hidden_gpus(held: Holding) -> int:
-    if not held.pod.shares:
-        return held.hidden or 0
+def _hidden_shares(held: Holding) -> int:
     named = {part.container for parts in (held.gpus, held.claimed) for of in parts.values() for part in of}
     return max(1, len(held.pod.shares) - len(named))
