@@ -96,7 +96,7 @@ class Metrics:
         self._identified.observe(seconds)
 
     def held_back(self, cause: str) -> None:
-        """Count a container that had to wait: `plan`, `process`."""
+        """Count a container that had to wait: `plan`, `process`, `limit`."""
         self._held_back.labels(cause).inc()
 
     def registered(self, result: str) -> None:

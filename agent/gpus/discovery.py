@@ -31,8 +31,6 @@ class Discovery:
     """Its generation is 0; whoever writes it counts."""
     computing: Mapping[str, int] = field(default_factory=dict)
     """UUID → processes that compute on the GPU or the slice, where there are any and NVML tells."""
-    in_use_bytes: Mapping[str, int] = field(default_factory=dict)
-    """UUID → memory of the GPU that is in use, where NVML tells."""
     unshared: tuple[str, ...] = ()
     """Why GPUs of the node must not be shared, once each."""
 

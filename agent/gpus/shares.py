@@ -41,13 +41,9 @@ class SharingRule:
             share = 0 if status.uuid not in gpus else self._gib(gpus[status.uuid], memory, told.get(status.uuid))
             unshared += [share] if isinstance(share, str) else []
             statuses.append(replace(status, share_gib=share if isinstance(share, int) and share else None))
-        in_use = {
-            uuid: memory.value.used_bytes for uuid, memory in memories.items() if uuid and isinstance(memory, Known)
-        }
         return replace(
             found,
             status=replace(found.status, gpus=tuple(statuses)),
-            in_use_bytes=in_use,
             unshared=tuple(sorted(set(unshared))),
         )
 

@@ -7,7 +7,7 @@ server, the disk) is waited for only so long, and the decision is then made from
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,7 @@ import structlog
 
 from agent.errors import KubeletUnavailable
 from agent.kubelet.pod_lists import PodLists
+from agent.limits.share import Share, shares_of
 from agent.node.ledger import LedgerReader
 from agent.plugin.choose import Ask, Grant, Refusal
 from agent.plugin.forms import Form, Plans
@@ -53,7 +54,7 @@ class AllocationMetrics(Protocol):
         ...
 
     def held_back(self, cause: str) -> None:
-        """Count a container that had to wait, for its `plan` or for a `process`."""
+        """Count a container that had to wait, for its `plan`, for a `process` or for its `limit`."""
         ...
 
 
@@ -78,6 +79,7 @@ class Admission:
         clock: Monotonic seconds.
         deadline_seconds: For each answer but `may_start`'s.
         vacated: Waits until nobody computes on GPUs, but not for ever, and returns what is in the way then.
+        limited: Holds a pod to its shares, and returns why it must not start.
 
     """
 
@@ -88,12 +90,14 @@ class Admission:
         clock: Callable[[], float],
         deadline_seconds: float,
         vacated: Callable[[frozenset[str]], Awaitable[str | None]],
+        limited: Callable[[Collection[Share]], Awaitable[str | None]] | None = None,
     ) -> None:
         self._records = records
         self._metrics = metrics
         self._clock = clock
         self._deadline_seconds = deadline_seconds
         self._vacated = vacated
+        self._limited = limited
         self._served = records.journal.load()
         self._turn = asyncio.Lock()
         self._preferred: tuple[frozenset[str], Identity, Plans] | None = None
@@ -146,10 +150,21 @@ class Admission:
         cause, reason = "plan", await self._against_plan(gpus, pods, form)
         if reason is None:
             cause, reason = "process", await self._vacated(form.to_be_vacant(gpus, self._in_use(pods)))
+        if reason is None and self._limited and form.is_shared:
+            cause, reason = "limit", await self._limited(await self._shares(gpus, pods))
         if reason is not None:
             self._metrics.held_back(cause)
             log.warning("a container has to wait", gpus=",".join(brief(gpus)), reason=reason)
         return reason
+
+    async def _shares(self, gpus: frozenset[str], pods: tuple[ListedPod, ...] | None) -> tuple[Share, ...]:
+        """Return all shares that the ledger promises to the pod with these devices."""
+        keys = {pod.key for pod in pods or () if pod.gpus & gpus} or {
+            item.key for item in self._served if gpus <= item.gpus
+        }
+        reading = await self._records.ledger.read(self._deadline_seconds * _LEDGER_SHARE)
+        uids = {plan.uid for key, plan in plans_of(reading.ledger).items() if key in keys}
+        return tuple(share for share in shares_of(reading.ledger) if share.uid in uids) if reading.ledger else ()
 
     def _in_use(self, pods: tuple[ListedPod, ...] | None) -> frozenset[str] | None:
         """Return what containers hold, ordinary init containers too, which the kubelet does not list."""

@@ -13,9 +13,9 @@ from agent.config import AgentConfiguration
 from agent.gpus.facts import ProcessPort
 from agent.kubelet.admission import Admission, AllocationMetrics, Records
 from agent.kubelet.device_plugin import DevicePluginService, Injection
-from agent.kubelet.devices import DeviceLists
 from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.lock import NodeLock
+from agent.kubelet.offering import Offering
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.registration import Registration, remove_leftovers
 from agent.kubelet.vacancy import Vacancy
@@ -54,7 +54,7 @@ class Ports:
 class Enforcement:
     """Our own device plugin, for each resource once; `cdi` says at any moment whether specs name the GPUs.
 
-    `shareable` says what may be shared.
+    `limiter` holds containers to their shares.
     """
 
     def __init__(
@@ -62,15 +62,16 @@ class Enforcement:
         settings: AgentConfiguration,
         ports: Ports,
         lists: PodLists,
-        devices: DeviceLists,
-        shareable: Callable[[], Shareable],
+        offering: Offering,
+        limiter: Limiter | None,
         cdi: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._ports = ports
-        self._devices = devices
+        self._devices = offering.lists
         self._lists = lists
-        self._shareable = shareable
+        self._offering = offering
+        self._limiter = limiter
         self._cdi = cdi
         self._lock = NodeLock(settings.enforce.state)
         self._admission: Admission | None = None
@@ -121,6 +122,7 @@ class Enforcement:
             self._ports.clock,
             enforce.deadline,
             vacancy.wait,
+            self._limiter.before_start if self._limiter else None,
         )
         await ledger.read(enforce.deadline)  # so that there is one to fall back on
         remove_leftovers(self._settings.kubelet.device_plugins)
@@ -147,6 +149,10 @@ class Enforcement:
             return Share(self._scorer, self._shareable)
         return Whole(self._scorer, lambda: self._devices.elsewhere(resource))
 
+    def _shareable(self) -> Shareable:
+        wanted, gib = self._settings.sharing.gpus, self._offering.shareable
+        return Shareable(gib, wanted if isinstance(wanted, int) else len(gib))
+
     def _scorer(self) -> Scorer:
         assert self.scorer is not None, "no device was ever listed"
         return self.scorer
@@ -155,7 +161,7 @@ class Enforcement:
         enforce = self._settings.enforce
         by_cdi = enforce.cdi == "always" or (enforce.cdi == "auto" and self._cdi())
         nics = {device.uuid: device.nics for device in self._devices.devices} if enforce.nccl_ib_hca else {}
-        return Injection(enforce.env, enforce.cdi_kind if by_cdi else None, nics)
+        return Injection(enforce.env, enforce.cdi_kind if by_cdi else None, nics, self._limiter)
 
     def _session_changed(self, resource: str, session: str) -> None:
         self._sessions[resource] = session

@@ -16,7 +16,7 @@ class Offering:
     """Keeps the lists of devices in step with what is found, what containers hold and what the node says of that."""
 
     def __init__(self, lists: DeviceLists, plans: Callable[[], Iterable[PodPlan]]) -> None:
-        self._lists = lists
+        self.lists = lists
         self._plans = plans
         self._aligns: bool | None = None
         self._pods: Sequence[ListedPod] = ()
@@ -63,7 +63,7 @@ class Offering:
         basis = (self.found, self._aligns, gone, shares)
         if basis != self._basis:  # a node has more than a thousand share devices, and most looks find nothing new
             self._basis = basis
-            self._lists.set([*self._whole(gone), *self._shares(gone, shares)])
+            self.lists.set([*self._whole(gone), *self._shares(gone, shares)])
 
     def _whole(self, gone: frozenset[str]) -> Iterator[Device]:
         for device in self.found:

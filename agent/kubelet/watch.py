@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from types import MappingProxyType
 
 import structlog
@@ -17,6 +18,9 @@ from agent.kubelet.offering import Offering
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.pod_resources import Allocatable, PodResourcesClient
 from agent.kubelet.surroundings import look_around, rival_for
+from agent.limits.level import Level
+from agent.limits.limiter import Limiter
+from agent.limits.share import shares_of
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
 from agent.plugin.holders import Held, held_of
@@ -24,7 +28,6 @@ from agent.plugin.mig import is_ours, strategy_of, why_unserved, withheld_slices
 from agent.plugin.offers import REPLICA, Offers, Sliced, offers_of, withheld
 from agent.plugin.pods import ListedPod, plans_of
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
-from agent.plugin.shares import Shareable
 from agent.plugin.sharing import UNLIMITED, sharing_of
 from agent.plugin.withdrawal import Told
 from topology.annotations import keys
@@ -66,11 +69,13 @@ class KubeletWatch:
         self._sliced: Sliced = {}
         self._unshared: tuple[str, ...] = ()
         self._mig, self._unserved = MigStrategy.NONE, ""
+        self._limiter = ports.limiter() if ports.limiter else None
         self._enforcement = (
-            Enforcement(settings, ports, self._lists, self._devices, self._shareable, lambda: self._setting.cdi)
+            Enforcement(settings, ports, self._lists, self._offering, self._limiter, lambda: self._setting.cdi)
             if settings.mode == "enforce"
             else None
         )
+        self._ledger = ports.ledger
         self._rounds = 0
         self._estranged = 0
         self.ending = False
@@ -116,6 +121,8 @@ class KubeletWatch:
                 tasks.create_task(self._poll())
                 if self._enforcement:
                     tasks.create_task(self._enforcement.run())
+                if self._limiter:
+                    tasks.create_task(self._follow(self._limiter))
         finally:
             await self._resources.close()
 
@@ -163,6 +170,18 @@ class KubeletWatch:
                 self._tell(before.plugin, after.plugin)
                 self._changed()
             self._win_back(after.plugin)
+            await asyncio.sleep(self._settings.kubelet.interval)
+
+    async def _follow(self, limiter: Limiter) -> None:
+        """Know what holds shares, and keep that in step with the ledger; NVML may take its time, so nobody waits for this."""
+        known: frozenset[str] = frozenset()
+        for number in count():
+            gpus = frozenset(self._offering.shareable)
+            if gpus and (gpus != known or number % _ROUTINE == 0):
+                await limiter.look(gpus)
+                known = gpus
+            if (ledger := self._ledger.known) is not None:
+                await limiter.follow(shares_of(ledger))
             await asyncio.sleep(self._settings.kubelet.interval)
 
     def _win_back(self, plugin: DevicePluginStatus) -> None:
@@ -256,14 +275,10 @@ class KubeletWatch:
     def _sharing(self) -> Sharing | None:
         sharing = self._settings.sharing
         mode, shareable = self._settings.mode, self._offering.shareable
-        return sharing_of(sharing.gpus, mode, shareable, self._unshared, Limits.NONE, held_back=self._unlimited())
-
-    def _unlimited(self) -> str:
-        return UNLIMITED if self._settings.sharing.limits == "required" else ""
-
-    def _shareable(self) -> Shareable:
-        sharing, gib = self._settings.sharing, self._offering.shareable
-        return Shareable(gib, sharing.gpus if isinstance(sharing.gpus, int) else len(gib))
+        limiter = self._limiter
+        level = limiter.level if limiter else Level(Limits.NONE)
+        held_back = limiter.held_back if limiter else UNLIMITED if sharing.limits == "required" else ""
+        return sharing_of(sharing.gpus, mode, shareable, self._unshared, level.limits, level.reasons, held_back)
 
     def _resource_of(self, device: Device) -> str:
         if REPLICA in device.uuid:

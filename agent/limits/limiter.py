@@ -117,7 +117,9 @@ class Limiter:
         if not self._takes:
             return self.held_back or None
         wanted = await self._visits.elsewhere(partial(self._wanted, shares))
-        if wanted.pods:
+        if not shares:
+            reason = "the ledger promises its pod no share"
+        elif wanted.pods:
             refusals = await self._hold(wanted.pods)
             self._refusals = {
                 place: code for place, code in self._refusals.items() if place not in wanted.pods

@@ -19,6 +19,11 @@ Plans = Mapping[Key, PodPlan]
 class Form(Protocol):
     """What one resource of ours stands for; `pods` are those that the kubelet lists."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether containers have to be held to what they get."""
+        ...
+
     def may_ask(self, plan: PodPlan) -> bool:
         """Whether a pod with this plan asks for the resource."""
         ...
@@ -52,6 +57,7 @@ class Whole:
     scorer: Callable[[], Scorer]
     elsewhere: Callable[[], frozenset[str]] = frozenset
     """The devices of other resources."""
+    is_shared: bool = False
 
     def may_ask(self, plan: PodPlan) -> bool:
         """Whether a pod with this plan asks for the resource: a pod asks for one kind."""
@@ -82,6 +88,7 @@ class Share:
 
     scorer: Callable[[], Scorer]
     shareable: Callable[[], Shareable]
+    is_shared: bool = True
 
     def may_ask(self, plan: PodPlan) -> bool:
         """Whether a pod with this plan asks for the resource."""

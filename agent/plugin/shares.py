@@ -73,15 +73,16 @@ def accept_share(
     if len(gpus) > 1:
         return Refusal(f"the kubelet took parts of {_named(gpus)}, and a share is of one GPU")
     order = tuple(sorted(devices, key=number_of))
+    percent = who.plan.compute_percent if isinstance(who, Planned) else None
     if gpus <= {*_wanted(who, len(devices))}:
-        return Grant(order, Basis.PLANNED)
+        return Grant(order, Basis.PLANNED, percent)
     promised = _named(who.plan.gpus) if isinstance(who, Planned) else ""
     if refusal := _must_not_adopt(who, f"the kubelet took a part of {_named(gpus)}, promised is one of {promised}"):
         return refusal
     books = Books(pods, plans.values(), shareable)
     if reason := books.robbed(devices, _class_of(who)):
         return Refusal(f"the kubelet took a part of {_named(gpus)}: {reason}")
-    return Grant(order, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
+    return Grant(order, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED, percent)
 
 
 class Books:
