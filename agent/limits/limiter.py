@@ -84,7 +84,8 @@ class Limiter:
     @property
     def held_back(self) -> str:
         """Why no container with a share may start; empty where they may."""
-        return "; ".join(self.level.reasons) if self._required and self.level.limits is Limits.NONE else ""
+        waits = self.level is NOT_LOOKED or (self._required and self.level.limits is Limits.NONE)
+        return "; ".join(self.level.reasons) if waits else ""
 
     async def look(self, gpus: Collection[str], driver: str | None = None) -> Level:
         """Find out what holds containers on GPUs that may be shared; never raises."""
