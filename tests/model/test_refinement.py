@@ -32,13 +32,21 @@ class Refused(Exception):
     """The product has taken a step that the model does not allow."""
 
 
+SHARES = {
+    "fit": Case("two shares of a GPU", gpus=GPUS, units=2, shares=(1, 1, 0), may=MAY),
+    "do not fit": Case("a share and the rest", gpus=GPUS, units=2, shares=(2, 1, 0), shareable=1, may=MAY),
+    "two classes": Case("two classes", gpus=GPUS, units=2, shares=(1, 1, 0), classes=(0, 1, 0), shareable=1, may=MAY),
+    "beside whole": Case("a share and both GPUs", gpus=GPUS, units=2, wanted=(1, 2, 1), shares=(1, 0, 0), may=MAY),
+}
+
+
 def case(wanted: int) -> Case:
     return Case("one machine", gpus=GPUS, wanted=(wanted, wanted, wanted), may=MAY)
 
 
 def run(model: Model, setup: Setup, choose: Callable[[list[Step]], Step], *, sickness: bool = False) -> None:
     """Let the product run its course, with the mishaps that are chosen."""
-    product, shadow, taken = Product(wanted=setup.wanted[0], sickness=sickness), Shadow(model, setup), []
+    product, shadow, taken = Product(setup, sickness=sickness), Shadow(model, setup), []
     while course := list(product.course()):
         step = choose([course[0], *product.mishaps(), *course[1:]])
         taken.append(step.name)
@@ -67,6 +75,13 @@ def test_the_model_allows_what_the_product_does(model: Model, believed: Beliefs,
     assert explore(lambda choices: run(model, setup, choices.choose, sickness=wanted == 1), faults=1) > 100
 
 
+@pytest.mark.parametrize("name", SHARES)
+def test_the_model_allows_what_the_product_does_with_shares(model: Model, believed: Beliefs, name: str) -> None:
+    """Any single mishap: shares that fit on one GPU, that do not, of two classes, and beside a pod that takes both GPUs."""
+    setup = SHARES[name].setup(believed)
+    assert explore(lambda choices: run(model, setup, choices.choose, sickness=True), faults=1) > 100
+
+
 @given(wanted=st.integers(1, 2), script=st.lists(st.integers(0, 100), max_size=40))
 @settings(max_examples=100)
 def test_the_model_allows_what_the_product_does_in_any_mess(
@@ -75,6 +90,16 @@ def test_the_model_allows_what_the_product_does_in_any_mess(
     """Mishap upon mishap; after the script all goes well."""
     numbers = chain(script, repeat(0))
     run(model, case(wanted).setup(believed), lambda options: options[next(numbers) % len(options)], sickness=True)
+
+
+@given(name=st.sampled_from([*SHARES]), script=st.lists(st.integers(0, 100), max_size=40))
+@settings(max_examples=100)
+def test_the_model_allows_what_the_product_does_with_shares_in_any_mess(
+    model: Model, believed: Beliefs, name: str, script: list[int]
+) -> None:
+    """Likewise."""
+    numbers = chain(script, repeat(0))
+    run(model, SHARES[name].setup(believed), lambda options: options[next(numbers) % len(options)], sickness=True)
 
 
 def _fence_nobody(self: Any, pod: Pod) -> Generator[Intent, Reply, Pod]:
