@@ -72,8 +72,6 @@ class GpuRequest:
     ecc: bool | None = None
     nic: NicAffinity | None = None
     """Whether every GPU must, or should, have an RDMA NIC under the same PCIe switch."""
-    gpu_milli: int | None = None
-    """Thousandths of its one GPU; `None`: its GPUs are its own."""
     cpu_milli: int = 0
     profile: str = ""
     """The MIG profile that its GPUs are slices of, as the resource's name has it; empty: it asks for GPUs."""
