@@ -13,7 +13,15 @@ from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClass
 from topology.value.score import Weights
 
-POLICIES = ("gputopo-told", "stock-most", "stock-least", "hami-binpack", "vgpu-manager", "koordinator-most", "hived-links")
+POLICIES = (
+    "gputopo-told",
+    "stock-most",
+    "stock-least",
+    "hami-binpack",
+    "vgpu-manager",
+    "koordinator-most",
+    "hived-links",
+)
 """What is compared unless others are named; `gputopo-told` knows the mix, which the product learns from the pods it meets."""
 OPTIMUM, POOLED = "optimum", "pooled"
 PODS_TOLD = 1_000
@@ -75,7 +83,7 @@ def compare(question: Question, policies: Sequence[str], progress: Callable[[str
         yield Outcome(
             name,
             worth,
-            1 - worth / best.most,
+            max(0.0, 1 - worth / best.most),
             {size: max(0.0, 1 - mean / rate) for size, mean, rate in zip(sizes, held, question.rates, strict=True)},
             {size: of / mean for size, mean, of in zip(sizes, held, linked, strict=True) if size > 1 and mean},
         )

@@ -4,10 +4,10 @@ Arrivals are Poisson, run times exponential with mean 1. What is to be great is 
 time: as all run equally long, that is what all served pods were worth, less nothing else. So a pod that is refused and a set that
 is slow both count, in the product's own measure.
 
-The best rule is the solution of the equation of average reward, and what a rule does in the long run that of the balance of
-flows. Both are found by Chebyshev's iteration: these processes are nearly reversible, so their rates of decay are nearly real and
-lie between 1 and twice the greatest rate of leaving a state. What comes out is checked and does not rest on that: the greatest and
-the least growth of any value are bounds of the optimum, and of a balance the flow that is left over is known.
+The best rule solves the equation of average reward, and what a rule does in the long run the balance of flows. Both are found
+by Chebyshev's iteration: these processes are nearly reversible, so their rates of decay are nearly real, and none is above twice
+the greatest rate of leaving a state. What comes out is checked and does not rest on that: the least and the greatest growth of
+any value are bounds of the optimum, and of a balance the flow that is left over is known.
 """
 
 from __future__ import annotations

@@ -40,7 +40,10 @@ def rule_of(policy: str, machine: WholeGpus, machines: int, pods: Sequence[Pod])
     views = [*dict.fromkeys(machine.free)]
     choices: list[dict[tuple[int, ...], list[Choice]]] = [{} for _ in machine.sizes]
     for frees in product(views, repeat=machines):
-        used = [Allotment(at, members_of(((1 << size) - 1) & ~free), pod_of(size - free.bit_count())) for at, free in enumerate(frees)]
+        used = [
+            Allotment(at, members_of(((1 << size) - 1) & ~free), pod_of(size - free.bit_count()))
+            for at, free in enumerate(frees)
+        ]
         for allotment in used:
             cluster.take(allotment)
         for found, wanted in zip(choices, machine.sizes, strict=True):
@@ -72,7 +75,8 @@ def _answers(policy: Policy, job: Job, lots: _Lots) -> list[Choice]:
     """Return all that the policy may do, each as likely; what it learns from being asked is not wanted here."""
     lots.falls, lots.among = 0, 1
     answers = [_answer(policy, job)]
-    for lots.falls in range(1, lots.among):
+    for falls in range(1, lots.among):
+        lots.falls = falls
         answers.append(_answer(policy, job))
     return answers
 
@@ -91,7 +95,8 @@ def _in_every_state(
 ) -> list[tuple[float, Indexes]]:
     """Return where the choices lead, from each state of all machines."""
     columns = len(machine.free) if machines == 2 else 1
-    states = {free: np.flatnonzero(np.array(machine.free) == free) for free in dict.fromkeys(machine.free)}
+    free_in = np.array(machine.free)
+    states = {free: np.flatnonzero(free_in == free).astype(np.int32) for free in dict.fromkeys(machine.free)}
     afters: dict[tuple[int, int], Indexes] = {}
     outcomes = lcm(*(len(answers) for answers in choices.values()))
     nowhere = np.arange(len(machine.free) * columns, dtype=np.int32).reshape(-1, columns)
@@ -103,9 +108,9 @@ def _in_every_state(
                 continue
             at, taken = choice
             if (frees[at], taken) not in afters:
-                leads = [machine.after(state, taken) for state in states[frees[at]]]
+                leads = [machine.after(int(state), taken) for state in states[frees[at]]]
                 afters[frees[at], taken] = np.array(leads, dtype=np.int32)
-            lines = [states[free] for free in frees] + [np.zeros(1, dtype=np.int64)] * (2 - machines)
+            lines: list[Indexes] = [states[free] for free in frees] + [np.zeros(1, dtype=np.int32)] * (2 - machines)
             here = np.ix_(*lines)
             lines[at] = afters[frees[at], taken]
             after[here] = lines[0][:, None] * columns + lines[1][None, :]

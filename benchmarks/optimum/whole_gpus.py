@@ -68,7 +68,10 @@ class WholeGpus:
             np.array([sum(earned[pod] for pod in pods) for _, pods in self._held]),
             np.array([[sum(sum(pod) == size for pod in pods) for size in self.sizes] for _, pods in self._held], float),
             np.array(
-                [[sum(sum(pod) == size and linked[pod] for pod in pods) for size in self.sizes] for _, pods in self._held],
+                [
+                    [sum(sum(pod) == size and linked[pod] for pod in pods) for size in self.sizes]
+                    for _, pods in self._held
+                ],
                 float,
             ),
         )
