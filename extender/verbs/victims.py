@@ -15,10 +15,11 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from math import lcm
 
-from extender.cluster.node_view import NodeView, hidden_gpus, hidden_slices
+from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import requests
+from extender.cluster.ownership.conflicts import hidden_gpus, hidden_slices
 from extender.cluster.ownership.holdings import Holding
 from extender.verbs.cost import Choice, Cost, Costs, Protection, priority_of
 from topology.placement.verdict import UNDECIDED, Placement
