@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.commands import comparison, drift, health, measure, performance, topology
+from benchmarks.commands import comparison, drift, health, measure, optimum, performance, topology
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, help=__doc__, rich_markup_mode=None)
 
@@ -35,6 +35,7 @@ def demo(
 
 app.command(name="measure")(measure.measure)
 app.command(name="drift")(drift.drift)
+app.command(name="optimum")(optimum.optimum)
 app.command(name="latency")(performance.latency)
 app.command(name="scheduler")(performance.scheduler)
 app.command(name="state")(performance.state)
