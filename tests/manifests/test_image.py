@@ -24,7 +24,7 @@ def pins(lock: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("lock", ["requirements-image.lock", "requirements-build.lock"])
+@pytest.mark.parametrize("lock", ["requirements-image.lock", "requirements-traces.lock", "requirements-build.lock"])
 def test_image_has_exactly_the_developers_versions(lock: str) -> None:
     """What was tested is what is shipped, hash by hash; so is what the wheel is made with."""
     developers, image = pins("requirements.lock"), pins(lock)
@@ -55,6 +55,13 @@ def test_kubectl_plugin_needs_nothing_that_the_image_does_not() -> None:
     assert set(project["dependency-groups"]["kubectl"]) < set(project["project"]["dependencies"])
     plugin, developers = pins("requirements-kubectl.lock"), pins("requirements.lock")
     assert {name: pin - developers[name] for name, pin in plugin.items() if pin - developers[name]} == {}
+
+
+def test_image_for_traces_is_the_usual_one_and_the_extra() -> None:
+    """Every distribution of the usual image is in it, in the same version."""
+    usual, traces = pins("requirements-image.lock"), pins("requirements-traces.lock")
+    assert {name: traces[name] for name in usual} == usual
+    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"} <= traces.keys() - usual.keys()
 
 
 def test_image_and_pods_agree_on_the_user() -> None:
