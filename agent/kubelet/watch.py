@@ -177,7 +177,7 @@ class KubeletWatch:
         known: frozenset[str] = frozenset()
         for number in count():
             gpus = frozenset(self._offering.shareable)
-            if gpus and (gpus != known or number % _ROUTINE == 0):
+            if gpus and (gpus != known or limiter.level is NOT_LOOKED or number % _ROUTINE == 0):
                 await limiter.look(gpus)
                 known = gpus
             if (ledger := self._ledger.known) is not None:

@@ -550,7 +550,7 @@ def test_settings_of_sharing_reach_the_agent() -> None:
 
 def test_daemons_of_mps_are_no_part_of_the_agents_pods() -> None:
     """Whoever restarts one ends the work of its clients, so an upgrade of ours leaves them alone."""
-    with pytest.raises(HelmRefused, match="mps.enabled"):
+    with pytest.raises(HelmRefused, match=r"mps\.enabled"):
         render("agent.sharing.mps.daemon=true")
     found = yaml.safe_load_all(render("agent.sharing.mps.enabled=true", "agent.sharing.mps.daemon=true"))
     sets = {each["metadata"]["name"]: each["spec"] for each in found if each and each["kind"] == "DaemonSet"}
