@@ -105,6 +105,8 @@ class Agent:
         heard = self._heard  # what is heard of during the look is not what the look answers
         if discovery is None or not self._publication.patch(discovery, self._clock(), look, heard):
             self._has_said |= self._publication.is_known
+            if self._kubelet and look and discovery and self._publication.is_known:
+                self._kubelet.says(look)  # an agent before this one may have written it
             return
         look = self._kubelet.look() if self._kubelet else None
         if patch := self._publication.patch(discovery, self._clock(), look, heard):

@@ -18,7 +18,7 @@ from agent.kubelet.offering import Offering
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.pod_resources import Allocatable, PodResourcesClient
 from agent.kubelet.surroundings import look_around, rival_for
-from agent.limits.level import NOT_LOOKED, Level
+from agent.limits.level import Level
 from agent.limits.limiter import Limiter
 from agent.limits.share import shares_of
 from agent.node.look import Look
@@ -174,10 +174,12 @@ class KubeletWatch:
 
     async def _follow(self, limiter: Limiter) -> None:
         """Know what holds shares, and keep that in step with the ledger; NVML may take its time, so nobody waits for this."""
+        known: frozenset[str] = frozenset()
         for number in count():
-            is_due = number % _ROUTINE == 0 or limiter.level is NOT_LOOKED
-            if is_due and (gpus := self._offering.shareable):
+            gpus = frozenset(self._offering.shareable)
+            if gpus and (gpus != known or number % _ROUTINE == 0):
                 await limiter.look(gpus)
+                known = gpus
             if (ledger := self._ledger.known) is not None:
                 await limiter.follow(shares_of(ledger))
             await asyncio.sleep(self._settings.kubelet.interval)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from topology.placement.verdict import Reason, Rejection
+from topology.value.fragmentation import WHOLE_GPU_MILLI, FreeCapacity
+
+HeldShare: TypeAlias = tuple[int, int, str]
+"""Position, GiB, class."""
 
 OFF = Rejection(
     Reason.SHARING, "GPUs are not shared there", remedy="let its agent share GPUs (sharing.gpus), or ask for whole ones"
@@ -23,8 +28,12 @@ class SharedGpu:
     position: int
     left_gib: int
     """What no share has, and nothing else uses."""
-    sharing_class: str = ""
-    """Of its shares."""
+    sharing_class: str | None = ""
+    """Of its shares; `None`: the last has ended, and the GPU is not whole again yet, so that shares of any class may go there."""
+
+    def takes(self, sharing_class: str) -> bool:
+        """Whether shares of this class may go there."""
+        return self.sharing_class is None or self.sharing_class == sharing_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +58,16 @@ class Shares:
         """Positions of the free GPUs of which one more may be shared."""
         return tuple(i for i in range(self.shareable.bit_length()) if self.shareable >> i & 1) if self.more != 0 else ()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no GPU is shared."""
-        return not self.shared
-
     def room_gib(self, position: int, sharing_class: str) -> int:
         """Return how large a share of this class the GPU takes; 0 for none."""
         for gpu in self.shared:
             if gpu.position == position:
-                return max(0, gpu.left_gib) if gpu.sharing_class == sharing_class else 0
+                return max(0, gpu.left_gib) if gpu.takes(sharing_class) else 0
         return self.share_gib[position] if self.shareable >> position & 1 and self.more != 0 else 0
+
+    def of_free(self, free: int) -> Shares:
+        """Return the same where no other GPUs are free than these."""
+        return self if self.shareable & free == self.shareable else replace(self, shareable=self.shareable & free)
 
     def among(self, mask: int) -> Shares:
         """Return the same of these GPUs alone."""
@@ -67,6 +75,16 @@ class Shares:
             return self
         kept = tuple(gpu for gpu in self.shared if mask >> gpu.position & 1)
         return replace(self, shared=kept, shareable=self.shareable & mask, beyond=self.beyond & mask)
+
+    def beside(self, gpus: int, held: Iterable[HeldShare]) -> Shares:
+        """Return what is left beside GPUs and shares that are meant for others; where there is no room for one, nothing is."""
+        left = self.among(~gpus) if gpus else self
+        for position, gib, sharing_class in held:
+            if left.room_gib(position, sharing_class) >= gib:
+                left = left.taken(position, gib, sharing_class)
+            else:
+                left = left.among(~(1 << position))
+        return left
 
     def taken(self, position: int, gib: int, sharing_class: str) -> Shares:
         """Return what is left beside such a share."""
@@ -83,7 +101,7 @@ class Shares:
 
     def takes(self, gib: Sequence[int], sharing_class: str, *, apart: bool) -> bool:
         """Whether all these shares have a place, each on a GPU of its own (`apart`) or on any; exact."""
-        begun = [gpu.left_gib for gpu in self.shared if gpu.sharing_class == sharing_class]
+        begun = [gpu.left_gib for gpu in self.shared if gpu.takes(sharing_class)]
         free = sorted((self.share_gib[position] for position in self.openable), reverse=True)
         bins = sorted([*begun, *free[: self.more]], reverse=True)
         wanted = sorted(gib, reverse=True)
@@ -139,3 +157,23 @@ def no_room(shares: Shares, gib: Sequence[int], sharing_class: str, *, apart: bo
         message += ", beside memory that is used beyond shares"
     figures = f"the most that one has is {largest_gib}"
     return Rejection(Reason.TOO_FEW_FREE, message, figures, "wait or ask for less", resolvable=True)
+
+
+def milli_of(left_gib: int, share_gib: int) -> int:
+    """Return how much of a shared GPU is left, in thousandths; less than all of it.
+
+    >>> milli_of(30, 78), milli_of(0, 78)
+    (384, 0)
+    """
+    return min(max(0, left_gib) * WHOLE_GPU_MILLI // share_gib, WHOLE_GPU_MILLI - 1) if share_gib else 0
+
+
+def capacity_of(gpus: int, free: int, shares: Shares, cpu_milli: int) -> FreeCapacity:
+    """Return the free capacity of a node: free GPUs, what is left of those that are shared, and CPU."""
+    whole = FreeCapacity.of_whole(gpus, free, cpu_milli)
+    if not shares.shared:
+        return whole
+    levels = [*whole.gpu_milli]
+    for gpu in shares.shared:
+        levels[gpu.position] = milli_of(gpu.left_gib, shares.share_gib[gpu.position])
+    return FreeCapacity(tuple(levels), cpu_milli)

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from topology.effort import Search
 from topology.placement.plan import plan
-from topology.placement.shares import Shares, no_room, none_is_large_enough
+from topology.placement.shares import Shares, milli_of, no_room, none_is_large_enough
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.request.shares import SameGpu
 from topology.request.suitability import outdated, shortage, suitable_gpus
-from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, FreeCapacity, PodKind
+from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
 FRAGMENTED_GPU = 500.0
 """What one fragmented GPU counts in the unit of free sets, where the last free GPU of a machine counts 1 to 4: capacity
@@ -127,7 +127,7 @@ class _Places:
         found: list[tuple[float, int, int, int]] = []
         alike: dict[tuple[int, int, int], int] = {}
         for gpu in shares.shared:
-            if gpu.sharing_class == self._class and gpu.left_gib >= gib:
+            if gpu.takes(self._class) and gpu.left_gib >= gib:
                 looks = gpu.left_gib, shares.share_gib[gpu.position], self._doubtful >> gpu.position & 1
                 alike.setdefault(looks, gpu.position)
         for (left_gib, _, doubts), position in alike.items():
@@ -183,23 +183,3 @@ class _Places:
         self._free &= ~(1 << position)
         if self._apart:
             self._shares = self._shares.among(~(1 << position))
-
-
-def milli_of(left_gib: int, share_gib: int) -> int:
-    """Return how much of a shared GPU is left, in thousandths; less than all of it.
-
-    >>> milli_of(30, 78), milli_of(0, 78)
-    (384, 0)
-    """
-    return min(max(0, left_gib) * WHOLE_GPU_MILLI // share_gib, WHOLE_GPU_MILLI - 1) if share_gib else 0
-
-
-def capacity_of(gpus: int, free: int, shares: Shares, cpu_milli: int) -> FreeCapacity:
-    """Return the free capacity of a node: free GPUs, what is left of those that are shared, and CPU."""
-    whole = FreeCapacity.of_whole(gpus, free, cpu_milli)
-    if shares.is_empty:
-        return whole
-    levels = [*whole.gpu_milli]
-    for gpu in shares.shared:
-        levels[gpu.position] = milli_of(gpu.left_gib, shares.share_gib[gpu.position])
-    return FreeCapacity(tuple(levels), cpu_milli)

@@ -6,7 +6,6 @@ from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import groupby
 
 from extender.cluster.candidates.shape import Shape
 from topology.placement.topology_class import TopologyClass
@@ -19,22 +18,29 @@ Key = tuple[float, int, int, str]
 """Of a node that fits, best first: minus the score; how many doubtful GPUs the pod would get; how many GPUs are free, so that
 emptier nodes stay whole; the name."""
 
+Merits = tuple[float, int, int]
+"""The same without the name: what shapes are compared by."""
+
 GONE = Shape(None, 0, "no node has such GPUs any more")
 """Of a bucket whose class was let go of."""
 REQUESTS = 256
 """Different requests whose orders are kept; one more costs a decision per shape."""
+HEAD = 64
+"""Of the best shapes of an order: so many are looked through for those that no node will have again."""
 
 
 class Bucket:
     """The nodes of one shape."""
 
-    __slots__ = ("names", "serial", "shape")
+    __slots__ = ("is_over", "names", "serial", "shape")
 
     def __init__(self, serial: int, shape: Shape) -> None:
         self.serial = serial
         self.shape = shape
         self.names: list[str] = []
         """In order."""
+        self.is_over = False
+        """It is empty, and nodes that come to this shape go to another bucket."""
 
 
 Census = Sequence[tuple[Bucket, Counter[Location]]]
@@ -42,7 +48,10 @@ Census = Sequence[tuple[Bucket, Counter[Location]]]
 
 
 class ShapeIndex:
-    """All nodes, in buckets. A bucket that is empty stays for a while: masks come back."""
+    """All nodes, in buckets.
+
+    A bucket that is empty stays for a while: masks come back. What is left of shared GPUs seldom does.
+    """
 
     def __init__(self) -> None:
         self._buckets: dict[Shape, Bucket] = {}
@@ -61,6 +70,9 @@ class ShapeIndex:
                 return
             del self._bucket_of[name]
             del before.names[bisect_left(before.names, name)]
+            if not before.names and before.shape.shares.shared:
+                before.is_over = True
+                del self._buckets[before.shape]
         if shape is not None:
             self._nodes_of[shape.topology_class] += 1
             if shape.topology_class is not None and shape.closed is None:
@@ -90,6 +102,7 @@ class ShapeIndex:
     def forget_verdicts(self, to_come: DemandProfile | None = None) -> None:
         """Ask for the decisions on the nodes there are anew: they would come out differently, or the pods to come are others."""
         self._to_come = to_come
+        self._orders.clear()
         self._compact()
 
     def bucket_of(self, name: str) -> Bucket | None:
@@ -126,18 +139,21 @@ class ShapeIndex:
             return
         for bucket in self._serials:
             if bucket.shape.topology_class is topology_class:
-                del self._buckets[bucket.shape]
+                self._buckets.pop(bucket.shape, None)
                 bucket.shape = GONE
         topology_class.forget()
 
     def _compact(self) -> None:
-        """Forget the empty buckets, and with them every order."""
+        """Forget the empty buckets."""
         filled = [bucket for bucket in self._serials if bucket.names]
+        for order in self._orders.values():
+            order.keep(filled)
+        for bucket in self._serials:
+            bucket.is_over = not bucket.names
         for serial, bucket in enumerate(filled):
             bucket.serial = serial
         self._serials = filled
         self._buckets = {bucket.shape: bucket for bucket in filled}
-        self._orders.clear()
 
 
 class Order:
@@ -152,14 +168,13 @@ class Order:
         self._fitting: dict[int, int] = {}
         """By the serial too, of those that somebody has asked about."""
         self._undecided: list[Bucket] = []
-        self._ranked: list[tuple[float, int, int, int]] = []
-        """Minus the score, doubtful GPUs, GPUs free, serial; rising."""
-        self._alike: list[tuple[float, int, int, list[Bucket]]] = []
-        """The same, those that only their names tell apart together."""
+        self._merits: list[Merits] = []
+        """Of all shapes that fit; rising."""
+        self._alike: dict[Merits, list[Bucket]] = {}
+        """Those that only their names tell apart together."""
 
     def catch_up(self, buckets: list[Bucket]) -> None:
         """Take in the shapes that are new since the last call, or were not decided then; simple machines first."""
-        new = []
         came = buckets[len(self.verdicts) :]
         self.verdicts += [UNDECIDED] * len(came)
         undecided, self._undecided = [*self._undecided, *sorted(came, key=lambda bucket: bucket.shape.breadth)], []
@@ -170,20 +185,39 @@ class Order:
             verdict = bucket.shape.decide(self._request, self.to_come)
             self.verdicts[bucket.serial] = verdict
             if isinstance(verdict, Placement):
-                shape = bucket.shape
-                new.append((-verdict.score, verdict.takes_of(shape.doubtful), shape.free.bit_count(), bucket.serial))
+                self._rank(bucket, verdict)
             elif verdict is UNDECIDED:
                 self._undecided.append(bucket)
-        if new:
-            self._ranked = sorted(self._ranked + new)
-            self._alike = [
-                (*merits, [buckets[serial] for *_, serial in equals])
-                for merits, equals in groupby(self._ranked, key=lambda ranked: ranked[:3])
-            ]
+        for merits in self._merits[:HEAD]:
+            if all(bucket.is_over for bucket in self._alike[merits]):
+                self._drop(merits)
+
+    def keep(self, filled: Sequence[Bucket]) -> None:
+        """Forget all buckets but these, which are about to be numbered anew in their order."""
+        self.verdicts = [self.verdicts[bucket.serial] for bucket in filled if bucket.serial < len(self.verdicts)]
+        numbers = {bucket.serial: number for number, bucket in enumerate(filled)}
+        self._fitting = {numbers[old]: pods for old, pods in self._fitting.items() if old in numbers}
+        self._undecided = [bucket for bucket in self._undecided if bucket.names]
+        for merits, buckets in [*self._alike.items()]:
+            self._alike[merits] = [bucket for bucket in buckets if bucket.names]
+            if not self._alike[merits]:
+                self._drop(merits)
+
+    def _rank(self, bucket: Bucket, verdict: Placement) -> None:
+        shape = bucket.shape
+        merits = -verdict.score, verdict.takes_of(shape.doubtful), shape.free.bit_count()
+        if merits not in self._alike:
+            insort(self._merits, merits)
+            self._alike[merits] = []
+        self._alike[merits].append(bucket)
+
+    def _drop(self, merits: Merits) -> None:
+        del self._alike[merits]
+        del self._merits[bisect_left(self._merits, merits)]
 
     def census(self, names: frozenset[str], locations: Mapping[str, Location]) -> Census:
         """Count the nodes that fit, of those in `names`; linear in these."""
-        fitting = (bucket for *_, buckets in self._alike for bucket in buckets if bucket.names)
+        fitting = (bucket for merits in self._merits for bucket in self._alike[merits] if bucket.names)
         counted = ((bucket, names.intersection(bucket.names)) for bucket in fitting)
         return [(bucket, Counter(map(locations.__getitem__, found))) for bucket, found in counted if found]
 
@@ -203,9 +237,9 @@ class Order:
 
     def best_first(self, names: Container[str]) -> Iterator[Key]:
         """Yield those of `names` that fit, best first."""
-        for minus_score, doubts, free, buckets in self._alike:
-            filled = [bucket.names for bucket in buckets if bucket.names]
+        for merits in self._merits:
+            filled = [bucket.names for bucket in self._alike[merits] if bucket.names]
             if filled:
                 for name in filled[0] if len(filled) == 1 else merge(*filled):
                     if name in names:
-                        yield minus_score, doubts, free, name
+                        yield *merits, name

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from topology.effort import finish
 from topology.formats.catalog import machine
 from topology.placement.decide import Decision, Situation, decide
-from topology.placement.shares import NO_SHARES, ONLY_ENFORCE, SharedGpu, Shares
-from topology.placement.sharing import FRAGMENTED_GPU, capacity_of
+from topology.placement.shares import NO_SHARES, ONLY_ENFORCE, SharedGpu, Shares, capacity_of
+from topology.placement.sharing import FRAGMENTED_GPU
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import Communication, GpuRequest

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.caches.tombstones import Tombstones
-from extender.cluster.candidates.holds import Hold, Holds
+from extender.cluster.candidates.holds import Held, Hold, Holds
 from extender.cluster.candidates.offers import Offers
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.candidates.shape_index import ShapeIndex
@@ -135,6 +135,6 @@ def test_holds_add_up_per_node() -> None:
     holds = Holds()
     for uid, node, gpus in (("a", "n1", 1), ("a", "n1", 2), ("b", "n1", 4), ("c", "n2", 8)):
         holds.put(uid, Hold(node, gpus, 10.0))
-    assert holds.others("c", 0.0) == {"n1": 6}
+    assert holds.others("c", 0.0) == {"n1": Held(0b110)}
     assert (holds.own("a", "n1", 0.0), holds.own("a", "n2", 0.0), holds.own("a", "n1", 10.0)) == (2, 0, 0)
     assert (holds.others("x", 10.0), len(holds)) == ({}, 0)
