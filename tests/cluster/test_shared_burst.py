@@ -33,7 +33,7 @@ FLEET = tuple(
     for number in range(count)
 )
 """20 nodes with 160 GPUs."""
-WHOLE = (1,) * 30 + (2,) * 20 + (3,) * 4 + (4,) * 8 + (5, 6, 7) + (8,) * 3
+WHOLE = (1,) * 20 + (2,) * 10 + (3,) * 2 + (4,) * 4 + (5, 6, 7) + (8,) * 2
 CLASSES = ("", "dev", "prod")
 COUNT = 400
 WITHIN_SECONDS = 120.0
