@@ -19,7 +19,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NodePayloads
-from extender.cluster.ownership.conflicts import conflicts_of, hidden_of, hidden_slices
+from extender.cluster.ownership.conflicts import conflicts_of, hidden_gib, hidden_gpus, hidden_slices
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.holdings import Holding, holdings_of
 from extender.cluster.ownership.standing import Standing
@@ -218,7 +218,7 @@ class NodeView:
                 claim.gpu for claim, standing in self.claims if standing is not Standing.FREE and claim.uid != uid
             )
             free = self.usable & ~mask_of(self.devices, others)
-            shares = shares_of(self.payloads, uses, free, self.fit, hidden_of(self.holdings))
+            shares = shares_of(self.payloads, uses, free, self.fit, hidden_gib(self.holdings))
             shape = replace(shape, free=free, doubtful=self.doubtful & free, shares=shares)
         shares = shape.shares if among is None else shape.shares.among(among)
         free = shape.free & ~held_for_others.touched
@@ -320,19 +320,18 @@ def _shape(
     topology_class = gpus.topology_class if gpus else None
     if closed := why_closed(node, payloads, holdings, surroundings):
         return Shape(topology_class, 0, closed)
-    hidden = hidden_of(holdings)
     return Shape(
         topology_class,
         free,
         doubtful=doubtful & free,
-        hidden=hidden.gpus,
+        hidden=hidden_gpus(holdings),
         plugin_chooses=_plugin_chooses(payloads),
         topology_manager=plugin.topology_manager if plugin else None,
         perhaps_free=_perhaps_free(payloads, plugin, holders, holdings) if plugin and plugin.topology_manager else 0,
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
         mig=_strategy(payloads),
         hidden_slices=hidden_slices(holdings),
-        shares=shares_of(payloads, uses, free, fit, hidden),
+        shares=shares_of(payloads, uses, free, fit, hidden_gib(holdings)),
     )
 
 

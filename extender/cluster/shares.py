@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from extender.cluster.objects.payloads import NodePayloads
-from extender.cluster.ownership.conflicts import Hidden
 from extender.cluster.ownership.takers import Use
 from topology.node.status import DevicePluginStatus, Mode
 from topology.placement.shares import NO_SHARES, NOT_NOW, ONLY_ENFORCE, SharedGpu, Shares
@@ -28,7 +27,7 @@ def known_as_shared(payloads: NodePayloads) -> frozenset[str]:
 
 
 def shares_of(
-    payloads: NodePayloads, uses: Mapping[str, Use], free: int, fit: int, hidden: Hidden, *, as_told: bool = True
+    payloads: NodePayloads, uses: Mapping[str, Use], free: int, fit: int, hidden_gib: int, *, as_told: bool = True
 ) -> Shares:
     """Return what pods may share; linear in GPUs. Nodes that share nothing are alike.
 
@@ -37,7 +36,7 @@ def shares_of(
         uses: GPU → what is taken of it, of those that are shared.
         free: GPUs that nobody has, whole or in part, as a mask over positions.
         fit: GPUs that may be given to pods at all.
-        hidden: What pods have of which nobody knows where it is. It may be on any GPU, so it counts against each.
+        hidden_gib: What shares add up to of which nobody knows on which GPU they are: it counts against each.
         as_told: Whether GPUs are as the agent last told, shared or whole; not where it is asked how they would be.
 
     """
@@ -51,23 +50,22 @@ def shares_of(
     told = {gpu.uuid: gpu for gpu in status.gpus}
     observed = payloads.observed.value if as_told else None
     as_shared, held = known_as_shared(payloads) if observed else (), observed.gpus if observed else ()
-    begins = free.bit_count() > hidden.whole
     share_gib, shared, shareable, beyond = [], [], 0, 0
     for position, uuid in enumerate(gpus.uuids):
         gpu, use = told.get(uuid), uses.get(uuid)
         size = gpu.share_gib or 0 if gpu else 0
-        left = size - (gpu.beyond_shares_gib if gpu else 0) - hidden.gib
+        left = size - (gpu.beyond_shares_gib if gpu else 0) - hidden_gib
         beyond |= (1 << position) if size and gpu and gpu.beyond_shares_gib else 0
         if use is not None or uuid in as_shared:
             is_open = fit >> position & 1 and (use is None or use.sharing_class is not None)
             left = max(0, left - (use.memory_gib if use else 0)) if is_open else 0
             class_ = use.sharing_class if use else None
             shared.append(SharedGpu(position, left, class_ if is_open else ""))
-        elif begins and free >> position & 1 and left > 0 and uuid not in held:
+        elif free >> position & 1 and left > 0 and uuid not in held:
             shareable |= 1 << position
             size = left
         share_gib.append(size)
-    more = max(0, plugin.sharing.max_gpus - len(shared) - hidden.shares)
+    more = max(0, plugin.sharing.max_gpus - len(shared))
     return Shares(tuple(share_gib), tuple(shared), shareable, more, beyond)
 
 

@@ -19,7 +19,7 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import requests
-from extender.cluster.ownership.conflicts import hidden_of, hidden_slices
+from extender.cluster.ownership.conflicts import hidden_gib, hidden_gpus, hidden_slices
 from extender.cluster.ownership.holdings import Holding
 from extender.cluster.shares import shares_of
 from extender.verbs.cost import Choice, Cost, Costs, Protection, priority_of
@@ -57,7 +57,8 @@ class Candidate:
         self._offered_ones = tuple(held for held in self._evictable if held.pod.uid in self._offered)
         self._taken = view.taken()
         staying = [held for held in view.holdings if held.pod.uid not in known | self._in_any_case]
-        self._hidden, self._hidden_slices = hidden_of(staying), hidden_slices(staying)
+        self._hidden, self._hidden_slices = hidden_gpus(staying), hidden_slices(staying)
+        self._hidden_gib = hidden_gib(staying)
         self._wanted = view.shape.devices_for(request)
         self._protection = protection
         self._costs: Costs | None = None
@@ -171,14 +172,12 @@ class Candidate:
         """Return what may be shared when these are gone, and those who go in any case."""
         view, gone = self.view, {*victims, *self._in_any_case}
         uses = {gpu: left for gpu, use in view.uses.items() if (left := use.without(gone))}
-        return shares_of(view.payloads, uses, free, view.fit, self._hidden, as_told=False)
+        return shares_of(view.payloads, uses, free, view.fit, self._hidden_gib, as_told=False)
 
     def _bandwidth(self, victims: Collection[str]) -> float | None:
         shape, free = self.view.shape, self._free_without(victims)
         idle = shape.topology_manager and shape.topology_manager.idle  # whose CPUs go with the victims is not counted
-        shape = replace(
-            shape, free=free, hidden=self._hidden.gpus, hidden_slices=self._hidden_slices, topology_manager=idle
-        )
+        shape = replace(shape, free=free, hidden=self._hidden, hidden_slices=self._hidden_slices, topology_manager=idle)
         if self._request.is_share:
             shape = replace(shape, shares=self._shares_without(victims, free))
         verdict = shape.decide(self._request)

@@ -22,9 +22,12 @@ from topology.request.counts import asked_of
 from topology.request.gpu_request import ContainerGpus, PodRequest, pod_request
 from topology.request.shares import gib_of
 from topology.request.words import percent
+from topology.value.fragmentation import PodKind
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""
+MAX_MODELS_CHARACTERS = 256
+"""Of `gpu-model`; a pod that says more is not placed."""
 _OURS = (keys.PLACEMENT, keys.FENCE)
 _OURS_BYTES = MAX_BYTES + 1024
 """Of the largest record, the mark of a fence, and their keys."""
@@ -241,6 +244,15 @@ def _compute_percent(pod: Pod) -> int | None:
 def takes_no_others(pod: Pod) -> bool:
     """Whether the pod would rather fail than run with other GPUs than the planned ones."""
     return (pod.metadata.annotations or {}).get(keys.DEVICE_MISMATCH) == "refuse"
+
+
+def kind_of(pod: GpuPod) -> PodKind | None:
+    """Return what the pod takes of a node, as demand counts it; `None`: GPUs are none of it, or nobody can read what it asks."""
+    if pod.profile or not (pod.gpus or pod.shares):
+        return None
+    models = (pod.pod.metadata.annotations or {}).get(keys.GPU_MODEL, "")
+    named = tuple(sorted({each.strip().lower() for each in models[:MAX_MODELS_CHARACTERS].split(",") if each.strip()}))
+    return PodKind(pod.gpus or 1, cpu_milli=cpu_milli(pod.pod), models=named, memory_gib=sum(pod.shares))
 
 
 def has_ended(pod: Pod) -> bool:

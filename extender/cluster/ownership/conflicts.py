@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.parts import Part, Parts, together
@@ -51,37 +49,15 @@ def _go_together(several: Sequence[tuple[Holding, tuple[Part, ...]]], memory_gib
     return is_shared and one_class and sum(amount or 0 for amount in amounts) <= memory_gib
 
 
-@dataclass(frozen=True, slots=True)
-class Hidden:
-    """What pods have that bypassed us, of which nobody knows on which GPUs it is."""
-
-    whole: int = 0
-    """GPUs."""
-    shares: int = 0
-    """How many there are."""
-    gib: int = 0
-    """What the shares add up to."""
-
-    @property
-    def gpus(self) -> int:
-        """How many GPUs are not free because of it, at most."""
-        return self.whole + self.shares
+def hidden_gpus(holdings: Iterable[Holding]) -> int:
+    """Return how many GPUs are not free for what these have that nobody can name; a share takes one at most."""
+    hiding = (held for held in holdings if held.hidden and not held.pod.profile)
+    return sum(_hidden_shares(held) if held.pod.shares else held.hidden or 0 for held in hiding)
 
 
-NOTHING_HIDDEN: Final = Hidden()
-
-
-def hidden_of(holdings: Iterable[Holding]) -> Hidden:
-    """Return what these pods have of GPUs that nobody can name."""
-    found = [held for held in holdings if held.hidden and not held.pod.profile]
-    if not found:
-        return NOTHING_HIDDEN
-    in_parts = [held for held in found if held.pod.shares]
-    return Hidden(
-        whole=sum(held.hidden or 0 for held in found if not held.pod.shares),
-        shares=sum(map(_hidden_shares, in_parts)),
-        gib=sum(held.hidden or 0 for held in in_parts),
-    )
+def hidden_gib(holdings: Iterable[Holding]) -> int:
+    """Return what the shares add up to of which nobody knows on which GPUs they are."""
+    return sum(held.hidden or 0 for held in holdings if held.pod.shares)
 
 
 def hidden_slices(holdings: Iterable[Holding]) -> tuple[tuple[str, int], ...]:

@@ -28,6 +28,7 @@ async def test_pod_is_held_to_the_sum_of_its_shares_before_it_starts(node: Node)
     assert limiter.level.limits is Limits.CGROUP
     assert await limiter.before_start([share(10), share(4, "side"), share(20, "big", gpu=3)]) is None
     assert node.limits(pod) == {0: 14, 3: 20}
+    assert {line.split()[3] for line in node.all_limits()} == {"0"}, "no soft limits, which outlive their cgroup"
 
 
 async def test_looking_whether_limits_are_taken_leaves_none(node: Node) -> None:

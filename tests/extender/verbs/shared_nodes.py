@@ -100,5 +100,12 @@ class SharedNode:
             else share(UUIDS[each.gpu], each.name, each.gib, each.sharing_class)
             for each in there
         ]
+        seen: dict[str, dict[str, int]] = {}
+        for each in there:
+            if each.gib is not None:
+                seen.setdefault(UUIDS[each.gpu], {})[each.name] = each.gib
+        whole = {UUIDS[each.gpu]: each.name for each in there if each.gib is None}
         others = [claim(uuid, "somebody-we-never-heard-of") for uuid in UUIDS[self.size :]]
-        return sharing_node(*claims, *others, beyond={UUIDS[0]: self.beyond_gib}, max_gpus=self.max_gpus)
+        return sharing_node(
+            *claims, *others, seen=seen, whole=whole, beyond={UUIDS[0]: self.beyond_gib}, max_gpus=self.max_gpus
+        )

@@ -8,14 +8,17 @@ import msgspec
 import pytest
 
 from extender.cluster.node_view import NodeView
+from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.objects.kinds import Container, Node, Pod, ResourceRequirements
-from extender.cluster.ownership.conflicts import Hidden, hidden_of
-from tests.extender.builders import cluster, gpus, running
-from tests.extender.shares import share, sharer, sharing, sharing_node
+from extender.cluster.ownership.conflicts import hidden_gib, hidden_gpus
+from tests.extender.builders import claim, cluster, gpus, pod, running
+from tests.extender.shares import SHARE_GIB, share, sharer, sharing, sharing_node
 from topology.annotations import keys
 from topology.annotations.records import PlacementRecord, encode_placement
+from topology.placement.verdict import Placement, Rejection
+from topology.request.gpu_request import GpuRequest
 
-A, B, C, *_ = gpus("n1", *range(8))
+A, B, C, *REST = gpus("n1", *range(8))
 
 
 def view(*objects: Node | Pod) -> NodeView:
@@ -38,6 +41,7 @@ def taken(found: NodeView) -> dict[str, tuple[int, str | None]]:
         (sharing_node(share(A, "p", 10), seen={A: {"p": 10}}), [sharing("p", A)], (10, "")),
         (sharing_node(share(A, "p", 10), share(A, "q", 5), seen={A: {"p": 10}}), [sharing("p", A)], (15, "")),
         (sharing_node(share(A, "p", 10), seen={A: {"p": 20}}), [sharing("p", A)], (20, "")),
+        (sharing_node(share(A, "p", 8)), [sharing("p", A)], (10, "")),
         (sharing_node(share(A, "p", 10, "dev")), [], (10, "dev")),
         (sharing_node(share(A, "p", 10, "dev"), seen={A: {"p": 12}}), [], (12, "dev")),
         (sharing_node(seen={A: {"p": 10}}), [sharer("p", 10, on="n1", sharing_class="dev")], (10, "dev")),
@@ -54,6 +58,7 @@ def test_each_container_takes_its_share_once(node: Node, pods: list[Pod], expect
         (sharing_node(seen={A: {"nobody-knows": 10}}), []),
         (sharing_node(share(A, "p", 1), seen={A: {"q": 1}}), [sharer("q", 1, on="n1", sharing_class="dev")]),
         (sharing_node(share(A, "p", 1), whole={A: "q"}), [running("q", "n1", A)]),
+        (sharing_node(share(A, "p", 1)), [running("q", "n1", A)]),
         (sharing_node(share(A, "p", 1), whole={A: "nobody-knows"}), []),
     ],
 )
@@ -120,5 +125,33 @@ def test_what_an_init_container_needs_beyond_the_others_is_claimed_under_its_nam
 def test_shares_of_which_nobody_knows_where_they_are_are_counted() -> None:
     """In GiB, and as a GPU each: they may be on any."""
     pod = sharer("p", {"main": 10, "side": 5}, on="n1", phase="Running", terminated=False)
-    assert hidden_of(view(sharing_node(), pod).holdings) == Hidden(shares=2, gib=15)
-    assert hidden_of(view(sharing_node(seen={A: {"p": 10}}), pod).holdings) == Hidden(shares=1, gib=5)
+    assert (hidden_gib(view(sharing_node(), pod).holdings), hidden_gpus(view(sharing_node(), pod).holdings)) == (15, 2)
+    partly = view(sharing_node(seen={A: {"p": 10}}), pod)
+    assert (hidden_gib(partly.holdings), hidden_gpus(partly.holdings)) == (5, 1)
+
+
+def test_room_is_kept_for_a_share_of_which_nobody_knows_where_it_is() -> None:
+    """It may be on any GPU: so it counts against each, and as one GPU where whole ones are asked for."""
+    stray = sharer("stray", 10, on="n1", phase="Running", terminated=False)
+    found = view(sharing_node(share(A, "p", 5)), sharing("p", A, 5), stray)
+    left_gib = SHARE_GIB - 5 - 10
+    assert isinstance(found.decide_for("new", request_of(sharer("new", left_gib))), Placement)
+    assert isinstance(found.decide_for("new", request_of(sharer("new", left_gib + 1))), Rejection)
+    assert isinstance(found.decide_for("new", request_of(pod("new", 6))), Placement)
+    assert isinstance(found.decide_for("new", request_of(pod("new", 7))), Rejection)
+
+
+@pytest.mark.parametrize(("beyond", "gib", "fits"), [(0, 29, True), (4, 25, True), (4, 26, False), (30, 1, False)])
+def test_memory_that_no_share_explains_counts_against_what_is_free(beyond: int, gib: int, *, fits: bool) -> None:
+    """Of a GPU that is shared; all others are whole somebody's. The reason says so."""
+    whole = tuple(claim(gpu, "others") for gpu in (B, C, *REST))
+    node = sharing_node(share(A, "p", 10), *whole, beyond={A: beyond})
+    found = view(node, sharing("p", A), pod("others", 7)).decide_for("new", request_of(sharer("new", gib)))
+    assert isinstance(found, Placement) is fits
+    if isinstance(found, Rejection):
+        assert "beside memory that is used beyond shares" in found.message
+
+
+def request_of(item: Pod) -> GpuRequest:
+    """Return what a pod asks for."""
+    return read_request(item).request
