@@ -18,7 +18,7 @@ from agent.kubelet.offering import Offering
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.pod_resources import Allocatable, PodResourcesClient
 from agent.kubelet.surroundings import look_around, rival_for
-from agent.limits.level import NOT_LOOKED, Level
+from agent.limits.level import Level
 from agent.limits.limiter import Limiter
 from agent.limits.share import shares_of
 from agent.node.look import Look
@@ -177,7 +177,7 @@ class KubeletWatch:
         known: frozenset[str] = frozenset()
         for number in count():
             gpus = frozenset(self._offering.shareable)
-            if gpus and (gpus != known or limiter.level is NOT_LOOKED or number % _ROUTINE == 0):
+            if gpus and (gpus != known or number % _ROUTINE == 0):
                 await limiter.look(gpus)
                 known = gpus
             if (ledger := self._ledger.known) is not None:

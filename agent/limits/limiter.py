@@ -30,7 +30,7 @@ from topology.node.sharing import Limits
 log = structlog.get_logger()
 
 _AGAIN_SECONDS = 30.0
-"""After which all limits are set again: a driver that was loaded anew knows none of them."""
+"""After which it is read what stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,8 @@ class Limiter:
         self._pipes: Mapping[str, Path] = {}
         self._takes = False
         self._refusals: dict[Place, str] = {}
-        self._set: dict[Place, int] = {}
-        self._set_at = clock()
-        self._swept = False
+        self._standing: dict[Place, int] = {}
+        self._read_again_at = clock()
         self.level = NOT_LOOKED
         """What holds containers now, as of the last look."""
 
@@ -136,17 +135,13 @@ class Limiter:
         """Have exactly these limits stand: all shares of the node, by a ledger that is known; never raises."""
         if not self._takes:
             return
-        now = self._clock()
-        if now - self._set_at >= _AGAIN_SECONDS:
-            self._set_at, self._swept = now, False
-            self._set = dict.fromkeys(self._set, 0)
         wanted = await self._visits.elsewhere(partial(self._wanted, shares))
         limits = {**wanted.pods, **wanted.containers}
-        gone = await self._visits.elsewhere(partial(_still_there, self._set.keys() - limits.keys()))
-        if not self._swept:
-            gone |= await self._leftovers(limits.keys())
-        changed = {place: limit for place, limit in limits.items() if self._set.get(place) != limit}
-        self._set = {place: limit for place, limit in self._set.items() if place in limits}
+        if self._clock() >= self._read_again_at:
+            await self._read(limits.keys())
+        gone = await self._visits.elsewhere(partial(_still_there, self._standing.keys() - limits.keys()))
+        changed = {place: limit for place, limit in limits.items() if self._standing.get(place) != limit}
+        self._standing = {place: limit for place, limit in self._standing.items() if place in limits}
         refusals = await self._hold({**dict.fromkeys(gone), **changed})
         self._refusals = {place: code for place, code in refusals.items() if place in wanted.pods}
 
@@ -183,16 +178,17 @@ class Limiter:
                 containers |= {Place(gpu, str(each)): limit for gpu, limit in limits.items() for each in own}
         return _Wanted(pods, containers)
 
-    async def _leftovers(self, wanted: Collection[Place]) -> set[Place]:
-        """Return the places with a limit of which no share is left, as after a start of the agent."""
+    async def _read(self, wanted: Collection[Place]) -> None:
+        """Take for standing what NVML says, of all pods: an agent before us may have set limits, a new driver knows none."""
         pods = await self._visits.elsewhere(lambda: [*self._means.cgroups.pods()])
-        places = {Place(gpu, str(pod)) for pod in pods for gpu in self._gpus}.difference(wanted)
+        places = {Place(gpu, str(pod)) for pod in pods for gpu in self._gpus}.union(wanted)
         try:
             told = await self._visits.ask(lambda: self._means.read_limits(places)) if places else {}
         except (TimeoutError, NvmlUnavailable):
-            return set()
-        self._swept = True
-        return {place for place, answer in told.items() if _has_limit(answer)}
+            return
+        self._read_again_at = self._clock() + _AGAIN_SECONDS
+        found = {place: answer.value.hard_bytes for place, answer in told.items() if isinstance(answer, Known)}
+        self._standing = {place: limit for place, limit in found.items() if limit is not None}
 
     async def _hold(self, limits: Mapping[Place, int | None]) -> dict[Place, str]:
         """Set limits, and compare what is read back; return NVML's code, or ours, for each that does not hold."""
@@ -203,7 +199,7 @@ class Limiter:
         except (TimeoutError, NvmlUnavailable) as error:
             return dict.fromkeys(limits, _code(error))
         codes = {place: _refusal(answers[place], limit) for place, limit in limits.items()}
-        self._set |= {place: limit for place, limit in limits.items() if limit is not None and not codes[place]}
+        self._standing |= {place: limit for place, limit in limits.items() if limit is not None and not codes[place]}
         return {place: code for place, code in codes.items() if code}
 
 

@@ -55,6 +55,16 @@ def test_what_is_no_pod_is_none(tmp_path: Path) -> None:
     assert [each.name for each in cgroups.of_containers(next(cgroups.pods()))] == ["0123abcd"]
 
 
+def test_with_dmem_only_containers_that_have_its_files_can_take_a_limit(tmp_path: Path) -> None:
+    """Where the pod has none the driver counts by itself, and takes one for each."""
+    for name in ("with", "without"):
+        (tmp_path / name).mkdir()
+    assert {each.name for each in PodCgroups().of_containers(tmp_path)} == {"with", "without"}
+    for folder in (tmp_path, tmp_path / "with"):
+        (folder / "dmem.max").touch()
+    assert [each.name for each in PodCgroups().of_containers(tmp_path)] == ["with"]
+
+
 def test_node_without_a_kubelets_cgroups_has_none(tmp_path: Path) -> None:
     """As one whose kubelet makes none for pods, or whose cgroups the agent does not see."""
     cgroups = PodCgroups(tmp_path, tmp_path / "nowhere.yaml")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
+
 import pytest
 
 from agent.errors import NvmlUnavailable
@@ -10,6 +14,7 @@ from agent.gpus.facts import Known
 from agent.gpus.memory_limits import Place
 from agent.limits.announcement import announce_level
 from agent.limits.limiter import Limiter, Means
+from agent.limits.visits import Visits
 from tests.agent.limits.node import GPUS, Node, listening, share
 from topology.node.sharing import Limits
 
@@ -23,6 +28,7 @@ async def test_pod_is_held_to_the_sum_of_its_shares_before_it_starts(node: Node)
     assert limiter.level.limits is Limits.CGROUP
     assert await limiter.before_start([share(10), share(4, "side"), share(20, "big", gpu=3)]) is None
     assert node.limits(pod) == {0: 14, 3: 20}
+    assert {line.split()[3] for line in node.all_limits()} == {"0"}, "no soft limits, which outlive their cgroup"
 
 
 async def test_looking_whether_limits_are_taken_leaves_none(node: Node) -> None:
@@ -248,3 +254,43 @@ async def test_level_is_told_when_it_is_another_one(node: Node) -> None:
         "Nothing holds containers to their shares of GPUs: the agent may not set memory limits: that takes root and the "
         "capability SYS_ADMIN; MPS is off (sharing.mps)"
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+async def test_agent_that_is_not_root_says_so(open_node: Node) -> None:
+    """The driver takes limits from root alone."""
+    limiter = open_node.limiter()
+    os.seteuid(65534)
+    try:
+        level = await limiter.look(GPUS)
+    finally:
+        os.seteuid(0)
+    assert level.limits is Limits.NONE
+    assert level.reasons[0] == "the agent may not set memory limits: that takes root and the capability SYS_ADMIN"
+
+
+async def test_limits_that_stand_are_not_set_again(node: Node) -> None:
+    """A look at what stands writes nothing."""
+    node.pod()
+    limiter = node.limiter()
+    await limiter.look(GPUS)
+    await limiter.follow([share(10)])
+    node.describe("fail nvmlDeviceSetMemoryLimits_v1 0 NO_PERMISSION")
+    node.now = 31.0
+    await limiter.follow([share(10)])
+    assert limiter._refusals == {}
+
+
+async def test_driver_that_hangs_holds_a_container_back_and_nobody_else(node: Node) -> None:
+    """An answer that does not come in time is none."""
+    node.pod()
+    limiter = node.limiter()
+    await limiter.look(GPUS)
+    limiter._visits = Visits(0.2)
+    node.describe("hang nvmlDeviceSetMemoryLimits_v1 0 1")
+    began = time.monotonic()
+    assert await limiter.before_start([share(10)]) == "NVML did not answer in time"
+    await limiter.follow([share(10)])
+    assert (await limiter.look(GPUS)).limits is Limits.NONE
+    assert time.monotonic() - began < 1.0
+    await asyncio.sleep(1.0)  # the call that hangs is left to itself, and has to end before its library goes

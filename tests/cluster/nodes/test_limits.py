@@ -50,7 +50,7 @@ def test_pod_is_held_before_its_first_process_and_nothing_is_left_after_it(
         containers = [each.name for each in sharing.cgroup(uid).iterdir() if each.is_dir()]
         return sharing.held() == {pod, *(Held(3, f"{pod.cgroup}/{name}", 14.0) for name in containers)}
 
-    eventually(of_all, within_seconds=20)
+    eventually(of_all, within_seconds=60)
 
     agent.kill()
     sharing.load_driver_anew()
