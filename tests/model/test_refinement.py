@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from extender.binding import bind, release
 from extender.binding.intents import Intent, Reply
+from extender.cluster import node_view
 from extender.cluster.objects.kinds import Pod
+from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.state import ClusterState
 from tests.extender.exploration import explore
 from tests.model.beliefs import Beliefs
@@ -22,7 +24,9 @@ from tests.model.library import GPUS, Model, Setup
 from tests.model.product import Product, Step
 from tests.model.refinement import Shadow
 from tests.model.setups import USUAL, Case
+from tests.simulation.mutants import shares
 from topology.annotations.records import PlacementRecord
+from topology.placement.shares import SharedGpu
 
 pytestmark = pytest.mark.slow
 MAY = (*USUAL, "graceful", "force", "refusals", "unfit")
@@ -147,10 +151,35 @@ MUTILATIONS = {
 }
 
 
+SHARE_MUTILATIONS = {
+    "sum of shares not compared": ("do not fit", (node_view, "shares_of", shares.sum_ignored), []),
+    "shared GPU given whole": ("beside whole", (node_view, "_shape", shares.shared_taken_for_free), []),
+    "class of shares not compared": ("two classes", (SharedGpu, "takes", shares.class_ignored), []),
+    "share free before its process is gone": (
+        "do not fit",
+        (Evidence, "standing", shares.share_free_when_gone),
+        ["0 is answered (BindPod)", "p0 is deleted by force"],
+    ),
+}
+
+
 @pytest.mark.parametrize("name", MUTILATIONS)
 def test_c2_the_model_refuses_what_a_mutilated_product_does(model: Model, believed: Beliefs, name: str) -> None:
     """So the tests above hold the product to the protocol."""
-    setup, (mutilation, plot) = case(1).setup(believed), MUTILATIONS[name]
+    mutilation, plot = MUTILATIONS[name]
+    refuse(model, case(1).setup(believed), mutilation, plot)
+
+
+@pytest.mark.parametrize("name", SHARE_MUTILATIONS)
+def test_c2_the_model_refuses_what_a_mutilated_product_does_with_shares(
+    model: Model, believed: Beliefs, name: str
+) -> None:
+    """So those of shares hold it to each of their rules."""
+    asked, mutilation, plot = SHARE_MUTILATIONS[name]
+    refuse(model, SHARES[asked].setup(believed), mutilation, plot)
+
+
+def refuse(model: Model, setup: Setup, mutilation: tuple[Any, str, Any], plot: list[str]) -> None:
     run(model, setup, follow(plot), sickness=True)
     with mock.patch.object(*mutilation), pytest.raises(Refused):
         run(model, setup, follow(plot), sickness=True)
