@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.commands import comparison, drift, health, measure, optimum, performance, topology
+from benchmarks.commands import comparison, drift, health, measure, optimum, performance, served, topology
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, help=__doc__, rich_markup_mode=None)
 
@@ -42,6 +42,7 @@ app.command(name="state")(performance.state)
 app.command(name="monitoring")(performance.monitoring)
 app.command(name="bandwidth")(comparison.bandwidth)
 app.command(name="placement")(comparison.placement)
+app.command(name="served")(served.served)
 app.command(name="snapshot")(comparison.snapshot)
 app.command(name="compare")(comparison.compare)
 app.command(name="report")(comparison.report_placement)
