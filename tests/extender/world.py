@@ -91,7 +91,7 @@ class World:
             ledger = encode_ledger(Ledger(1, (), node["metadata"]["uid"]))
             self.patch(NODES, name, {"metadata": {"annotations": {keys.LEDGER: ledger}}})
 
-    def add_pod(self, name: str, gpus: int = 2, *, share_gib: int = 0, **annotations: str) -> Object:
+    def add_pod(self, name: str, gpus: int = 2, share_gib: int = 0, /, **annotations: str) -> Object:
         limits = {keys.SHARE_RESOURCE: str(share_gib)} if share_gib else {keys.GPU_RESOURCE: str(gpus)}
         spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
         metadata = {"name": name, "annotations": annotations}
