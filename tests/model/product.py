@@ -117,7 +117,7 @@ class Product:
         metadata = self.world.add_pod(
             name,
             setup.wanted[number],
-            share_gib=setup.shares[number] * UNIT_GIB,
+            setup.shares[number] * UNIT_GIB,
             **{keys.SHARING_CLASS: f"class-{setup.classes[number]}"} if setup.shares[number] else {},
         )["metadata"]
         uid: str = metadata["uid"]
