@@ -29,6 +29,7 @@ STATES: Final = {
     "free": "free",
     "held": "held for a pod that is being bound",
     "claimed": "claimed",
+    "shared": "shared by memory",
     "unplanned": "in use, and not by plan",
     "unusable": "not usable",
     "conflict": "held by two pods",
@@ -214,7 +215,7 @@ def _environment() -> Environment:
         "written": written,
     }
     found.globals |= {
-        "BEING_BOUND": picture.BEING_BOUND,
+        "NO_POD": (picture.BEING_BOUND, picture.SHARERS),
         "LEVELS": LEVELS,
         "STATES": STATES,
         "script": assets.SCRIPT.path,
