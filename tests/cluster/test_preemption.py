@@ -61,14 +61,12 @@ def test_victims_make_room_for_a_share_on_one_gpu(gpu_cluster: GpuCluster) -> No
         gpu_cluster.api.post(PRIORITIES, priority_class(name, value))
     gpu_cluster.join(node)
     names = [f"low-{number}" for number in range(16)]
-    ours: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "terminationGracePeriodSeconds": 0}
-    half_gib = (node.share_gib + 1) // 2
-    gpu_cluster.submit(
-        *(share_pod(name, half_gib - number % 2, priorityClassName="low", **ours) for number, name in enumerate(names))
-    )
+    ours: dict[str, Any] = {"schedulerName": SCHEDULER_NAME}
+    half_gib = node.share_gib // 2
+    gpu_cluster.submit(*(share_pod(name, half_gib, priorityClassName="low", **ours) for name in names))
     eventually(lambda: all(map(gpu_cluster.is_running, names)))
     gpu_of = {name: gpu_cluster.placement(name).containers["main"][0] for name in names}
-    gpu_cluster.submit(share_pod("vip", half_gib + 1, priorityClassName="high", **ours))
+    gpu_cluster.submit(share_pod("vip", half_gib + 2, priorityClassName="high", **ours))
     assert eventually(lambda: gpu_cluster.node_of("vip"), within_seconds=60.0) == node.name
     left = {pod["metadata"]["name"] for pod in gpu_cluster.api.list(PODS) if "deletionTimestamp" not in pod["metadata"]}
     evicted = set(names) - left
