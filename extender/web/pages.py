@@ -125,7 +125,8 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "") -> 
 def pod_page(explanation: Explanation) -> Iterator[str]:
     """Return one pod's page: where it is, or where it could go and why not elsewhere."""
     pod = explanation.pod
-    facts = " · ".join([pod.asked, pod.phase or "no phase", pod.uid])
+    limits = [f"limits by {pod.limits}"] if pod.limits else []
+    facts = " · ".join([pod.asked, *limits, pod.phase or "no phase", pod.uid])
     return _render("pod.html", explanation=explanation, pod=pod, facts=facts)
 
 
