@@ -211,6 +211,18 @@ async def test_neighbours_who_compute_keep_no_share_waiting(tmp_path: Path) -> N
         await node.kubelet.started(left)
 
 
+async def test_shares_that_are_left_when_sharing_is_switched_off_run_on(tmp_path: Path) -> None:
+    """Their devices stay, and their GPU is not given whole; when the last has gone it is."""
+    async with sharing(tmp_path) as node:
+        left = await node.share(share_pod("left", 10), 0)
+        node.share_gib = 0
+        node.offer()
+        await until(lambda: counts(node) == (GPUS - 1, 10))
+        assert await node.kubelet._may_start(left, left.containers[0])
+        node.delete(left)
+        await until(lambda: counts(node) == (GPUS, 0))
+
+
 class Holding:
     """What holds every pod that it is told of, in place of the driver."""
 
