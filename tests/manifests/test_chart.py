@@ -44,6 +44,15 @@ def test_digest_wins_over_tag() -> None:
     assert f"gputopo@{digest}" in images(render(f"image.digest={digest}", "image.tag=v9"))
 
 
+def test_variables_of_the_user_reach_the_extender() -> None:
+    """As text, whatever they look like."""
+    rendered = render(
+        "extender.env.OTEL_EXPORTER_OTLP_ENDPOINT=http://otel:4318", "extender.env.OTEL_TRACES_SAMPLER_ARG=0.1"
+    )
+    assert '- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://otel:4318"}' in rendered
+    assert '- {name: OTEL_TRACES_SAMPLER_ARG, value: "0.1"}' in rendered
+
+
 def test_settings_of_the_user_join_those_of_the_chart() -> None:
     """`extender.config` adds to the configuration that the chart writes."""
     assert re.search(
@@ -541,7 +550,7 @@ def test_settings_of_sharing_reach_the_agent() -> None:
 
 def test_daemons_of_mps_are_no_part_of_the_agents_pods() -> None:
     """Whoever restarts one ends the work of its clients, so an upgrade of ours leaves them alone."""
-    with pytest.raises(HelmRefused, match="mps.enabled"):
+    with pytest.raises(HelmRefused, match=r"mps\.enabled"):
         render("agent.sharing.mps.daemon=true")
     found = yaml.safe_load_all(render("agent.sharing.mps.enabled=true", "agent.sharing.mps.daemon=true"))
     sets = {each["metadata"]["name"]: each["spec"] for each in found if each and each["kind"] == "DaemonSet"}
