@@ -420,7 +420,7 @@ def test_policies_speak_of_the_resource_and_the_users_that_are_configured() -> N
     """As CEL that the API server can read."""
     names = ("gpuResource=amd.com/gpu", "policies.mayNameNodes={validator}", "policies.extenderUsers={mine}")
     rendered = render(*names)
-    assert "'amd.com/gpu' in container" in rendered
+    assert "['amd.com/gpu', 'gputopo.dev/gpu-memory-gib'].exists(name, name in container" in rendered
     assert "request.userInfo.username in ['validator']" in rendered
     assert "['system:serviceaccount:gputopo-system:gputopo-scheduler', 'mine']" in rendered
 
@@ -541,7 +541,7 @@ def test_settings_of_sharing_reach_the_agent() -> None:
 
 def test_daemons_of_mps_are_no_part_of_the_agents_pods() -> None:
     """Whoever restarts one ends the work of its clients, so an upgrade of ours leaves them alone."""
-    with pytest.raises(HelmRefused, match="mps.enabled"):
+    with pytest.raises(HelmRefused, match=r"mps\.enabled"):
         render("agent.sharing.mps.daemon=true")
     found = yaml.safe_load_all(render("agent.sharing.mps.enabled=true", "agent.sharing.mps.daemon=true"))
     sets = {each["metadata"]["name"]: each["spec"] for each in found if each and each["kind"] == "DaemonSet"}
