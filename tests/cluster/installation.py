@@ -55,7 +55,7 @@ class Installation:
         configuration["profiles"] += [{"schedulerName": name} for name in more_profiles]
         managed = configuration["extenders"][0]["managedResources"]
         known = {each["name"] for each in managed}
-        managed += ({"name": name, "ignoredByScheduler": False} for name in more_resources if name not in known)
+        managed += [{"name": name, "ignoredByScheduler": False} for name in more_resources if name not in known]
         configuration["extenders"] += more_extenders
         return self.plane.start_scheduler(configuration, self.plane.kubeconfig(ACCOUNT))
 

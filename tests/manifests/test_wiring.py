@@ -44,11 +44,11 @@ def test_scheduler_outwaits_the_extenders_binds(extender_settings: ExtenderConfi
 
 
 def test_extender_is_never_skipped_and_never_short_of_names(extender_settings: ExtenderConfiguration) -> None:
-    """Not ignorable, names only, all nodes in view, GPUs still counted by the scheduler itself."""
-    ours = (extender_settings.scheduling.resource, keys.SHARE_RESOURCE)
+    """Not ignorable, names only, all nodes in view, GPUs and shares of them still counted by the scheduler itself."""
+    managed = [extender_settings.scheduling.resource, keys.SHARE_RESOURCE]
     assert (EXTENDER["ignorable"], EXTENDER["nodeCacheCapable"]) == (False, True)
     assert SCHEDULER["percentageOfNodesToScore"] == 100
-    assert EXTENDER["managedResources"] == [{"name": name, "ignoredByScheduler": False} for name in ours]
+    assert EXTENDER["managedResources"] == [{"name": name, "ignoredByScheduler": False} for name in managed]
 
 
 def test_better_gpus_outweigh_everything_that_default_plugins_can_say() -> None:
