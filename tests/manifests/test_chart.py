@@ -44,6 +44,15 @@ def test_digest_wins_over_tag() -> None:
     assert f"gputopo@{digest}" in images(render(f"image.digest={digest}", "image.tag=v9"))
 
 
+def test_variables_of_the_user_reach_the_extender() -> None:
+    """As text, whatever they look like."""
+    rendered = render(
+        "extender.env.OTEL_EXPORTER_OTLP_ENDPOINT=http://otel:4318", "extender.env.OTEL_TRACES_SAMPLER_ARG=0.1"
+    )
+    assert '- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://otel:4318"}' in rendered
+    assert '- {name: OTEL_TRACES_SAMPLER_ARG, value: "0.1"}' in rendered
+
+
 def test_settings_of_the_user_join_those_of_the_chart() -> None:
     """`extender.config` adds to the configuration that the chart writes."""
     assert re.search(

@@ -84,6 +84,9 @@ args:
 env:
   - name: POD_IP
     valueFrom: {fieldRef: {fieldPath: status.podIP}}
+  {{- range $name, $value := .Values.extender.env }}
+  - {name: {{ $name }}, value: {{ $value | quote }}}
+  {{- end }}
 ports:
   - {name: extender-health, containerPort: {{ .Values.extender.healthPort }}}
   {{- if .Values.extender.service.enabled }}
