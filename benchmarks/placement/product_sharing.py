@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import groupby
@@ -21,30 +20,9 @@ from topology.placement.shares import SharedGpu, Shares
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
+from topology.value.coming import coming_to
 from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, FreeCapacity, PodKind
 from topology.value.score import Weights
-
-
-def coming_to(
-    model: str, kinds: Sequence[tuple[PodKind, float]], gpus: Mapping[str, int]
-) -> list[tuple[PodKind, float]]:
-    """Return what comes to a node with GPUs of one model, of all that comes to the cluster.
-
-    A pod goes to one of the GPUs that will do for it, so a kind comes here the more often the fewer these are.
-
-    Args:
-        model: Of the node's GPUs.
-        kinds: All, with their shares.
-        gpus: How many GPUs of each model the cluster has.
-
-    """
-    rates = [
-        (kind, share / sum(count for name, count in gpus.items() if not kind.models or name in kind.models))
-        for kind, share in kinds
-        if not kind.models or model in kind.models
-    ]
-    total = sum(rate for _, rate in rates)
-    return [(kind, rate / total) for kind, rate in rates]
 
 
 def shares_of(capacity: FreeCapacity) -> Shares:

@@ -254,7 +254,7 @@ def derive(
     sharers = _sharers(observed, evidence) if observed and observed.shared and not _plugin_chooses(payloads) else {}
     in_question = _in_question(pods, payloads, standing_claims)
     holdings = holdings_of(in_question, standing_claims, holders, evidence, sharers)
-    uses = uses_of(standing_claims, holdings, sharers)
+    uses = uses_of(standing_claims, holdings, holders, sharers)
     is_lost = is_ledger_lost(payloads, holdings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
     foreign = observed.foreign_processes if observed else ()

@@ -26,7 +26,9 @@ def known_as_shared(payloads: NodePayloads) -> frozenset[str]:
     return frozenset(observed.shared) if status.device_plugin.mode is Mode.ENFORCE else frozenset()
 
 
-def shares_of(payloads: NodePayloads, uses: Mapping[str, Use], free: int, fit: int, hidden_gib: int) -> Shares:
+def shares_of(
+    payloads: NodePayloads, uses: Mapping[str, Use], free: int, fit: int, hidden_gib: int, *, as_told: bool = True
+) -> Shares:
     """Return what pods may share; linear in GPUs. Nodes that share nothing are alike.
 
     Args:
@@ -35,6 +37,7 @@ def shares_of(payloads: NodePayloads, uses: Mapping[str, Use], free: int, fit: i
         free: GPUs that nobody has, whole or in part, as a mask over positions.
         fit: GPUs that may be given to pods at all.
         hidden_gib: What shares add up to of which nobody knows on which GPU they are: it counts against each.
+        as_told: Whether GPUs are as the agent last told, shared or whole; not where it is asked how they would be.
 
     """
     gpus, status = payloads.topology.value, payloads.status.value
@@ -45,7 +48,8 @@ def shares_of(payloads: NodePayloads, uses: Mapping[str, Use], free: int, fit: i
         return closed
     assert plugin.sharing is not None, "else it is refused"
     told = {gpu.uuid: gpu for gpu in status.gpus}
-    as_shared, held = known_as_shared(payloads), payloads.observed.value.gpus if payloads.observed.value else {}
+    observed = payloads.observed.value if as_told else None
+    as_shared, held = known_as_shared(payloads) if observed else (), observed.gpus if observed else ()
     share_gib, shared, shareable, beyond = [], [], 0, 0
     for position, uuid in enumerate(gpus.uuids):
         gpu, use = told.get(uuid), uses.get(uuid)

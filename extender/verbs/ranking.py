@@ -73,7 +73,7 @@ class Ranking:
         decide = NodeView.decide_yielding if yielding else NodeView.decide_for
         self._rails = rails
         self._decide: Callable[[str, Rails], Decision] = lambda name, on: decide(
-            views[name], uid, request, held_for_others.get(name, NOTHING), to_come, on
+            views[name], uid, request, held_for_others.get(name, NOTHING), to_come(views[name].shape), on
         )
         self._special = {name: (self._decide(name, NO_RAILS), views[name]) for name in special}
         self._elsewhere: Rejection | None = None

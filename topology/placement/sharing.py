@@ -64,7 +64,7 @@ def place_shares(
     if len(wanted) > 1 and usable.takes(wanted, class_, apart=apart):
         return places.place(gib, range(len(gib)))
     largest_gib = max((size for i, size in enumerate(shares.share_gib) if suitable >> i & 1), default=0)
-    if largest_gib < max(wanted):
+    if largest_gib < max(wanted) and not usable.beyond:  # what is used beyond shares comes back
         return none_is_large_enough(largest_gib, max(wanted))
     return no_room(usable, wanted, class_, apart=apart)
 

@@ -11,7 +11,7 @@ import msgspec
 from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
 from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod
-from extender.cluster.objects.parts import Parts, of_record
+from extender.cluster.objects.parts import Part, Parts, of_record
 from extender.cluster.objects.placeholders import NEVER_PLACED, is_placeholder
 from extender.cluster.objects.quantities import cpu_milli, whole_cpus
 from topology.annotations import keys
@@ -22,9 +22,12 @@ from topology.request.counts import asked_of
 from topology.request.gpu_request import ContainerGpus, PodRequest, pod_request
 from topology.request.shares import gib_of
 from topology.request.words import percent
+from topology.value.fragmentation import PodKind
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""
+MAX_MODELS_CHARACTERS = 256
+"""Of `gpu-model`; a pod that says more is not placed."""
 _OURS = (keys.PLACEMENT, keys.FENCE)
 _OURS_BYTES = MAX_BYTES + 1024
 """Of the largest record, the mark of a fence, and their keys."""
@@ -51,6 +54,8 @@ class GpuPod:
     """The MIG profile that it asks for slices of; empty: it asks for GPUs."""
     shares: tuple[int, ...] = ()
     """GiB of each share of a GPU that it asks for, side by side; empty: it asks for none."""
+    init_share: Part | None = None
+    """What of them an init container needs beyond the containers after it; its kubelet does not list that."""
 
     @property
     def uid(self) -> str:
@@ -76,6 +81,11 @@ class GpuPod:
     def key(self) -> tuple[str, str]:
         """Namespace and name."""
         return self.pod.metadata.namespace, self.pod.metadata.name
+
+    @property
+    def listed_gib(self) -> int:
+        """What its shares add up to as its kubelet lists them."""
+        return sum(self.shares) - (self.init_share.memory_gib or 0 if self.init_share else 0)
 
     def is_placed_on(self, parts: Parts) -> bool:
         """Whether its record names these GPUs, and these shares of them; of a whole GPU any container may have it."""
@@ -131,12 +141,17 @@ def _annotations_have_place(pod: Pod) -> bool:
 def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
     """Return the pod's facts, `None` when it asks for no GPU; requests that cannot be read do not matter here."""
     try:
-        request = pod_request({}, _containers(pod, resource)).request
+        asked = pod_request({}, _containers(pod, resource))
     except RequestError:
         return GpuPod(pod, None, _placed(pod))
+    request = asked.request
     if not request.asks:
         return None
-    return GpuPod(pod, request.gpus, _placed(pod), profile=request.profile, shares=request.memory_gib)
+    if not request.is_share:
+        return GpuPod(pod, request.gpus, _placed(pod), profile=request.profile)
+    before = {each.name for each in asked.containers if each.init}
+    init_share = next((Part(name, gib) for name, gib in asked.shares if name in before), None)
+    return GpuPod(pod, 0, _placed(pod), shares=request.memory_gib, init_share=init_share)
 
 
 def names_gpus(pod: Pod, resource: str = keys.GPU_RESOURCE) -> bool:
@@ -229,6 +244,15 @@ def _compute_percent(pod: Pod) -> int | None:
 def takes_no_others(pod: Pod) -> bool:
     """Whether the pod would rather fail than run with other GPUs than the planned ones."""
     return (pod.metadata.annotations or {}).get(keys.DEVICE_MISMATCH) == "refuse"
+
+
+def kind_of(pod: GpuPod) -> PodKind | None:
+    """Return what the pod takes of a node, as demand counts it; `None`: GPUs are none of it, or nobody can read what it asks."""
+    if pod.profile or not (pod.gpus or pod.shares):
+        return None
+    models = (pod.pod.metadata.annotations or {}).get(keys.GPU_MODEL, "")
+    named = tuple(sorted({each.strip().lower() for each in models[:MAX_MODELS_CHARACTERS].split(",") if each.strip()}))
+    return PodKind(pod.gpus or 1, cpu_milli=cpu_milli(pod.pod), models=named, memory_gib=sum(pod.shares))
 
 
 def has_ended(pod: Pod) -> bool:

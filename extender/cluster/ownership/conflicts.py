@@ -50,8 +50,9 @@ def _go_together(several: Sequence[tuple[Holding, tuple[Part, ...]]], memory_gib
 
 
 def hidden_gpus(holdings: Iterable[Holding]) -> int:
-    """Return how many GPUs these have that nobody can name, one for each share at most."""
-    return sum(_hidden_gpus(held) for held in holdings if held.hidden and not held.pod.profile)
+    """Return how many GPUs are not free for what these have that nobody can name; a share takes one at most."""
+    hiding = (held for held in holdings if held.hidden and not held.pod.profile)
+    return sum(_hidden_shares(held) if held.pod.shares else held.hidden or 0 for held in hiding)
 
 
 def hidden_gib(holdings: Iterable[Holding]) -> int:
@@ -68,8 +69,6 @@ def hidden_slices(holdings: Iterable[Holding]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found.items()))
 
 
-def _hidden_gpus(held: Holding) -> int:
-    if not held.pod.shares:
-        return held.hidden or 0
+def _hidden_shares(held: Holding) -> int:
     named = {part.container for parts in (held.gpus, held.claimed) for of in parts.values() for part in of}
     return max(1, len(held.pod.shares) - len(named))

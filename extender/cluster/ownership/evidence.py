@@ -48,7 +48,7 @@ class Evidence:
         observed = self.known.report.observed
         seen = (who for of in observed.shared.values() for who in of) if observed else ()
         theirs = sum(who.parts for who in seen if (who.namespace, who.name) == namesake.key)
-        return theirs == sum(namesake.shares)
+        return theirs == namesake.listed_gib
 
     def is_stale(self, holder: Holder) -> bool:
         """Whether no such pod runs on the node any more as the agent saw there."""

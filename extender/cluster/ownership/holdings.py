@@ -97,9 +97,10 @@ def holdings_of(
     for pod in sorted((pod for pod in pods if not pod.stopped), key=lambda pod: pod.uid):
         named = in_parts.get(pod.key, {}) if pod.shares else whole_ones.get(pod.key, {})
         namesakes = [claim for gpu in named for claim in claims_on.get(gpu, ()) if _is_namesakes(claim, pod)]
-        if namesakes and _is_all_of(pod, named) and all(evidence.has_replaced(pod, claim) for claim in namesakes):
+        is_all = namesakes and _is_all_of(pod, _with_init_share(pod, named))
+        if is_all and all(evidence.has_replaced(pod, claim) for claim in namesakes):
             namesakes = []
-        seen = _without(named, namesakes) if namesakes else named
+        seen = _with_init_share(pod, _without(named, namesakes) if namesakes else named)
         own = by_uid.get(pod.uid, ())
         claimed = of_claims(own) if own else {}
         is_about_it = evidence.is_about(pod, frozenset(seen))
@@ -135,6 +136,13 @@ def _without(named: Parts, namesakes: Iterable[Claim]) -> Parts:
         if (gpu, None) not in theirs
     }
     return {gpu: parts for gpu, parts in left.items() if parts}
+
+
+def _with_init_share(pod: GpuPod, seen: Parts) -> Parts:
+    """Return what was seen with what no kubelet lists: an init container's share is on the GPU of those after it."""
+    if pod.init_share is None or len(seen) != 1 or gib_of(seen) != pod.listed_gib:
+        return seen
+    return together(seen, dict.fromkeys(seen, (pod.init_share,)))
 
 
 def _is_all_of(pod: GpuPod, parts: Parts) -> bool:

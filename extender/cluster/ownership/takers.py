@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from extender.cluster.objects.parts import Parts, larger
 from extender.cluster.ownership.holdings import Holding
-from topology.annotations.records import Claim, Sharer
+from topology.annotations.records import Claim, Holder, Sharer
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,17 @@ class Use:
 
 
 def uses_of(
-    claims: Iterable[Claim], holdings: Sequence[Holding], sharers: Mapping[str, tuple[Sharer, ...]]
+    claims: Iterable[Claim],
+    holdings: Sequence[Holding],
+    holders: Mapping[str, Holder],
+    sharers: Mapping[str, tuple[Sharer, ...]],
 ) -> dict[str, Use]:
     """Return GPU → its use, of those that are shared; linear in claims, pods and sharers.
 
     Args:
         claims: Those that are not proven dead.
         holdings: Of the live pods that are bound to the node.
+        holders: GPU → whom the agent saw with it.
         sharers: GPU → all whom the agent saw with parts of it.
 
     """
@@ -82,6 +86,12 @@ def uses_of(
         for parts in (held.gpus, held.pod.placed or {}):
             _add(on, held, parts)
     alive = {held.pod.key: held for held in holdings}
+    for gpu in shared & holders.keys() - sharers.keys():
+        who, owner = holders[gpu], alive.get((holders[gpu].namespace, holders[gpu].name))
+        uid = owner.pod.uid if owner else ""
+        on[gpu][uid or f"{who.namespace}/{who.name}", who.container] = Taker(
+            uid, who.namespace, who.name, who.container, None, None
+        )
     for gpu, seen in sharers.items():
         for (key, container), gib in _seen(seen).items():
             _add_seen(on[gpu], key, container, gib, alive.get(key))

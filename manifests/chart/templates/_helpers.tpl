@@ -129,6 +129,8 @@ extenders:
     managedResources:
       - name: {{ .Values.gpuResource }}
         ignoredByScheduler: false
+      - name: gputopo.dev/gpu-memory-gib
+        ignoredByScheduler: false
       {{- range .Values.mig.profiles }}
       - name: nvidia.com/mig-{{ replace "+" "." . }}
         ignoredByScheduler: false

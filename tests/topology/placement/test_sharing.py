@@ -217,6 +217,14 @@ def test_shares_fit_where_and_only_where_brute_force_finds_a_place(data: st.Data
         assert (len(found.gpus) == 1) == expected[request.same_gpu]
 
 
+def test_a_share_that_begins_a_gpu_leaves_the_pods_other_shares_their_room() -> None:
+    """The smaller GPU would do for the largest share, and one more may be shared: then the others would find no place."""
+    shares = Shares((4, 6, 8) + (0,) * 5, (SharedGpu(0, 4),), 0b110, 1)
+    found = decide(Situation(MESH, 0b110, shares=shares), asking(5, 4, 3))
+    assert isinstance(found, Placement)
+    assert found.shares == (2, 0, 2)
+
+
 @given(st.data())
 def test_a_share_goes_where_least_is_lost_then_to_the_fullest_gpu(data: st.DataObject) -> None:
     """Of all GPUs that have room for it, each looked at on its own."""
