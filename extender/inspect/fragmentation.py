@@ -16,6 +16,7 @@ from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer
 from topology.effort import finish
 from topology.node.links import Affinity
+from topology.placement.shares import NO_SHARES
 from topology.request.gpu_request import GpuRequest
 from topology.value.score import Weights
 
@@ -112,7 +113,7 @@ class RoomCounter:
         for number, view in enumerate(_open(state)):
             if not number % NODES_A_STEP:
                 yield
-            shape = replace(view.shape, cpu_milli=None, doubtful=0)
+            shape = replace(view.shape, cpu_milli=None, doubtful=0, shares=NO_SHARES)
             now[shape] += 1
             empty[replace(shape, free=view.fit, hidden=0)] += 1
             largest = max(largest, len(view.uuids))

@@ -158,6 +158,15 @@ class PodInfo(Answer):
     """The same as numbers on the node, in ring order; empty where they are not known."""
     affinity: Affinity | None
     bandwidth_gb_per_s: BandwidthInfo | None
+    shares_gib: tuple[int, ...] = Field(default=(), exclude_if=lambda gib: not gib)
+    """GiB of each share of a GPU that it asks for; then it asks for no whole one."""
+
+    @property
+    def asked(self) -> str:
+        """What it asks for, in words."""
+        if self.shares_gib:
+            return f"{' + '.join(map(str, self.shares_gib))} GiB of a GPU"
+        return "an unreadable number of GPUs" if self.gpus is None else f"{self.gpus} GPUs"
 
 
 class FittingNode(BestSet):
@@ -339,6 +348,7 @@ def pod_info(state: ClusterState, pod: GpuPod) -> PodInfo:
         indexes=_indexes(state.views.get(pod.node or ""), record),
         affinity=record.affinity if record else None,
         bandwidth_gb_per_s=_bandwidth(record.bandwidth if record else None),
+        shares_gib=pod.shares,
     )
 
 

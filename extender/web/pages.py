@@ -124,8 +124,7 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "") -> 
 def pod_page(explanation: Explanation) -> Iterator[str]:
     """Return one pod's page: where it is, or where it could go and why not elsewhere."""
     pod = explanation.pod
-    asked = "an unreadable number of GPUs" if pod.gpus is None else f"{pod.gpus} GPUs"
-    facts = " · ".join([asked, pod.phase or "no phase", pod.uid])
+    facts = " · ".join([pod.asked, pod.phase or "no phase", pod.uid])
     return _render("pod.html", explanation=explanation, pod=pod, facts=facts)
 
 
