@@ -64,7 +64,7 @@ def test_pod_is_held_before_its_first_process_and_nothing_is_left_after_it(
 
 
 def test_driver_without_limits_is_told_where_the_operator_does_without(nodes: Nodes) -> None:
-    """The pod runs, and the node says that nothing holds it."""
+    """The pod runs, and the node says that nothing holds it; what others use of its GPUs is told as well."""
     sharing = SharingNode(nodes, None, "driver 580.65.06\n")
     node, agent = sharing.node, sharing.share("preferred")
     eventually(lambda: node.allocatable(keys.SHARE_RESOURCE) > 0, within_seconds=60)
@@ -78,3 +78,11 @@ def test_driver_without_limits_is_told_where_the_operator_does_without(nodes: No
     assert (told.max_gpus, told.limits) == (8, Limits.NONE)
     assert "knows no memory limits by cgroup" in told.reasons[0]
     assert 'gputopo_agent_sharing_limits{limits="none"} 1.0' in agent.metrics()
+
+    node.machine.say("gpu 5 used_mib 32000")
+
+    def beyond() -> dict[str, int]:
+        told = decode_status(node.annotation(keys.STATUS) or "")
+        return {gpu.uuid: gpu.beyond_shares_gib for gpu in told.gpus if gpu.beyond_shares_gib}
+
+    eventually(lambda: beyond() == {node.machine.uuids[5]: 32}, within_seconds=30)
