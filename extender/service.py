@@ -40,6 +40,7 @@ from extender.metrics import Figures, Metrics, Recent
 from extender.patience import Patience
 from extender.quality import Quality
 from extender.sick_gpus import SickGpus
+from extender.traces import Traces
 from extender.upkeep import Upkeep
 from extender.verbs.filter_prioritize import filter_nodes, is_refusal, is_undecided, prioritize_nodes
 from extender.verbs.preempt import Preemption, preempt
@@ -79,10 +80,18 @@ class Extender:
     """All of one process but its sockets to kube-scheduler; at work while the context is open."""
 
     def __init__(
-        self, config: ExtenderConfiguration, api: KubeApi, *, clock: Clock = now, random: Random | None = None
+        self,
+        config: ExtenderConfiguration,
+        api: KubeApi,
+        *,
+        clock: Clock = now,
+        random: Random | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """Take time from `clock` and the event loop, and the spread of retries from `random`."""
         self.config = config
+        self.traces = traces
+        """Where spans of the verbs go, when somebody wants them."""
         self._clock = clock
         self.state = state_of(config)
         self.metrics = Metrics(config.digest)

@@ -327,7 +327,9 @@ def _shape(
         hidden=hidden_gpus(holdings),
         plugin_chooses=_plugin_chooses(payloads),
         topology_manager=plugin.topology_manager if plugin else None,
-        perhaps_free=_perhaps_free(payloads, plugin, holders, holdings) if plugin and plugin.topology_manager else 0,
+        perhaps_free=_perhaps_free(payloads, plugin, holders, holdings, uses)
+        if plugin and plugin.topology_manager
+        else 0,
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
         mig=_strategy(payloads),
         hidden_slices=hidden_slices(holdings),
@@ -356,13 +358,17 @@ def _plugin_chooses(payloads: NodePayloads) -> bool:
 
 
 def _perhaps_free(
-    payloads: NodePayloads, plugin: DevicePluginStatus, holders: Mapping[str, Holder], holdings: Iterable[Holding]
+    payloads: NodePayloads,
+    plugin: DevicePluginStatus,
+    holders: Mapping[str, Holder],
+    holdings: Iterable[Holding],
+    shared: Iterable[str],
 ) -> int:
-    """Return the GPUs that the kubelet may count as free: not those that it does not offer, or lists with a pod that stays."""
+    """Return the GPUs that the kubelet may count as free: not those that it does not offer whole, or that stay with a pod."""
     gpus, status = payloads.topology.value, payloads.status.value
     if gpus is None or status is None:
         return 0
     staying = {held.pod.key for held in holdings if held.pod.pod.metadata.deletion_timestamp is None}
     held = [gpu for gpu, who in holders.items() if (who.namespace, who.name) in staying]
-    kept = {*held, *(status.unhealthy - plugin.also_offered)}
+    kept = {*held, *shared, *(status.unhealthy - plugin.also_offered)}
     return (1 << len(gpus.uuids)) - 1 & ~mask_of(gpus.uuids, kept.intersection(gpus.uuids))
