@@ -58,7 +58,7 @@ class NodeView:
     holders: Mapping[str, Holder]
     """GPU → whom the agent saw with it; of one that is shared the first of them."""
     sharers: Mapping[str, tuple[Sharer, ...]]
-    """GPU → all whom the agent saw with shares of it."""
+    """GPU that the agent calls shared → all who still have shares of it, as far as it saw them."""
     uses: Mapping[str, Use]
     """GPU → what is taken of it, of those of which somebody has a share."""
     holdings: tuple[Holding, ...]
@@ -298,9 +298,8 @@ def _holders(observed: Observed, evidence: Evidence) -> dict[str, Holder]:
 
 
 def _sharers(observed: Observed, evidence: Evidence) -> dict[str, tuple[Sharer, ...]]:
-    """Return all that anybody still holds in parts."""
-    found = {gpu: tuple(who for who in of if not evidence.is_stale(who)) for gpu, of in observed.shared.items()}
-    return {gpu: of for gpu, of in found.items() if of}
+    """Return the GPUs that the agent calls shared, each with all who still hold parts of it."""
+    return {gpu: tuple(who for who in of if not evidence.is_stale(who)) for gpu, of in observed.shared.items()}
 
 
 def _shape(
