@@ -134,7 +134,7 @@ class Steering(Section):
     enabled: bool = False
     queue: int = Field(default=20, ge=1)
     """Pods that have to wait before any is nominated."""
-    ahead: int = Field(default=128, ge=2)
+    ahead: int = Field(default=128, ge=32)
     """Nominations at once, about: the queue's next pods."""
     life: Duration = Field(default=10.0, ge=1)
     """How long GPUs are held for a nominated pod; a nomination that has not come true a second later is taken back."""

@@ -22,9 +22,11 @@ from extender.steering.queue import next_wanted, on_their_way
 
 AT_ONCE: Final = 12
 """Writes; the extender has 32 connections, and binds go on meanwhile."""
-BATCH: Final = 64
+BATCH: Final = 32
 """Pods that are planned in one go: some milliseconds, in which no call is answered."""
 ROUND_SECONDS: Final = 0.05
+BEHIND_SECONDS: Final = 1.0
+"""A nominated pod that is not bound after this long says that binds are the bottleneck: more of them would only wait longer."""
 NO_PLACE_SECONDS: Final = 5.0
 """For which a pod is left to kube-scheduler that nothing is free for: others behind it are looked at meanwhile."""
 LIVELY_SECONDS: Final = 10.0
@@ -79,10 +81,11 @@ class Nominating:
 
     def _is_due(self, now: float) -> bool:
         """Whether there is a queue, or the rest of one, and room for another batch."""
-        standing = len(self.nominations)
-        is_queue = standing > 0 or self.state.waiting.length(self.schedulers) >= self.settings.queue
+        standing = self.nominations.own_since()
+        is_queue = bool(standing) or self.state.waiting.length(self.schedulers) >= self.settings.queue
         is_asked = now - self._asked_at < LIVELY_SECONDS
-        return is_queue and is_asked and standing <= self.settings.ahead // 2
+        is_behind = bool(standing) and now - min(standing) >= BEHIND_SECONDS
+        return is_queue and is_asked and not is_behind and len(standing) + BATCH <= self.settings.ahead
 
     def _plan(self) -> list[Course]:
         """Plan the next pods, and hold what they are to get."""
@@ -92,7 +95,7 @@ class Nominating:
             self.state,
             self.schedulers,
             now,
-            at_most=min(BATCH, self.settings.ahead),
+            at_most=BATCH,
             may_begin=lambda pod: self._may_begin(pod, now.monotonic),
         )
         if not wanted:

@@ -47,6 +47,7 @@ class _Made:
     """A nomination of ours that stands, as far as is known."""
 
     node: str
+    since: float
     good_at: float
     """When GPUs were last held there for the pod, in monotonic seconds."""
     is_own: bool
@@ -63,9 +64,9 @@ class Nominations:
     _made: dict[str, _Made] = field(default_factory=dict)
     _in_vain: OrderedDict[str, _InVain] = field(default_factory=OrderedDict)
 
-    def __len__(self) -> int:
-        """Return how many of this process stand."""
-        return sum(made.is_own for made in self._made.values())
+    def own_since(self) -> list[float]:
+        """Return when each was made that this process has made and that stands, in monotonic seconds."""
+        return [made.since for made in self._made.values() if made.is_own]
 
     def hold(self, course: Course, now: float) -> None:
         """Keep the GPUs of a course from others, until kube-scheduler asks for its pod or the time is over."""
@@ -80,7 +81,7 @@ class Nominations:
             return False  # kube-scheduler was faster
         reply = yield _intent(course.pod, course.node)
         if isinstance(reply, Done) and isinstance(reply.value, Pod):
-            self._made[metadata.uid] = _Made(course.node, now, is_own=True)
+            self._made[metadata.uid] = _Made(course.node, now, now, is_own=True)
             self.state.pods.learn(reply.value)
             return True
         if holds.own(metadata.uid, course.node, now) == course.gpus:
@@ -127,7 +128,7 @@ class Nominations:
             return False
         made = self._made.get(pod.uid)
         if made is None or made.node != node:
-            made = self._made[pod.uid] = _Made(node, now, is_own=False)
+            made = self._made[pod.uid] = _Made(node, now, now, is_own=False)
         if self.state.holds.own(pod.uid, node, now):
             made.good_at = now
         patience = GRACE_SECONDS if made.is_own else self.life_seconds + GRACE_SECONDS

@@ -5,9 +5,7 @@ The rest of its rules is not repeated here. Pods to which others apply are not p
 
 from __future__ import annotations
 
-from extender.cluster.objects.kinds import Node, Pod, Taint, Toleration
-
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+from extender.cluster.objects.kinds import KEEPS_AWAY, Node, Pod, Taint, Toleration
 
 
 def is_plain(pod: Pod) -> bool:
@@ -23,7 +21,7 @@ def may_go(pod: Pod, node: Node) -> bool:
     if any(labels.get(key) != value for key, value in wanted.items()):
         return False
     tolerations = pod.spec.tolerations or ()
-    taints = (taint for taint in node.spec.taints or () if taint.effect in _KEEPS_AWAY)
+    taints = (taint for taint in node.spec.taints or () if taint.effect in KEEPS_AWAY)
     return all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in taints)
 
 

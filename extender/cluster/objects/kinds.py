@@ -10,6 +10,10 @@ MAX_POD_BYTES: Final = 1 << 20
 """Of JSON: of a larger pod, writes may be refused (`extender.cluster.objects.gpu_pods.has_place_for_ours`)."""
 
 
+KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
+"""Effects of taints that keep pods from a node; others only have it come last."""
+
+
 class OwnerReference(msgspec.Struct, frozen=True):
     """Who made an object."""
 
@@ -190,11 +194,15 @@ class Node(msgspec.Struct, frozen=True):
 
 
 def bare(node: Node) -> Node:
-    """Return a node with the one condition that decides, and its taints, without the words of others: there are thousands.
+    """Return a node with the one condition that decides, and the taints that do, without the words of others.
+
+    There are thousands of nodes.
+
 
     >>> bare(Node(status=NodeStatus(None, [NodeCondition("Ready", "True", "KubeletReady", "kubelet is posting")])))
     Node(metadata=..., status=NodeStatus(allocatable=None, conditions=[NodeCondition(type='Ready', status='True', reason='', ...
     """
     conditions = node.status.conditions
     ready = conditions and [NodeCondition(each.type, each.status) for each in conditions if each.type == "Ready"]
-    return Node(node.metadata, NodeStatus(node.status.allocatable, ready), node.spec)
+    taints = node.spec.taints and [taint for taint in node.spec.taints if taint.effect in KEEPS_AWAY]
+    return Node(node.metadata, NodeStatus(node.status.allocatable, ready), NodeSpec(taints or None))
