@@ -95,6 +95,8 @@ class Mix:
     """After which a claim without a Binding is taken back: a matter of patience, never of safety."""
     longest_hold_seconds: float
     """For how long the network holds a message at most."""
+    steered: bool = False
+    """Whether extenders nominate pods, and kube-scheduler tries the nominated node first."""
 
     def __str__(self) -> str:
         used = ", ".join(f"{fault} {rate:.3f}" for fault, rate in self.rates.items() if rate)
