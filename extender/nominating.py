@@ -25,7 +25,7 @@ AT_ONCE: Final = 12
 BATCH: Final = 32
 """Pods that are planned in one go: some milliseconds, in which no call is answered."""
 ROUND_SECONDS: Final = 0.05
-BEHIND_SECONDS: Final = 1.0
+BEHIND_SECONDS: Final = 2.0
 """A nominated pod that is not bound after this long says that binds are the bottleneck: more of them would only wait longer."""
 NO_PLACE_SECONDS: Final = 5.0
 """For which a pod is left to kube-scheduler that nothing is free for: others behind it are looked at meanwhile."""

@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.run import run
 
 pytestmark = pytest.mark.slow
-SEEDS = range(12)
+SEEDS = range(16)
 
 
 def test_no_seed_breaks_an_invariant_where_queues_are_planned_ahead() -> None:
@@ -22,6 +22,6 @@ def test_no_seed_breaks_an_invariant_where_queues_are_planned_ahead() -> None:
         if result.violations:
             broken[seed] = result.violations
     assert broken == {}
-    assert counters["nominated node: taken"] > 50
-    assert counters["reply: Nominate Done"] > 100
+    assert counters["nominated node: taken"] > 20
+    assert counters["reply: Nominate Done"] > 50
     assert counters["reply: Nominate Conflict"] > 0
