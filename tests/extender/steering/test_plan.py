@@ -58,7 +58,7 @@ def test_higher_priority_is_planned_first() -> None:
 
 def test_of_equal_priority_the_older_one_is_served() -> None:
     """A later pod that is larger never pushes it out."""
-    state = cluster(node("n1"), waiting("a-early", 2), waiting("b-late", 8))
+    state = cluster(node("n1"), waiting("a-early", 1), waiting("b-late", 8))
     assert planned(state) == {"a-early": "n1"}
 
 
