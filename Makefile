@@ -16,16 +16,21 @@ $(BIN)/.installed: requirements.lock pyproject.toml hatch_build.py $(wildcard ag
 	@touch $@
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
-LOCK := $(COMPILE) --group dev pyproject.toml
+LOCK := $(COMPILE) --group dev --extra traces pyproject.toml
 IMAGE_LOCK := $(COMPILE) -c requirements.lock pyproject.toml
+TRACES_LOCK := $(COMPILE) -c requirements.lock --extra traces pyproject.toml
 BUILD_LOCK := $(COMPILE) -c requirements.lock --group build
+# The same files for every Python, so what the oldest one takes; and only for the platforms that krew has archives for.
+KUBECTL_LOCK := $(subst --universal,--python-platform linux,$(COMPILE)) -c requirements.lock --group kubectl
 PICTURE := $(BIN)/gputopo-bench plan dgx-1v --gpus 4 --free 0,2,4-7 -o svg
 GLANCE := $(BIN)/python -m benchmarks.placement.report.glance docs/images/peers.json
 
-lock: ## Resolve the dependencies anew into the three lock files
+lock: ## Resolve the dependencies anew into the five lock files
 	$(LOCK) -o requirements.lock
 	$(IMAGE_LOCK) -o requirements-image.lock
+	$(TRACES_LOCK) -o requirements-traces.lock
 	$(BUILD_LOCK) -o requirements-build.lock
+	$(KUBECTL_LOCK) -o requirements-kubectl.lock
 
 demo: venv ## Place pods on a simulated fleet and compare with stock scheduling (no cluster needed)
 	$(BIN)/gputopo-bench demo
@@ -72,7 +77,7 @@ fuzz: venv ## Fuzz each parser of what strangers write for FUZZ_SECONDS (600), g
 cluster: venv ## Start a playground: real control plane, extender and simulated GPU nodes (NODES=real: real kubelets), until Ctrl-C
 	$(BIN)/python -m tests.cluster
 
-model: venv ## Explore the claim protocol exhaustively: every set-up whole, and nine mutants that must be caught
+model: venv ## Explore the claim protocol exhaustively: every set-up whole, and sixteen mutants that must be caught
 	$(BIN)/python -m tests.model
 
 TAG ?= gputopo:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -88,7 +93,7 @@ ARCHIVE ?= image.tar
 image-archive: ## Save the image that was built into the file ARCHIVE, as container runtimes import it
 	$(if $(filter buildah,$(BUILDER)),buildah push --quiet $(TAG) docker-archive:$(ARCHIVE):$(TAG),$(BUILDER) save -o $(ARCHIVE) $(TAG))
 
-release: venv ## Release VERSION=X.Y.Z: its number, changelog and manifests; wheel, chart, SBOM, image and checksums in dist/; a commit and its tag
+release: venv ## Release VERSION=X.Y.Z: its number, changelog and manifests; wheel, chart, kubectl plugin, SBOM, image and checksums in dist/; a commit and its tag
 	@test -n "$(VERSION)" || { echo "release: which one? VERSION=X.Y.Z" >&2; exit 1; }
 	$(BIN)/python -m tests.release $(VERSION) $(RELEASE_ARGS)
 
@@ -112,7 +117,9 @@ verify: venv ## Check that generated files are what their sources give
 	$(GLANCE) | cmp - docs/images/peers.svg
 	cp requirements.lock $(BIN)/.lock-check && $(LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements.lock
 	cp requirements-image.lock $(BIN)/.lock-check && $(IMAGE_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-image.lock
+	cp requirements-traces.lock $(BIN)/.lock-check && $(TRACES_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-traces.lock
 	cp requirements-build.lock $(BIN)/.lock-check && $(BUILD_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-build.lock
+	cp requirements-kubectl.lock $(BIN)/.lock-check && $(KUBECTL_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-kubectl.lock
 
 manifests: venv ## Write manifests/rendered anew from the chart
 	$(BIN)/python -m tests.manifests

@@ -57,6 +57,18 @@ Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidat
 """In the environment separated by commas."""
 
 
+def _count(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+def _switch(value: object) -> object:
+    return ("on" if value else "off") if isinstance(value, bool) else value
+
+
+Switch = Annotated[Literal["off", "on"], BeforeValidator(_switch)]
+"""YAML reads the bare words as truth values."""
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
 
@@ -138,6 +150,23 @@ class Enforce(_Section):
     cdi_kind: str = Field(default="nvidia.com/gpu", pattern=r"^[a-z0-9.-]+/[a-z0-9_.-]+$")
 
 
+class Sharing(_Section):
+    """Which GPUs pods may share by memory; only in mode `enforce`."""
+
+    gpus: Annotated[Literal["all", "none"] | Annotated[int, Field(ge=1)], BeforeValidator(_count)] = "none"
+    """`all`, `none`, or at most so many of the node's GPUs at one time."""
+    models: Names = ()
+    """Globs of the models that may be shared, in lower case or not; none: every model."""
+    limits: Literal["required", "preferred"] = "required"
+    """Whether GPUs are shared only where something holds a container to its share; `preferred`: also where nothing does."""
+    reserve_gib: Annotated[Literal["auto"] | Annotated[int, Field(ge=0)], BeforeValidator(_count)] = "auto"
+    """Of each GPU's memory, for no share; `auto`: what the driver keeps for itself, in whole GiB, and never less than that."""
+    mps: Switch = "off"
+    """Whether containers with shares are clients of an MPS daemon, where one answers."""
+    mps_folder: Path = Path("/run/gputopo/mps")
+    """The host's, with the daemons' sockets in `<uuid>/pipe`, `<resource>/pipe` or `pipe`, and their shared memory in `shm`."""
+
+
 class Health(_Section):
     """Where /livez, /readyz and /metrics are served."""
 
@@ -188,6 +217,7 @@ class AgentConfiguration(_Section):
     kubernetes: Kubernetes = Kubernetes()
     kubelet: Kubelet = Kubelet()
     enforce: Enforce = Enforce()
+    sharing: Sharing = Sharing()
     health: Health = Health()
     metrics: Metrics = Metrics()
     log: Log = Log()

@@ -13,6 +13,7 @@ from agent.gpus.readings import Reading
 from agent.health.record import State
 from agent.monitoring.series import ActivitySeries, HolderSeries
 from agent.plugin.pods import ListedPod
+from topology.node.sharing import Limits
 
 
 class Metrics:
@@ -35,6 +36,9 @@ class Metrics:
         self._held_back = self._counter("holds", "Container starts put off because of their GPUs.", "cause")
         self._health_changes = self._counter("health_changes", "Changes of GPUs' health, by what it became.", "state")
         self._events = self._counter("events", "Events about the node, by what became of them.", "result")
+        self._limits = self._gauge(
+            "sharing_limits", "1 for what holds containers to their shares of GPUs now.", "limits"
+        )
         for state in State:
             self._health_changes.labels(state)
         for used in (False, True):
@@ -92,7 +96,7 @@ class Metrics:
         self._identified.observe(seconds)
 
     def held_back(self, cause: str) -> None:
-        """Count a container that had to wait: `plan`, `process`."""
+        """Count a container that had to wait: `plan`, `process`, `limit`."""
         self._held_back.labels(cause).inc()
 
     def registered(self, result: str) -> None:
@@ -106,6 +110,11 @@ class Metrics:
     def links_changed(self, count: int, *, are_used: bool) -> None:
         """Count NVLinks that are used again, or no more."""
         self._nvlink_changes.labels("up" if are_used else "down").inc(count)
+
+    def limits_changed(self, limits: Limits) -> None:
+        """Note what holds containers to their shares from now on."""
+        for each in Limits:
+            self._limits.labels(each).set(each is limits)
 
     def event(self, result: str) -> None:
         """Count an event about the node: `posted`, `lost`."""

@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from contextlib import ExitStack
+from functools import partial
 from importlib.metadata import version
 
 import structlog
@@ -24,7 +25,9 @@ from agent.gpus.machine import Machine
 from agent.gpus.nvml import read_nvml, read_processes
 from agent.gpus.nvml_activity import read_activity
 from agent.gpus.nvml_events import follow_xids
+from agent.gpus.nvml_limits import read_limits, set_limits
 from agent.gpus.patience import PatientNvml
+from agent.gpus.shares import SharingRule
 from agent.gpus.xid_watch import XidWatch
 from agent.health.announcement import Announcement, announce, announce_links
 from agent.health.links import LinkChange
@@ -32,6 +35,9 @@ from agent.health.node import Change
 from agent.health.policy import Policy
 from agent.kubelet.side import KubeletSide
 from agent.leave import leave
+from agent.limits.announcement import announce_level
+from agent.limits.level import Level
+from agent.limits.of_node import foreign_memory, limiter, shares_gpus
 from agent.loop import turn
 from agent.metrics import Metrics
 from agent.monitoring.dcgm import DcgmExporter, answers_as_dcgm
@@ -64,12 +70,19 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     node = KubernetesNode(node_name, kubernetes.kubeconfig, kubernetes.context, kubernetes.request_timeout)
     nvml = NvmlAccess()
     _obey_signals(nvml, news)
-    kubelet = KubeletSide(settings, node.read, metrics, news.changed, nvml.reading(read_processes))
     memory = HealthFile(settings.enforce.state)
     events = NodeEvents(node_name, node, counted=metrics.event)
 
     def post(said: Announcement) -> None:
         events.say(Event(said.reason, said.note, "Warning" if said.is_warning else "Normal"))
+
+    def tell_level(level: Level) -> None:
+        metrics.limits_changed(level.limits)
+        post(announce_level(level))
+
+    read, set_ = nvml.reading(read_limits), nvml.reading(set_limits)
+    limits = partial(limiter, settings, set_, read, time.monotonic, tell_level) if shares_gpus(settings) else None
+    kubelet = KubeletSide(settings, node.read, metrics, news.changed, nvml.reading(read_processes), limits)
 
     def tell(change: Change, index: int | None) -> None:
         if change.before.state is not change.after.state:
@@ -85,8 +98,16 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     health = Health(time.time, policy, memory, host.boot(), tell, tell_links)
     metrics.watch(health.readings)
     sampler = _sampler(settings.metrics, kubelet, metrics, nvml.reading(read_activity))
+    foreign = foreign_memory(settings, read, lambda: kubelet.ledger).marked if shares_gpus(settings) else None
     agent = Agent(
-        Machine(PatientNvml(nvml.reading(read_nvml)), host, health, discovery.ignored_processes),
+        Machine(
+            PatientNvml(nvml.reading(read_nvml)),
+            host,
+            health,
+            discovery.ignored_processes,
+            _sharing(settings),
+            foreign,
+        ),
         node,
         Publication(random.random, settings.publish.refresh_interval),
         metrics,
@@ -125,6 +146,14 @@ def _obey_signals(nvml: NvmlAccess, news: News) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
+
+
+def _sharing(settings: AgentConfiguration) -> SharingRule | None:
+    """Return which GPUs may be shared, where any may."""
+    sharing = settings.sharing
+    if settings.mode != "enforce" or sharing.gpus == "none":
+        return None
+    return SharingRule(sharing.models, None if sharing.reserve_gib == "auto" else sharing.reserve_gib)
 
 
 def _xid_watch(settings: AgentConfiguration, nvml: NvmlAccess, health: Health, news: News) -> list[XidWatch]:

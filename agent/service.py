@@ -14,7 +14,7 @@ from agent.gpus.patience import TIMED_OUT
 from agent.metrics import Metrics
 from agent.node.condition import NodeCondition
 from agent.node.kube import NodePort
-from agent.node.look import KubeletPort
+from agent.node.look import KubeletPort, Look
 from agent.node.publish import Patch, Publication
 from agent.node.watch import NodeVersion
 from topology.annotations import keys
@@ -105,10 +105,12 @@ class Agent:
         heard = self._heard  # what is heard of during the look is not what the look answers
         if discovery is None or not self._publication.patch(discovery, self._clock(), look, heard):
             self._has_said |= self._publication.is_known
+            if self._kubelet and look and discovery and self._publication.is_known:
+                self._kubelet.says(look)  # an agent before this one may have written it
             return
         look = self._kubelet.look() if self._kubelet else None
         if patch := self._publication.patch(discovery, self._clock(), look, heard):
-            self._write(patch)
+            self._write(patch, look if keys.OBSERVED in patch.annotations else None)
 
     def heard(self, version: NodeVersion) -> None:
         """Take in a version of the node; from one thread, which may be another one."""
@@ -157,9 +159,13 @@ class Agent:
             return None  # in a storm of memory errors an answer is late, and no GPU is sick for that
         return self._machine.blackout(self._before, code)
 
-    def _write(self, patch: Patch) -> None:
+    def _write(self, patch: Patch, look: Look | None) -> None:
+        """Write; `look` is what of containers is told with it."""
         if patch.refused:
             log.error("the topology cannot be published", reason=str(patch.refused))
+        if self._kubelet and look and not self._kubelet.is_to_say(look):
+            log.warning("the kubelet does not offer yet what the node is to say, so it is said later")
+            return
         try:
             annotations = self._node.write(patch.annotations)
         except ApiError as error:
@@ -169,6 +175,8 @@ class Agent:
             return
         self._publication.learned(annotations, self._clock())
         self._has_said = True
+        if self._kubelet and look:
+            self._kubelet.says(look)
         if self._kubelet:  # no claim is written on what was said before, so none is to come that is not in this ledger
             self._kubelet.heard(NodeVersion("", ledger=annotations.get(keys.LEDGER)))
         self._metrics.wrote("ok")

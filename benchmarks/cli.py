@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.commands import comparison, drift, health, measure, performance, topology
+from benchmarks.commands import comparison, drift, health, measure, optimum, performance, served, topology
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, help=__doc__, rich_markup_mode=None)
 
@@ -35,12 +35,14 @@ def demo(
 
 app.command(name="measure")(measure.measure)
 app.command(name="drift")(drift.drift)
+app.command(name="optimum")(optimum.optimum)
 app.command(name="latency")(performance.latency)
 app.command(name="scheduler")(performance.scheduler)
 app.command(name="state")(performance.state)
 app.command(name="monitoring")(performance.monitoring)
 app.command(name="bandwidth")(comparison.bandwidth)
 app.command(name="placement")(comparison.placement)
+app.command(name="served")(served.served)
 app.command(name="snapshot")(comparison.snapshot)
 app.command(name="compare")(comparison.compare)
 app.command(name="report")(comparison.report_placement)

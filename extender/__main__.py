@@ -18,7 +18,7 @@ import structlog
 import typer
 import uvloop
 
-from extender import logs
+from extender import logs, traces
 from extender.config import ExtenderConfiguration
 from extender.config_sources import ConfigError, load
 from extender.kubernetes.reflector import Unavailable
@@ -70,7 +70,8 @@ async def _serve(effective: ExtenderConfiguration) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await serve(effective, stop)
+    with traces.started(os.environ) as sent:
+        await serve(effective, stop, traces=sent)
 
 
 def _allow_many_connections() -> None:

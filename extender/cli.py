@@ -10,6 +10,7 @@ Exit codes: 0 yes, 1 a clear no (the pod fits nowhere, there is no such node), 2
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -34,11 +35,10 @@ from extender.kubectl.options import (
     Format,
     Headless,
     Namespace,
-    Resource,
     SchedulerNames,
-    SnapshotFile,
     Url,
     Watch,
+    verb,
 )
 from extender.kubectl.output import (
     Form,
@@ -59,7 +59,6 @@ from extender.kubectl.reading import Source, ask, fail, kubeconfig, read_cluster
 from extender.kubectl.replay import replay
 from extender.kubectl.snapshot import Unreadable
 from extender.kubectl.top import ask_agents, top
-from topology.annotations import keys
 
 Told = TypeVar("Told", Explanation, Why)
 
@@ -74,98 +73,72 @@ app = typer.Typer(
 )
 
 
-@app.command()
+@verb(app)
 def nodes(
+    source: Source,
+    form: Form,
     watch: Watch = False,
-    output: Format = Output.TABLE,
-    no_headers: Headless = False,
-    file: File = None,
-    context: Context = None,
-    snapshot: SnapshotFile = None,
-    resource: Resource = keys.GPU_RESOURCE,
-    extender: Url = None,
 ) -> None:
     """List the nodes with GPUs, and how many are free."""
-    source = Source(file, context, snapshot, resource, extender)
 
     def listed(state: ClusterState) -> NodeList:
         return NodeList(nodes=tuple(inspection.nodes(state, inspection.node_names(state), source.now)))
 
-    form = Form(output, not no_headers)
     if watch:
         source.follow(lambda state: print_nodes(listed(state), form))
     else:
         print_nodes(source.answer(asking.nodes, lambda: listed(source.state())), form)
 
 
-@app.command()
+@verb(app)
 def node(
+    source: Source,
+    form: Form,
     name: str,
-    output: Format = Output.TABLE,
-    no_headers: Headless = False,
-    file: File = None,
-    context: Context = None,
-    snapshot: SnapshotFile = None,
-    resource: Resource = keys.GPU_RESOURCE,
-    extender: Url = None,
 ) -> None:
     """Show one node: its wires, who has its GPUs, and what the free ones are worth together."""
-    source = Source(file, context, snapshot, resource, extender)
     detail = source.answer(
         lambda url: asking.node(url, name), lambda: inspection.node(source.state(), name, source.now)
     )
     if detail is None:
         say_no(f"no node {name}")
-    print_node(detail, Form(output, not no_headers))
+    print_node(detail, form)
 
 
-@app.command()
+@verb(app)
 def pod(
+    source: Source,
+    form: Form,
     name: str,
     watch: Watch = False,
     namespace: Namespace = None,
-    output: Format = Output.TABLE,
-    no_headers: Headless = False,
-    file: File = None,
-    context: Context = None,
-    snapshot: SnapshotFile = None,
-    resource: Resource = keys.GPU_RESOURCE,
-    extender: Url = None,
 ) -> None:
     """Show one pod: the GPUs that it has, or where it could go now and why not elsewhere."""
-    source = Source(file, context, snapshot, resource, extender)
     within = namespace or source.place.namespace
 
     def explained(state: ClusterState) -> Explanation:
         told = _as_estimate(inspection.explain(state, within, name, source.now))
-        return told or say_no(f"no pod {within}/{name} asks for {resource}")
+        return told or say_no(f"no pod {within}/{name} asks for {source.resource}")
 
-    form = Form(output, not no_headers)
     if watch:
         source.follow(lambda state: print_pod(explained(state), form))
         return
     told = source.answer(lambda url: asking.explain(url, within, name), lambda: explained(source.state()))
     if told is None:
-        say_no(f"no pod {within}/{name} asks for {resource}")
+        say_no(f"no pod {within}/{name} asks for {source.resource}")
     print_pod(told, form)
     _end(told)
 
 
-@app.command("why")
+@verb(app, "why")
 def why_not(
+    source: Source,
+    form: Form,
     name: str,
     node: Annotated[str, typer.Option("--node", help="That node alone, GPUs or not.")] = "",
     namespace: Namespace = None,
-    output: Format = Output.TABLE,
-    no_headers: Headless = False,
-    file: File = None,
-    context: Context = None,
-    snapshot: SnapshotFile = None,
-    resource: Resource = keys.GPU_RESOURCE,
-    extender: Url = None,
 ) -> None:
     """Say of each node why a pod does not fit there: the rule, the numbers, and what would help."""
-    source = Source(file, context, snapshot, resource, extender)
     within = namespace or source.place.namespace
 
     def estimate() -> Why | None:
@@ -174,14 +147,16 @@ def why_not(
 
     told = source.answer(lambda url: asking.why(url, within, name, node), estimate)
     if told is None:
-        say_no(f"no pod {within}/{name} asks for {resource}")
-    print_why(told, Form(output, not no_headers))
+        say_no(f"no pod {within}/{name} asks for {source.resource}")
+    print_why(told, form)
     _end(told)
 
 
-@app.command("what-if")
+@verb(app, "what-if")
 def what_would_be(
-    file: Annotated[Path | None, typer.Option("-f", "--filename", help="A manifest with a pod, or `-`.")] = None,
+    source: Source,
+    form: Form,
+    manifest: Annotated[Path | None, typer.Option("-f", "--filename", help="A manifest with a pod, or `-`.")] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="Instead of a manifest: a pod of so many GPUs.")] = None,
     required_affinity: Annotated[
         str | None, typer.Option(help="With --gpus: nvlink, pcie-switch or numa-node.")
@@ -192,27 +167,20 @@ def what_would_be(
         list[str] | None, typer.Option(help="As though this pod, [NAMESPACE/]NAME, were gone; may be said again.")
     ] = None,
     namespace: Namespace = None,
-    output: Format = Output.TABLE,
-    no_headers: Headless = False,
-    config: File = None,
-    context: Context = None,
-    snapshot: SnapshotFile = None,
-    resource: Resource = keys.GPU_RESOURCE,
-    extender: Url = None,
 ) -> None:
     """Show where a pod could go if it were created now, and why not elsewhere; nothing is written."""
     wants = {"required-affinity": required_affinity, "min-bandwidth": min_bandwidth, "gpu-model": gpu_model}
-    if (file is None) == (gpus is None) or (file is not None and any(wants.values())):
+    if (manifest is None) == (gpus is None) or (manifest is not None and any(wants.values())):
         fail("say either -f FILE, or --gpus and what else they have to be")
     gone = evict or ()
     # Of pods that are gone only an estimate can be had: the extender knows the cluster as it is.
-    source = Source(config, context, snapshot, resource, None if gone else extender)
+    source = replace(source, extender=None) if gone else source
     within = namespace or source.place.namespace
-    asked = pod_from(file, within) if file else pod_of(gpus or 0, wants, within, resource)
+    asked = pod_from(manifest, within) if manifest else pod_of(gpus or 0, wants, within, source.resource)
     try:
         body = msgspec.json.encode(asked)
     except TypeError as error:
-        fail(f"{file}: {error}")
+        fail(f"{manifest}: {error}")
     pod = read(body)
 
     def estimate() -> Explanation:
@@ -220,39 +188,28 @@ def what_would_be(
         return what_if(state, pod, source.now).model_copy(update={"estimate": True})
 
     told = source.answer(lambda url: asking.what_if(url, body), estimate)
-    print_what_if(told, Form(output, not no_headers))
+    print_what_if(told, form)
     _end(told)
 
 
-@app.command("status")
+@verb(app, "status", without=("extender",))
 def show_status(
-    output: Format = Output.TABLE,
-    no_headers: Headless = False,
-    file: File = None,
-    context: Context = None,
-    snapshot: SnapshotFile = None,
-    resource: Resource = keys.GPU_RESOURCE,
+    source: Source,
+    form: Form,
     scheduler_names: SchedulerNames = None,
 ) -> None:
     """Show the cluster as a whole, and all that needs somebody, with what to do; exit 1 where something does."""
-    told = status(Source(file, context, snapshot, resource).state(), scheduler_names or (SCHEDULER_NAME,))
-    print_status(told, Form(output, not no_headers))
+    told = status(source.state(), scheduler_names or (SCHEDULER_NAME,))
+    print_status(told, form)
     if told.findings:
         raise typer.Exit(1)
 
 
-@app.command("fragmentation")
-def show_fragmentation(
-    output: Format = Output.TABLE,
-    no_headers: Headless = False,
-    file: File = None,
-    context: Context = None,
-    snapshot: SnapshotFile = None,
-    resource: Resource = keys.GPU_RESOURCE,
-) -> None:
+@verb(app, "fragmentation", without=("extender",))
+def show_fragmentation(source: Source, form: Form) -> None:
     """Show how many pods of each size fit now, how many would if the cluster were empty, and who stands in the way."""
-    told = fragmentation(Source(file, context, snapshot, resource).state())
-    print_fragmentation(told, Form(output, not no_headers))
+    told = fragmentation(source.state())
+    print_fragmentation(told, form)
 
 
 @app.command("measured")
@@ -273,40 +230,29 @@ def show_measured(
         raise typer.Exit(1)
 
 
-@app.command("top")
+@verb(app, "top", without=("snapshot", "extender"))
 def show_use(
+    source: Source,
+    form: Form,
     name: Annotated[str, typer.Argument(metavar="[NODE]", help="That node alone.")] = "",
     idle: Annotated[bool, typer.Option("--idle", help="Only GPUs that somebody holds and does not use.")] = False,
-    output: Format = Output.TABLE,
-    no_headers: Headless = False,
-    file: File = None,
-    context: Context = None,
-    resource: Resource = keys.GPU_RESOURCE,
 ) -> None:
     """Show what GPUs do and who holds them, as the agents' metrics tell it; exit 1 where no agent tells."""
-    source = Source(file, context, None, resource)
-    heard, state = ask(ask_agents(kubeconfig(file, context), name)), source.state()
+    heard, state = ask(ask_agents(kubeconfig(source.file, source.context), name)), source.state()
     names = [each for each in inspection.node_names(state) if name in ("", each)]
     if name and not names:
         say_no(f"no node {name}")
     told = top(inspection.nodes(state, names, source.now), heard, idle=idle)
-    print_top(told, Form(output, not no_headers))
+    print_top(told, form)
     if names and not heard.told:
         raise typer.Exit(1)
 
 
-@app.command("drift")
-def show_drift(
-    output: Format = Output.TABLE,
-    no_headers: Headless = False,
-    file: File = None,
-    context: Context = None,
-    snapshot: SnapshotFile = None,
-    resource: Resource = keys.GPU_RESOURCE,
-) -> None:
+@verb(app, "drift", without=("extender",))
+def show_drift(source: Source, form: Form) -> None:
     """Show the pods that have other GPUs than was planned, or than the ledgers say; exit 1 where there are some."""
-    told = drift(Source(file, context, snapshot, resource).state())
-    print_drift(told, Form(output, not no_headers))
+    told = drift(source.state())
+    print_drift(told, form)
     if told.differences:
         raise typer.Exit(1)
 
@@ -326,19 +272,11 @@ def take_snapshot(
     print(f"{to}: {len(found.nodes)} nodes, {len(found.pods)} pods", file=sys.stderr)
 
 
-@app.command("replay")
-def decide_all(
-    output: Format = Output.TABLE,
-    no_headers: Headless = False,
-    file: File = None,
-    context: Context = None,
-    snapshot: SnapshotFile = None,
-    resource: Resource = keys.GPU_RESOURCE,
-) -> None:
+@verb(app, "replay", without=("extender",))
+def decide_all(source: Source, form: Form) -> None:
     """Decide about all pods that wait, one after the other, by their GPUs alone; nothing is written."""
-    source = Source(file, context, snapshot, resource)
     told = replay(source.state(), source.now)
-    print_replay(told, Form(output, not no_headers))
+    print_replay(told, form)
     if any(not step.pod.node for step in told.steps):
         raise typer.Exit(1)
 

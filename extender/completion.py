@@ -48,7 +48,7 @@ def complete(words: Sequence[str]) -> tuple[list[str], int]:
     asked = next((found for found in _options(command) if before[-1] in found.opts and not found.is_flag), None)
     if asked is not None:
         values = ((value, "") for value in (Output if asked.name == "output" else ()))
-        return _beginning(last, values), FILES if asked.name in ("file", "config", "snapshot") else NO_FILES
+        return _beginning(last, values), FILES if asked.name in ("file", "manifest", "snapshot") else NO_FILES
     if last.startswith("-"):
         spelled = ((spelling, found.help) for found in _options(command) for spelling in found.opts)
         return _beginning(last, spelled), NO_FILES

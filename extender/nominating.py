@@ -14,7 +14,7 @@ from extender.binding.intents import Step
 from extender.clock import Clock
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
-from extender.config import Steering
+from extender.config import ExtenderConfiguration
 from extender.metrics import Metrics
 from extender.steering.nominations import Nominations
 from extender.steering.plan import Course, plan_queue
@@ -35,7 +35,7 @@ LIVELY_SECONDS: Final = 10.0
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Nominating:
     """The rounds of one extender."""
 
@@ -43,8 +43,7 @@ class Nominating:
     driver: Driver
     clock: Clock
     metrics: Metrics
-    settings: Steering
-    schedulers: tuple[str, ...]
+    config: ExtenderConfiguration
     nominations: Nominations = field(init=False)
     _asked_at: float = -LIVELY_SECONDS
     _left_until: dict[str, float] = field(default_factory=dict)
@@ -53,7 +52,7 @@ class Nominating:
 
     def __post_init__(self) -> None:
         """Begin with none."""
-        self.nominations = Nominations(self.state, self.settings.life)
+        self.nominations = Nominations(self.state, self.config.steering.life)
 
     def asked(self) -> None:
         """Take note that kube-scheduler asks this extender."""
@@ -81,11 +80,12 @@ class Nominating:
 
     def _is_due(self, now: float) -> bool:
         """Whether there is a queue, or the rest of one, and room for another batch."""
-        standing = self.nominations.own_since()
-        is_queue = bool(standing) or self.state.waiting.length(self.schedulers) >= self.settings.queue
+        standing, settings = self.nominations.own_since(), self.config.steering
+        waiting = self.state.waiting.length(self.config.scheduling.scheduler_names)
+        is_queue = bool(standing) or waiting >= settings.queue
         is_asked = now - self._asked_at < LIVELY_SECONDS
         is_behind = bool(standing) and now - min(standing) >= BEHIND_SECONDS
-        return is_queue and is_asked and not is_behind and len(standing) + BATCH <= self.settings.ahead
+        return is_queue and is_asked and not is_behind and len(standing) + BATCH <= settings.ahead
 
     def _plan(self) -> list[Course]:
         """Plan the next pods, and hold what they are to get."""
@@ -93,7 +93,7 @@ class Nominating:
         self._left_until = {uid: until for uid, until in self._left_until.items() if until > now.monotonic}
         wanted = next_wanted(
             self.state,
-            self.schedulers,
+            self.config.scheduling.scheduler_names,
             now,
             at_most=BATCH,
             may_begin=lambda pod: self._may_begin(pod, now.monotonic),

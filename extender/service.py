@@ -41,6 +41,7 @@ from extender.nominating import Nominating
 from extender.patience import Patience
 from extender.quality import Quality
 from extender.sick_gpus import SickGpus
+from extender.traces import Traces
 from extender.upkeep import Upkeep
 from extender.verbs.filter_prioritize import filter_nodes, is_refusal, is_undecided, prioritize_nodes
 from extender.verbs.preempt import Preemption, preempt
@@ -80,10 +81,18 @@ class Extender:
     """All of one process but its sockets to kube-scheduler; at work while the context is open."""
 
     def __init__(
-        self, config: ExtenderConfiguration, api: KubeApi, *, clock: Clock = now, random: Random | None = None
+        self,
+        config: ExtenderConfiguration,
+        api: KubeApi,
+        *,
+        clock: Clock = now,
+        random: Random | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """Take time from `clock` and the event loop, and the spread of retries from `random`."""
         self.config = config
+        self.traces = traces
+        """Where spans of the verbs go, when somebody wants them."""
         self._clock = clock
         self.state = state_of(config)
         self.metrics = Metrics(config.digest)
@@ -129,14 +138,7 @@ class Extender:
             clock=clock,
             settings=config.autoscaling,
         )
-        self._nominating = Nominating(
-            state=self.state,
-            driver=self._driver,
-            clock=clock,
-            metrics=self.metrics,
-            settings=config.steering,
-            schedulers=config.scheduling.scheduler_names,
-        )
+        self._nominating = Nominating(self.state, self._driver, clock, self.metrics, config)
         self.measured = MeasuredFile(config.measured.file, self.state) if config.measured.file else None
         """What stands in the place of predictions, when somebody has measured."""
         pods_to_come = config.scheduling.weights.pods_to_come

@@ -31,6 +31,8 @@ class Discovery:
     """Its generation is 0; whoever writes it counts."""
     computing: Mapping[str, int] = field(default_factory=dict)
     """UUID → processes that compute on the GPU or the slice, where there are any and NVML tells."""
+    unshared: tuple[str, ...] = ()
+    """Why GPUs of the node must not be shared, once each."""
 
 
 MAY_NOT_ASK = Missing(Gap.FAILED, "NO_PERMISSION")

@@ -7,7 +7,7 @@ Any call can fail at any time. An answer is a value, so a failure is one too: it
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -63,6 +63,8 @@ class Memory:
 
     total_bytes: int
     used_bytes: int
+    reserved_bytes: int | None = None
+    """What the driver keeps for itself, not counted as used then; `None` where it does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class Process:
 
     instance: tuple[int, int] | None = None
     """The GPU instance and compute instance that it is in; `None`: the whole GPU, as far as is told."""
+    memory_bytes: int | None = field(default=None, compare=False)
+    """That it uses; `None`: not told. It makes no other process of it."""
 
     def is_one_of(self, programs: Collection[str]) -> bool:
         """Whether it runs one of these programs, whatever their folder.

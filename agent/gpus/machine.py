@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from agent.gpus.discovery import Discovery, discover
@@ -10,6 +10,8 @@ from agent.gpus.facts import NvmlFacts, NvmlPort
 from agent.gpus.faults import blackout_status, closed_status
 from agent.gpus.health import Health
 from agent.gpus.host import Host
+from agent.gpus.shares import SharingRule
+from topology.node.status import NodeStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,10 @@ class Machine:
     """What is known of the GPUs beside what NVML says now; `None`: nothing."""
     ignored: Collection[str] = ()
     """Programs that may compute anywhere."""
+    sharing: SharingRule | None = None
+    """Which GPUs may be shared; `None`: none."""
+    foreign: Callable[[NodeStatus, NvmlFacts], NodeStatus] | None = None
+    """Marks memory that no share explains; `None`: nothing is shared."""
 
     @property
     def in_storm(self) -> bool:
@@ -32,7 +38,8 @@ class Machine:
         """Return what the node is now; `before` is what this one will replace; raises `NvmlUnavailable`."""
         facts = self.read_nvml()
         usable = self.health.usable(facts) if self.health else facts
-        return self._marked(discover(usable, self.host, before, self.ignored), facts)
+        found = self._marked(discover(usable, self.host, before, self.ignored), facts)
+        return self.sharing.applied(found, facts, before) if self.sharing else found
 
     def blackout(self, before: Discovery, code: str) -> Discovery:
         """Return what the node is while NVML does not work: all of its GPUs are there, and none is fit."""
@@ -43,4 +50,5 @@ class Machine:
         return self._marked(Discovery(before.topology, closed_status(before.status, reason)))
 
     def _marked(self, found: Discovery, facts: NvmlFacts | None = None) -> Discovery:
-        return replace(found, status=self.health.marked(found.status, facts)) if self.health else found
+        status = self.health.marked(found.status, facts) if self.health else found.status
+        return replace(found, status=self.foreign(status, facts) if self.foreign and facts else status)

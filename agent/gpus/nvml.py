@@ -171,7 +171,7 @@ def _processes(handle: Any) -> Answer[tuple[Process, ...]]:
 
 def _process(told: Any) -> Process:
     instance = told.gpuInstanceId, told.computeInstanceId
-    return Process(told.pid, _command(told.pid), None if _NO_INSTANCE in instance else instance)
+    return Process(told.pid, _command(told.pid), None if _NO_INSTANCE in instance else instance, told.usedGpuMemory)
 
 
 def _command(pid: int) -> str:
@@ -193,7 +193,10 @@ def _memory(handle: Any) -> Answer[Memory]:
         answer = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     if isinstance(answer, Known) and not 0 < answer.value.total <= _MAX_MEMORY_BYTES:
         return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
-    return mapped(answer, lambda memory: Memory(memory.total, min(memory.used, memory.total)))
+    return mapped(
+        answer,
+        lambda memory: Memory(memory.total, min(memory.used, memory.total), getattr(memory, "reserved", None)),
+    )
 
 
 def _fabric(handle: Any) -> Answer[Fabric]:

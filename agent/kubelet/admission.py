@@ -7,7 +7,7 @@ server, the disk) is waited for only so long, and the decision is then made from
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,11 +15,14 @@ import structlog
 
 from agent.errors import KubeletUnavailable
 from agent.kubelet.pod_lists import PodLists
+from agent.limits.share import Share, shares_of
 from agent.node.ledger import LedgerReader
-from agent.plugin.choose import Ask, Grant, Refusal, Scorer, accept, choose
+from agent.plugin.choose import Ask, Grant, Refusal
+from agent.plugin.forms import Form, Plans
 from agent.plugin.hold_back import Served, is_as_served, is_by_plan, may_start
 from agent.plugin.identify import Identity, Planned, Unknown, identify
-from agent.plugin.pods import Key, ListedPod, PodPlan, listed_gpus, plans_of
+from agent.plugin.pods import ListedPod, listed_gpus, plans_of
+from agent.plugin.share_devices import brief
 
 log = structlog.get_logger()
 
@@ -51,7 +54,7 @@ class AllocationMetrics(Protocol):
         ...
 
     def held_back(self, cause: str) -> None:
-        """Count a container that had to wait, for its `plan` or for a `process`."""
+        """Count a container that had to wait, for its `plan`, for a `process` or for its `limit`."""
         ...
 
 
@@ -72,87 +75,105 @@ class Admission:
 
     Args:
         records: Of the node's GPUs.
-        scorer: Gives one from when the first device is listed on.
         metrics: Are told.
         clock: Monotonic seconds.
         deadline_seconds: For each answer but `may_start`'s.
         vacated: Waits until nobody computes on GPUs, but not for ever, and returns what is in the way then.
+        limited: Holds a pod to its shares, and returns why it must not start.
 
     """
 
     def __init__(
         self,
         records: Records,
-        scorer: Callable[[], Scorer | None],
         metrics: AllocationMetrics,
         clock: Callable[[], float],
         deadline_seconds: float,
         vacated: Callable[[frozenset[str]], Awaitable[str | None]],
+        limited: Callable[[Collection[Share]], Awaitable[str | None]] | None = None,
     ) -> None:
         self._records = records
-        self._current_scorer = scorer
         self._metrics = metrics
         self._clock = clock
         self._deadline_seconds = deadline_seconds
         self._vacated = vacated
+        self._limited = limited
         self._served = records.journal.load()
         self._turn = asyncio.Lock()
-        self._preferred: tuple[frozenset[str], Identity, Mapping[Key, PodPlan]] | None = None
+        self._preferred: tuple[frozenset[str], Identity, Plans] | None = None
 
     def kubelet_restarted(self) -> None:
         """Forget what was asked last: the container that it was for is admitted anew."""
         self._preferred = None
 
-    async def prefer(self, ask: Ask, elsewhere: frozenset[str] = frozenset()) -> Grant | Refusal:
-        """Say which GPUs the kubelet should take for the next container; those `elsewhere` are of other resources."""
+    async def prefer(self, ask: Ask, form: Form) -> Grant | Refusal:
+        """Say which devices the kubelet should take for the next container."""
         async with self._turn:
             began = self._clock()
-            pods, plans = await self._facts(elsewhere)
-            who = self._identify(pods, plans, ask.size)
+            pods, plans = await self._facts()
+            who = self._identify(pods, plans, ask.size, form)
             self._metrics.identified(self._clock() - began)
-            answer = choose(ask, listed_gpus(pods), who, plans, self._scorer)
+            answer = form.choose(ask, pods or (), who, plans)
             self._preferred = (frozenset(answer.gpus), who, plans) if isinstance(answer, Grant) else None
         if isinstance(answer, Refusal):
             self._metrics.allocated("refused")
             log.warning("refused a pod", pod=_name(who), reason=answer.reason)
         return answer
 
-    async def allocate(self, gpus: frozenset[str], elsewhere: frozenset[str] = frozenset()) -> Grant | Refusal:
-        """Judge the GPUs that the kubelet took, and remember who got them."""
+    async def allocate(self, gpus: frozenset[str], form: Form) -> Grant | Refusal:
+        """Judge the devices that the kubelet took, and remember who got them."""
         async with self._turn:
             preferred, self._preferred = self._preferred, None
             if preferred and preferred[0] == gpus:
                 # Asked a moment ago for the same container: only the pod is looked up again.
                 pods, plans = await self._list(), preferred[2]
-                who = self._identify(pods, plans, len(gpus)) if pods is not None else preferred[1]
+                who = self._identify(pods, plans, len(gpus), form) if pods is not None else preferred[1]
             else:
-                pods, plans = await self._facts(elsewhere)
-                who = self._identify(pods, plans, len(gpus))
-            answer = accept(gpus, listed_gpus(pods), who, plans, self._scorer)
+                pods, plans = await self._facts()
+                who = self._identify(pods, plans, len(gpus), form)
+            answer = form.accept(gpus, pods or (), who, plans)
             if isinstance(answer, Grant):
                 await self._remember(_served(who, gpus), pods)
         self._metrics.allocated(answer.basis if isinstance(answer, Grant) else "refused")
         if isinstance(answer, Refusal):
             log.warning("refused a pod", pod=_name(who), reason=answer.reason)
         else:
-            log.info("allocated", pod=_name(who), gpus=",".join(answer.gpus), basis=answer.basis)
+            log.info("allocated", pod=_name(who), gpus=",".join(brief(answer.gpus)), basis=answer.basis)
         return answer
 
-    async def may_start(self, gpus: frozenset[str]) -> str | None:
-        """Return why a container with these GPUs has to wait, or `None`.
+    async def may_start(self, gpus: frozenset[str], form: Form) -> str | None:
+        """Return why a container with these devices has to wait, or `None`.
 
         The kubelet waits for this answer with one pod only, up to 30 s: so here is where processes are waited for.
         """
-        cause, reason = "plan", await self._against_plan(gpus)
+        pods = await self._list()
+        cause, reason = "plan", await self._against_plan(gpus, pods, form)
         if reason is None:
-            cause, reason = "process", await self._vacated(gpus)
+            cause, reason = "process", await self._vacated(form.to_be_vacant(gpus, self._in_use(pods)))
+        if reason is None and self._limited and form.is_shared:
+            cause, reason = "limit", await self._limited(await self._shares(gpus, pods))
         if reason is not None:
             self._metrics.held_back(cause)
-            log.warning("a container has to wait", gpus=",".join(sorted(gpus)), reason=reason)
+            log.warning("a container has to wait", gpus=",".join(brief(gpus)), reason=reason)
         return reason
 
-    async def _against_plan(self, gpus: frozenset[str]) -> str | None:
-        pods = await self._list()
+    async def _shares(self, gpus: frozenset[str], pods: tuple[ListedPod, ...] | None) -> tuple[Share, ...]:
+        """Return all shares that the ledger promises to the pod with these devices."""
+        keys = {pod.key for pod in pods or () if pod.gpus & gpus} or {
+            item.key for item in self._served if gpus <= item.gpus
+        }
+        reading = await self._records.ledger.read(self._deadline_seconds * _LEDGER_SHARE)
+        uids = {plan.uid for key, plan in plans_of(reading.ledger).items() if key in keys}
+        return tuple(share for share in shares_of(reading.ledger) if share.uid in uids) if reading.ledger else ()
+
+    def _in_use(self, pods: tuple[ListedPod, ...] | None) -> frozenset[str] | None:
+        """Return what containers hold, ordinary init containers too, which the kubelet does not list."""
+        if pods is None:
+            return None
+        there = {pod.key for pod in pods}
+        return listed_gpus(pods).union(*(item.gpus for item in self._served if item.key in there))
+
+    async def _against_plan(self, gpus: frozenset[str], pods: tuple[ListedPod, ...] | None, form: Form) -> str | None:
         if pods is None:
             known = any(gpus <= item.gpus and item.name for item in self._served)
             return None if known else "the kubelet does not say whose GPUs these are"
@@ -160,17 +181,17 @@ class Admission:
             return None
         reading = await self._records.ledger.read(self._deadline_seconds * _LEDGER_SHARE)
         plans = plans_of(reading.ledger)
-        reason = may_start(gpus, pods, self._served, plans)
+        reason = may_start(gpus, pods, self._served, plans, form)
         if reason is None and not reading.fresh and not is_by_plan(gpus, self._served, plans):
             # The plan may be in a ledger that could not be read in time, neither then nor now.
             return "its GPUs were handed out without a plan, and the ledger cannot be read"
         return reason
 
-    async def _facts(self, elsewhere: frozenset[str]) -> tuple[tuple[ListedPod, ...] | None, Mapping[Key, PodPlan]]:
-        """Return the node's pods, and the plans of those that may ask for this resource: a pod asks for one kind."""
+    async def _facts(self) -> tuple[tuple[ListedPod, ...] | None, Plans]:
+        """Return the node's pods and their plans."""
         reading = self._records.ledger.read(self._deadline_seconds * _LEDGER_SHARE)
         pods, read = await asyncio.gather(self._list(), reading)
-        return pods, {key: plan for key, plan in plans_of(read.ledger).items() if not plan.gpus <= elsewhere}
+        return pods, plans_of(read.ledger)
 
     async def _list(self) -> tuple[ListedPod, ...] | None:
         try:
@@ -179,18 +200,13 @@ class Admission:
             log.warning("the kubelet could not be asked", reason=str(error))
             return None
 
-    def _identify(self, pods: tuple[ListedPod, ...] | None, plans: Mapping[Key, PodPlan], size: int) -> Identity:
+    def _identify(self, pods: tuple[ListedPod, ...] | None, all_plans: Plans, size: int, form: Form) -> Identity:
+        plans = {key: plan for key, plan in all_plans.items() if form.may_ask(plan)}
         if pods is None:
             holders = {pod.key for pod in self._records.lists.pods if pod.gpus}
             waiting = tuple(plan for key, plan in plans.items() if key not in holders)
             return Unknown("the kubelet does not say which pods there are", waiting)
         return identify(pods, self._records.lists.arrivals.newest, plans, size)
-
-    @property
-    def _scorer(self) -> Scorer:
-        scorer = self._current_scorer()
-        assert scorer is not None, "no device was ever listed"
-        return scorer
 
     async def _remember(self, served: Served, pods: tuple[ListedPod, ...] | None) -> None:
         listed = {pod.key for pod in pods} if pods is not None else None

@@ -14,7 +14,12 @@ from agent.kubelet.admission import Admission
 from agent.kubelet.api import deviceplugin_pb2 as api
 from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer
 from agent.kubelet.devices import Device, DeviceList
+from agent.limits.limiter import Limiter
+from agent.limits.mps import Mount
+from agent.limits.share import Share
 from agent.plugin.choose import Ask, Grant
+from agent.plugin.forms import Form
+from agent.plugin.offers import gpu_of
 from topology.node.nics import nics_of
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
@@ -34,15 +39,27 @@ class Injection:
     """As CDI names of this kind, `vendor/class`."""
     nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """GPU → the RDMA devices of which NCCL is told with it; none: NCCL looks for itself."""
+    limiter: Limiter | None = None
+    """What holds containers to their shares."""
 
-    def of(self, gpus: tuple[str, ...]) -> api.ContainerAllocateResponse:
-        """Return the answer for exactly these GPUs."""
+    def of(self, devices: tuple[str, ...], compute_percent: int | None = None) -> api.ContainerAllocateResponse:
+        """Return the answer for exactly the GPUs that these devices are, or are shares of."""
+        gpus = tuple(dict.fromkeys(map(gpu_of, devices)))
         envs = {VISIBLE_DEVICES: ",".join(gpus)} if self.env else {}
         near = [self.nics.get(gpu, ()) for gpu in gpus]
         if all(near):  # NCCL would never use another device for a GPU that has none near
             envs[NCCL_DEVICES] = f"={','.join(nics_of(near))}"  # `=`: by their whole names, not by how these begin
+        mounts: tuple[Mount, ...] = ()
+        if self.limiter and gpus != devices:
+            share = Share("", "", "", "", gpus[0], len(devices), compute_percent)
+            envs |= self.limiter.environment(share)
+            mounts = self.limiter.mounts(share)
         return api.ContainerAllocateResponse(
             envs=envs,
+            mounts=[
+                api.Mount(host_path=str(each.host_path), container_path=each.container_path, read_only=False)
+                for each in mounts
+            ],
             cdi_devices=[api.CDIDevice(name=f"{self.cdi_kind}={gpu}") for gpu in gpus] if self.cdi_kind else (),
         )
 
@@ -62,13 +79,13 @@ class DevicePluginService(DevicePluginServicer):
         devices: DeviceList,
         admission: Admission,
         injection: Callable[[], Injection],
-        elsewhere: Callable[[], frozenset[str]] = frozenset,
+        form: Form,
     ) -> None:
-        """Serve these devices; `elsewhere` are those that we serve under other resources."""
+        """Serve these devices, each of which is of this form."""
         self._devices = devices
         self._admission = admission
         self._injection = injection
-        self._elsewhere = elsewhere
+        self._form = form
         self.listed = asyncio.Event()
         """The kubelet has the first list."""
         self.ended = asyncio.Event()
@@ -98,7 +115,7 @@ class DevicePluginService(DevicePluginServicer):
             ask = Ask(
                 frozenset(asked.available_deviceIDs), frozenset(asked.must_include_deviceIDs), asked.allocation_size
             )
-            answer = await self._admission.prefer(ask, self._elsewhere())
+            answer = await self._admission.prefer(ask, self._form)
             if not isinstance(answer, Grant):
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.reason)
             response.container_responses.add(deviceIDs=answer.gpus)
@@ -108,17 +125,17 @@ class DevicePluginService(DevicePluginServicer):
         """Hand out exactly the GPUs that the kubelet took, or turn the pod away."""
         response = api.AllocateResponse()
         for asked in request.container_requests:
-            answer = await self._admission.allocate(frozenset(asked.devices_ids), self._elsewhere())
+            answer = await self._admission.allocate(frozenset(asked.devices_ids), self._form)
             if not isinstance(answer, Grant):
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.reason)
-            response.container_responses.append(self._injection().of(answer.gpus))
+            response.container_responses.append(self._injection().of(answer.gpus, answer.compute_percent))
         return response
 
     async def PreStartContainer(
         self, request: api.PreStartContainerRequest, context: Context
     ) -> api.PreStartContainerResponse:
         """Let the container start, or hold it back: the kubelet asks again."""
-        reason = await self._admission.may_start(frozenset(request.devices_ids))
+        reason = await self._admission.may_start(frozenset(request.devices_ids), self._form)
         if reason is not None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"on hold: {reason}")
         return api.PreStartContainerResponse()

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU or MIG slice as the kubelet knows it."""
+    """One GPU, MIG slice or GiB of a GPU as the kubelet knows it."""
 
     uuid: str
+    """Of a GiB that of its GPU and a number."""
     healthy: bool
     profile: str = ""
     """Of a slice, as in the name of its resource."""
@@ -19,6 +20,8 @@ class Device:
     """Where the kubelet is to align by it."""
     nics: tuple[str, ...] = ()
     """The RDMA devices under its PCIe switch."""
+    share_gib: int = 0
+    """How many GiB of a GPU pods may share; 0: it is never shared."""
 
 
 class DeviceList:
@@ -67,6 +70,10 @@ class DeviceLists:
         self._resource_of = resource_of
         self._lists: dict[str, DeviceList] = {}
         self._grown = asyncio.Event()
+        self.changes = 0
+        """Grows whenever something else is to be told."""
+        self.healthy: frozenset[str] = frozenset()
+        """The devices that the kubelet may give away."""
 
     @property
     def by_resource(self) -> Mapping[str, DeviceList]:
@@ -78,11 +85,6 @@ class DeviceLists:
         """Those of all resources."""
         return tuple(device for each in self._lists.values() for device in each.devices)
 
-    @property
-    def healthy(self) -> frozenset[str]:
-        """Those that the kubelet may give away."""
-        return frozenset(device.uuid for device in self.devices if device.healthy)
-
     def set(self, devices: Iterable[Device]) -> None:
         """Tell these from now on."""
         sorted_out: dict[str, list[Device]] = {resource: [] for resource in self._lists}
@@ -93,6 +95,8 @@ class DeviceLists:
                 self._lists[resource] = DeviceList()
                 self._grown.set()
             self._lists[resource].set(mine)
+        self.changes += 1
+        self.healthy = frozenset(device.uuid for device in self.devices if device.healthy)
 
     def repeat(self) -> None:
         """Tell all the same again."""

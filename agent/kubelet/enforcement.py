@@ -13,14 +13,18 @@ from agent.config import AgentConfiguration
 from agent.gpus.facts import ProcessPort
 from agent.kubelet.admission import Admission, AllocationMetrics, Records
 from agent.kubelet.device_plugin import DevicePluginService, Injection
-from agent.kubelet.devices import DeviceLists
 from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.lock import NodeLock
+from agent.kubelet.offering import Offering
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.registration import Registration, remove_leftovers
 from agent.kubelet.vacancy import Vacancy
+from agent.limits.limiter import Limiter
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Scorer
+from agent.plugin.forms import Form, Share, Whole
+from agent.plugin.shares import Shareable
+from topology.annotations import keys
 from topology.annotations.codec import digest
 
 _RETRY_SECONDS = 0.5
@@ -43,23 +47,31 @@ class Ports:
     metrics: PluginMetrics
     clock: Callable[[], float]
     """Monotonic seconds."""
+    limiter: Callable[[], Limiter] | None = None
+    """Makes who holds containers to their shares, for one event loop; `None`: nothing is shared."""
 
 
 class Enforcement:
-    """Our own device plugin, for each resource once; `cdi` says at any moment whether specs name the GPUs."""
+    """Our own device plugin, for each resource once; `cdi` says at any moment whether specs name the GPUs.
+
+    `limiter` holds containers to their shares.
+    """
 
     def __init__(
         self,
         settings: AgentConfiguration,
         ports: Ports,
         lists: PodLists,
-        devices: DeviceLists,
+        offering: Offering,
+        limiter: Limiter | None,
         cdi: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._ports = ports
-        self._devices = devices
+        self._devices = offering.lists
         self._lists = lists
+        self._offering = offering
+        self._limiter = limiter
         self._cdi = cdi
         self._lock = NodeLock(settings.enforce.state)
         self._admission: Admission | None = None
@@ -106,11 +118,11 @@ class Enforcement:
         enforce = self._settings.enforce
         self._admission = admission = Admission(
             Records(self._lists, ledger, journal),
-            lambda: self.scorer,
             self._ports.metrics,
             self._ports.clock,
             enforce.deadline,
             vacancy.wait,
+            self._limiter.before_start if self._limiter else None,
         )
         await ledger.read(enforce.deadline)  # so that there is one to fall back on
         remove_leftovers(self._settings.kubelet.device_plugins)
@@ -126,17 +138,30 @@ class Enforcement:
         return Registration(
             self._settings.kubelet.device_plugins,
             resource,
-            lambda: DevicePluginService(devices, admission, self._injection, lambda: self._devices.elsewhere(resource)),
+            lambda: DevicePluginService(devices, admission, self._injection, self._form(resource)),
             partial(self._session_changed, resource),
             self._ports.metrics.registered,
             self._numbers,
         )
 
+    def _form(self, resource: str) -> Form:
+        if resource == keys.SHARE_RESOURCE:
+            return Share(self._scorer, self._shareable)
+        return Whole(self._scorer, lambda: self._devices.elsewhere(resource))
+
+    def _shareable(self) -> Shareable:
+        wanted, gib = self._settings.sharing.gpus, self._offering.shareable
+        return Shareable(gib, wanted if isinstance(wanted, int) else len(gib))
+
+    def _scorer(self) -> Scorer:
+        assert self.scorer is not None, "no device was ever listed"
+        return self.scorer
+
     def _injection(self) -> Injection:
         enforce = self._settings.enforce
         by_cdi = enforce.cdi == "always" or (enforce.cdi == "auto" and self._cdi())
         nics = {device.uuid: device.nics for device in self._devices.devices} if enforce.nccl_ib_hca else {}
-        return Injection(enforce.env, enforce.cdi_kind if by_cdi else None, nics)
+        return Injection(enforce.env, enforce.cdi_kind if by_cdi else None, nics, self._limiter)
 
     def _session_changed(self, resource: str, session: str) -> None:
         self._sessions[resource] = session

@@ -23,14 +23,17 @@ from agent.gpus.facts import ProcessPort
 from agent.kubelet.devices import Device
 from agent.kubelet.enforcement import PluginMetrics, Ports
 from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
+from agent.limits.limiter import Limiter
 from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
-from agent.plugin.offers import Sliced
+from agent.plugin.offers import Sliced, gpu_of
 from agent.plugin.pods import ListedPod, plans_of
+from topology.annotations.records import Ledger
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu
+from topology.node.status import NodeStatus
 
 if TYPE_CHECKING:
     from agent.plugin import best
@@ -53,16 +56,17 @@ class KubeletSide:
         metrics: PluginMetrics,
         changed: Callable[[], None],
         processes: ProcessPort,
+        limiter: Callable[[], Limiter] | None = None,
     ) -> None:
         self._ledger = NodeLedger(read_node)
-        ports = Ports(self._ledger, processes, metrics, time.monotonic)
+        ports = Ports(self._ledger, processes, metrics, time.monotonic, limiter)
         self._make = partial(KubeletWatch, settings, ports, changed)
         self._thread = Thread(target=self._run, name="kubelet", daemon=True)
         self._started, self._closing = Event(), Event()
         self._loop: asyncio.AbstractEventLoop
         self._watch: KubeletWatch
         self._task: asyncio.Task[None]
-        self._offered: tuple[tuple[Device, ...], Scorer | None, Sliced] | None = None
+        self._offered: tuple[tuple[Device, ...], Scorer | None, Sliced, tuple[str, ...]] | None = None
         self._enforces = settings.mode == "enforce"
         self._ending = False
         self._topology: NodeTopology | None = None
@@ -90,9 +94,9 @@ class KubeletSide:
             Thread(target=self._appraise, args=(scorer,), name="values", daemon=True).start()
         if self._scorer:
             self._scorer.doubtful = discovery.status.doubtful
-        unfit = discovery.status.unhealthy
         sliced = _sliced(discovery.topology)
-        self._offered = (*_devices(discovery.topology, unfit),), self._scorer, sliced
+        devices = tuple(_devices(discovery.topology, discovery.status))
+        self._offered = devices, self._scorer, sliced, discovery.unshared
         self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
 
     def heard(self, version: NodeVersion) -> None:
@@ -104,6 +108,11 @@ class KubeletSide:
     def pods(self) -> tuple[ListedPod, ...] | None:
         """The node's pods as the kubelet listed them last; `None` while it does not say; from any thread."""
         return self._watch.pods if self._started.is_set() else None
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The node's claims as they were heard of last; only in mode `enforce`."""
+        return self._ledger.known
 
     @property
     def last_look(self) -> Look:
@@ -119,6 +128,19 @@ class KubeletSide:
             looking.cancel()
             return replace(self._watch.last_look, held=None)
 
+    def is_to_say(self, look: Look) -> bool:
+        """Prepare for what the node is about to be told of a look; returns whether it may be told."""
+        preparing = asyncio.run_coroutine_threadsafe(self._watch.is_to_say(look), self._loop)
+        try:
+            return preparing.result(2 * LOOK_SECONDS)
+        except LookTimeout:
+            preparing.cancel()
+            return False
+
+    def says(self, look: Look) -> None:
+        """Take in that the node says now what was seen at that look."""
+        self._loop.call_soon_threadsafe(self._watch.says, look)
+
     def leave(self) -> None:
         """Have it said from the next look on that no pod is to be sent here any more; serve on until `close`."""
         self._ending = True
@@ -127,7 +149,7 @@ class KubeletSide:
     @property
     def is_expected(self) -> bool:
         """Whether the ledger promises GPUs to a pod that the kubelet has not admitted yet; only in mode `enforce`."""
-        held = {pod.key: pod.gpus for pod in self._watch.pods or ()}
+        held = {pod.key: frozenset(map(gpu_of, pod.gpus)) for pod in self._watch.pods or ()}
         return any(not plan.gpus <= held.get(plan.key, frozenset()) for plan in plans_of(self._ledger.known).values())
 
     def _appraise(self, scorer: best.Scorer) -> None:
@@ -159,11 +181,13 @@ class KubeletSide:
         await self._watch.run()
 
 
-def _devices(topology: NodeTopology, unfit: frozenset[str]) -> Iterator[Device]:
+def _devices(topology: NodeTopology, status: NodeStatus) -> Iterator[Device]:
     """Yield the whole GPUs and the slices; a slice is as healthy as its GPU."""
+    unfit, share_gib = status.unhealthy, {gpu.uuid: gpu.share_gib or 0 for gpu in status.gpus}
     for gpu, nics in zip(topology.gpus, nics_by_gpu(topology), strict=True):
         if not gpu.mig_enabled:
-            yield Device(gpu.uuid, gpu.uuid not in unfit, numa_node=gpu.numa_node, nics=nics)
+            gib = share_gib.get(gpu.uuid, 0)
+            yield Device(gpu.uuid, gpu.uuid not in unfit, numa_node=gpu.numa_node, nics=nics, share_gib=gib)
     for each in topology.slices:
         healthy = unfit.isdisjoint((each.uuid, topology.gpus[topology.positions[each.gpu]].uuid))
         yield Device(each.uuid, healthy, each.asked_as)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from types import MappingProxyType
 
 import structlog
@@ -13,17 +14,24 @@ from agent.config import AgentConfiguration
 from agent.errors import KubeletUnavailable
 from agent.kubelet.devices import Device, DeviceLists
 from agent.kubelet.enforcement import Enforcement, Ports
+from agent.kubelet.offering import Offering
 from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.pod_resources import Allocatable, PodResourcesClient
 from agent.kubelet.surroundings import look_around, rival_for
+from agent.limits.level import Level
+from agent.limits.limiter import Limiter
+from agent.limits.share import shares_of
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
 from agent.plugin.holders import Held, held_of
 from agent.plugin.mig import is_ours, strategy_of, why_unserved, withheld_slices
-from agent.plugin.offers import Offers, Sliced, offers_of, withheld
-from agent.plugin.pods import ListedPod
+from agent.plugin.offers import REPLICA, Offers, Sliced, offers_of, withheld
+from agent.plugin.pods import ListedPod, plans_of
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
+from agent.plugin.sharing import UNLIMITED, sharing_of
+from agent.plugin.withdrawal import Told
 from topology.annotations import keys
+from topology.node.sharing import Limits, Sharing
 from topology.node.status import DevicePluginStatus, MigStrategy
 
 log = structlog.get_logger()
@@ -33,7 +41,9 @@ LOOK_SECONDS = 2.0
 _ROUTINE = 10
 """With every so many looks the surroundings are looked at too, though all seems well."""
 _PATIENCE = 2
-"""Looks at which the kubelet may offer other devices than we told; it takes a moment."""
+"""Looks at which the kubelet may offer other devices than we told."""
+_TAKES_SECONDS, _TAKING_SECONDS = 1.0, 0.02
+"""Within which a kubelet has usually taken a list of devices, and how often it is asked meanwhile."""
 
 
 class KubeletWatch:
@@ -50,19 +60,22 @@ class KubeletWatch:
         self._resources = PodResourcesClient(settings.kubelet.pod_resources, settings.resource)
         self._devices = DeviceLists(self._resource_of)
         self._lists = PodLists(self._resources, self._devices.repeat)
+        self._offering = Offering(self._devices, lambda: plans_of(ports.ledger.known).values())
+        self._awaited, self._await_until = -1, 0.0
         self._setting = Setting(kubelet_socket=False)
-        self._looked_around = False
-        self._found: tuple[Device, ...] = ()
         self._offered: Mapping[str, frozenset[str]] | None = None
         self._cpus: frozenset[int] = frozenset()
         self._held_cpus: frozenset[int] = frozenset()
         self._sliced: Sliced = {}
+        self._unshared: tuple[str, ...] = ()
         self._mig, self._unserved = MigStrategy.NONE, ""
+        self._limiter = ports.limiter() if ports.limiter else None
         self._enforcement = (
-            Enforcement(settings, ports, self._lists, self._devices, lambda: self._setting.cdi)
+            Enforcement(settings, ports, self._lists, self._offering, self._limiter, lambda: self._setting.cdi)
             if settings.mode == "enforce"
             else None
         )
+        self._ledger = ports.ledger
         self._rounds = 0
         self._estranged = 0
         self.ending = False
@@ -70,13 +83,31 @@ class KubeletWatch:
         self.last_look = Look(self._status(answers=False), None)
         """What was seen last."""
 
-    def take(self, devices: Iterable[Device], scorer: Scorer | None, sliced: Sliced = MappingProxyType({})) -> None:
-        """Take in the node's GPUs as they are now, and which have MIG on beside them; an observer needs no scorer."""
+    def take(
+        self,
+        devices: Iterable[Device],
+        scorer: Scorer | None,
+        sliced: Sliced = MappingProxyType({}),
+        unshared: tuple[str, ...] = (),
+    ) -> None:
+        """Take in the node's GPUs as they are now, and beside them which have MIG on, and why any must not be shared.
+
+        An observer needs no scorer.
+        """
+        self._unshared = unshared
         if self._enforcement:
             self._enforcement.scorer = scorer
         self._sliced = sliced
-        self._found = tuple(self._served([*devices]))
-        self._tell_devices()
+        self._offering.take(self._served([*devices]))
+
+    async def is_to_say(self, look: Look) -> bool:
+        """Prepare for what the node is about to be told of a look; returns whether the kubelet offers what it has to by then."""
+        self._offering.is_to_say(_told(look))
+        return self._enforcement is None or not look.plugin.ready or await self._is_taken()
+
+    def says(self, look: Look) -> None:
+        """Take in that the node says now what was seen at that look."""
+        self._offering.says(_told(look))
 
     @property
     def pods(self) -> tuple[ListedPod, ...] | None:
@@ -90,22 +121,24 @@ class KubeletWatch:
                 tasks.create_task(self._poll())
                 if self._enforcement:
                     tasks.create_task(self._enforcement.run())
+                if self._limiter:
+                    tasks.create_task(self._follow(self._limiter))
         finally:
             await self._resources.close()
 
     async def look(self) -> Look:
         """Look now."""
         before, session = self.last_look, self.last_look.plugin.session
-        pods, found = await self._pods(), await self._read_offered()
-        self._offered = found.devices if found else None
-        self._cpus = found.cpus if found else frozenset()
+        pods = await self._pods()
+        if pods is not None:
+            self._offering.saw(pods)
+        await self._is_taken()
         if pods is not None:
             self._held_cpus = frozenset(cpu for pod in pods for each in pod.containers for cpu in each.cpus)
         routine = self._rounds % _ROUTINE == 0 or not before.plugin.ready
         self._rounds += 1
         if routine or (self._enforcement and self._enforcement.session != session):
             await self._look_around()
-            self._tell_devices()
         status = self._status(answers=pods is not None)
         if pods is None:
             self.last_look = Look(status, None, before.withheld, before.offers)
@@ -139,6 +172,18 @@ class KubeletWatch:
             self._win_back(after.plugin)
             await asyncio.sleep(self._settings.kubelet.interval)
 
+    async def _follow(self, limiter: Limiter) -> None:
+        """Know what holds shares, and keep that in step with the ledger; NVML may take its time, so nobody waits for this."""
+        known: frozenset[str] = frozenset()
+        for number in count():
+            gpus = frozenset(self._offering.shareable)
+            if gpus and (gpus != known or number % _ROUTINE == 0):
+                await limiter.look(gpus)
+                known = gpus
+            if (ledger := self._ledger.known) is not None:
+                await limiter.follow(shares_of(ledger))
+            await asyncio.sleep(self._settings.kubelet.interval)
+
     def _win_back(self, plugin: DevicePluginStatus) -> None:
         """Register again when the kubelet has not had our devices for some looks, unless another plugin is alive."""
         astray = bool(plugin.session) and self._allocatable not in (None, self._devices.healthy)
@@ -153,6 +198,23 @@ class KubeletWatch:
             return await self._lists.read(LOOK_SECONDS)
         except KubeletUnavailable:
             return None
+
+    async def _is_taken(self) -> bool:
+        """Ask what the kubelet offers, and again for a moment where it was just told something else.
+
+        Returns whether it is as told.
+        """
+        clock, is_served = asyncio.get_running_loop().time, self._enforcement and self._enforcement.session
+        if self._awaited != self._devices.changes:
+            self._awaited, self._await_until = self._devices.changes, clock() + _TAKES_SECONDS
+        while True:
+            found = await self._read_offered()
+            self._offered = found.devices if found else None
+            self._cpus = found.cpus if found else frozenset()
+            is_taken = self._allocatable == self._devices.healthy
+            if is_taken or not found or not is_served or clock() >= self._await_until:
+                return is_taken
+            await asyncio.sleep(_TAKING_SECONDS)
 
     @property
     def _allocatable(self) -> frozenset[str] | None:
@@ -174,32 +236,26 @@ class KubeletWatch:
         for other in (each for each in tuple(self._devices.by_resource) if each != resource):
             setting = replace(setting, rival=setting.rival or await rival_for(kubelet, other))
         self._setting = setting
-        self._looked_around = True
-
-    def _tell_devices(self) -> None:
-        """Tell the kubelet of the devices, with the GPUs' NUMA nodes where it aligns: not before that is known."""
-        if self._looked_around:
-            aligns = self._setting.alignment is not None
-            found = self._found if aligns else [replace(each, numa_node=None) for each in self._found]
-            self._devices.set(found)
+        self._offering.align(aligns=setting.alignment is not None)
 
     def _status(self, *, answers: bool) -> DevicePluginStatus:
         progress = self._progress(answers=answers)
         resource, enforce = self._settings.resource, self._settings.enforce
         if self._enforcement is None:
             self._mig = strategy_of(resource, self._offered or {}) or self._mig
-            return replace(observing(resource, self._setting, progress), mig=self._mig)
+            said = observing(resource, self._setting, progress)
+            return replace(said, mig=self._mig, sharing=self._sharing())
         enforcement = self._enforcement
         progress = replace(progress, locked=enforcement.locked, session=enforcement.session, ending=self.ending)
         said = enforcing(resource, self._setting, progress, env=enforce.env, cdi=enforce.cdi)
         notes = (self._unserved,) if self._unserved else ()
-        return replace(said, reasons=(*said.reasons, *notes), mig=self._mig)
+        return replace(said, reasons=(*said.reasons, *notes), mig=self._mig, sharing=self._sharing())
 
     def _progress(self, *, answers: bool) -> Progress:
         return Progress(
             answers,
             self._allocatable,
-            frozenset(device.uuid for device in self._found if device.healthy),
+            self._fit,
             self._known | self._slices,
             cpus=self._cpus,
             held_cpus=self._held_cpus,
@@ -216,7 +272,17 @@ class KubeletWatch:
         self._mig = strategy if serves else MigStrategy.NONE
         return devices if serves else whole
 
+    def _sharing(self) -> Sharing | None:
+        sharing = self._settings.sharing
+        mode, shareable = self._settings.mode, self._offering.shareable
+        limiter = self._limiter
+        level = limiter.level if limiter else Level(Limits.NONE)
+        held_back = limiter.held_back if limiter else UNLIMITED if sharing.limits == "required" else ""
+        return sharing_of(sharing.gpus, mode, shareable, self._unshared, level.limits, level.reasons, held_back)
+
     def _resource_of(self, device: Device) -> str:
+        if REPLICA in device.uuid:
+            return keys.SHARE_RESOURCE
         by_profile = device.profile and self._settings.enforce.mig_strategy is MigStrategy.MIXED
         return keys.MIG_PREFIX + device.profile if by_profile else self._settings.resource
 
@@ -226,9 +292,22 @@ class KubeletWatch:
 
     @property
     def _known(self) -> frozenset[str]:
-        return frozenset(device.uuid for device in self._found)
+        return frozenset(device.uuid for device in self._offering.found)
+
+    @property
+    def _fit(self) -> frozenset[str]:
+        """The devices that the kubelet is to offer: in `enforce` what it was told, else all that are healthy."""
+        if self._enforcement and self._devices.by_resource:
+            return self._devices.healthy
+        return frozenset(device.uuid for device in self._offering.found if device.healthy)
 
     def _tell(self, before: DevicePluginStatus, after: DevicePluginStatus) -> None:
         if (before.ready, before.reasons) != (after.ready, after.reasons):
             say = log.info if after.ready else log.warning
             say("device plugin", mode=after.mode, ready=after.ready, reasons="; ".join(after.reasons))
+
+
+def _told(look: Look) -> Told:
+    """Return what the node says when it is told of a look."""
+    shared, sharing = frozenset(look.shared), look.plugin.sharing
+    return Told(frozenset(look.held or ()) - shared, shared, sharing.max_gpus if sharing else None)

@@ -40,6 +40,14 @@ class KubeletPort(Protocol):
         """Look now, and wait for it, but not for ever."""
         ...
 
+    def is_to_say(self, look: Look) -> bool:
+        """Prepare for what the node is about to be told of a look; returns whether it may be told."""
+        ...
+
+    def says(self, look: Look) -> None:
+        """Take in that the node says now what was seen at that look."""
+        ...
+
     def offer(self, discovery: Discovery) -> None:
         """Take these GPUs for the node's."""
         ...

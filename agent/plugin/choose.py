@@ -47,6 +47,8 @@ class Grant:
     gpus: tuple[str, ...]
     """In ring order, as the container is told; what the kubelet should take has no order."""
     basis: Basis
+    compute_percent: int | None = None
+    """A ceiling on what a share computes."""
 
 
 @dataclass(frozen=True, slots=True)

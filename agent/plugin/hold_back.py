@@ -7,10 +7,11 @@ of its containers runs, the ledger follows what all of them hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.plugin.pods import Key, ListedPod, PodPlan, promised_to_others
+from agent.plugin.forms import Form, Plans
+from agent.plugin.pods import Key, ListedPod
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,15 @@ def is_as_served(gpus: frozenset[str], pods: Sequence[ListedPod], served: Iterab
     return len(holders) == 1 and gpus | holders[0].gpus <= given
 
 
-def is_by_plan(gpus: frozenset[str], served: Iterable[Served], plans: Mapping[Key, PodPlan]) -> bool:
+def is_by_plan(gpus: frozenset[str], served: Iterable[Served], plans: Plans) -> bool:
     """Whether some plan, be it of now or of when they were handed out, has these GPUs together."""
-    planned = [*(item.gpus for item in served if item.uid), *(plan.gpus for plan in plans.values())]
-    return any(gpus <= known for known in planned)
+    return any(gpus <= item.gpus for item in served if item.uid) or any(plan.covers(gpus) for plan in plans.values())
 
 
 def may_start(
-    gpus: frozenset[str], pods: Sequence[ListedPod], served: Iterable[Served], plans: Mapping[Key, PodPlan]
+    gpus: frozenset[str], pods: Sequence[ListedPod], served: Iterable[Served], plans: Plans, form: Form
 ) -> str | None:
-    """Return why a container with these GPUs has to wait, or `None`."""
+    """Return why a container with these devices has to wait, or `None`."""
     holders = [pod for pod in pods if pod.gpus & gpus]
     if len(holders) > 1:
         return "the kubelet lists its GPUs with several pods"
@@ -54,15 +54,14 @@ def may_start(
         # An ordinary init container, which the kubelet does not list, while it does list its pod. Where that is not listed
         # either it is gone, and the kubelet, which forgets its GPUs with each List, would start the container without any.
         there = {pod.key for pod in pods}
-        given = [item.gpus for item in served if not item.name or item.key in there]
-        given += [plan.gpus for key, plan in plans.items() if key in there]
-        return None if any(gpus <= known for known in given) else "no pod that the kubelet lists was given these GPUs"
+        given = any(gpus <= item.gpus for item in served if not item.name or item.key in there)
+        given = given or any(plan.covers(gpus) for key, plan in plans.items() if key in there)
+        return None if given else "no pod that the kubelet lists was given these GPUs"
     plan = plans.get(holders[0].key)
     if is_as_served(gpus, pods, served):
         return None
     if plan and plan.exact:
-        return None if gpus | holders[0].gpus <= plan.gpus else "its GPUs are not those promised to the pod"
-    if plan and gpus <= plan.gpus:
+        return None if plan.covers(gpus | holders[0].gpus) else "its GPUs are not those promised to the pod"
+    if plan and plan.covers(gpus):
         return None
-    others = promised_to_others(plans.values(), holders[0].key)
-    return "its GPUs are promised to another pod" if gpus & others else None
+    return form.robbed(gpus, pods, holders[0].key, plans)

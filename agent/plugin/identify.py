@@ -41,7 +41,7 @@ Identity: TypeAlias = Planned | Unplanned | Unknown
 def identify(
     pods: Sequence[ListedPod], newest: Collection[Key], plans: Mapping[Key, PodPlan], size: int
 ) -> Planned | Unplanned | Unknown:
-    """Return who asks for `size` GPUs; `pods` was listed inside the call, `newest` is what `Arrivals` makes of it."""
+    """Return who asks for `size` devices; `pods` was listed inside the call, `newest` is what `Arrivals` makes of it."""
     waiting = [(pod.key, found) for pod in pods if (found := _waits(pod, plans.get(pod.key), size))]
     fresh = [found for key, found in waiting if key in newest]
     if len(fresh) == 1:
@@ -58,7 +58,7 @@ def _waits(pod: ListedPod, plan: PodPlan | None, size: int) -> Planned | None:
     empty = [item.name for item in planned if not item.gpus]
     if plan is None or (planned and not empty):
         return None
-    if empty and len(plan.containers[empty[0]]) == size:
+    if empty and plan.size_of(empty[0]) == size:
         return Planned(plan, empty[0])
     # Init containers ask before the others, or before those that are not sidecars, for GPUs that are all the pod's.
-    return Planned(plan, None) if size <= len(plan.gpus) else None
+    return Planned(plan, None) if size <= plan.size else None

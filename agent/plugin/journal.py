@@ -10,15 +10,16 @@ import json
 from collections.abc import Iterable
 
 from agent.plugin.hold_back import Served
+from agent.plugin.share_devices import brief, spelled_out
 
-MAX_ENTRIES = 256
-"""A node has at most 64 GPUs; init containers can have theirs twice."""
+MAX_ENTRIES = 1024
+"""A node has at most 64 GPUs, or some hundreds of pods that share them; init containers can have theirs twice."""
 
 
 def encode(served: Iterable[Served]) -> str:
     """Return the newest entries as one line of JSON."""
     kept = list(served)[-MAX_ENTRIES:]
-    entries = [{"namespace": s.namespace, "name": s.name, "uid": s.uid, "gpus": sorted(s.gpus)} for s in kept]
+    entries = [{"namespace": s.namespace, "name": s.name, "uid": s.uid, "gpus": brief(s.gpus)} for s in kept]
     return json.dumps({"v": 1, "served": entries}, separators=(",", ":"))
 
 
@@ -30,7 +31,8 @@ def decode(text: str) -> tuple[Served, ...]:
             raise ValueError(f"version {document['v']} is not understood")
         entries = document["served"][-MAX_ENTRIES:]
         return tuple(
-            Served(str(s["namespace"]), str(s["name"]), str(s["uid"]), frozenset(map(str, s["gpus"]))) for s in entries
+            Served(str(s["namespace"]), str(s["name"]), str(s["uid"]), frozenset(spelled_out(map(str, s["gpus"]))))
+            for s in entries
         )
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not a journal: {error!r}") from error

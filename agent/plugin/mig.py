@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from agent.plugin.offers import NOT_OFFERED, REPLICA, SHARED
-from topology.annotations.keys import MIG_PREFIX
+from topology.annotations.keys import MIG_PREFIX, SHARE_RESOURCE
 from topology.node.status import MigStrategy
 
 _SLICE = "MIG-"
 
 
 def is_ours(name: str, resource: str) -> bool:
-    """Whether a resource is that of whole GPUs, or one of MIG slices."""
-    return name == resource or name.startswith(MIG_PREFIX)
+    """Whether a resource is that of whole GPUs, one of MIG slices, or that of shares."""
+    return name in (resource, SHARE_RESOURCE) or name.startswith(MIG_PREFIX)
 
 
 def strategy_of(resource: str, offered: Mapping[str, Collection[str]]) -> MigStrategy | None:

@@ -5,10 +5,12 @@ PodResources knows no UID, so the two are joined by namespace and name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from agent.plugin.offers import gpu_of
 from topology.annotations.records import Claim, Ledger
 
 Key: TypeAlias = tuple[str, str]
@@ -21,7 +23,7 @@ class ListedContainer:
 
     name: str
     gpus: frozenset[str] = frozenset()
-    """Device IDs of our resources, which are UUIDs."""
+    """Device IDs of our resources: UUIDs, and of shares `UUID::number`, one for each GiB."""
     elsewhere: tuple[str, ...] = ()
     """Device IDs of other resources, of whatever kind."""
     cpus: frozenset[int] = frozenset()
@@ -61,6 +63,14 @@ class PodPlan:
     """These GPUs or none."""
     former: frozenset[str] = frozenset()
     """Still claimed for elder pods of that name, which are gone; their containers may not be."""
+    memory_gib: Mapping[str, int] = field(default_factory=dict)
+    """Container → GiB that it gets of its one GPU; empty: the GPUs are the pod's own."""
+    former_gib: Mapping[str, int] = field(default_factory=dict)
+    """GPU → what of `former` are shares of it."""
+    sharing_class: str = ""
+    """Of its shares."""
+    compute_percent: int | None = None
+    """A ceiling on what its shares compute."""
 
     @property
     def key(self) -> Key:
@@ -72,6 +82,30 @@ class PodPlan:
         """All of them."""
         return frozenset().union(*self.containers.values())
 
+    @property
+    def is_share(self) -> bool:
+        """Whether it is about shares of GPUs."""
+        return bool(self.memory_gib)
+
+    @property
+    def size(self) -> int:
+        """How many devices the whole pod gets."""
+        return sum(self.memory_gib.values()) or len(self.gpus)
+
+    def size_of(self, container: str) -> int:
+        """Return how many devices a container gets."""
+        return self.memory_gib.get(container) or len(self.containers[container])
+
+    def gib_on(self, gpu: str) -> int:
+        """Return how much of a GPU its shares are."""
+        return sum(gib for name, gib in self.memory_gib.items() if gpu in self.containers[name])
+
+    def covers(self, devices: frozenset[str]) -> bool:
+        """Whether the plan has these devices together."""
+        if not self.is_share:
+            return devices <= self.gpus
+        return all(count <= self.gib_on(gpu) for gpu, count in gib_by_gpu(devices).items())
+
 
 def plans_of(ledger: Ledger | None) -> dict[Key, PodPlan]:
     """Return the plan of each pod of the ledger; of namesakes, that of the youngest one, for the others are gone."""
@@ -82,8 +116,18 @@ def plans_of(ledger: Ledger | None) -> dict[Key, PodPlan]:
     plans: dict[Key, PodPlan] = {}
     for plan in map(_plan, oldest_first):
         elder = plans.get(plan.key)
-        plans[plan.key] = replace(plan, former=elder.former | elder.gpus) if elder else plan
+        plans[plan.key] = _after(elder, plan) if elder else plan
     return plans
+
+
+def _after(elder: PodPlan, plan: PodPlan) -> PodPlan:
+    shares = Counter(elder.former_gib) + Counter({gpu: elder.gib_on(gpu) for gpu in elder.gpus})
+    return replace(plan, former=elder.former | elder.gpus, former_gib=dict(shares))
+
+
+def gib_by_gpu(devices: Iterable[str]) -> Mapping[str, int]:
+    """Return GPU → how much of it these shares are; a whole GPU counts as one."""
+    return Counter(map(gpu_of, devices))
 
 
 def listed_gpus(pods: Iterable[ListedPod] | None) -> frozenset[str]:
@@ -100,7 +144,17 @@ def _plan(claims: list[Claim]) -> PodPlan:
     first = claims[0]
     names = sorted({claim.container for claim in claims})
     containers = {name: frozenset(claim.gpu for claim in claims if claim.container == name) for name in names}
-    return PodPlan(first.namespace, first.name, first.uid, containers, any(claim.exact for claim in claims))
+    shares = {claim.container: claim.memory_gib for claim in claims if claim.memory_gib is not None}
+    return PodPlan(
+        first.namespace,
+        first.name,
+        first.uid,
+        containers,
+        any(claim.exact for claim in claims),
+        memory_gib=shares,
+        sharing_class=first.sharing_class,
+        compute_percent=first.compute_percent,
+    )
 
 
 def _version(claim: Claim) -> tuple[int, str]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.commands.answers import AnswerFormat, print_json, refuse, reply
+from benchmarks.commands.sharing import claimed_gib, shares_of
 from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
 from benchmarks.worth import describe_value, explain_value
@@ -27,6 +28,7 @@ from topology.formats.render import render_svg
 from topology.node.links import Affinity
 from topology.node.model import NodeTopology
 from topology.placement.decide import Situation, decide
+from topology.placement.shares import NO_SHARES
 from topology.placement.topology_class import TopologyClass, figures_of
 from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
@@ -89,8 +91,19 @@ def show(
 
 def plan_gpus(
     source: Source,
-    gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs the pod asks for.")],
-    free: Annotated[str | None, typer.Option("--free", help="Indexes of the free GPUs, 0,1,4-7; default all.")] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="How many GPUs the pod asks for.")] = None,
+    gpu_memory: Annotated[
+        int | None, typer.Option("--gpu-memory-gib", min=1, help="GiB of one GPU that the pod asks for instead.")
+    ] = None,
+    shared: Annotated[
+        str | None, typer.Option("--shared", help="GiB that others have of GPUs by index, 0=60,3=20.")
+    ] = None,
+    reserve: Annotated[
+        int, typer.Option("--reserve-gib", min=0, help="GiB of each GPU that no share gets: what its driver keeps.")
+    ] = 0,
+    free: Annotated[
+        str | None, typer.Option("--free", help="Indexes of the free GPUs, 0,1,4-7; default all not shared.")
+    ] = None,
     gpu_model: GpuModel = None,
     required_affinity: Annotated[
         RequiredAffinity | None, typer.Option("--required-affinity", help="Of every hop of the ring, at least.")
@@ -104,26 +117,37 @@ def plan_gpus(
     ] = None,
     output: Annotated[PlanFormat, typer.Option("--output", "-o")] = PlanFormat.JSON,
 ) -> None:
-    """Choose the best GPUs of one node for a pod; exit 1 when none of its free sets will do.
+    """Choose the best GPUs of one node for a pod, or the GPU for its share; exit 1 when none will do.
 
     One GPU alone has neither an affinity nor a bandwidth, and meets any floor: both are null in the JSON.
     """
+    if (gpus is None) == (gpu_memory is None):
+        refuse("a pod asks for --gpus or for --gpu-memory-gib, one of them")
+    if gpu_memory is not None and (required_affinity or min_bandwidth):
+        refuse("--required-affinity and --min-bandwidth say nothing of a share of one GPU")
     node = _load(source, gpu_model)
     request = replace(
-        GpuRequest.plain(gpus),
+        GpuRequest.plain(gpus or 0),
         required=Affinity(required_affinity) if required_affinity else None,
         min_bandwidth_gb_per_s=min_bandwidth or None,
+        memory_gib=(gpu_memory,) if gpu_memory else (),
     )
+    claimed = claimed_gib(node, shared)
     mask = _free_mask(node, free)
+    of_shared = sum(1 << position for position in claimed)
+    if free is not None and mask & of_shared:
+        refuse(f"--free {free!r}: a GPU of --shared is not free")
+    mask &= ~of_shared
     topology_class = TopologyClass(node)
     if measured:
         _stand_on(topology_class, measured)
     finish(topology_class.appraise(topology_class.weights))
-    verdict = decide(Situation(topology_class, mask), request)
+    shares = shares_of(node, mask, claimed, reserve) if gpu_memory else NO_SHARES
+    verdict = decide(Situation(topology_class, mask, shares=shares), request)
     if output is PlanFormat.SVG:
         print(render_svg(node, members_of(mask), verdict.gpus if isinstance(verdict, Placement) else None), end="")
     else:
-        reply(AnswerFormat(output), *_verdict(node, verdict))
+        reply(AnswerFormat(output), *_verdict(node, verdict, request))
     if not isinstance(verdict, Placement):
         raise typer.Exit(1)
 
@@ -143,11 +167,14 @@ def _stand_on(topology_class: TopologyClass, file: Path) -> None:
         typer.echo(f"warning: {file}: {complaint}", err=True)
 
 
-def _verdict(node: NodeTopology, verdict: Placement | Rejection) -> tuple[dict[str, Any], str]:
+def _verdict(node: NodeTopology, verdict: Placement | Rejection, request: GpuRequest) -> tuple[dict[str, Any], str]:
     """Return the answer as JSON and in words."""
     if isinstance(verdict, Rejection):
         return {"fits": False, "reason": verdict.on_this_node}, f"does not fit: {verdict.on_this_node}"
     indexes = [node.gpus[position].index for position in verdict.gpus]
+    if request.is_share:
+        gib = sum(request.memory_gib)
+        return {"fits": True, "gpus": indexes, "memory_gib": gib}, f"GPU {indexes[0]}: {gib} GiB of it"
     bandwidth = verdict.bandwidth
     answer = {
         "fits": True,

@@ -154,7 +154,9 @@ def scheduler_configuration(extender_url: str | None, binder: str, percentage_of
         "httpTimeout": "5s",
         "nodeCacheCapable": True,
         "ignorable": False,
-        "managedResources": [{"name": keys.GPU_RESOURCE, "ignoredByScheduler": False}],
+        "managedResources": [
+            {"name": name, "ignoredByScheduler": False} for name in (keys.GPU_RESOURCE, keys.GPU_MEMORY_RESOURCE)
+        ],
     }
     if binder == "extender":
         extender["bindVerb"] = "bind"

@@ -26,7 +26,7 @@ from topology.placement.topology_class import TopologyClass, TopologyClasses
 from topology.placement.verdict import Placement, Rejection
 from topology.request.domains import GroupRequest, Location
 from topology.request.gpu_request import Communication, GpuRequest
-from topology.value.fragmentation import DemandProfile, PodKind
+from topology.value.fragmentation import PodKind
 from topology.value.score import Weights
 
 
@@ -109,8 +109,7 @@ class Gputopo(Learning):
 
     def forget_verdicts(self) -> None:
         """Let the index of nodes ask for all plans anew, with the eyes of the pods that are typical now."""
-        typical = self.values.typical
-        self._shapes.forget_verdicts(DemandProfile(typical) if typical else None)
+        self._shapes.forget_verdicts(self.values.typical)
 
     def kind_of(self, pod: Pod) -> PodKind:
         """Return what the extender counts; it leaves models to kube-scheduler's filters."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import groupby
@@ -17,33 +16,19 @@ from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.product import Learning
 from topology.placement.decide import Situation, decide
+from topology.placement.shares import SharedGpu, Shares
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
+from topology.value.coming import coming_to
+from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, FreeCapacity, PodKind
 from topology.value.score import Weights
 
 
-def coming_to(
-    model: str, kinds: Sequence[tuple[PodKind, float]], gpus: Mapping[str, int]
-) -> list[tuple[PodKind, float]]:
-    """Return what comes to a node with GPUs of one model, of all that comes to the cluster.
-
-    A pod goes to one of the GPUs that will do for it, so a kind comes here the more often the fewer these are.
-
-    Args:
-        model: Of the node's GPUs.
-        kinds: All, with their shares.
-        gpus: How many GPUs of each model the cluster has.
-
-    """
-    rates = [
-        (kind, share / sum(count for name, count in gpus.items() if not kind.models or name in kind.models))
-        for kind, share in kinds
-        if not kind.models or model in kind.models
-    ]
-    total = sum(rate for _, rate in rates)
-    return [(kind, rate / total) for kind, rate in rates]
+def shares_of(capacity: FreeCapacity) -> Shares:
+    """Return what pods can share where every GPU has 1000 GiB: the trace counts in thousandths, and so it can be counted."""
+    shared = (SharedGpu(i, milli) for i, milli in enumerate(capacity.gpu_milli) if 0 < milli < WHOLE_GPU_MILLI)
+    return Shares((WHOLE_GPU_MILLI,) * len(capacity.gpu_milli), tuple(shared), capacity.free)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,8 +71,8 @@ class GputopoSharing(Learning):
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         self._catch_up()
-        share = pod.gpu_milli if pod.shares else None
-        key = replace(self.request(pod, job), gpu_milli=share), pod.models
+        said = self.request(pod, job)
+        key = replace(said, gpus=0, memory_gib=(pod.gpu_milli,)) if pod.shares else said, pod.models
         if key not in self._orders:
             self._orders[key] = _Order(self, *key)
         return self._orders[key].best(pod)
@@ -97,7 +82,10 @@ class GputopoSharing(Learning):
         if request.cpu_milli > space.capacity.cpu_milli or (models and space.model not in models):
             return None
         capacity, to_come = space.capacity, self._profiles[space.model]
-        verdict = decide(Situation(space.topology_class, capacity.free, capacity=capacity, to_come=to_come), request)
+        situation = Situation(
+            space.topology_class, capacity.free, capacity=capacity, to_come=to_come, shares=shares_of(capacity)
+        )
+        verdict = decide(situation, request)
         return verdict if isinstance(verdict, Placement) else None
 
     def _catch_up(self) -> None:

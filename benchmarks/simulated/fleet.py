@@ -21,7 +21,8 @@ from topology.annotations.records import (
 )
 from topology.formats.catalog import machine
 from topology.node.model import NodeTopology
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.sharing import Limits, Sharing
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 MIXED = ("dgx-1v", "dgx-a100", "hgx-h100", "l40s-8", "a100-pcie-8-pairs")
 """Machines of eight GPUs, each kind wired in a way of its own."""
@@ -30,6 +31,8 @@ POD_SIZES = (1, 2, 4, 8, 2, 1)
 OCCUPANT_NAMESPACE = "default"
 DRIVER_VERSION = "570.124.06"
 CUDA_VERSION = "12.8"
+RESERVED_GIB = 1
+"""Of each GPU that may be shared, for its driver."""
 _AT_ONCE = 24
 
 
@@ -43,6 +46,8 @@ class SimulatedNode:
     """Positions of the GPUs that a pod holds from the start."""
     cpus: int = 128
     memory_gib: int = 1024
+    shared_gpus: int = 0
+    """At most so many of its GPUs are shared at one time; where any are, its agent is the device plugin."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -51,6 +56,11 @@ class SimulatedNode:
         found = machine(self.machine, host=self.name)
         gpus = tuple(replace(gpu, ecc_enabled="GeForce" not in gpu.model) for gpu in found.gpus)
         return replace(found, gpus=gpus, driver_version=DRIVER_VERSION, cuda_version=CUDA_VERSION)
+
+    @property
+    def share_gib(self) -> int:
+        """What shares may take of each GPU: its memory without what a driver keeps."""
+        return min(gpu.memory_bytes or 0 for gpu in self.topology.gpus) // 2**30 - RESERVED_GIB
 
 
 def fleet(machines: Mapping[str, int]) -> tuple[SimulatedNode, ...]:
@@ -80,9 +90,12 @@ def check_capacity(nodes: int, pods: int) -> None:
         )
 
 
-def agent_annotations(topology: NodeTopology) -> dict[str, str]:
+def agent_annotations(
+    topology: NodeTopology, plugin: DevicePluginStatus | None = None, share_gib: int | None = None
+) -> dict[str, str]:
     """Return what an agent writes on a new node where all is well and nothing runs."""
-    status = NodeStatus(generation=0, gpus=tuple(GpuStatus(gpu.uuid) for gpu in topology.gpus))
+    gpus = tuple(GpuStatus(gpu.uuid, share_gib=share_gib) for gpu in topology.gpus)
+    status = NodeStatus(generation=0, gpus=gpus, device_plugin=plugin)
     publication = Publication(random=lambda: 0.5, refresh_seconds=300)
     publication.learned({}, now=0)
     patch = publication.patch(Discovery(topology, status), now=0)
@@ -101,13 +114,18 @@ def node_object(node: SimulatedNode) -> Json:
         "pods": "110",
         keys.GPU_RESOURCE: str(len(topology)),
     }
+    written = agent_annotations(topology)
+    if node.shared_gpus:
+        resources[keys.SHARE_RESOURCE] = str(node.share_gib * len(topology))
+        plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=Sharing(node.shared_gpus, Limits.NONE))
+        written = agent_annotations(topology, plugin, node.share_gib)
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": node.name,
             "labels": {"kubernetes.io/hostname": node.name, **node.labels},
-            "annotations": agent_annotations(topology) | {keys.LEDGER: encode_ledger(Ledger(0))},
+            "annotations": written | {keys.LEDGER: encode_ledger(Ledger(0))},
         },
         "status": {
             "capacity": resources,
@@ -131,6 +149,22 @@ def gpu_pod(name: str, gpus: int, annotations: Mapping[str, str] | None = None, 
         "metadata": {"name": name, "annotations": dict(annotations or {})},
         "spec": {"containers": [main], **spec},
     }
+
+
+def share_pod(
+    name: str, gib: int | Mapping[str, int], annotations: Mapping[str, str] | None = None, **spec: object
+) -> Json:
+    """Return a pod with a share of so many GiB for its container `main`, or for each container that is named."""
+    wanted = gib if isinstance(gib, Mapping) else {"main": gib}
+    pod = gpu_pod(name, 0, annotations, **spec)
+    (main,) = pod["spec"]["containers"]
+    shares = {each: {keys.SHARE_RESOURCE: str(count)} for each, count in wanted.items()}
+    usual = main["resources"]["requests"]
+    pod["spec"]["containers"] = [
+        {**main, "name": each, "resources": {"requests": usual | share, "limits": share}}
+        for each, share in shares.items()
+    ]
+    return pod
 
 
 async def join(client: ApiClient, nodes: Iterable[SimulatedNode]) -> None:

@@ -24,7 +24,7 @@ import structlog
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json, RequestRefused
 from benchmarks.simulated.pod_life import message, next_status
 from topology.annotations import keys
-from topology.annotations.records import Holder, Observed, decode_placement, encode_observed
+from topology.annotations.records import Holder, Observed, Sharer, decode_placement, encode_observed
 from topology.errors import PayloadError
 
 _PODS: Final = "/api/v1/pods"
@@ -164,7 +164,14 @@ class _Kubelet:
 
     async def _report(self) -> None:
         """Write who holds which GPU to the node, if that has changed."""
-        text = encode_observed(Observed({gpu: who for pod in self._pods.values() for gpu, who in holders(pod)}))
+        held = [found for pod in self._pods.values() for found in holders(pod)]
+        shared: dict[str, list[Sharer]] = {}
+        for gpu, who in held:
+            if isinstance(who, Sharer):
+                shared.setdefault(gpu, []).append(who)
+        in_order = {gpu: tuple(sorted(of, key=lambda who: (who.name, who.container))) for gpu, of in shared.items()}
+        first = {gpu: Holder(of[0].namespace, of[0].name, of[0].container) for gpu, of in in_order.items()}
+        text = encode_observed(Observed(dict(held) | first, shared=in_order))
         if text == self._observed:
             return
         patch = {"metadata": {"annotations": {keys.OBSERVED: text}}}
@@ -176,7 +183,7 @@ class _Kubelet:
 
 
 def holders(pod: Json) -> Iterator[tuple[str, Holder]]:
-    """Yield (GPU, holder) for the running containers of a pod that has a placement."""
+    """Yield (GPU, holder) for the running containers of a pod that has a placement; of a share a `Sharer`."""
     metadata, status = pod["metadata"], pod["status"]
     try:
         placement = decode_placement(metadata.get("annotations", {})[keys.PLACEMENT])
@@ -184,7 +191,8 @@ def holders(pod: Json) -> Iterator[tuple[str, Holder]]:
         return
     for container in status.get("initContainerStatuses", []) + status.get("containerStatuses", []):
         if "running" in container["state"]:
-            holder = Holder(metadata["namespace"], metadata["name"], container["name"])
+            who, gib = (metadata["namespace"], metadata["name"], container["name"]), placement.memory_gib
+            holder = Sharer(*who, gib[container["name"]]) if container["name"] in gib else Holder(*who)
             yield from ((gpu, holder) for gpu in placement.containers.get(container["name"], ()))
 
 

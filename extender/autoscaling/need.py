@@ -88,6 +88,8 @@ def need_of(
         asked = Asked.read(state, pod.pod, now)
     except RequestError:
         return NoNeed.OTHER_REASON
+    if asked.request.is_share:  # autoscalers count shares themselves, and links are nothing to them
+        return NoNeed.OTHER_REASON
     if counts.most_of(refused_by) < asked.request.gpus:
         return NoNeed.SEEN_BY_COUNT
     if asked.group is not None and asked.group.required:

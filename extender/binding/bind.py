@@ -16,7 +16,7 @@ claim whose Binding may still be under way is kept; `release` fences it later. N
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from extender.binding.intents import (
@@ -36,18 +36,25 @@ from extender.binding.intents import (
 from extender.binding.ledger import next_generation, swap_ledger
 from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Chosen, Failure, NotBound, Outcome
 from extender.clock import Clock
-from extender.cluster.candidates.holds import Hold
+from extender.cluster.candidates.holds import NOTHING, Hold
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import claims_for, has_ended, read_placement, read_request
+from extender.cluster.objects.gpu_pods import (
+    claims_for,
+    has_ended,
+    planned_parts,
+    read_placement,
+    read_request,
+    sharing_class_of,
+)
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.rails import RailsOfGroup
 from extender.cluster.state import ClusterState
 from topology.annotations import keys
-from topology.annotations.records import PlacementRecord, encode_placement
+from topology.annotations.records import Claim, PlacementRecord, encode_placement
 from topology.errors import PayloadError, RequestError
 from topology.placement.decide import Decision
 from topology.placement.verdict import Placement, Rejection
-from topology.request.gpu_request import GpuRequest
+from topology.request.gpu_request import GpuRequest, PodRequest
 
 MAX_ROUNDS = 3
 
@@ -119,7 +126,7 @@ class _Bind:
             asked = read_request(pod, self._state.resource)
         except RequestError as error:
             return NotBound(Failure.BAD_REQUEST, str(error))
-        if not asked.request.gpus:
+        if not asked.request.asks:
             return (yield from self._post(pod, PlacementRecord({}), {}))
         if pod.status.extended_resource_claim_status is not None:
             return NotBound(Failure.CLAIMED_BY_DRA, "the pod's GPUs are allocated by a ResourceClaim, not by gputopo")
@@ -133,11 +140,7 @@ class _Bind:
             return NotBound(Failure.NO_FIT, placement.message)
         if view.shape.topology_class is not None:
             self._chosen = Chosen(request, placement, view.shape.topology_class, self._alternative)
-        gpus = tuple(view.devices[position] for position in placement.gpus)
-        containers = asked.share_out(gpus)
-        record = PlacementRecord(
-            containers, placement.affinity, placement.bandwidth, next_generation(view), view.nics_near(gpus)
-        )
+        record = _record(view, asked, placement)
         try:  # before the claim: nothing is claimed that no Binding could carry
             annotations = {keys.PLACEMENT: encode_placement(record)}
         except PayloadError as error:
@@ -185,7 +188,7 @@ class _Bind:
         if record is not None:
             return Bound(record)
         try:
-            needs_record = read_request(pod, self._state.resource).request.gpus > 0
+            needs_record = read_request(pod, self._state.resource).request.asks
         except RequestError:
             needs_record = True
         if needs_record:
@@ -201,25 +204,26 @@ class _Bind:
             verdict: Decision = held
         else:
             rails = RailsOfGroup(self._state, uid, now).on(view)
-            verdict = view.decide_yielding(uid, request, holds.others(uid, now).get(view.name, 0), rails=rails)
+            verdict = view.decide_yielding(uid, request, holds.others(uid, now).get(view.name, NOTHING), rails=rails)
         if isinstance(verdict, Placement):
             gpus = sum(1 << position for position in verdict.gpus)
             if has_claims or verdict is held:  # of these GPUs alone: what they cost was found out when they were chosen
                 verdict = replace(verdict, value_lost=holds.value_lost(uid, view.name, gpus))
-            holds.put(uid, Hold(view.name, gpus, self._deadline, verdict.value_lost))
+            holds.put(uid, Hold.of(view.name, verdict, request, self._deadline))
         return verdict
 
     def _claim(self, view: NodeView, pod: Pod, record: PlacementRecord) -> Step[Pod | NotBound | _Again]:
         """Write the claims, and return the pod in the version that they are for."""
         own, uid = view.claims_of(pod.metadata.uid), pod.metadata.uid
-        if own and {claim.gpu for claim in own} != {claim.gpu for claim in claims_for(pod, record.containers)}:
+        parts, sharing_class = planned_parts(pod, record), sharing_class_of(pod)
+        if own and not _are_same(own, claims_for(pod, parts, sharing_class)):
             fenced = yield from self._fence(pod)
             if not isinstance(fenced, Pod):
                 return fenced
             pod = fenced
         self._in_doubt = self._in_doubt or bool(own)
-        claims = claims_for(pod, record.containers)
-        gpus = {claim.gpu for claim in claims}
+        claims = claims_for(pod, parts, sharing_class)
+        gpus = parts.keys()
         try:
             swap = swap_ledger(view, without={uid}, claims=claims)
         except PayloadError as error:
@@ -306,3 +310,25 @@ class _Bind:
         if self._clock().monotonic >= self._deadline:
             return NoAnswer("out of time")
         return (yield intent)
+
+
+def _record(view: NodeView, asked: PodRequest, placement: Placement) -> PlacementRecord:
+    """Return what the pod gets by a placement, and of shares what holds it to them."""
+    gpus = tuple(view.devices[position] for position in placement.gpus)
+    named = tuple(view.devices[position] for position in placement.shares) or gpus
+    status = view.payloads.status.value
+    sharing = status.device_plugin.sharing if status and status.device_plugin and asked.request.is_share else None
+    return PlacementRecord(
+        asked.share_out(named),
+        placement.affinity,
+        placement.bandwidth,
+        next_generation(view),
+        view.nics_near(gpus),
+        {each.name: each.memory_gib for each in asked.containers if each.memory_gib},
+        sharing.limits if sharing else None,
+    )
+
+
+def _are_same(some: Iterable[Claim], others: Iterable[Claim]) -> bool:
+    """Whether claims promise the same GPUs, or as much of them, to whichever container."""
+    return {(each.gpu, each.memory_gib) for each in some} == {(each.gpu, each.memory_gib) for each in others}

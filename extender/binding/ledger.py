@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 from extender.binding.intents import SwapLedger
 from extender.cluster.node_view import NodeView
+from extender.cluster.objects.claims import going_together
 from extender.cluster.ownership.standing import Standing
 from topology.annotations.records import Claim, Ledger, encode_ledger
 from topology.errors import PayloadError
@@ -40,15 +41,11 @@ def swap_ledger(
         PayloadError: The new ledger would be larger than readers accept; not where claims only end.
 
     """
-    begun = {claim.gpu for claim in (*claims, *facts)}
-    kept = [
-        claim
-        for claim, standing in view.claims
-        if standing is not Standing.FREE and claim.uid not in without and claim.gpu not in begun
-    ]
-    missing = [claim for claim in view.unledgered if claim.gpu not in begun and claim.uid not in without]
+    begun = [*facts, *claims]
+    kept = [claim for claim, standing in view.claims if standing is not Standing.FREE and claim.uid not in without]
+    missing = [claim for claim in view.unledgered if claim.uid not in without]
     try:
-        ledger = _encode(view, [*kept, *missing, *facts, *claims])
+        ledger = _encode(view, [*begun, *kept, *missing])
     except PayloadError:
         if begun:
             raise
@@ -65,4 +62,5 @@ def swap_ledger(
 
 
 def _encode(view: NodeView, claims: Sequence[Claim]) -> str:
-    return encode_ledger(Ledger(next_generation(view), tuple(claims), view.node.metadata.uid))
+    """Write the claims down; what cannot stand beside one before it is left out."""
+    return encode_ledger(Ledger(next_generation(view), tuple(going_together(claims)), view.node.metadata.uid))

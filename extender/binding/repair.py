@@ -19,10 +19,12 @@ from extender.binding.correction import Correction, correct
 from extender.binding.intents import Done, FencePod, GetPod, Refused, Reply, Step, WritePlacement, fence
 from extender.binding.ledger import swap_ledger
 from extender.binding.unbound_pods import fence_all_unbound, hear_of_bound
-from extender.cluster.node_view import NodeView, mask_of
-from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.masks import mask_of
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects.gpu_pods import GpuPod, gib_by_container
 from extender.cluster.objects.kinds import Node, Pod
-from extender.cluster.ownership.holdings import Holding, containers_of
+from extender.cluster.objects.parts import containers_of
+from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
 from topology.annotations.records import PlacementRecord, encode_placement
 from topology.bandwidth.predict import ring_order
@@ -140,10 +142,12 @@ def _rewrite_records(state: ClusterState, name: str) -> Step[bool]:
 
 
 def _record(view: NodeView, held: Holding) -> PlacementRecord:
-    """Return what the GPUs that the pod has are worth together, in ring order."""
-    containers = containers_of(held.gpus)
+    """Return what the GPUs that the pod has are worth together, in ring order; of shares there is nothing to be told."""
     ledger, topology_class = view.payloads.ledger.value, view.shape.topology_class
     generation = ledger.generation if ledger else None
+    if held.pod.shares:
+        return _record_of_shares(view, held, generation)
+    containers = containers_of(held.gpus)
     if topology_class is None or len(held.gpus) < 2 or not held.gpus.keys() <= set(view.uuids):
         nics = view.nics_near(gpu for gpus in containers.values() for gpu in gpus)
         return PlacementRecord(containers, ledger_generation=generation, nics=nics)
@@ -154,6 +158,14 @@ def _record(view: NodeView, held: Holding) -> PlacementRecord:
     return PlacementRecord(
         ordered, affinity, bandwidth, generation, view.nics_near(sorted(held.gpus, key=place.__getitem__))
     )
+
+
+def _record_of_shares(view: NodeView, held: Holding, generation: int | None) -> PlacementRecord:
+    asked, has = gib_by_container(held.pod.pod), containers_of(held.gpus)
+    containers = {name: has.get(name, (min(held.gpus),)) for name in asked}
+    plugin = view.payloads.status.value.device_plugin if view.payloads.status.value else None
+    limits = plugin.sharing.limits if plugin and plugin.sharing else None
+    return PlacementRecord(containers, ledger_generation=generation, memory_gib=asked, limits=limits)
 
 
 def _write(state: ClusterState, intent: FencePod | WritePlacement) -> Step[Reply]:

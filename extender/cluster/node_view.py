@@ -6,21 +6,27 @@ and when every claim on it is proven dead. Two live pods with one GPU are a conf
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
+from extender.cluster.candidates.holds import NOTHING as NOTHING_HELD
+from extender.cluster.candidates.holds import Held
 from extender.cluster.candidates.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.candidates.shape import Shape, in_steps
+from extender.cluster.masks import doubtful_devices, mask_of, unfit_devices, with_slices
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
-from extender.cluster.objects.payloads import NodeGpus, NodePayloads
+from extender.cluster.objects.payloads import NodePayloads
+from extender.cluster.ownership.conflicts import conflicts_of, hidden_gib, hidden_gpus, hidden_slices
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.holdings import Holding, holdings_of
 from extender.cluster.ownership.standing import Standing
-from topology.annotations.records import Claim, Holder, Observed
+from extender.cluster.ownership.takers import Use, uses_of
+from extender.cluster.ownership.unledgered import unledgered_of
+from extender.cluster.shares import known_as_shared, shares_of
+from topology.annotations.records import Claim, Holder, Observed, Sharer
 from topology.node.status import DevicePluginStatus, MigStrategy, Mode
 from topology.placement.decide import Decision
 from topology.placement.rails import NO_RAILS, Rails
@@ -50,11 +56,15 @@ class NodeView:
     claims: tuple[tuple[Claim, Standing], ...]
     """The ledger's."""
     holders: Mapping[str, Holder]
-    """GPU → whom the agent saw with it."""
+    """GPU → whom the agent saw with it; of one that is shared the first of them."""
+    sharers: Mapping[str, tuple[Sharer, ...]]
+    """GPU → all whom the agent saw with shares of it."""
+    uses: Mapping[str, Use]
+    """GPU → what is taken of it, of those of which somebody has a share."""
     holdings: tuple[Holding, ...]
     """Of the live pods that are bound here, by UID."""
     conflicts: Mapping[str, tuple[GpuPod, ...]]
-    """GPUs that two live pods hold, and which pods; none of those is free before all of them are gone but one."""
+    """GPUs that live pods hold who cannot have one together, and which pods; nothing of it is free while that is so."""
     is_broken: bool
     """The ledger is missing, cannot be read or was changed by somebody else, and nothing may rest on it."""
     is_new: bool
@@ -86,29 +96,9 @@ class NodeView:
 
     @property
     def unledgered(self) -> tuple[Claim, ...]:
-        """Return a claim for each GPU of the node that is known to be held, and that no standing claim covers.
-
-        A pod with all its claims is left out, whatever its record says: the ledger has been corrected since. One that is gone
-        has nothing left to tell of it but what else is claimed for it, and the agent, who sees its containers.
-        """
-        covered = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
-        missing = (held for held in self.holdings if len(held.claimed) < (held.pod.gpus or 0))
-        found = (*(claim for held in missing for claim in held.claims()), *self._left_behind)
-        return tuple(
-            {claim.gpu: claim for claim in found if claim.gpu in self.devices and claim.gpu not in covered}.values()
-        )
-
-    @property
-    def _left_behind(self) -> tuple[Claim, ...]:
-        """A claim for each GPU that the agent saw with a pod that is gone, and of which another claim stands."""
-        alive = {held.pod.key for held in self.holdings}
-        gone = {(claim.namespace, claim.name): claim for claim, standing in self.claims if standing is Standing.GONE}
-        seen = ((gpu, (who.namespace, who.name), who.container) for gpu, who in self.holders.items())
-        return tuple(
-            replace(gone[key], gpu=gpu, container=container)
-            for gpu, key, container in seen
-            if key in gone.keys() - alive
-        )
+        """Return a claim for each of the node's GPUs, or share of one, that is held without a claim."""
+        found = unledgered_of(self.claims, self.holdings, self.holders, self.sharers)
+        return tuple(claim for claim in found if claim.gpu in self.devices)
 
     @property
     def left_to_dra(self) -> frozenset[str]:
@@ -116,7 +106,7 @@ class NodeView:
         gpus = self.payloads.topology.value
         if gpus is None or not self.dra.held:
             return frozenset()
-        mask = _with_slices(gpus, mask_of(self.devices, self.dra.held))
+        mask = with_slices(gpus, mask_of(self.devices, self.dra.held))
         return frozenset(uuid for position, uuid in enumerate(self.devices) if mask >> position & 1)
 
     @property
@@ -146,7 +136,7 @@ class NodeView:
         self,
         uid: str,
         request: GpuRequest,
-        held_for_others: int = 0,
+        held_for_others: Held = NOTHING_HELD,
         to_come: DemandProfile | None = None,
         rails: Rails = NO_RAILS,
     ) -> Decision:
@@ -156,6 +146,12 @@ class NodeView:
         is held when CPU is counted: holds expire.
         """
         own = self.claimed_by(uid)
+        if request.is_share:
+            if own:
+                kept = self._for_shares(uid, among=own).decide(request, to_come)
+                if kept is UNDECIDED or (isinstance(kept, Placement) and kept.takes_of(own) == own.bit_count()):
+                    return kept
+            return self._for_shares(uid, held_for_others).decide(request, to_come)
         idle = self.shape.free | own & self.usable
         if own and not own & ~self.usable:
             kept = self._with_free(own).decide(request, to_come, idle)
@@ -167,18 +163,20 @@ class NodeView:
         self,
         uid: str,
         request: GpuRequest,
-        held_for_others: int,
+        held_for_others: Held,
         to_come: DemandProfile | None = None,
         rails: Rails = NO_RAILS,
     ) -> Decision:
         """Return the same as if holds yielded: beside them where that fits, else as if nothing were held."""
         found = self.decide_for(uid, request, held_for_others, to_come, rails)
         if held_for_others and isinstance(found, Rejection):
-            return self.decide_for(uid, request, 0, to_come, rails)
+            return self.decide_for(uid, request, NOTHING_HELD, to_come, rails)
         return found
 
-    def how_many_fit(self, uid: str, request: GpuRequest, held_for_others: int = 0) -> int:
+    def how_many_fit(self, uid: str, request: GpuRequest, held_for_others: Held = NOTHING_HELD) -> int:
         """Return how many pods like this one, which may have claims here, fit one after the other."""
+        if request.is_share:
+            return self._for_shares(uid, held_for_others).how_many_fit(request)[0]
         return self._beside(self.claimed_by(uid), held_for_others).how_many_fit(request)[0]
 
     def taken(self) -> dict[str | tuple[str, str], int]:
@@ -193,34 +191,46 @@ class NodeView:
         for held in self.holdings:
             owners.setdefault(held.pod.uid, set()).update((*held.gpus, *held.claimed, *(held.pod.placed or ())))
         uids = {held.pod.key: held.pod.uid for held in self.holdings}
-        for gpu, who in self.holders.items():
+        seen = ((gpu, who) for gpu, several in self.sharers.items() for who in several)
+        for gpu, who in (*self.holders.items(), *seen):
             key = who.namespace, who.name
             owners.setdefault(uids.get(key, key), set()).add(gpu)
         positions = {uuid: 1 << position for position, uuid in enumerate(self.devices)}
         return {owner: sum(positions.get(gpu, 0) for gpu in gpus) for owner, gpus in owners.items()}
 
     def decide_on(self, gpus: int, request: GpuRequest) -> Decision:
-        """Return the placement on these GPUs of the free ones alone."""
+        """Return the placement on these GPUs alone, of those that are free or, for shares, have room."""
+        if request.is_share:
+            return replace(self.shape, shares=self.shape.shares.among(gpus)).decide(request)
         if self.shape.hidden:
             return Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
         return self._with_free(self.shape.free & gpus).decide(request)
 
-    def _beside(self, own: int, held_for_others: int) -> Shape:
-        return self._with_free((self.shape.free | own & self.usable) & ~held_for_others, self.shape.hidden)
+    def _beside(self, own: int, held_for_others: Held) -> Shape:
+        return self._with_free((self.shape.free | own & self.usable) & ~held_for_others.touched, self.shape.hidden)
+
+    def _for_shares(self, uid: str, held_for_others: Held = NOTHING_HELD, among: int | None = None) -> Shape:
+        """Return the shape as a pod finds it that shares GPUs: what it has claimed itself counts as left."""
+        shape = self.shape
+        if shape.closed is None and any(claim.uid == uid for claim, _ in self.claims):
+            uses = {gpu: left for gpu, use in self.uses.items() if (left := use.without((uid,)))}
+            others = (
+                claim.gpu for claim, standing in self.claims if standing is not Standing.FREE and claim.uid != uid
+            )
+            free = self.usable & ~mask_of(self.devices, others)
+            shares = shares_of(self.payloads, uses, free, self.fit, hidden_gib(self.holdings))
+            shape = replace(shape, free=free, doubtful=self.doubtful & free, shares=shares)
+        shares = shape.shares if among is None else shape.shares.among(among)
+        free = shape.free & ~held_for_others.touched
+        return replace(
+            shape,
+            free=free,
+            doubtful=shape.doubtful & free,
+            shares=shares.beside(held_for_others.gpus, held_for_others.shares),
+        )
 
     def _with_free(self, free: int, hidden: int = 0) -> Shape:
         return replace(self.shape, free=free, doubtful=self.doubtful & free, hidden=hidden)
-
-
-def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
-    """Return the mask of `uuids` over `known`, with one bit more when there are any that are not known.
-
-    >>> mask_of(("a", "b", "c"), ["c", "a"]), mask_of(("a", "b", "c"), ["x"])
-    (5, 8)
-    """
-    wanted = frozenset(uuids)
-    mask = sum(1 << position for position, uuid in enumerate(known) if uuid in wanted)
-    return mask | 1 << len(known) if wanted.difference(known) else mask
 
 
 def derive(
@@ -241,29 +251,34 @@ def derive(
     claims = tuple((claim, evidence.standing(claim)) for claim in ledger.claims) if ledger else ()
     holders = _holders(observed, evidence) if observed else {}
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
-    holdings = holdings_of(_in_question(pods, payloads, standing_claims), standing_claims, holders, evidence)
+    sharers = _sharers(observed, evidence) if observed and observed.shared and not _plugin_chooses(payloads) else {}
+    in_question = _in_question(pods, payloads, standing_claims)
+    holdings = holdings_of(in_question, standing_claims, holders, evidence, sharers)
+    uses = uses_of(standing_claims, holdings, holders, sharers)
     is_lost = is_ledger_lost(payloads, holdings)
     placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
     foreign = observed.foreign_processes if observed else ()
     dra = surroundings.dra
-    closed = _with_slices(gpus, mask_of(devices, {*dra.held, *dra.tainted})) if gpus else 0
-    fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | _unfit(payloads))
-    usable = fit & ~mask_of(devices, placed.union(holders))
+    closed = with_slices(gpus, mask_of(devices, {*dra.held, *dra.tainted})) if gpus else 0
+    fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))
+    usable = fit & ~mask_of(devices, placed.union(holders, known_as_shared(payloads)))
     claimed = mask_of(devices, (claim.gpu for claim in standing_claims))
-    doubtful = _doubtful(payloads)
+    doubtful = doubtful_devices(payloads)
     return NodeView(
         node=node,
         payloads=payloads,
         uuids=gpus.uuids if gpus else (),
         devices=devices,
-        shape=_shape(node, payloads, holdings, holders, usable & ~claimed, doubtful, surroundings),
+        shape=_shape(node, payloads, holdings, holders, usable & ~claimed, doubtful, surroundings, fit, uses),
         usable=usable,
         fit=fit,
         doubtful=doubtful,
         holders=holders,
+        sharers=sharers,
+        uses=uses,
         claims=claims,
         holdings=holdings,
-        conflicts=_conflicts(holdings),
+        conflicts=conflicts_of(holdings, gpus.memory_gib if gpus and uses else {}),
         is_broken=payloads.is_ledger_broken or is_lost or is_ledger_missing(payloads),
         is_new=payloads.ledger.text is None and not is_lost,
         signs=surroundings.signs,
@@ -282,6 +297,12 @@ def _holders(observed: Observed, evidence: Evidence) -> dict[str, Holder]:
     return found
 
 
+def _sharers(observed: Observed, evidence: Evidence) -> dict[str, tuple[Sharer, ...]]:
+    """Return all that anybody still holds in parts."""
+    found = {gpu: tuple(who for who in of if not evidence.is_stale(who)) for gpu, of in observed.shared.items()}
+    return {gpu: of for gpu, of in found.items() if of}
+
+
 def _shape(
     node: Node,
     payloads: NodePayloads,
@@ -290,6 +311,8 @@ def _shape(
     free: int,
     doubtful: int,
     surroundings: Surroundings,
+    fit: int,
+    uses: Mapping[str, Use],
 ) -> Shape:
     """Return the node's shape; closed nodes of one class are alike, whatever is free there."""
     gpus, cpu_milli = payloads.topology.value, surroundings.free_cpu_milli
@@ -308,6 +331,7 @@ def _shape(
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
         mig=_strategy(payloads),
         hidden_slices=hidden_slices(holdings),
+        shares=shares_of(payloads, uses, free, fit, hidden_gib(holdings)),
     )
 
 
@@ -316,32 +340,6 @@ def _in_question(pods: Iterable[GpuPod], payloads: NodePayloads, standing_claims
     claimants = {claim.uid for claim in standing_claims}
     is_whole = payloads.ledger.text is not None and payloads.ledger.problem is None
     return [pod for pod in pods if not (pod.ended and is_whole and pod.uid not in claimants)]
-
-
-def _conflicts(holdings: Sequence[Holding]) -> dict[str, tuple[GpuPod, ...]]:
-    """Return the GPUs with several pods. One that has not started, and whose GPU was seen with another, will get other GPUs."""
-    seen = {gpu for held in holdings if held.seen for gpu in held.gpus}
-    owners: dict[str, list[GpuPod]] = {}
-    for held in holdings:
-        named = held.gpus.keys() if held.seen else {*held.gpus, *held.claimed, *(held.pod.placed or ())}
-        waits = not held.seen and held.pod.pod.status.phase != "Running"
-        for gpu in named - seen if waits else named:
-            owners.setdefault(gpu, []).append(held.pod)
-    return {gpu: tuple(pods) for gpu, pods in sorted(owners.items()) if len(pods) > 1}
-
-
-def hidden_gpus(holdings: Iterable[Holding]) -> int:
-    """Return how many GPUs these hold that nobody can name."""
-    return sum(held.hidden or 0 for held in holdings if not held.pod.profile)
-
-
-def hidden_slices(holdings: Iterable[Holding]) -> tuple[tuple[str, int], ...]:
-    """Return the same of slices, by profile."""
-    found = Counter[str]()
-    for held in holdings:
-        if held.pod.profile and held.hidden:
-            found[held.pod.profile] += held.hidden
-    return tuple(sorted(found.items()))
 
 
 def _strategy(payloads: NodePayloads) -> MigStrategy:
@@ -368,32 +366,3 @@ def _perhaps_free(
     held = [gpu for gpu, who in holders.items() if (who.namespace, who.name) in staying]
     kept = {*held, *(status.unhealthy - plugin.also_offered)}
     return (1 << len(gpus.uuids)) - 1 & ~mask_of(gpus.uuids, kept.intersection(gpus.uuids))
-
-
-def _doubtful(payloads: NodePayloads) -> int:
-    gpus, status = payloads.topology.value, payloads.status.value
-    if gpus is None or status is None:
-        return 0
-    return _with_slices(gpus, mask_of(gpus.uuids, status.doubtful.intersection(gpus.uuids)))
-
-
-def _unfit(payloads: NodePayloads) -> int:
-    """Return the GPUs that are sick or cut into slices, and the slices that are sick or of sick GPUs."""
-    gpus, status = payloads.topology.value, payloads.status.value
-    if gpus is None:
-        return 0
-    mask = sum(1 << position for position, gpu in enumerate(gpus.topology_class.node.gpus) if gpu.mig_enabled)
-    if status is None:
-        return mask
-    cut = frozenset(gpu.uuid for gpu in status.gpus if gpu.mig_enabled)
-    unfit = sum(1 << position for position, uuid in enumerate(gpus.devices) if uuid in status.unhealthy)
-    return (
-        mask | _with_slices(gpus, unfit) | sum(1 << position for position, uuid in enumerate(gpus.uuids) if uuid in cut)
-    )
-
-
-def _with_slices(gpus: NodeGpus, mask: int) -> int:
-    """Return these GPUs and slices, and all slices of these GPUs."""
-    node = gpus.topology_class.node
-    theirs = (1 << i for i, each in enumerate(node.slices, len(node)) if mask >> node.positions[each.gpu] & 1)
-    return mask | sum(theirs)

@@ -65,8 +65,9 @@ def companions(state: ClusterState, pod: GpuPod) -> list[GpuPod]:
 
 def _is_certain(view: NodeView, held: Holding, gpu: str) -> bool:
     """Whether the agent saw the pod with the GPU: it knows pods by name, and the ledger says which one of that name."""
-    who = view.holders.get(gpu)
-    return who is not None and (who.namespace, who.name) == held.pod.key and (held.seen or gpu in held.claimed)
+    seen = (view.holders.get(gpu), *view.sharers.get(gpu, ()))
+    is_named = any(who is not None and (who.namespace, who.name) == held.pod.key for who in seen)
+    return is_named and (held.seen or gpu in held.claimed)
 
 
 def _sick_gpus(view: NodeView) -> tuple[SickGpu, ...]:

@@ -28,11 +28,10 @@ from extender.cluster.candidates.setbacks import Setbacks
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, owner_of
+from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, kind_of, owner_of
 from extender.cluster.objects.group_words import ALL_WORDS, GroupKey, GroupWords
 from extender.cluster.objects.health_words import HealthWords
 from extender.cluster.objects.locations import LABELS, Labels
-from extender.cluster.objects.quantities import cpu_milli
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
@@ -43,7 +42,6 @@ from topology.bandwidth.measured import Measurements
 from topology.effort import Effort
 from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClasses
-from topology.value.fragmentation import DemandProfile, PodKind
 from topology.value.score import Weights
 
 
@@ -210,7 +208,7 @@ class ClusterState:
         return known is not None and self._later_reports.is_asked(known, claim)
 
     def _revalued(self) -> None:
-        self._shapes.forget_verdicts(DemandProfile(self.values.typical) if self.values.typical else None)
+        self._shapes.forget_verdicts(self.values.typical)
 
     def _group_resized(self, key: GroupKey) -> None:
         self.groups.resized(key)
@@ -227,9 +225,11 @@ class ClusterState:
         self.schedulers.take(uid, pod)
         self.waiting.take(uid, pod)
         if pod is not None:
-            gpus = 0 if pod.profile or uid in self.placeholders else pod.gpus
-            kind = PodKind(gpus, cpu_milli=cpu_milli(pod.pod)) if gpus else None
-            self.values.meet(uid, kind, running=pod.node is not None and not pod.stopped)
+            self.values.meet(
+                uid,
+                None if uid in self.placeholders else kind_of(pod),
+                running=pod.node is not None and not pod.stopped,
+            )
             if pod.node is not None:
                 self._tell_of_bound(pod, pod.node)
                 self.evictions.take(pod, self.groups.beside(uid))

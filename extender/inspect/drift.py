@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import planned_gpus
+from extender.cluster.objects.parts import gib_of, of_sharers
+from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer, node_names
 
-OTHER_GPUS = "its containers have other GPUs than planned; record and ledger follow within seconds"
+OTHER_GPUS = (
+    "its containers have other GPUs, or other shares of them, than planned; record and ledger follow within seconds"
+)
 NO_RECORD = "it was bound without gputopo"
 LEDGER_DIFFERS = (
     "the ledger says something else; it is corrected within seconds, unless another pod's claim is in the way"
@@ -58,23 +61,43 @@ def _differences(view: NodeView) -> Iterator[Difference]:
     def counted(gpus: Iterable[str]) -> tuple[int, ...]:
         return tuple(sorted(indexes[gpu] for gpu in gpus if gpu in indexes))
 
-    for pod, claimed in sorted(((held.pod, held.claimed) for held in view.holdings), key=lambda pair: pair[0].key):
-        planned = frozenset(planned_gpus(pod.pod))
+    for held in sorted(view.holdings, key=lambda held: held.pod.key):
+        pod, claimed = held.pod, held.claimed
+        planned = frozenset(pod.placed or ())
         seen = frozenset(gpu for gpu, holder in view.holders.items() if (holder.namespace, holder.name) == pod.key)
         parts = frozenset(
             gpu for gpu, sharers in shared.items() if any((who.namespace, who.name) == pod.key for who in sharers)
         )
         seen |= parts
-        if parts:
+        if parts and not pod.shares:
             what = SHARED_BY_PLUGIN
         elif view.conflicts.keys() & (planned | seen | claimed.keys()):
             what = SHARED_BY_MISTAKE
+        elif pod.shares:
+            what = _what_of_shares(view, held)
         else:
             what = _what(pod.gpus or 0, planned, frozenset(claimed), seen)
         if what:
             namespace, name = pod.key
             sets = {"planned": counted(planned), "claimed": counted(claimed), "seen": counted(seen)}
             yield Difference(namespace=namespace, name=name, node=view.name, **sets, what=what)
+
+
+def _what_of_shares(view: NodeView, held: Holding) -> str:
+    mine = [
+        (gpu, who)
+        for gpu, several in view.sharers.items()
+        for who in several
+        if (who.namespace, who.name) == held.pod.key
+    ]
+    seen, planned = of_sharers(mine), held.pod.placed or {}
+    if not planned:
+        return NO_RECORD
+    if any(part not in planned.get(gpu, ()) for gpu, parts in seen.items() for part in parts):
+        return OTHER_GPUS
+    if held.claimed != planned:
+        return LEDGER_DIFFERS
+    return UNSEEN if seen and gib_of(seen) < held.pod.listed_gib else ""
 
 
 def _what(gpus: int, planned: frozenset[str], claimed: frozenset[str], seen: frozenset[str]) -> str:

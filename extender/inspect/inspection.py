@@ -13,6 +13,7 @@ from itertools import islice
 from pydantic import BaseModel, ConfigDict, Field
 
 from extender.clock import Instant
+from extender.cluster.candidates.holds import NOTHING
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, read_placement
 from extender.cluster.state import ClusterState
@@ -206,7 +207,7 @@ def node_names(state: ClusterState, containing: str = "", after: str = "") -> It
 def nodes(state: ClusterState, names: Iterable[str], now: Instant) -> list[NodeInfo]:
     """Return some of the nodes that are known."""
     held = state.holds.others("", now.monotonic)
-    return [_node(state, state.views[name], held.get(name, 0)) for name in names]
+    return [_node(state, state.views[name], held.get(name, NOTHING).touched) for name in names]
 
 
 def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
@@ -216,7 +217,7 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         return None
     with state.effort.bounded():
         best_sets = tuple(_best_sets(view))
-    info = _node(state, view, state.holds.others("", now.monotonic).get(name, 0))
+    info = _node(state, view, state.holds.others("", now.monotonic).get(name, NOTHING).touched)
     topology = view.shape.topology_class.node if view.shape.topology_class else None
     return NodeDetail(
         **dict(info),

@@ -23,7 +23,7 @@ def what_if(state: ClusterState, pod: Pod, now: Instant) -> Explanation:
         asked = Asked.read(state, pod, now)
     except RequestError as error:
         return Explanation(pod=_info(pod, None), fits=(), refusals=(), problem=str(error))
-    if not asked.request.gpus:
+    if not asked.request.asks:
         return Explanation(pod=_info(pod, 0), fits=(), refusals=(), problem=f"it asks for no {state.resource}")
     return explained(state, _info(pod, asked.request.gpus), asked)
 

@@ -65,8 +65,11 @@ def _freed(node: Node, keeps_claim: Callable[[Claim], bool], keeps_holder: Calla
             )
         if text := annotations.get(keys.OBSERVED):
             observed = decode_observed(text)
+            several = {gpu: tuple(filter(keeps_holder, of)) for gpu, of in observed.shared.items()}
+            shared = {gpu: of for gpu, of in several.items() if of}
             kept = {gpu: holder for gpu, holder in observed.gpus.items() if keeps_holder(holder)}
-            annotations[keys.OBSERVED] = encode_observed(replace(observed, gpus=kept))
+            kept |= {gpu: Holder(of[0].namespace, of[0].name, of[0].container) for gpu, of in shared.items()}
+            annotations[keys.OBSERVED] = encode_observed(replace(observed, gpus=kept, shared=shared))
     except PayloadError:
         return node  # it is closed for that, whoever goes
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations))

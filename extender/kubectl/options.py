@@ -1,13 +1,18 @@
-"""The options that several verbs of the plugin have, each said once."""
+"""The options that several verbs of the plugin have, each said once, and what is made of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
-from extender.kubectl.output import Output
+from extender.kubectl.output import Form, Output
+from extender.kubectl.reading import Source
+from topology.annotations import keys
 
 Format = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
 Headless = Annotated[bool, typer.Option("--no-headers", help="Print tables without their heads.")]
@@ -27,3 +32,42 @@ SnapshotFile = Annotated[
     typer.Option("--snapshot", envvar="GPUTOPO_SNAPSHOT", help="A file of `snapshot`, instead of a cluster."),
 ]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and print what changes, until Ctrl-C.")]
+
+_OF_ALL: Final[dict[str, tuple[Any, Any]]] = {
+    "output": (Format, Output.TABLE),
+    "no_headers": (Headless, False),
+    "file": (File, None),
+    "context": (Context, None),
+    "snapshot": (SnapshotFile, None),
+    "resource": (Resource, keys.GPU_RESOURCE),
+    "extender": (Url, None),
+}
+"""Name → type and default of the options that say who is asked, and how to print."""
+_MADE: Final = ("source", "form")
+"""What is made of them."""
+
+
+def verb(
+    app: typer.Typer, name: str | None = None, *, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a verb of a function of `source` and `form`: the command line gets the options that these are made of."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @app.command(name)
+        @wraps(function)
+        def run(**given: Any) -> None:
+            said = {each: given.pop(each, default) for each, (_, default) in _OF_ALL.items()}
+            form = Form(said["output"], not said["no_headers"])
+            source = Source(said["file"], said["context"], said["snapshot"], said["resource"], said["extender"])
+            function(source=source, form=form, **given)
+
+        own = [each for each in signature(function, eval_str=True).parameters.values() if each.name not in _MADE]
+        shared = [
+            Parameter(each, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+            for each, (kind, default) in _OF_ALL.items()
+            if each not in without
+        ]
+        run.__signature__ = Signature([each.replace(kind=Parameter.KEYWORD_ONLY) for each in own] + shared)  # type: ignore[attr-defined]
+        return function
+
+    return register

@@ -24,6 +24,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from yarl import URL
 
+from extender import traces
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.documents import HEAD_BYTES, BrokenStream, Overlong, Text, decoder, name_listed, read_page
@@ -145,6 +146,13 @@ class KubeApi:
         return {"Authorization": token.strip()} if token else {}
 
     async def _receive(self, request: Request, timeout_seconds: float) -> tuple[int, bytes]:
+        """Send until somebody answers, as a part of the trace of the pod that it is for, if it is for one."""
+        with traces.request(request.method, request.path) as answered:
+            status, body = await self._persist(request, timeout_seconds)
+            answered(status)
+            return status, body
+
+    async def _persist(self, request: Request, timeout_seconds: float) -> tuple[int, bytes]:
         """Send until somebody answers; a busy server is waited for as it says, if the time allows it."""
         clock = asyncio.get_running_loop()
         deadline = clock.time() + timeout_seconds

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import cpu_milli
 from extender.cluster.state import ClusterState
@@ -41,13 +42,13 @@ class Course:
         return sum(1 << position for position in self.placement.gpus)
 
 
-def plan_queue(state: ClusterState, queue: Sequence[Wanted], taken: Mapping[str, int]) -> list[Course]:
+def plan_queue(state: ClusterState, queue: Sequence[Wanted], taken: Mapping[str, Held]) -> list[Course]:
     """Return where pods of a queue go, in its order; those for whom nothing is left are not among them.
 
     Args:
         state: The cluster.
         queue: The pods, in the order in which they are served.
-        taken: Node → GPUs that are on their way to others.
+        taken: Node → what is on its way to others there.
 
     """
     first = _in_order(state, queue, taken)
@@ -58,7 +59,7 @@ def plan_queue(state: ClusterState, queue: Sequence[Wanted], taken: Mapping[str,
     return _of(queue, second if second.keys() >= first.keys() and _worth(second) > _worth(first) else first)
 
 
-def _in_order(state: ClusterState, queue: Sequence[Wanted], taken: Mapping[str, int]) -> dict[str, Course]:
+def _in_order(state: ClusterState, queue: Sequence[Wanted], taken: Mapping[str, Held]) -> dict[str, Course]:
     ahead, found, in_vain = Ahead(state, taken), dict[str, Course](), set[Hashable]()
     for wanted in queue:
         if (alike := _alike(wanted)) in in_vain:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final
 
 from extender.clock import Instant
+from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
@@ -36,19 +37,20 @@ def next_wanted(
     return list(islice(_read(state, islice(plain, READ), now), at_most))
 
 
-def on_their_way(state: ClusterState, now: Instant) -> dict[str, int]:
-    """Return node → GPUs that are held, or that pods will get which somebody else has nominated."""
+def on_their_way(state: ClusterState, now: Instant) -> dict[str, Held]:
+    """Return node → what is held, or what pods will get which somebody else has nominated."""
     taken = state.holds.others("", now.monotonic)
-    held = state.holds.places(now.monotonic)
+    on_the_way = state.holds.places(now.monotonic)
     for uid, pod in state.waiting.nominated.items():
         view = state.views.get(pod.pod.status.nominated_node_name or "")
-        if uid in held or view is None:
+        if uid in on_the_way or view is None:
             continue
         for wanted in _read(state, [pod], now):
-            verdict = view.decide_for(uid, wanted.request, taken.get(view.name, 0))
+            held = taken.get(view.name, NOTHING)
+            verdict = view.decide_for(uid, wanted.request, held)
             if isinstance(verdict, Placement):
                 gpus = sum(1 << position for position in verdict.gpus)
-                taken[view.name] = taken.get(view.name, 0) | gpus
+                taken[view.name] = Held(held.gpus | gpus, held.shares)
     return taken
 
 

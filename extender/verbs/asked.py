@@ -84,7 +84,7 @@ class Asked:
         progress = self.progress(state)
         held, locations = state.holds.places(self.now.monotonic), state.nodes.locations
         reserved = state.groups.reserved(
-            self._key, self.request.gpus, self._on_the_way(state), held, self.now.age_seconds
+            self._key, self.request.gpus or 1, self._on_the_way(state), held, self.now.age_seconds
         )
         census = found.census(locations)
         fitting = fitting_for(self.request, progress.rest, lambda request: ranking(request).fitting(census, locations))

@@ -57,7 +57,7 @@ def _filter(
         asked = Asked.read(state, args.pod, now)
     except RequestError as error:
         return ExtenderFilterResult([], None, dict.fromkeys(names, str(error)))
-    if not asked.request.gpus:
+    if not asked.request.asks:
         return args.passing(list(dict.fromkeys(names)))
     uid = args.pod.metadata.uid
     state.holds.release(uid)
@@ -95,7 +95,7 @@ def prioritize_nodes(
         return []
     uid, names = args.pod.metadata.uid, list(dict.fromkeys(args.names))
     state.offers.forget(uid)
-    if not asked.request.gpus:
+    if not asked.request.asks:
         return []
     with state.effort.bounded():
         ranking = asked.rank_for_now(state, Names(names))
@@ -144,8 +144,7 @@ def _announce(state: ClusterState, asked: Asked, ranking: Ranking, best: list[st
     ranked = tuple(Ranked(name, verdict) for name, verdict in verdicts.items() if isinstance(verdict, Placement))
     if ranked:
         node, winner = ranked[0].node, ranked[0].placement
-        gpus = sum(1 << position for position in winner.gpus)
-        state.holds.put(uid, Hold(node, gpus, now + hold_seconds, winner.value_lost, ranked))
+        state.holds.put(uid, Hold.of(node, winner, asked.request, now + hold_seconds, ranked))
         state.setbacks.announce(uid, node, now)
 
 

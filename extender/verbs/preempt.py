@@ -59,7 +59,7 @@ def preempt(
     now = clock()
     try:
         asked = Asked.read(state, args.pod, now)
-        if not asked.request.gpus:
+        if not asked.request.asks:
             return Preemption(args.candidates)
         need = requests(args.pod)
     except (RequestError, ValueError):
@@ -70,7 +70,7 @@ def preempt(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """One call of a pod that wants GPUs."""
+    """One call of a pod that wants GPUs, or shares of them."""
 
     state: ClusterState
     asked: Asked

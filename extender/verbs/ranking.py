@@ -13,6 +13,7 @@ from heapq import merge
 from itertools import chain, islice
 from typing import TypeVar
 
+from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.candidates.shape_index import Census, Key
 from extender.cluster.node_view import NodeView
 from extender.cluster.rails import RailsOfGroup
@@ -40,7 +41,7 @@ class Ranking:
         uid: The pod.
         request: What it asks for.
         names: The nodes.
-        held_for_others: Node → GPUs that are to be left to other pods.
+        held_for_others: Node → what is to be left to other pods.
         rails: What the rails of nodes are to it.
         yielding: Whether they are left only where the pod fits beside them.
 
@@ -52,7 +53,7 @@ class Ranking:
         uid: str,
         request: GpuRequest,
         names: Names,
-        held_for_others: Mapping[str, int],
+        held_for_others: Mapping[str, Held],
         rails: RailsOfGroup,
         *,
         yielding: bool = False,
@@ -72,7 +73,7 @@ class Ranking:
         decide = NodeView.decide_yielding if yielding else NodeView.decide_for
         self._rails = rails
         self._decide: Callable[[str, Rails], Decision] = lambda name, on: decide(
-            views[name], uid, request, held_for_others.get(name, 0), to_come, on
+            views[name], uid, request, held_for_others.get(name, NOTHING), to_come(views[name].shape), on
         )
         self._special = {name: (self._decide(name, NO_RAILS), views[name]) for name in special}
         self._elsewhere: Rejection | None = None
@@ -93,7 +94,7 @@ class Ranking:
         found = self._order.fitting(census)
         for name, (verdict, _) in self._special.items():
             if isinstance(verdict, Placement):
-                held = self._held_for_others.get(name, 0)
+                held = self._held_for_others.get(name, NOTHING)
                 found[locations[name]] += max(1, self._views[name].how_many_fit(self._uid, self._request, held))
         return found
 

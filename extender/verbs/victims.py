@@ -15,12 +15,15 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from math import lcm
 
-from extender.cluster.node_view import NodeView, hidden_gpus, hidden_slices
+from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import requests
+from extender.cluster.ownership.conflicts import hidden_gib, hidden_gpus, hidden_slices
 from extender.cluster.ownership.holdings import Holding
+from extender.cluster.shares import shares_of
 from extender.verbs.cost import Choice, Cost, Costs, Protection, priority_of
+from topology.placement.shares import Shares
 from topology.placement.verdict import UNDECIDED, Placement
 from topology.request.gpu_request import GpuRequest
 
@@ -55,6 +58,7 @@ class Candidate:
         self._taken = view.taken()
         staying = [held for held in view.holdings if held.pod.uid not in known | self._in_any_case]
         self._hidden, self._hidden_slices = hidden_gpus(staying), hidden_slices(staying)
+        self._hidden_gib = hidden_gib(staying)
         self._wanted = view.shape.devices_for(request)
         self._protection = protection
         self._costs: Costs | None = None
@@ -69,9 +73,9 @@ class Candidate:
     def bound(self) -> tuple[int, int]:
         """The highest priority among the victims, and their number, that it takes to free enough GPUs, formed well or not.
 
-        Cheap, and seldom more than what it comes to; a node without enough GPUs comes last.
+        Cheap, and seldom more than what it comes to; a node without enough GPUs comes last. A share takes one victim.
         """
-        lacking = self._request.gpus - self._free_without(()).bit_count()
+        lacking = 1 if self._request.is_share else self._request.gpus - self._free_without(()).bit_count()
         by_priority = sorted(
             (priority_of(held.pod.pod), -(self._taken.get(held.pod.uid, 0) & self._wanted).bit_count())
             for held in self._evictable
@@ -116,7 +120,7 @@ class Candidate:
         """Whether victims that were found in an earlier view may be evicted as they might then, and the pod has its GPUs."""
         may_go, might_go = ({held.pod.uid for held in each._evictable} for each in (self, then))
         still_may = may_go.issuperset(might_go.intersection(victims))
-        return still_may and not self.view.shape.closed and self._bandwidth(self._free_without(victims)) is not None
+        return still_may and not self.view.shape.closed and self._bandwidth(victims) is not None
 
     def _best(self, pool: Choice, costs: Costs) -> Steps:
         """Look at all choices, from the cheapest to the dearest."""
@@ -152,10 +156,9 @@ class Candidate:
     def _gain(self, choice: Choice) -> float | None:
         """Return the bandwidth of the set that the evictions make room for, GB/s; `None` when they do not help."""
         victims = {held.pod.uid for held in choice}
-        free = self._free_without(victims)
-        if free.bit_count() < self._request.gpus or not (victims or self._in_any_case):
+        if self._free_without(victims).bit_count() < self._request.gpus or not (victims or self._in_any_case):
             return None
-        return self._bandwidth(free) if self._freed is None or self._freed.is_enough(victims) else None
+        return self._bandwidth(victims) if self._freed is None or self._freed.is_enough(victims) else None
 
     def _free_without(self, victims: Collection[str]) -> int:
         """Return the mask of the GPUs that are free when these are gone, and those who go in any case."""
@@ -165,10 +168,18 @@ class Candidate:
                 free &= ~gpus
         return free
 
-    def _bandwidth(self, free: int) -> float | None:
-        shape = self.view.shape
+    def _shares_without(self, victims: Collection[str], free: int) -> Shares:
+        """Return what may be shared when these are gone, and those who go in any case."""
+        view, gone = self.view, {*victims, *self._in_any_case}
+        uses = {gpu: left for gpu, use in view.uses.items() if (left := use.without(gone))}
+        return shares_of(view.payloads, uses, free, view.fit, self._hidden_gib, as_told=False)
+
+    def _bandwidth(self, victims: Collection[str]) -> float | None:
+        shape, free = self.view.shape, self._free_without(victims)
         idle = shape.topology_manager and shape.topology_manager.idle  # whose CPUs go with the victims is not counted
         shape = replace(shape, free=free, hidden=self._hidden, hidden_slices=self._hidden_slices, topology_manager=idle)
+        if self._request.is_share:
+            shape = replace(shape, shares=self._shares_without(victims, free))
         verdict = shape.decide(self._request)
         self._is_undecided |= verdict is UNDECIDED
         if not isinstance(verdict, Placement):

@@ -58,6 +58,8 @@ class Verb(Generic[Args]):
 
     name: str
     decode: Callable[[bytes], Args]
+    uid: Callable[[Args], str]
+    """Of the pod that it is about."""
     call: Callable[[Extender, Args], Awaitable[Answer]]
     line: Line
 
@@ -75,7 +77,11 @@ class Verb(Generic[Args]):
             return _complaint(503, why)
         try:
             async with self.line.admitted(receive) as body:
-                answer = await self.call(extender, self.decode(body))
+                args = self.decode(body)
+                answering = self.call(extender, args)
+                if extender.traces is not None:
+                    answering = extender.traces.verb(self.name, self.uid(args), answering, _told)
+                answer = await answering
         except Crowded as refusal:
             extender.metrics.answered(self.name, CROWDED, time.perf_counter() - started)
             log.warning("refused", verb=self.name, why=str(refusal))
@@ -105,10 +111,10 @@ def verbs(limits: Limits) -> Mapping[str, Verb[Any]]:
 
     binds = Line(bodies, limits.bind_body, at_once=limits.binds, waiting=0)
     all_of_them: tuple[Verb[Any], ...] = (
-        Verb("filter", decode_args, _filter, one_at_a_time()),
-        Verb("prioritize", decode_args, _prioritize, one_at_a_time()),
-        Verb("preempt", decode_preemption_args, _preempt, one_at_a_time()),
-        Verb("bind", decode_binding_args, _bind, binds),
+        Verb("filter", decode_args, _uid, _filter, one_at_a_time()),
+        Verb("prioritize", decode_args, _uid, _prioritize, one_at_a_time()),
+        Verb("preempt", decode_preemption_args, _uid, _preempt, one_at_a_time()),
+        Verb("bind", decode_binding_args, lambda args: args.pod_uid, _bind, binds),
     )
     return {f"{PREFIX}/{verb.name}": verb for verb in all_of_them}
 
@@ -153,6 +159,15 @@ async def _bind(extender: Extender, args: ExtenderBindingArgs) -> Answer:
 def _pod(args: ExtenderArgs | ExtenderPreemptionArgs) -> dict[str, Any]:
     metadata = args.pod.metadata
     return {"pod": f"{metadata.namespace}/{metadata.name}", "uid": metadata.uid}
+
+
+def _uid(args: ExtenderArgs | ExtenderPreemptionArgs) -> str:
+    return args.pod.metadata.uid
+
+
+def _told(answer: Answer) -> dict[str, Any]:
+    """Return what a trace says of an answer, which is what the log says."""
+    return {key: value for key, value in answer.facts.items() if key != "uid"} | {"verdict": answer.verdict}
 
 
 def _complaint(status: int, why: str) -> tuple[int, bytes]:

@@ -13,6 +13,7 @@ import structlog
 
 from extender.config import ExtenderConfiguration, Tls
 from extender.service import Extender
+from extender.traces import Traces
 from extender.web import health
 from extender.web.app import application, connect
 from extender.web.health_port import HealthPort
@@ -26,7 +27,10 @@ _OBJECTS_WHILE_LISTING = 50_000
 
 
 async def serve(
-    config: ExtenderConfiguration, stop: asyncio.Event, listening: Callable[[list[str]], None] = lambda _: None
+    config: ExtenderConfiguration,
+    stop: asyncio.Event,
+    listening: Callable[[list[str]], None] = lambda _: None,
+    traces: Traces | None = None,
 ) -> None:
     """Run until `stop` is set; `listening` is told the URLs, that of the verbs first.
 
@@ -39,7 +43,7 @@ async def serve(
         side = None
         if config.health.port is not None:
             side = sockets.enter_context(bound(config.health.host, config.health.port))
-        async with connect(config) as api, Extender(config, api) as extender:
+        async with connect(config) as api, Extender(config, api, traces=traces) as extender:
             app = application(config)
             app.state.extender = extender
             verbs = Listener(app, main, config.limits.receive, identity.context if identity else None)

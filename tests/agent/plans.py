@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from agent.plugin.forms import Whole
 from agent.plugin.pods import Key, ListedContainer, ListedPod, PodPlan
 
 
@@ -33,3 +34,6 @@ class FirstCome:
 
     def ring(self, gpus: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(gpus))
+
+
+WHOLE = Whole(FirstCome)

@@ -59,6 +59,10 @@ def test_printed_configuration_reads_back(tmp_path: Path) -> None:
         (HEAD + "health:\n  port: 70000\n", "health.port"),
         (HEAD + "health:\n  gpuSeries: true\n", "health.gpuSeries: unknown key"),
         (HEAD + "metrics:\n  gpus: sometimes\n", "metrics.gpus: Input should be 'auto', 'always' or 'never'"),
+        (HEAD + "sharing:\n  gpus: some\n", "sharing.gpus"),
+        (HEAD + "sharing:\n  gpus: 0\n", "sharing.gpus"),
+        (HEAD + "sharing:\n  reserveGib: -1\n", "sharing.reserveGib"),
+        (HEAD + "sharing:\n  limits: preferable\n", "sharing.limits: Input should be 'required' or 'preferred'"),
         (HEAD + "log: loud\n", "log"),
         ("kind: AgentConfiguration\n", "apiVersion: must be config.gputopo.dev/v1alpha1, got None"),
         (HEAD.replace("Agent", "Extender"), "kind: must be AgentConfiguration, got ExtenderConfiguration"),
@@ -89,6 +93,21 @@ def test_where_dcgm_exporter_answers_comes_from_the_downward_api(tmp_path: Path)
     environment = {"GPUTOPO_METRICS_DCGM_HOST": "10.0.0.7", "GPUTOPO_METRICS_DCGM_PORT": "19400"}
     found = load(file, environment, {}).metrics
     assert (found.gpus, found.holders, found.dcgm.host, found.dcgm.port) == ("auto", True, "10.0.0.7", 19400)
+
+
+def test_sharing_is_off_unless_somebody_wants_it_and_its_bare_words_are_understood(tmp_path: Path) -> None:
+    """YAML reads `on` as true, and the environment knows no numbers."""
+    assert load(None, {}, {}).sharing.gpus == "none"
+    file = write(tmp_path, HEAD + "sharing:\n  gpus: 2\n  mps: on\n  models: ['*h100*']\n")
+    found = load(file, {"GPUTOPO_SHARING_RESERVE_GIB": "3", "GPUTOPO_SHARING_LIMITS": "preferred"}, {}).sharing
+    assert (found.gpus, found.mps, found.models, found.reserve_gib, found.limits) == (
+        2,
+        "on",
+        ("*h100*",),
+        3,
+        "preferred",
+    )
+    assert load(file, {"GPUTOPO_SHARING_GPUS": "4"}, {}).sharing.gpus == 4
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:

@@ -42,6 +42,12 @@ class Kubelet:
     def is_expected(self) -> bool:
         return self.now < self._comes_at
 
+    def is_to_say(self, look: Look) -> bool:
+        return True
+
+    def says(self, look: Look) -> None:
+        """Take what the Node says of containers."""
+
     def offer(self, discovery: Discovery) -> None:
         """Take what is found."""
 

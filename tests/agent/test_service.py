@@ -271,6 +271,14 @@ def test_nvlinks_that_go_and_come_back_are_counted() -> None:
     assert b'gputopo_agent_nvlink_changes_total{state="up"} 2.0' in metrics.text()
 
 
+class Written(FakeNode):
+    """A Node that counts its writes."""
+
+    @property
+    def generation(self) -> int:
+        return len(self.writes)
+
+
 class Kubelet:
     """A kubelet side on which a pod has come since it was seen last."""
 
@@ -278,11 +286,22 @@ class Kubelet:
         self.last_look = Look(DevicePluginStatus(Mode.OBSERVE, ready=True), {})
         self.looks = 0
         self.meanwhile: Callable[[], None] = lambda: None
+        self.node: Written | None = None
+        self.may_say = True
+        self.told: list[tuple[str, int]] = []
+        """What it was told of the Node, and how often that had been written by then."""
 
     def look(self) -> Look:
         self.looks += 1
         self.meanwhile()
         return Look(self.last_look.plugin, {"GPU-1": Holder("ml", f"pod-{self.looks}", "main")})
+
+    def is_to_say(self, look: Look) -> bool:
+        self.told.append(("is to say", self.node.generation if self.node else 0))
+        return self.may_say
+
+    def says(self, look: Look) -> None:
+        self.told.append(("says", self.node.generation if self.node else 0))
 
     def offer(self, discovery: Discovery) -> None:
         """Take what is found."""
@@ -322,3 +341,46 @@ def test_what_is_heard_of_during_a_look_is_not_what_the_look_answers() -> None:
     agent.turn()
     agent.publish()
     assert [decode_observed(write[keys.OBSERVED]).node_version for write in node.writes] == ["7", "9"]
+
+
+def test_kubelet_side_hears_before_and_after_each_write_what_the_node_says_of_containers() -> None:
+    """So nothing is withdrawn that the node does not account for, whatever becomes of the write."""
+    node, kubelet = Written(), Kubelet()
+    kubelet.node = node
+    agent = agent_beside(kubelet, node)
+    agent.turn()
+    assert kubelet.told == [("is to say", 0), ("says", 1)]
+    kubelet.told.clear()
+    node.failure = ApiError(500, "it may have been written")
+    agent.turn()
+    assert kubelet.told == [("is to say", 1)]
+
+
+def test_nothing_is_written_that_the_kubelet_side_is_not_ready_for() -> None:
+    """It is asked again with the next look."""
+    node, kubelet = Written(), Kubelet()
+    kubelet.may_say = False
+    agent = agent_beside(kubelet, node)
+    agent.turn()
+    assert node.writes == []
+    kubelet.may_say = True
+    agent.turn()
+    assert len(node.writes) == 1
+
+
+def test_what_an_agent_before_this_one_has_written_is_said_too() -> None:
+    """Nothing has changed since, so nothing is written."""
+    node, kubelet = Written(), Kubelet()
+    agent_beside(kubelet, node).turn()
+    after, writes = Kubelet(), len(node.writes)
+    after.node = node
+    after.last_look = Look(kubelet.last_look.plugin, {"GPU-1": Holder("ml", "pod-1", "main")})
+    agent_beside(after, node).turn()
+    assert (after.told, len(node.writes)) == ([("says", writes)], writes)
+
+
+def agent_beside(kubelet: Kubelet, node: FakeNode) -> Agent:
+    """Return an agent of one GPU."""
+    nowhere = Path("/nonexistent")
+    machine = Machine(lambda: machine_of("GPU-1"), Host(nowhere, nowhere))
+    return Agent(machine, node, Publication(lambda: 0.5, 300.0), Metrics("x"), lambda: 0.0, kubelet=kubelet)

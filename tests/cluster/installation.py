@@ -53,8 +53,9 @@ class Installation:
         """Start a kube-scheduler with our sample configuration, which asks `extender` and then `more_extenders`."""
         configuration = scheduler_configuration({"http://127.0.0.1:8888": extender.url})
         configuration["profiles"] += [{"schedulerName": name} for name in more_profiles]
-        managed = ({"name": name, "ignoredByScheduler": False} for name in more_resources)
-        configuration["extenders"][0]["managedResources"] += managed
+        managed = configuration["extenders"][0]["managedResources"]
+        known = {each["name"] for each in managed}
+        managed += [{"name": name, "ignoredByScheduler": False} for name in more_resources if name not in known]
         configuration["extenders"] += more_extenders
         return self.plane.start_scheduler(configuration, self.plane.kubeconfig(ACCOUNT))
 

@@ -86,7 +86,7 @@ def test_a_nominated_pod_goes_there(steered: GpuCluster, installation: Installat
     steered.join(*fleet({"hgx-h100": 4}))
     pods = [wants(f"p{number}", size) for number, size in enumerate((1, 2, 4, 2, 1, 4, 8, 2))]
     submit_a_queue(steered, *pods)
-    where = eventually(lambda: found if len(found := nominated(steered)) == len(pods) else None)
+    where = eventually(lambda: found if len(found := nominated(steered)) == len(pods) else {})
     assert managers(steered.pod("p0")) == {"gputopo-steering"}
     assert steered.pod("p0")["metadata"]["annotations"][keys.NOMINATED] == where["p0"]
     calls = len(steered.extender.said("filter"))
@@ -108,7 +108,7 @@ def test_a_node_that_another_rule_forbids_costs_one_try(steered: GpuCluster, ins
     for pod in pods[:2]:
         pod["spec"]["containers"][0] |= with_port
     submit_a_queue(steered, *pods)
-    where = eventually(lambda: found if len(found := nominated(steered)) == len(pods) else None)
+    where = eventually(lambda: found if len(found := nominated(steered)) == len(pods) else {})
     assert where["first"] == where["second"]
     installation.start_scheduler(steered.extender)
     eventually(all_run(steered, pods))
@@ -150,7 +150,7 @@ def test_two_extenders_nominate_each_pod_once_and_leave_others_nominations_alone
         steered.submit(*pods)
         ask(steered, steered.extender)
         ask(steered, beside)
-        found = eventually(lambda: every if len(every := nominated(steered)) == 4 else None)
+        found = eventually(lambda: every if len(every := nominated(steered)) == 4 else {})
         assert found.pop("preemptor") == "dgx-a100-0" and Counter(found.values()) == {"hgx-h100-0": 2, "hgx-h100-1": 1}
         eventually(lambda: nominated(steered) == {"preemptor": "dgx-a100-0"}, 30)
         time.sleep(LIFE_SECONDS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer, Faults
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from extender import traces
+from extender.config import ExtenderConfiguration
 from extender.config_sources import load
 from extender.web.server import serve
 from tests.extender.polling import eventually, until
@@ -55,6 +58,11 @@ class Running:
         return made.ok()
 
 
+async def _serve(config: ExtenderConfiguration, stop: asyncio.Event, listening: Callable[[list[str]], None]) -> None:
+    with traces.started(os.environ) as sent:
+        await serve(config, stop, listening, sent)
+
+
 @asynccontextmanager
 async def serving(
     folder: Path,
@@ -82,7 +90,7 @@ async def serving(
         stop, urls = asyncio.Event(), list[str]()
         async with ApiClient(server.url) as api, aiohttp.ClientSession() as session:
             await join(api, nodes)
-            running = asyncio.create_task(serve(config, stop, urls.extend))
+            running = asyncio.create_task(_serve(config, stop, urls.extend))
             await until(lambda: urls or running.done())
             extender = Running(urls[0], urls[1], api, store, session, running)
             try:

@@ -21,11 +21,11 @@ from topology.annotations import keys
 from topology.annotations.records import decode_ledger
 from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
-from topology.value.fragmentation import DemandProfile, PodKind
+from topology.value.fragmentation import PodKind
 
 RACK_LABEL = "topology.kubernetes.io/rack"
 SIZES = {PAIRS: 8, "v100-sxm2-4": 4, "rtx-3090-2": 2, "hgx-h100": 8, "dgx-a100": 8}
-PODS_TO_COME = DemandProfile([(PodKind(1, cpu_milli=4_000), 0.6), (PodKind(4, cpu_milli=32_000), 0.4)])
+PODS_TO_COME = [(PodKind(1, cpu_milli=4_000), 0.6), (PodKind(4, cpu_milli=32_000), 0.4)]
 
 
 @dataclass(frozen=True)

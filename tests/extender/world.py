@@ -91,8 +91,8 @@ class World:
             ledger = encode_ledger(Ledger(1, (), node["metadata"]["uid"]))
             self.patch(NODES, name, {"metadata": {"annotations": {keys.LEDGER: ledger}}})
 
-    def add_pod(self, name: str, gpus: int = 2, **annotations: str) -> Object:
-        limits = {keys.GPU_RESOURCE: str(gpus)}
+    def add_pod(self, name: str, gpus: int = 2, share_gib: int = 0, /, **annotations: str) -> Object:
+        limits = {keys.SHARE_RESOURCE: str(share_gib)} if share_gib else {keys.GPU_RESOURCE: str(gpus)}
         spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
         metadata = {"name": name, "annotations": annotations}
         return self.store.create(PODS, "default", {"metadata": metadata, "spec": spec})
@@ -106,7 +106,10 @@ class World:
         self.patch(NODES, name, {"metadata": {"annotations": values}})
 
     def report(self, name: str, generation: int, *sick: str) -> None:
-        status = NodeStatus(generation, tuple(GpuStatus(gpu, healthy=False) for gpu in sick))
+        self.tell(name, NodeStatus(generation, tuple(GpuStatus(gpu, healthy=False) for gpu in sick)))
+
+    def tell(self, name: str, status: NodeStatus) -> None:
+        """Let the node's agent write its status."""
         self.annotate_node(name, status=encode_status(status))
 
     def touch(self, name: str) -> None:

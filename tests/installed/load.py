@@ -29,8 +29,8 @@ class Seen:
     """Seconds from creation until its container ran, of each pod."""
     gpus: set[str] = field(default_factory=set)
     """All that any of them had."""
-    turned_away: int = 0
-    """By a kubelet whose device plugin had just ended: they failed before they began."""
+    turned_away: list[str] = field(default_factory=list)
+    """What a kubelet said of each pod that failed before it began, when, and which one."""
     gpus_given_twice: set[str] = field(default_factory=set)
     """To two pods that ran side by side."""
 
@@ -85,7 +85,9 @@ def _come_and_go(cluster: Cluster, seen: Seen, over: Event) -> None:
         cluster.plane.admin.post(PODS, pod(name, 1, schedulerName=SCHEDULER_NAME))
         found = _wait_settled(cluster, name)
         if found["status"]["phase"] == "Failed":
-            seen.turned_away += 1
+            seen.turned_away.append(
+                f"{time.strftime('%X')} {found['spec']['nodeName']}: {found['status'].get('message')}"
+            )
             cluster.kubectl("delete", "pod", name, "--wait")
             continue
         seen.waited.append(time.monotonic() - began)

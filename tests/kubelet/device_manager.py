@@ -14,6 +14,7 @@ from typing import Protocol
 
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
 from tests.kubelet.pods import Container, Kind, Pod
+from topology.annotations.keys import GPU_RESOURCE
 
 
 class AdmissionFailed(Exception):
@@ -33,7 +34,10 @@ class Endpoint(Protocol):
 class DeviceManager:
     """Knows who has which device; everything but the checkpoint dies with it."""
 
-    def __init__(self, checkpoint: Path, random: Random, active: Callable[[], Iterable[Pod]]) -> None:
+    def __init__(
+        self, checkpoint: Path, random: Random, active: Callable[[], Iterable[Pod]], resource: str = GPU_RESOURCE
+    ) -> None:
+        self.resource = resource
         self._checkpoint = checkpoint
         self._random = random
         self._active = active
@@ -74,7 +78,7 @@ class DeviceManager:
         """Find devices for one container; raises `AdmissionFailed`."""
         self._reusable = {pod.uid: self._reusable.get(pod.uid, set())}
         pool = self._reusable[pod.uid]
-        if container.gpus and self.registered:
+        if container.count(self.resource) and self.registered:
             self.free_the_dead()
             chosen = await self._choose(pod, container, pool)
             if chosen:
@@ -98,25 +102,25 @@ class DeviceManager:
         self._checkpoint.write_text(json.dumps({"registered": self.registered, "held": held}))
 
     async def _choose(self, pod: Pod, container: Container, pool: set[str]) -> set[str]:
-        already = self.devices(pod, container)
+        already, count = self.devices(pod, container), container.count(self.resource)
         if not self.healthy:
             raise AdmissionFailed("no healthy devices present; cannot allocate unhealthy devices")
         if not already <= self.healthy:
             raise AdmissionFailed("previously allocated devices are no longer healthy")
         if already:
             return set()
-        chosen = set(self._shuffled(pool)[: container.gpus])
+        chosen = set(self._shuffled(pool)[:count])
         self._allocated |= chosen
-        needed = container.gpus - len(chosen)
+        needed = count - len(chosen)
         if not needed:
             return chosen
         available = self.healthy - self._allocated
         if len(available) < needed:
             message = f"requested number of devices unavailable. Requested: {needed}, Available: {len(available)}"
             raise AdmissionFailed(message)
-        preferred = await self._preferred(available | chosen, chosen, container.gpus)
+        preferred = await self._preferred(available | chosen, chosen, count)
         for candidates in (preferred & available, available):
-            chosen |= set(self._shuffled(candidates - chosen)[: container.gpus - len(chosen)])
+            chosen |= set(self._shuffled(candidates - chosen)[: count - len(chosen)])
         self._allocated |= chosen
         return chosen
 

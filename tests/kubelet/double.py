@@ -25,9 +25,10 @@ from agent.kubelet.api.deviceplugin_pb2_grpc import (
 )
 from agent.kubelet.api.podresources_pb2_grpc import PodResourcesListerServicer, add_PodResourcesListerServicer_to_server
 from tests.kubelet.device_manager import AdmissionFailed, DeviceManager
-from tests.kubelet.pods import Kind, Phase, Pod
+from tests.kubelet.pods import Container, Kind, Phase, Pod
+from topology.annotations.keys import GPU_RESOURCE, SHARE_RESOURCE
 
-RESOURCE = "nvidia.com/gpu"
+RESOURCES = (GPU_RESOURCE, SHARE_RESOURCE)
 _HOLD_SECONDS = 0.05
 """Before a container that was held is tried again; the real one starts at seconds."""
 _START_SECONDS = 30.0
@@ -100,7 +101,7 @@ class KubeletDouble:
         """Device → what the plugin said last that it is near."""
         self._servers: list[grpc.aio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._endpoint: PluginEndpoint | None = None
+        self._endpoints: dict[str, PluginEndpoint] = {}
         self._queue = asyncio.Lock()
 
     @property
@@ -110,8 +111,13 @@ class KubeletDouble:
 
     @property
     def allocatable(self) -> int:
-        """How many devices the node would report."""
+        """How many whole GPUs the node would report."""
         return len(self.devices.healthy)
+
+    @property
+    def managers(self) -> tuple[DeviceManager, DeviceManager]:
+        """Those of whole GPUs and of shares."""
+        return self.devices, self.shares
 
     async def __aenter__(self) -> KubeletDouble:
         try:
@@ -130,7 +136,9 @@ class KubeletDouble:
             if file.is_socket():
                 file.unlink(missing_ok=True)  # a plugin that closes meanwhile deletes its own, as with a real kubelet
         self._managed = []
-        self.devices = DeviceManager(self.checkpoint, self._random, lambda: [p for p in self._managed if p.active])
+        self.devices = DeviceManager(self.checkpoint, self._random, self.active)
+        of_shares = self.plugins / "kubelet_internal_checkpoint_of_shares"
+        self.shares = DeviceManager(of_shares, self._random, self.active, SHARE_RESOURCE)
         pod_resources, registration = grpc.aio.server(), grpc.aio.server()
         self._servers += pod_resources, registration
         add_PodResourcesListerServicer_to_server(_PodResources(self), pod_resources)
@@ -145,7 +153,7 @@ class KubeletDouble:
     async def settle(self) -> None:
         """Take in the pods that were there before; until now nothing that is dead was freed."""
         await self._admit_all([pod for pod in self.pods if pod.active])
-        self.devices.sources_ready = True
+        self._all_known()
 
     async def kill(self) -> None:
         """End at once, if it runs at all; containers live on, and no plugin that was registering is taken in later."""
@@ -155,9 +163,9 @@ class KubeletDouble:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._endpoint:
-            await self._endpoint.channel.close()
-            self._endpoint = None
+        for endpoint in self._endpoints.values():
+            await endpoint.channel.close()
+        self._endpoints.clear()
 
     async def run(self, *pods: Pod) -> None:
         """Have pods appear together, and wait until each is admitted or not."""
@@ -179,7 +187,7 @@ class KubeletDouble:
     def holders(self) -> dict[str, str]:
         """Return device → pod UID of all active pods."""
         alive = {pod.uid for pod in self._managed if pod.active}
-        held = ((uid, by) for uid, by in self.devices.held.items() if uid in alive)
+        held = ((uid, by) for manager in self.managers for uid, by in manager.held.items() if uid in alive)
         return {gpu: uid for uid, by in held for gpus, _ in by.values() for gpu in gpus}
 
     def active(self) -> Sequence[Pod]:
@@ -189,26 +197,27 @@ class KubeletDouble:
     async def register(self, request: plugin.RegisterRequest) -> None:
         """Dial the plugin, and listen to it."""
         self.registrations += 1
-        await self._spawn(self._dial(self.plugins / request.endpoint))
+        manager = next(each for each in self.managers if each.resource == request.resource_name)
+        await self._spawn(self._dial(self.plugins / request.endpoint, manager))
 
-    async def _dial(self, socket: Path) -> None:
+    async def _dial(self, socket: Path, manager: DeviceManager) -> None:
         endpoint = PluginEndpoint(socket, lambda *call: self.calls.append(call))
         await endpoint.connect()
-        self._endpoint = self.devices.endpoint = endpoint
-        self._spawn(self._listen(endpoint))
+        self._endpoints[manager.resource] = manager.endpoint = endpoint
+        self._spawn(self._listen(endpoint, manager))
 
-    async def _listen(self, endpoint: PluginEndpoint) -> None:
+    async def _listen(self, endpoint: PluginEndpoint, manager: DeviceManager) -> None:
         try:
             async for response in endpoint.stream():
-                self.numa_nodes = {
+                self.numa_nodes |= {
                     device.ID: [each.ID for each in device.topology.nodes] for device in response.devices
                 }
-                self.devices.listed({device.ID: device.health == "Healthy" for device in response.devices})
+                manager.listed({device.ID: device.health == "Healthy" for device in response.devices})
         except grpc.aio.AioRpcError:
             pass
         finally:  # the flaw of 1.36: whoever's stream ends, it is the present plugin that is let go
-            present, self._endpoint = self._endpoint, None
-            self.devices.disconnected()
+            present = self._endpoints.pop(manager.resource, None)
+            manager.disconnected()
             if present:
                 await present.channel.close()
 
@@ -217,12 +226,17 @@ class KubeletDouble:
             for pod in sorted(pods, key=lambda pod: pod.created):
                 self._managed.append(pod)
                 await self._admit(pod)
-            self.devices.sources_ready = True
+            self._all_known()
+
+    def _all_known(self) -> None:
+        for manager in self.managers:
+            manager.sources_ready = True
 
     async def _admit(self, pod: Pod) -> None:
         try:
             for container in pod.ordered():
-                await self.devices.admit(pod, container)
+                for manager in self.managers:
+                    await manager.admit(pod, container)
         except AdmissionFailed as error:
             pod.phase, pod.reason = Phase.FAILED, str(error)
             return
@@ -231,25 +245,29 @@ class KubeletDouble:
 
     async def _start(self, pod: Pod) -> None:
         for container in pod.ordered():
-            while not await self._may_start(pod, container.name):  # noqa: ASYNC110 - as the kubelet does
+            while not await self._may_start(pod, container):  # noqa: ASYNC110 - as the kubelet does
                 await asyncio.sleep(_HOLD_SECONDS)
-            _, answer = self.devices.held.get(pod.uid, {}).get(container.name, (None, None))
-            pod.started[container.name] = answer or plugin.ContainerAllocateResponse()
+            pod.started[container.name] = answer = plugin.ContainerAllocateResponse()
+            for manager in self.managers:
+                if found := manager.held.get(pod.uid, {}).get(container.name):
+                    answer.MergeFrom(found[1])
             if container.kind is Kind.INIT:
                 await asyncio.sleep(0)
         pod.starts += 1
         pod.phase = Phase.RUNNING
 
-    async def _may_start(self, pod: Pod, container: str) -> bool:
-        gpus, _ = self.devices.held.get(pod.uid, {}).get(container, (frozenset(), None))
-        if not gpus:
+    async def _may_start(self, pod: Pod, container: Container) -> bool:
+        return all([await self._lets_start(manager, pod, container) for manager in self.managers])
+
+    async def _lets_start(self, manager: DeviceManager, pod: Pod, container: Container) -> bool:
+        if not (gpus := manager.devices(pod, container)):
+            return True
+        if manager.endpoint is None:
+            return False
+        if not manager.endpoint.options.pre_start_required:
             return True
         try:
-            if self.devices.endpoint is None:
-                return False
-            if not self.devices.endpoint.options.pre_start_required:
-                return True
-            await self.devices.endpoint.pre_start(sorted(gpus))
+            await manager.endpoint.pre_start(sorted(gpus))
         except AdmissionFailed as error:
             pod.reason = str(error)
             return False
@@ -267,7 +285,7 @@ class _Registration(RegistrationServicer):
         self._kubelet = kubelet
 
     async def Register(self, request: plugin.RegisterRequest, context: Any) -> plugin.Empty:
-        if request.version != "v1beta1" or request.resource_name != RESOURCE:
+        if request.version != "v1beta1" or request.resource_name not in RESOURCES:
             await context.abort(grpc.StatusCode.UNKNOWN, "unsupported version or resource")
         await self._kubelet.register(request)
         return plugin.Empty()
@@ -284,21 +302,26 @@ class _PodResources(PodResourcesListerServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         while self._kubelet.hang_lists:  # noqa: ASYNC110 - for as long as the test wants
             await asyncio.sleep(0.01)
-        self._kubelet.devices.free_the_dead()
+        for manager in self._kubelet.managers:
+            manager.free_the_dead()
         return resources.ListPodResourcesResponse(pod_resources=[self._pod(pod) for pod in self._kubelet.active()])
 
     async def GetAllocatableResources(self, request: Any, context: Any) -> resources.AllocatableResourcesResponse:
-        healthy = sorted(self._kubelet.devices.healthy)
-        return resources.AllocatableResourcesResponse(devices=[_devices(gpu) for gpu in healthy])
+        offered = [_devices(each, gpu) for each in self._kubelet.managers for gpu in sorted(each.healthy)]
+        return resources.AllocatableResourcesResponse(devices=offered)
 
     def _pod(self, pod: Pod) -> resources.PodResources:
-        held = self._kubelet.devices
         return resources.PodResources(
             name=pod.name,
             namespace=pod.namespace,
             containers=[
                 resources.ContainerResources(
-                    name=container.name, devices=[_devices(gpu) for gpu in sorted(held.devices(pod, container))]
+                    name=container.name,
+                    devices=[
+                        _devices(each, gpu)
+                        for each in self._kubelet.managers
+                        for gpu in sorted(each.devices(pod, container))
+                    ],
                 )
                 for container in pod.ordered()
                 if container.kind is not Kind.INIT
@@ -306,5 +329,5 @@ class _PodResources(PodResourcesListerServicer):
         )
 
 
-def _devices(gpu: str) -> resources.ContainerDevices:
-    return resources.ContainerDevices(resource_name=RESOURCE, device_ids=[gpu])
+def _devices(manager: DeviceManager, gpu: str) -> resources.ContainerDevices:
+    return resources.ContainerDevices(resource_name=manager.resource, device_ids=[gpu])

@@ -18,6 +18,7 @@ from agent.kubelet.enforcement import Ports
 from agent.kubelet.watch import KubeletWatch
 from agent.metrics import Metrics
 from agent.node.ledger import NodeLedger
+from agent.node.look import Look
 from agent.plugin.best import Scorer
 from tests.extender.polling import eventually
 from tests.kubelet.double import KubeletDouble
@@ -63,8 +64,13 @@ class AgentOnNode:
             "enforce.cdiFolder": str(folder / "cdi"),
         }
         self.settings = load(None, {}, flags | dict(settings or {}))
+        self.share_gib = 0
+        """How much of each GPU may be shared."""
+        self.says = True
+        """Whether the Node is told of each look at once."""
         self.changes = 0
         self._agent: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[None]
         self.watch: KubeletWatch
 
     async def __aenter__(self) -> AgentOnNode:
@@ -103,7 +109,8 @@ class AgentOnNode:
         """Have the agent find the node's GPUs, all healthy but these."""
         found = enumerate(zip(self.topology.gpus, nics_by_gpu(self.topology), strict=True))
         devices = (
-            Device(gpu.uuid, index not in sick, numa_node=gpu.numa_node, nics=nics) for index, (gpu, nics) in found
+            Device(gpu.uuid, index not in sick, numa_node=gpu.numa_node, nics=nics, share_gib=self.share_gib)
+            for index, (gpu, nics) in found
         )
         self.watch.take(devices, Scorer(self.topology))
 
@@ -121,6 +128,8 @@ class AgentOnNode:
             return (await self.watch.look()).plugin.ready
 
         await eventually(says_so)
+        if self.says:
+            await self.says_what_is()
 
     def promise(self, pod: Pod, containers: Mapping[str, Sequence[int]], *, exact: bool = False) -> None:
         """Have the extender claim GPUs, by index."""
@@ -129,6 +138,33 @@ class AgentOnNode:
             Claim(self.gpus[gpu], pod.uid, pod.namespace, pod.name, name, str(1000 + pod.created), exact)
             for gpu, name in owners.items()
         )
+
+    def promise_share(
+        self, pod: Pod, containers: Mapping[str, tuple[int, int]], *, exact: bool = False, sharing_class: str = ""
+    ) -> None:
+        """Have the extender claim shares: container → index of its GPU, and GiB."""
+        self.claims[pod.uid] = tuple(
+            Claim(
+                self.gpus[gpu],
+                pod.uid,
+                pod.namespace,
+                pod.name,
+                name,
+                str(1000 + pod.created),
+                exact,
+                gib,
+                sharing_class,
+            )
+            for name, (gpu, gib) in containers.items()
+        )
+
+    async def share(self, pod: Pod, *gpus: int, exact: bool = True) -> Pod:
+        """Promise each container `c0`, `c1` … what it asks for of the GPU of this index, run the pod and wait for it."""
+        asked = {each.name: (gpu, each.gib) for each, gpu in zip(pod.containers, gpus, strict=True)}
+        self.promise_share(pod, asked, exact=exact)
+        await self.kubelet.run(pod)
+        await self.kubelet.started(pod)
+        return pod
 
     def named(self, *indexes: int) -> set[str]:
         """Return UUIDs."""
@@ -168,6 +204,16 @@ class AgentOnNode:
 
     def _changed(self) -> None:
         self.changes += 1
+        if self.says:
+            self._writing = asyncio.create_task(self._write(self.watch.last_look))
+
+    async def says_what_is(self) -> None:
+        """Have the Node told of a look of now."""
+        await self._write(await self.watch.look())
+
+    async def _write(self, look: Look) -> None:
+        if await self.watch.is_to_say(look):
+            self.watch.says(look)
 
 
 def write_cdi(folder: Path, gpus: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse
 from agent.plugin.pods import Key
+from topology.annotations.keys import SHARE_RESOURCE
 
 
 class Kind(StrEnum):
@@ -33,6 +34,12 @@ class Container:
     name: str
     gpus: int
     kind: Kind = Kind.APP
+    gib: int = 0
+    """Of one GPU, where it asks for a share."""
+
+    def count(self, resource: str) -> int:
+        """Return how many devices of a resource it asks for."""
+        return self.gib if resource == SHARE_RESOURCE else self.gpus
 
 
 @dataclass
@@ -67,6 +74,12 @@ class Pod:
     def env(self, container: str) -> set[str]:
         """Return the GPUs that a started container was told."""
         return set(filter(None, self.started[container].envs.get("NVIDIA_VISIBLE_DEVICES", "").split(",")))
+
+
+def share_pod(name: str, *gib: int, created: int = 0, uid: str = "") -> Pod:
+    """Return a pod with one app container, `c0` and so on, for each share."""
+    containers = tuple(Container(f"c{place}", 0, gib=each) for place, each in enumerate(gib))
+    return Pod(name, containers, uid or f"uid-{name}", created=created)
 
 
 def gpu_pod(name: str, *gpus: int, created: int = 0, uid: str = "") -> Pod:

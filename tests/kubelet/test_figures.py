@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from math import ceil
 from pathlib import Path
@@ -24,7 +25,7 @@ from benchmarks.simulated.double.store import Store
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.node import AgentOnNode
-from tests.kubelet.pods import gpu_pod
+from tests.kubelet.pods import gpu_pod, share_pod
 from tests.nvml.library import FakeNvml, machine
 
 pytestmark = pytest.mark.alone
@@ -85,6 +86,41 @@ async def test_answers_to_the_kubelet(
     assert p50 <= slack * 5
     assert p99 <= slack * 25
     assert p99_both <= slack * 100
+
+
+async def test_answers_about_a_thousand_share_devices(
+    tmp_path: Path, pytestconfig: pytest.Config, figure: Callable[[str], None]
+) -> None:
+    """Eight GPUs of 192 GiB: each question names up to 1,536 devices, and each look lists them."""
+    flags = {"sharing.gpus": "all", "sharing.limits": "preferred", "kubelet.interval": "1s"}
+    node = AgentOnNode(tmp_path, settings=flags)
+    node.share_gib = 192
+    async with node:
+        for number in range(OTHERS):
+            await node.share(share_pod(f"other-{number}", 12), number % 8)
+        node.kubelet.calls.clear()
+        for number in range(40):
+            node.delete(await node.share(share_pod(f"p{number}", 1 + number % 40), number % 8))
+        asked, taken, started = (
+            [seconds for name, seconds in node.kubelet.calls if name == call]
+            for call in ("GetPreferredAllocation", "Allocate", "PreStartContainer")
+        )
+        began = time.perf_counter()
+        for _ in range(10):
+            await node.watch.look()
+        look_ms = 100 * (time.perf_counter() - began)
+        began = time.perf_counter()
+        node.kubelet.shares.healthy = set()
+        node.watch._devices.repeat()
+        await until(lambda: len(node.kubelet.shares.healthy) == 8 * 192)
+        told_ms = 1000 * (time.perf_counter() - began)
+    figure(
+        f"1,536 share devices, {OTHERS} pods: GetPreferredAllocation p50 {percentile(asked, 0.5):.1f} ms, "
+        f"p99 {percentile(asked, 0.99):.1f}; Allocate p99 {percentile(taken, 0.99):.1f}; PreStartContainer p99 "
+        f"{percentile(started, 0.99):.1f}; a look {look_ms:.0f} ms; a list of devices told in {told_ms:.0f} ms"
+    )
+    slack = 1 if pytestconfig.getoption("--long") else 10
+    assert percentile([a + b for a, b in zip(asked, taken, strict=True)], 0.99) <= slack * 100
 
 
 @pytest.mark.parametrize("mode", ["observe", "enforce"])

@@ -21,7 +21,7 @@ from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Ask, Refusal
 from agent.plugin.pods import ListedContainer, ListedPod
-from tests.agent.plans import FirstCome
+from tests.agent.plans import WHOLE
 from tests.kubelet.device_manager import AdmissionFailed, DeviceManager
 from tests.kubelet.pods import Container, Kind, Phase, Pod
 from topology.annotations import keys
@@ -39,19 +39,19 @@ class Direct:
         self._admission = admission
 
     async def preferred(self, available: list[str], must: list[str], size: int) -> list[str]:
-        answer = await self._admission.prefer(Ask(frozenset(available), frozenset(must), size))
+        answer = await self._admission.prefer(Ask(frozenset(available), frozenset(must), size), WHOLE)
         if isinstance(answer, Refusal):
             raise AdmissionFailed(answer.reason)
         return list(answer.gpus)
 
     async def allocate(self, devices: list[str]) -> ContainerAllocateResponse:
-        answer = await self._admission.allocate(frozenset(devices))
+        answer = await self._admission.allocate(frozenset(devices), WHOLE)
         if isinstance(answer, Refusal):
             raise AdmissionFailed(answer.reason)
         return ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(answer.gpus)})
 
     async def pre_start(self, devices: list[str]) -> None:
-        reason = await self._admission.may_start(frozenset(devices))
+        reason = await self._admission.may_start(frozenset(devices), WHOLE)
         if reason is not None:
             raise AdmissionFailed(reason)
 
@@ -80,7 +80,7 @@ class Node(RuleBasedStateMachine):
         journal, ledger = JournalFile(Path(self.folder.name)), LedgerReader(NodeLedger(self._annotations))
         clock = self.loop.time
         records = Records(PodLists(_Lister(self), lambda: None), ledger, journal)
-        admission = Admission(records, FirstCome, Metrics("test"), clock, 5.0, _nobody)
+        admission = Admission(records, Metrics("test"), clock, 5.0, _nobody)
         self.manager.endpoint = Direct(admission)
         self.manager.listed(dict.fromkeys(GPUS, True))
 

@@ -17,6 +17,7 @@ from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer, add_De
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode
 from tests.kubelet.pods import Phase, gpu_pod
+from topology.annotations.keys import GPU_RESOURCE
 
 
 async def restart(node: AgentOnNode) -> None:
@@ -77,8 +78,7 @@ async def test_resource_is_won_back_from_a_plugin_that_came_and_went(tmp_path: P
 async def test_end_of_our_stream_means_register_again(tmp_path: Path) -> None:
     """The kubelet drops whoever is registered when any older stream of the resource ends; no look has to find that out."""
     async with AgentOnNode(tmp_path, settings={"kubelet.interval": "1h"}) as node:
-        present = node.kubelet._endpoint
-        assert present
+        present = node.kubelet._endpoints[GPU_RESOURCE]
         await present.channel.close()
         await until(lambda: node.kubelet.registrations >= 2)
         await until(lambda: node.kubelet.allocatable == 8)
@@ -123,7 +123,7 @@ async def test_agent_that_crashes_leaves_running_pods_alone(tmp_path: Path) -> N
         await node.start_agent()
         await node.ready()
         assert node.got(pod) == [node.named(0, 5)]
-        assert await node.kubelet._may_start(pod, "c0")
+        assert await node.kubelet._may_start(pod, pod.containers[0])
 
 
 async def test_checkpoint_forgets_the_dead(tmp_path: Path, goal: Callable[[float], float]) -> None:
@@ -169,7 +169,7 @@ class other_plugin:  # noqa: N801 - used as a context
         add_DevicePluginServicer_to_server(_Silent(), self._server)
         self._server.add_insecure_port(f"unix:{self._node.kubelet.plugins / 'other.sock'}")
         await self._server.start()
-        await self._node.kubelet.register(RegisterRequest(endpoint="other.sock"))
+        await self._node.kubelet.register(RegisterRequest(endpoint="other.sock", resource_name=GPU_RESOURCE))
 
     async def __aexit__(self, *_: object) -> None:
         await self._server.stop(None)

@@ -11,6 +11,7 @@ from agent.kubelet.pod_lists import PodLists
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Ask, Basis, Grant
+from agent.plugin.forms import Whole
 from agent.plugin.pods import ListedContainer, ListedPod
 from tests.agent.plans import FirstCome
 from topology.annotations import keys
@@ -52,10 +53,11 @@ async def test_plan_of_another_resource_is_not_taken_for_the_pods(tmp_path: Path
     claims = tuple(Claim(device, name, "ml", name, "main", "1") for name, device in plans.items())
     ledger = LedgerReader(NodeLedger(lambda: {keys.LEDGER: encode_ledger(Ledger(1, claims))}))
     records = Records(PodLists(Listed(), lambda: None), ledger, JournalFile(tmp_path))
-    admission = Admission(records, FirstCome, Metrics("test"), lambda: 0.0, 5.0, _nobody)
-    answer = await admission.prefer(Ask(SLICES, frozenset(), 1), elsewhere=frozenset({"GPU-a"}))
+    admission = Admission(records, Metrics("test"), lambda: 0.0, 5.0, _nobody)
+    slices = Whole(FirstCome, lambda: frozenset({"GPU-a"}))
+    answer = await admission.prefer(Ask(SLICES, frozenset(), 1), slices)
     assert answer == Grant(("MIG-b",), Basis.PLANNED)
-    assert await admission.allocate(frozenset({"MIG-b"}), frozenset({"GPU-a"})) == Grant(("MIG-b",), Basis.PLANNED)
+    assert await admission.allocate(frozenset({"MIG-b"}), slices) == Grant(("MIG-b",), Basis.PLANNED)
     ledger.close()
 
 

@@ -44,6 +44,15 @@ def test_digest_wins_over_tag() -> None:
     assert f"gputopo@{digest}" in images(render(f"image.digest={digest}", "image.tag=v9"))
 
 
+def test_variables_of_the_user_reach_the_extender() -> None:
+    """As text, whatever they look like."""
+    rendered = render(
+        "extender.env.OTEL_EXPORTER_OTLP_ENDPOINT=http://otel:4318", "extender.env.OTEL_TRACES_SAMPLER_ARG=0.1"
+    )
+    assert '- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://otel:4318"}' in rendered
+    assert '- {name: OTEL_TRACES_SAMPLER_ARG, value: "0.1"}' in rendered
+
+
 def test_settings_of_the_user_join_those_of_the_chart() -> None:
     """`extender.config` adds to the configuration that the chart writes."""
     assert re.search(
@@ -504,3 +513,62 @@ def test_agent_gets_a_capability_only_where_it_looks_for_slices() -> None:
     assert cut["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
     assert "allowPrivilegeEscalation" not in cut["securityContext"]
     assert {"name": "NVIDIA_MIG_MONITOR_DEVICES", "value": "all"} in cut["env"]
+
+
+def test_agent_gets_at_cgroups_only_where_it_holds_shares_by_them() -> None:
+    """In mode `enforce`, with GPUs to share; a node without either gives it no more than before."""
+
+    def agent(*settings: str) -> dict[str, Any]:
+        found = (each for each in yaml.safe_load_all(render(*settings)) if each and each["kind"] == "DaemonSet")
+        spec: dict[str, Any] = next(found)["spec"]["template"]["spec"]
+        return spec
+
+    def gets(spec: dict[str, Any]) -> tuple[bool, bool]:
+        container = spec["containers"][0]
+        folder = {"name": "cgroups", "hostPath": {"path": "/sys/fs/cgroup", "type": "Directory"}} in spec["volumes"]
+        mounted = {"name": "cgroups", "mountPath": "/sys/fs/cgroup"} in container["volumeMounts"]
+        assert folder == mounted
+        return folder, container["securityContext"]["capabilities"].get("add") == ["SYS_ADMIN"]
+
+    on = ("agent.mode=enforce", "agent.sharing.gpus=2")
+    assert gets(agent(*on)) == (True, True)
+    for less in (on[:1], on[1:], (*on, "agent.sharing.cgroups=false")):
+        assert gets(agent(*less)) == (False, False)
+
+
+def test_settings_of_sharing_reach_the_agent() -> None:
+    """As its configuration spells them; the defaults share nothing."""
+
+    def sharing(*settings: str) -> Any:
+        found = (each for each in yaml.safe_load_all(render(*settings)) if each and each["kind"] == "ConfigMap")
+        texts = [each["data"]["agent.yaml"] for each in found if "agent.yaml" in each["data"]]
+        return yaml.safe_load(texts[0])["sharing"]
+
+    assert sharing() == {"gpus": "none", "limits": "required", "mps": "off", "mpsFolder": "/run/gputopo/mps"}
+    wanted = ("agent.sharing.gpus=2", "agent.sharing.limits=preferred", "agent.sharing.mps.enabled=true")
+    assert sharing(*wanted, "agent.config.sharing.reserveGib=2") == {
+        "gpus": 2,
+        "limits": "preferred",
+        "mps": "on",
+        "mpsFolder": "/run/gputopo/mps",
+        "reserveGib": 2,
+    }
+    with pytest.raises(HelmRefused):
+        render("agent.config.sharing.gpus=2")
+
+
+def test_daemons_of_mps_are_no_part_of_the_agents_pods() -> None:
+    """Whoever restarts one ends the work of its clients, so an upgrade of ours leaves them alone."""
+    with pytest.raises(HelmRefused, match=r"mps\.enabled"):
+        render("agent.sharing.mps.daemon=true")
+    found = yaml.safe_load_all(render("agent.sharing.mps.enabled=true", "agent.sharing.mps.daemon=true"))
+    sets = {each["metadata"]["name"]: each["spec"] for each in found if each and each["kind"] == "DaemonSet"}
+    mps = next(spec for name, spec in sets.items() if name.endswith("-mps"))
+    assert mps["updateStrategy"] == {"type": "OnDelete"}
+    assert mps["template"]["spec"]["automountServiceAccountToken"] is False
+    agent = next(spec for name, spec in sets.items() if name.endswith("-agent"))["template"]["spec"]
+    assert {"name": "mps", "mountPath": "/run/gputopo/mps", "readOnly": True} in agent["containers"][0]["volumeMounts"]
+    assert {each["hostPath"]["path"] for each in mps["template"]["spec"]["volumes"]} == {
+        "/run/gputopo/mps",
+        "/run/gputopo/mps/shm",
+    }

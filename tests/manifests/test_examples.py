@@ -11,11 +11,13 @@ from tests.manifests.helm import MANIFESTS
 from topology.node.links import Affinity
 from topology.request.domains import GroupRequest, Level
 from topology.request.gpu_request import Communication, ContainerGpus, GpuRequest, NicAffinity, PodRequest, parse_pod
+from topology.request.shares import SameGpu
 
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 
 MANY = GpuRequest(gpus=4, preferred=Affinity.NVLINK)
 ONE = GpuRequest(gpus=1, communication=Communication.NONE)
+SHARE = GpuRequest(gpus=0, communication=Communication.NONE)
 REQUESTS = {
     "no-annotation": MANY,
     "required-nvlink": replace(MANY, required=Affinity.NVLINK),
@@ -35,6 +37,10 @@ REQUESTS = {
     ),
     "group": ONE,
     "evict-when-sick": MANY,
+    "share-notebook": replace(SHARE, memory_gib=(10,)),
+    "share-class-prod": replace(SHARE, memory_gib=(24,), sharing_class="prod"),
+    "share-class-dev": replace(SHARE, memory_gib=(6,), sharing_class="dev"),
+    "share-two-containers": replace(SHARE, memory_gib=(16, 4), same_gpu=SameGpu.REQUIRED),
 }
 
 

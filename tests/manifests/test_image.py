@@ -3,10 +3,12 @@
 import re
 import tomllib
 from fnmatch import fnmatch
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
+from tests.image.test_image import closure
 from tests.manifests.objects import pod_specs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +26,7 @@ def pins(lock: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("lock", ["requirements-image.lock", "requirements-build.lock"])
+@pytest.mark.parametrize("lock", ["requirements-image.lock", "requirements-traces.lock", "requirements-build.lock"])
 def test_image_has_exactly_the_developers_versions(lock: str) -> None:
     """What was tested is what is shipped, hash by hash; so is what the wheel is made with."""
     developers, image = pins("requirements.lock"), pins(lock)
@@ -41,12 +43,38 @@ def test_builder_of_the_image_may_read_all_that_it_copies() -> None:
 
 
 def test_image_has_every_dependency_and_no_tool() -> None:
-    """Run-time dependencies are all there; of the development group nothing is."""
+    """Run-time dependencies are all there; of the developers' groups nothing is."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     image = pins("requirements-image.lock").keys()
     assert image >= set(project["project"]["dependencies"])
-    groups = project["dependency-groups"].values()
+    groups = [group for name, group in project["dependency-groups"].items() if name != "kubectl"]
     assert not image & {tool for group in groups for tool in group if isinstance(tool, str)}
+
+
+def test_kubectl_plugin_needs_nothing_that_the_image_does_not() -> None:
+    """So its libraries are those that were tested; only networkx has two versions, of which it takes the older."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["dependency-groups"]["kubectl"]) < set(project["project"]["dependencies"])
+    plugin, developers = pins("requirements-kubectl.lock"), pins("requirements.lock")
+    assert {name: pin - developers[name] for name, pin in plugin.items() if pin - developers[name]} == {}
+
+
+def test_page_says_who_brings_each_distribution_of_the_image() -> None:
+    """All of them, each once, and counted; the first row is what the official client brings by itself."""
+    page = (ROOT / "docs/explanation/security.md").read_text()
+    rows = re.findall(r"^\| [^|]+ \| (\d+) \| (`[^|]+) \|$", page, re.MULTILINE)
+    named = [re.findall(r"`([\w-]+)`", names) for _, names in rows]
+    assert [len(names) for names in named] == [int(count) for count, _ in rows]
+    of_image = pins("requirements-image.lock").keys() - {"colorama"}  # wanted on Windows only
+    assert sorted(name for names in named for name in names) == sorted(of_image)
+    assert set(named[0]) == closure("kubernetes", {name: distribution(name) for name in of_image})
+
+
+def test_image_for_traces_is_the_usual_one_and_the_extra() -> None:
+    """Every distribution of the usual image is in it, in the same version."""
+    usual, traces = pins("requirements-image.lock"), pins("requirements-traces.lock")
+    assert {name: traces[name] for name in usual} == usual
+    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"} <= traces.keys() - usual.keys()
 
 
 def test_image_and_pods_agree_on_the_user() -> None:

@@ -14,6 +14,7 @@ from extender.web.routes import verbs
 from tests.manifests.helm import CHART
 from tests.manifests.objects import Json, all_objects, containers, file_of, of_kind, pod_specs
 from tests.manifests.rendered import FOLDER, NAMESPACE
+from topology.annotations import keys
 
 SCHEDULER = yaml.safe_load(file_of("gputopo-scheduler", "scheduler.yaml"))
 (EXTENDER,) = SCHEDULER["extenders"]
@@ -43,11 +44,11 @@ def test_scheduler_outwaits_the_extenders_binds(extender_settings: ExtenderConfi
 
 
 def test_extender_is_never_skipped_and_never_short_of_names(extender_settings: ExtenderConfiguration) -> None:
-    """Not ignorable, names only, all nodes in view, GPUs still counted by the scheduler itself."""
-    resource = {"name": extender_settings.scheduling.resource, "ignoredByScheduler": False}
+    """Not ignorable, names only, all nodes in view, GPUs and shares of them still counted by the scheduler itself."""
+    managed = [extender_settings.scheduling.resource, keys.SHARE_RESOURCE]
     assert (EXTENDER["ignorable"], EXTENDER["nodeCacheCapable"]) == (False, True)
     assert SCHEDULER["percentageOfNodesToScore"] == 100
-    assert EXTENDER["managedResources"] == [resource]
+    assert EXTENDER["managedResources"] == [{"name": name, "ignoredByScheduler": False} for name in managed]
 
 
 def test_better_gpus_outweigh_everything_that_default_plugins_can_say() -> None:

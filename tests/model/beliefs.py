@@ -8,23 +8,38 @@ a claim of that pod at that time; whoever acts may act on any of them. Those set
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 from functools import reduce
 from heapq import heappop, heappush
 from operator import or_
 from typing import Any
 
+from msgspec import structs
+
 from extender.binding.intents import Conflict, Done, GetNode, GetPod, GetPodVersion, Gone, Intent, Reply
 from extender.binding.release import Attention, release
-from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.objects.kinds import Container, Node, Pod, ResourceRequirements
 from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, gpus, node, pod
 from tests.extender.world import drive
 from tests.model.library import Phase, Place
+from topology.annotations import keys
+from topology.annotations.records import (
+    Observed,
+    Sharer,
+    decode_ledger,
+    decode_observed,
+    decode_placement,
+    encode_ledger,
+    encode_observed,
+    encode_placement,
+)
 
 (GPU,) = gpus("n1", 0)
+_GIB = 8
+_NEIGHBOUR = Sharer("ml", "neighbour", "main", _GIB)
 
 
 _BITS = {standing: 1 << number for number, standing in enumerate(Standing)}
@@ -144,6 +159,29 @@ def _forced_lives(on: Place, *before: Chapter) -> Iterator[Life]:
     yield life(on, PENDING, *before, (phase, held), deleted, (Phase.DEAD, held), reported)
     yield life(on, PENDING, *before, deleted, (Phase.GHOST, held), (Phase.DEAD, held), reported)
     yield life(on, PENDING, *before, deleted, (Phase.GHOST, early), (Phase.DEAD, early), reported)
+
+
+def shared(life: Life) -> Life:
+    """Return the same life of a pod with a share of the GPU, of which another pod holds a share all the time."""
+    return Life(
+        life.on, tuple(replace(moment, event=moment.event and _shared(moment.event)) for moment in life.moments)
+    )
+
+
+def _shared(event: Pod | Node) -> Pod | Node:
+    texts = dict(event.metadata.annotations or {})
+    if isinstance(event, Node):
+        ledger, observed = decode_ledger(texts[keys.LEDGER]), decode_observed(texts[keys.OBSERVED])
+        claims = tuple(replace(claim, memory_gib=_GIB) for claim in ledger.claims)
+        sharers = [Sharer(who.namespace, who.name, who.container, _GIB) for who in observed.gpus.values()]
+        both = Observed({GPU: _NEIGHBOUR}, shared={GPU: (*sharers, _NEIGHBOUR)})
+        texts |= {keys.LEDGER: encode_ledger(replace(ledger, claims=claims)), keys.OBSERVED: encode_observed(both)}
+    else:
+        asked = Container("main", ResourceRequirements({keys.SHARE_RESOURCE: _GIB}))
+        event = structs.replace(event, spec=structs.replace(event.spec, containers=[asked]))
+        if text := texts.get(keys.PLACEMENT):
+            texts[keys.PLACEMENT] = encode_placement(replace(decode_placement(text), memory_gib={"main": _GIB}))
+    return structs.replace(event, metadata=structs.replace(event.metadata, annotations=texts))
 
 
 class Step(IntEnum):

@@ -32,23 +32,46 @@ static void withdraw(
     const struct setup *setup, const struct state *state, enum event event, unsigned i, struct moves *moves)
 {
     struct actor actor = state->actors[i];
-    unsigned own = claimed_by(setup, state->owners, actor.node, actor.pod + 1);
+    unsigned own = claimed_by(setup, state->owners, actor.node, actor.pod);
     unsigned dead = believed(setup, state, actor.node, actor.pod, FREE);
     if (!actor.ledger_holds) {
         branch(moves, state, event, i, actor.pod, 0)->actors[i] = IDLE_ACTOR;
         return;
     }
     for (unsigned dropped = 0; dropped <= dead; dropped++) {
-        unsigned owners = swapped(state->owners, actor.pod, 0, own, dropped), list[LEDGERS];
+        unsigned owners = swapped(setup, state->owners, actor.pod, 0, own, dropped), list[LEDGERS];
         for (unsigned n = dropped & ~dead ? 0 : written(setup, state, actor.node, owners, list); n-- > 0;)
             branch(moves, state, event, i, actor.pod, own)->actors[i] = (struct actor){
-                .step = WITHDRAW, .pod = actor.pod, .node = actor.node, .ledger_holds = true, .owners = list[n] & 15};
+                .step = WITHDRAW, .pod = actor.pod, .node = actor.node, .ledger_holds = true, .owners = list[n]};
     }
 }
 
-static bool serves(const struct setup *setup, unsigned chosen, unsigned wanted, unsigned own, unsigned free)
+/* Whether a GPU has room for the pod beside those whom the ledger names there. */
+static bool has_room(const struct setup *setup, unsigned owners, unsigned gpu, unsigned pod)
 {
-    if ((unsigned)__builtin_popcount(chosen) != wanted || chosen & ~(own | free))
+    switch (conflict(setup, owners | claims_of(pod, 1u << gpu), gpu)) {
+    case NONE:
+        return true;
+    case MIXED:
+        return setup->mutant == SHARED_TAKEN_WHOLE && !setup->shares[pod];
+    case MET:
+        return setup->mutant == CLASS_IGNORED;
+    case OVERFULL:
+        return setup->mutant == SUM_IGNORED;
+    default:
+        return false;
+    }
+}
+
+static bool serves(const struct setup *setup, unsigned owners, struct actor actor, unsigned chosen, unsigned own)
+{
+    if (__builtin_popcount(chosen) != setup->wanted[actor.pod] || chosen & ~gpus_of(setup, actor.node))
+        return false;
+    for (unsigned gpu = 0; gpu < GPUS; gpu++)
+        if ((chosen & ~own) >> gpu & 1 && !has_room(setup, owners, gpu, actor.pod))
+            return false;
+    unsigned after = swapped(setup, owners, actor.pod, chosen, own, 0);
+    if (shared_gpus(setup, actor.node, after) > setup->shareable && setup->mutant != BOUND_IGNORED)
         return false;
     return !own || chosen == own || setup->unfit;
 }
@@ -58,15 +81,14 @@ static void choose(
     const struct setup *setup, const struct state *state, enum event event, unsigned i, struct actor actor,
     struct moves *moves)
 {
-    unsigned all = gpus_of(setup, actor.node), own = claimed_by(setup, state->owners, actor.node, actor.pod + 1);
-    unsigned unclaimed = claimed_by(setup, state->owners, actor.node, 0);
+    unsigned all = gpus_of(setup, actor.node), own = claimed_by(setup, state->owners, actor.node, actor.pod);
     unsigned dead = believed(setup, state, actor.node, actor.pod, FREE);
     bool unfenced = setup->mutant == RECHOICE_WITHOUT_FENCE, closed = state->missing >> actor.node & 1;
     for (unsigned chosen = 1; chosen <= all && !closed; chosen++)
         for (unsigned dropped = 0; dropped <= dead; dropped++) {
-            if (dropped & ~dead || !serves(setup, chosen, setup->wanted[actor.pod], own, unclaimed | dropped))
+            if (dropped & ~dead || !serves(setup, state->owners & ~dropped, actor, chosen, own))
                 continue;
-            unsigned owners = swapped(state->owners, actor.pod, chosen, own, dropped), list[LEDGERS];
+            unsigned owners = swapped(setup, state->owners, actor.pod, chosen, own, dropped), list[LEDGERS];
             for (unsigned n = written(setup, state, actor.node, owners, list); n-- > 0;) {
                 struct actor *next = &branch(moves, state, event, i, actor.pod, chosen)->actors[i];
                 *next = actor;
@@ -74,7 +96,7 @@ static void choose(
                 next->gpus = chosen & 3;
                 next->doubt |= own != 0;
                 next->ledger_holds = true;
-                next->owners = list[n] & 15;
+                next->owners = list[n];
                 if (setup->mutant == NO_LEDGER)
                     *next = binding(*next);
             }
@@ -87,7 +109,7 @@ static void begin(const struct setup *setup, const struct state *state, unsigned
         for (unsigned node = 0; node < setup->nodes && state->pods[pod].phase != UNBORN; node++) {
             struct actor actor = {.step = LOOK, .pod = pod & 3, .node = node & 1};
             branch(moves, state, BEGIN, i, pod, 0)->actors[i] = actor;
-            if (claimed_by(setup, state->owners, node, pod + 1))
+            if (claimed_by(setup, state->owners, node, pod))
                 continue; /* the cache will not do for a pod with claims */
             choose(setup, state, BEGIN, i, actor, moves);
             actor.version_holds = true;

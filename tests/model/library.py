@@ -58,6 +58,10 @@ class Violation(_Counted):
 
     NONE = auto()
     DOUBLE = auto()
+    MIXED = auto()
+    MET = auto()
+    OVERFULL = auto()
+    SPREAD = auto()
     UNCLAIMED = auto()
     STUCK = auto()
 
@@ -96,6 +100,10 @@ class Mutant(_Counted):
     REBUILD_WITHOUT_FENCE = auto()
     UNBOUND_BY_HEARSAY = auto()
     STOCK_BY_HEARSAY = auto()
+    SUM_IGNORED = auto()
+    SHARED_TAKEN_WHOLE = auto()
+    CLASS_IGNORED = auto()
+    BOUND_IGNORED = auto()
 
 
 class Event(_Counted):
@@ -135,7 +143,7 @@ class Actor(Structure):
         ("former", c_uint32, 1),
         ("version_holds", c_uint32, 1),
         ("ledger_holds", c_uint32, 1),
-        ("owners", c_uint32, 4),
+        ("owners", c_uint32, 6),
         ("doubt", c_uint32, 1),
         ("unanswered", c_uint32, 1),
     ]
@@ -149,7 +157,7 @@ class State(Structure):
     _fields_ = [
         ("actors", Actor * ACTORS),
         ("pods", PodTruth * PODS),
-        ("owners", c_uint8, 4),
+        ("owners", c_uint8, 6),
         ("missing", c_uint8, 2),
         ("ledgers", c_uint16),
         ("bindings", c_uint16, 9),
@@ -166,6 +174,10 @@ class Setup(Structure):
         ("binders", c_uint8),
         ("reconcilers", c_uint8),
         ("wanted", c_uint8 * PODS),
+        ("units", c_uint8),
+        ("shares", c_uint8 * PODS),
+        ("classes", c_uint8 * PODS),
+        ("shareable", c_uint8),
         ("mutant", c_uint8),
         ("delays", c_uint8),
         ("touches", c_uint8),
@@ -250,10 +262,15 @@ class Model:
         steps = tuple(self._retrace(setup, trace[1 : outcome.depth + 1])) if violation else ()
         return Found(outcome.states, outcome.visited, outcome.depth, violation, steps)
 
-    def swapped(self, owners: int, pod: int, begun: int, ended: int, dropped: int) -> int:
+    def swapped(self, setup: Setup, owners: int, pod: int, begun: int, ended: int, dropped: int) -> int:
         """Return the ledger that a swap writes; see `swapped` in requests.c."""
-        result: int = self._library.swapped(owners, pod, begun, ended, dropped)
-        return result & 15
+        result: int = self._library.swapped(byref(setup), owners, pod, begun, ended, dropped)
+        return result
+
+    def ledger_bit(self, setup: Setup, owners: int) -> int:
+        """Return the bit of `State.ledgers` for a swap to this ledger of the first node."""
+        bit: int = self._library.ledger_bit(byref(setup), 0, owners)
+        return bit
 
     def sizes(self) -> dict[type[Structure], int]:
         """Return the size of each structure as the library has it."""

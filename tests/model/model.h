@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PODS = 3, GPUS = 2, ACTORS = 4, PHASES = 12, LEDGERS = 1 << PODS, MOVES = 512, CALM_STATES = 1 << 27 };
+enum { PODS = 3, GPUS = 2, CLAIMS = 1 << PODS * GPUS, ACTORS = 4, PHASES = 12, LEDGERS = 1 << PODS, MOVES = 512, CALM_STATES = 1 << 29 };
 
 /* What is true of a pod. Its containers run from the Binding on; nobody has to see that at once, or ever. */
 enum phase {
@@ -65,6 +65,10 @@ enum mutant {
     REBUILD_WITHOUT_FENCE,        /* write a ledger anew from the pods that are bound, and fence nobody */
     UNBOUND_BY_HEARSAY,              /* fence the unbound pods that were heard of */
     STOCK_BY_HEARSAY,             /* write a ledger anew from the bound pods that were heard of */
+    SUM_IGNORED,                  /* put a share beside others whatever is left of the GPU */
+    SHARED_TAKEN_WHOLE,           /* give a GPU whole that others have shares of */
+    CLASS_IGNORED,                /* put a share beside those of another class */
+    BOUND_IGNORED,                /* share more GPUs of a node than may be shared */
 };
 
 struct actor {
@@ -75,7 +79,7 @@ struct actor {
     unsigned former : 1;        /* those are GPUs of a machine that is no longer there */
     unsigned version_holds : 1; /* the pod is still in the version that the actor has read */
     unsigned ledger_holds : 1;  /* the node's ledger is still the one that the actor has read */
-    unsigned owners : 4;        /* the ledger to be written, as in `state`; the list: pods still in the version listed */
+    unsigned owners : 6;        /* the ledger to be written, as in `state`; the list: pods still in the version listed */
     unsigned doubt : 1;         /* a Binding of unknown outcome may have been sent for the claim */
     unsigned unanswered : 1;    /* the Binding to be checked got no answer */
 };
@@ -89,7 +93,7 @@ struct pod {
 struct state {
     struct actor actors[ACTORS];   /* binders first */
     struct pod pods[PODS];
-    uint8_t owners : 4;            /* two bits per GPU: 1 + the pod that the ledger names, zero for none */
+    uint8_t owners : 6;            /* the ledger: three bits per GPU, one for each pod that has a claim on it */
     uint8_t missing : 2;           /* mask over nodes: there is no ledger */
     uint16_t ledgers;              /* swaps in the network that can still succeed: see `ledger_bit` */
     uint16_t bindings : 9;         /* Bindings in the network: three bits per pod, one for each mask of GPUs */
@@ -102,6 +106,10 @@ _Static_assert(sizeof(struct state) == 24, "states are compared and hashed as th
 struct setup {
     uint8_t pods, nodes, gpus, binders, reconcilers;
     uint8_t wanted[PODS];       /* GPUs that each pod asks for */
+    uint8_t units;              /* the memory of a GPU */
+    uint8_t shares[PODS];       /* how much of it a pod asks for on each of its GPUs; zero: whole GPUs */
+    uint8_t classes[PODS];      /* of those that ask for shares: different ones never meet on a GPU */
+    uint8_t shareable;          /* GPUs of a node that may be shared at one time */
     uint8_t mutant;
     uint8_t delays;             /* requests are held in the network and arrive late */
     uint8_t touches;            /* strangers write to pods */
@@ -135,16 +143,20 @@ struct moves {
     struct move list[MOVES];
 };
 
-enum violation { NONE, DOUBLE, UNCLAIMED, STUCK };
+enum violation { NONE, DOUBLE, MIXED, MET, OVERFULL, SPREAD, UNCLAIMED, STUCK };
 
 /* state.c: what the API server keeps, and what it lets happen */
 extern const unsigned NO_ACTOR;
 struct state first_state(const struct setup *setup);
 enum violation violation(const struct setup *setup, const struct state *state);
 unsigned gpus_of(const struct setup *setup, unsigned node);
-unsigned owner_of(unsigned owners, unsigned gpu);
-unsigned with_owner(unsigned owners, unsigned gpus, unsigned owner);
-unsigned claimed_by(const struct setup *setup, unsigned owners, unsigned node, unsigned owner);
+unsigned owners_of(unsigned owners, unsigned gpu);
+unsigned claims_of(unsigned pod, unsigned gpus);
+unsigned gpus_with(unsigned owners, unsigned pod);
+unsigned only_of(const struct setup *setup, unsigned node, unsigned owners);
+unsigned claimed_by(const struct setup *setup, unsigned owners, unsigned node, unsigned pod);
+enum violation conflict(const struct setup *setup, unsigned owners, unsigned gpu);
+unsigned shared_gpus(const struct setup *setup, unsigned node, unsigned owners);
 bool can_believe(const struct setup *setup, const struct state *state, unsigned pod, unsigned node, unsigned standing);
 unsigned ledger_bit(const struct setup *setup, unsigned node, unsigned owners);
 bool exists(const struct state *state, unsigned pod);
@@ -160,8 +172,8 @@ struct state *branch(
 
 /* requests.c: what every actor does */
 extern const struct actor IDLE_ACTOR;
-unsigned swapped(unsigned owners, unsigned pod, unsigned begun, unsigned ended, unsigned dropped);
-unsigned only_of(const struct setup *setup, unsigned node, unsigned owners);
+unsigned swapped(
+    const struct setup *setup, unsigned owners, unsigned pod, unsigned begun, unsigned ended, unsigned dropped);
 unsigned believed(
     const struct setup *setup, const struct state *state, unsigned node, unsigned but, unsigned standing);
 unsigned written(

@@ -14,7 +14,7 @@ from extender.cluster.objects.kinds import Pod
 from extender.cluster.ownership import evidence
 from extender.cluster.ownership.standing import Standing, standing_of_tombstone
 from tests.model.beliefs import BOUND, PENDING, Beliefs, beliefs, life, pod_version
-from tests.model.library import GPUS, Mutant, Phase, Place, Setup
+from tests.model.library import GPUS, Mutant, Phase, Place, Setup, Violation
 from tests.model.setups import USUAL, Case
 
 
@@ -29,6 +29,8 @@ class Wanting:
     mutant: Mutant = Mutant.FAITHFUL
     planted: tuple[ModuleType, str, Callable[..., object]] | None = None
     """Or else: which of the product's own rules is replaced, and by what."""
+    shows: Violation = Violation.DOUBLE
+    """What goes wrong first."""
 
     def setup(self, believed: Beliefs) -> Setup:
         """Return the set-up with the fault; `believed` is what holds without it."""
@@ -45,6 +47,11 @@ def _absence_is_proof(
     return Standing.FREE if standing is Standing.UNSEEN else standing
 
 
+def _end_is_proof(tombstone: Tombstone | None, node: str, *, other_incarnation: bool, reported_free: bool) -> Standing:
+    standing = standing_of_tombstone(tombstone, node, other_incarnation=other_incarnation, reported_free=reported_free)
+    return Standing.FREE if standing is Standing.GONE else standing
+
+
 def _deletion_is_proof(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None or has_stopped(pod)
 
@@ -55,7 +62,11 @@ def _final_phase_is_proof(pod: Pod) -> bool:
 
 _STOPPING = (Phase.STOPPING, pod_version(Place.HERE, "Running", terminated=False, deleting=True))
 _DOUBTED = (Phase.DOUBTED, pod_version(Place.HERE, "Failed"))
-_SHORT_LIVES = (life(Place.HERE, PENDING, BOUND, _STOPPING), life(Place.HERE, PENDING, BOUND, _DOUBTED))
+_SHORT_LIVES = (
+    life(Place.HERE, PENDING, BOUND, _STOPPING),
+    life(Place.HERE, PENDING, BOUND, _DOUBTED),
+    life(Place.HERE, PENDING, BOUND, (Phase.GHOST, None)),
+)
 _PLAIN = Case("two pods", may=USUAL)
 _LOST = Case("a ledger that is lost", may=(*USUAL, "wipes"))
 
@@ -104,3 +115,48 @@ MORE = (
     Wanting("ledger rebuilt from what was heard of", _LOST, mutant=Mutant.STOCK_BY_HEARSAY),
 )
 """Others that came up."""
+SHARES = (
+    Wanting(
+        "sum of shares not compared",
+        Case("two shares that do not fit", units=2, shares=(2, 1, 0), may=USUAL),
+        mutant=Mutant.SUM_IGNORED,
+        shows=Violation.OVERFULL,
+    ),
+    Wanting(
+        "shared GPU given whole",
+        Case("a share and a whole GPU", units=2, shares=(1, 0, 0), may=USUAL),
+        mutant=Mutant.SHARED_TAKEN_WHOLE,
+        shows=Violation.MIXED,
+    ),
+    Wanting(
+        "class of shares not compared",
+        Case("two classes", units=2, shares=(1, 1, 0), classes=(0, 1, 0), may=USUAL),
+        mutant=Mutant.CLASS_IGNORED,
+        shows=Violation.MET,
+    ),
+    Wanting(
+        "shared GPUs not counted",
+        Case("one GPU that may be shared", gpus=GPUS, units=2, shares=(2, 2, 0), shareable=1, may=USUAL),
+        mutant=Mutant.BOUND_IGNORED,
+        shows=Violation.SPREAD,
+    ),
+    Wanting(
+        "share free before its process is gone",
+        Case("forced ends of shares", units=2, shares=(2, 1, 0), may=(*USUAL, "force")),
+        planted=(evidence, "standing_of_tombstone", _end_is_proof),
+        shows=Violation.OVERFULL,
+    ),
+    Wanting(
+        "shares without compare-and-swap",
+        Case("two shares that do not fit", units=2, shares=(2, 1, 0), may=USUAL),
+        mutant=Mutant.NO_CAS,
+        shows=Violation.OVERFULL,
+    ),
+    Wanting(
+        "shares without a fence",
+        Case("two shares that do not fit", units=2, shares=(2, 1, 0), may=USUAL),
+        mutant=Mutant.NO_FENCE,
+        shows=Violation.OVERFULL,
+    ),
+)
+"""Of GPUs that are shared."""

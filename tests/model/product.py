@@ -26,12 +26,14 @@ from extender.binding.intents import (
 from extender.binding.release import Attention, release
 from extender.cluster.objects.kinds import Pod
 from tests.extender.world import Replica, World
-from tests.model.library import NOBODY, Event, Phase
+from tests.model.library import NOBODY, PODS, Event, Phase, Setup
 from topology.annotations import keys
-from topology.annotations.records import Holder, Observed, decode_ledger, decode_placement, encode_observed
+from topology.annotations.records import Holder, Observed, Sharer, decode_ledger, decode_placement, encode_observed
 from topology.formats.catalog import machine
+from topology.node.sharing import Sharing
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
-MACHINE = "rtx-3090-2"
+MACHINE, UNIT_GIB = "rtx-3090-2", 8
 GPUS = tuple(gpu.uuid for gpu in machine(MACHINE, host="n1").gpus)
 BEGINS = 2
 """How often each actor begins, at most."""
@@ -91,21 +93,35 @@ def _about(part: Part) -> str:
 class Product:
     """A cluster of some pods on one node, binders and one reconciler."""
 
-    def __init__(self, *, pods: int = 2, wanted: int = 2, binders: int = 2, sickness: bool = False) -> None:
+    def __init__(self, setup: Setup, *, sickness: bool = False) -> None:
         self.world = World("n1", machine_name=MACHINE)
-        self.names = [f"p{number}" for number in range(pods)]
-        self.uids = [self.world.add_pod(name, wanted)["metadata"]["uid"] for name in self.names]
-        self.phases = [Phase.PENDING] * pods
-        self.gpus = [0] * pods
+        self._setup = setup
+        self.names = [f"p{number}" for number in range(setup.pods)]
+        self.uids = [self._add_pod(number) for number in range(setup.pods)]
+        self.phases = [Phase.PENDING] * setup.pods
+        self.gpus = [0] * setup.pods
         """Masks: with what each pod is or was bound."""
-        self.binders = binders
-        self.parts = [Part(number, Replica(self.world)) for number in range(binders + 1)]
+        if setup.units:
+            self.world.tell("n1", self._status(0))
+        self.binders = setup.binders
+        self.parts = [Part(number, Replica(self.world)) for number in range(setup.binders + 1)]
         self.late: list[tuple[Intent, bool]] = []
         """Requests on their way that nobody waits for, and whether they are strays."""
         self._sickness = sickness
         self._reports = 0
         self._asked = 0
         """How often an agent was asked for a look, which the model has whenever it likes."""
+
+    def _add_pod(self, number: int) -> str:
+        setup, name = self._setup, self.names[number]
+        metadata = self.world.add_pod(
+            name,
+            setup.wanted[number],
+            share_gib=setup.shares[number] * UNIT_GIB,
+            **{keys.SHARING_CLASS: f"class-{setup.classes[number]}"} if setup.shares[number] else {},
+        )["metadata"]
+        uid: str = metadata["uid"]
+        return uid
 
     def course(self) -> Iterator[Step]:
         """Yield all that goes well and goes on, first what is under way; it comes to an end."""
@@ -147,7 +163,7 @@ class Product:
         """Return a ledger as the model has it."""
         owners = 0
         for claim in decode_ledger(text).claims:
-            owners |= (self.uids.index(claim.uid) + 1) << 2 * GPUS.index(claim.gpu)
+            owners |= 1 << PODS * GPUS.index(claim.gpu) + self.uids.index(claim.uid)
         return owners
 
     def can_commit(self, intent: Intent) -> bool:
@@ -340,11 +356,25 @@ class Product:
     def _report(self, *sick: str) -> None:
         """Let the agent write what is true: who holds what, and what is sick."""
         self._reports += 1
-        held = {
-            gpu: Holder("default", self.names[pod], "main")
-            for pod, phase in enumerate(self.phases)
-            for gpu in GPUS
-            if phase in (Phase.RUNNING, Phase.STOPPING, Phase.GHOST) and self.gpus[pod] & mask_of([gpu])
-        }
-        self.world.annotate_node("n1", observed=encode_observed(Observed(held)))
-        self.world.report("n1", self._reports, *sick)
+        held: dict[str, Holder] = {}
+        shared: dict[str, tuple[Sharer, ...]] = {}
+        for pod, phase in enumerate(self.phases):
+            for gpu in GPUS if phase in (Phase.RUNNING, Phase.STOPPING, Phase.GHOST) else ():
+                if self.gpus[pod] & mask_of([gpu]):
+                    held[gpu] = Holder("default", self.names[pod], "main")
+                    if units := self._setup.shares[pod]:
+                        sharer = Sharer("default", self.names[pod], "main", units * UNIT_GIB)
+                        shared[gpu] = (*shared.get(gpu, ()), sharer)
+        self.world.annotate_node("n1", observed=encode_observed(Observed(held, shared=shared)))
+        self.world.tell("n1", self._status(self._reports, *sick))
+
+    def _status(self, generation: int, *sick: str) -> NodeStatus:
+        """Return what the agent says of the GPUs; it names all of them where they are shared."""
+        setup, named = self._setup, GPUS if self._setup.units else sick
+        share_gib = setup.units * UNIT_GIB if setup.units else None
+        plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=Sharing(setup.shareable))
+        return NodeStatus(
+            generation,
+            tuple(GpuStatus(gpu, healthy=gpu not in sick, share_gib=share_gib) for gpu in named),
+            device_plugin=plugin if setup.units else None,
+        )

@@ -18,12 +18,12 @@ static void release(
     else if (event != BEGIN)
         branch(moves, state, event, i, 0, 0)->actors[i] = IDLE_ACTOR;
     for (unsigned pod = 0; pod < setup->pods; pod++) {
-        unsigned orphaned = claimed_by(setup, actor.owners, actor.node, pod + 1);
+        unsigned orphaned = claimed_by(setup, actor.owners, actor.node, pod);
         if (!orphaned || !can_believe(setup, state, pod, actor.node, PENDING_CLAIM))
             continue;
         struct actor next = actor;
         if (setup->mutant == NO_FENCE)
-            next.owners = with_owner(actor.owners, orphaned, 0) & 15;
+            next.owners = actor.owners & ~claims_of(pod, orphaned);
         else
             next = (struct actor){
                 .step = FENCE, .pod = pod & 3, .node = actor.node, .owners = actor.owners, .ledger_holds = true,
@@ -35,7 +35,7 @@ static void release(
 
 static unsigned without(const struct setup *setup, unsigned owners, struct actor actor)
 {
-    return with_owner(owners, claimed_by(setup, owners, actor.node, actor.pod + 1), 0);
+    return owners & ~claims_of(actor.pod, gpus_of(setup, actor.node));
 }
 
 static void fence_orphan(const struct setup *setup, const struct state *state, unsigned i, struct moves *moves)
@@ -44,7 +44,7 @@ static void fence_orphan(const struct setup *setup, const struct state *state, u
     struct state committed = *state;
     if (commit(setup, &committed, i)) {
         struct actor after = committed.actors[i];
-        after.owners = without(setup, after.owners, actor) & 15;
+        after.owners = without(setup, after.owners, actor);
         if (setup->mutant == LEDGER_READ_AFTER_FENCE) {
             struct actor reading = {.step = SEEN, .pod = actor.pod, .node = actor.node};
             branch(moves, &committed, ANSWER, i, actor.pod, 0)->actors[i] = reading;
@@ -82,7 +82,7 @@ static void list_unbound(const struct setup *setup, const struct state *state, u
         struct actor actor = state->actors[i];
         if (heard & ~unbound)
             continue;
-        actor.owners = heard & 15;
+        actor.owners = heard;
         rebuild(setup, state, ANSWER, i, actor, moves);
     }
 }
@@ -101,8 +101,7 @@ static void take_stock(const struct setup *setup, const struct state *state, uns
         actor.owners = 0;
         for (unsigned pod = 0; pod < setup->pods; pod++)
             if (heard >> pod & 1)
-                actor.owners =
-                    with_owner(actor.owners, state->pods[pod].gpus & gpus_of(setup, actor.node), pod + 1) & 15;
+                actor.owners |= claims_of(pod, state->pods[pod].gpus & gpus_of(setup, actor.node));
         branch(moves, state, ANSWER, i, 0, 0)->actors[i] = state->actors[i].ledger_holds ? actor : IDLE_ACTOR;
     }
 }
@@ -125,10 +124,10 @@ static void begin(const struct setup *setup, const struct state *state, unsigned
         return;
     }
     for (unsigned dropped = 0; dropped <= dead; dropped++) {
-        unsigned owners = with_owner(state->owners, dropped, 0), list[LEDGERS];
+        unsigned owners = state->owners & ~dropped, list[LEDGERS];
         for (unsigned n = dropped & ~dead ? 0 : written(setup, state, node, owners, list); n-- > 0;)
             release(
-                setup, state, BEGIN, i, (struct actor){.node = node & 1, .ledger_holds = true, .owners = list[n] & 15},
+                setup, state, BEGIN, i, (struct actor){.node = node & 1, .ledger_holds = true, .owners = list[n]},
                 moves);
     }
 }
@@ -156,7 +155,7 @@ void reconciler_moves(const struct setup *setup, const struct state *state, unsi
         break;
     case SEEN: /* of a mutant only */
         actor.ledger_holds = true;
-        actor.owners = only_of(setup, actor.node, without(setup, state->owners, actor)) & 15;
+        actor.owners = only_of(setup, actor.node, without(setup, state->owners, actor));
         release(setup, state, ANSWER, i, actor, moves);
         break;
     case SWAP:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from extender.binding.intents import BindPod, FencePod, GetPod, Intent, SwapLedger
-from tests.model.library import GPUS, NOBODY, Event, Model, Move, Setup, State, Waits
+from tests.model.library import GPUS, NOBODY, PODS, Event, Model, Move, Setup, State, Waits
 from tests.model.product import Part, Product, Step, mask_of
 from topology.annotations import keys
 from topology.annotations.records import decode_ledger, decode_placement
@@ -31,6 +31,7 @@ class Shadow:
         self._model = model
         self._setup = setup
         self._states = {bytes(model.first_state(setup))}
+        self._ledgers = tuple(sorted(_ledgers(setup), key=lambda owners: model.ledger_bit(setup, owners)))
 
     def follow(self, product: Product, step: Step) -> bool:
         """Let the product take a step; whether the model can take it, too."""
@@ -45,7 +46,9 @@ class Shadow:
         else:
             reached = self._world_moves(step) if step.event is not None else self._states
         wanted = look_of_product(product)
-        self._states = {state for state in reached if look_of_state(state, self._setup.binders) == wanted}
+        self._states = {
+            state for state in reached if look_of_state(state, self._setup.binders, self._ledgers) == wanted
+        }
         return bool(self._states)
 
     def _world_moves(self, step: Step) -> set[bytes]:
@@ -130,12 +133,18 @@ def _part(product: Product, part: Part) -> Look:
     return looks
 
 
+def _ledgers(setup: Setup) -> Iterator[int]:
+    """Yield every ledger that there can be."""
+    claims = sum(((1 << setup.pods) - 1) << PODS * gpu for gpu in range(setup.gpus))
+    return (owners for owners in range(claims + 1) if not owners & ~claims)
+
+
 @cache
-def look_of_state(raw: bytes, binders: int) -> Look:
-    """Return what a state of the model looks like."""
+def look_of_state(raw: bytes, binders: int, ledgers: tuple[int, ...]) -> Look:
+    """Return what a state of the model looks like; `ledgers` are those that there can be, by their bit in `State.ledgers`."""
     state = State.from_buffer_copy(raw)
     pods = tuple((pod.phase, pod.gpus) for pod in state.pods if pod.phase)
-    late: list[Look] = [("swap", owners) for owners in range(16) if state.ledgers >> owners & 1]
+    late: list[Look] = [("swap", owners) for bit, owners in enumerate(ledgers) if state.ledgers >> bit & 1]
     late += [("fence", pod) for pod in range(len(pods)) if state.fences >> pod & 1]
     bindings = [(pod, gpus) for pod in range(len(pods)) for gpus in range(1, 1 << GPUS)]
     late += [("bind", pod, gpus) for pod, gpus in bindings if state.bindings >> (3 * pod + gpus - 1) & 1]

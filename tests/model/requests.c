@@ -3,26 +3,37 @@
 
 const struct actor IDLE_ACTOR = {.step = IDLE};
 
-/* The ledger that a swap writes for a pod: `extender.ledger.swap_ledger`. */
-unsigned swapped(unsigned owners, unsigned pod, unsigned begun, unsigned ended, unsigned dropped)
+/* The GPUs that a ledger can name for one more pod: what shares add up to is not looked at. */
+static unsigned nameable(const struct setup *setup, unsigned owners, unsigned pod, unsigned gpus)
 {
-    return with_owner(with_owner(owners, ended | dropped, 0), begun, pod + 1);
+    for (unsigned gpu = 0; gpu < GPUS; gpu++) {
+        enum violation found = conflict(setup, owners | claims_of(pod, 1u << gpu), gpu);
+        if (found && found != OVERFULL)
+            gpus &= ~(1u << gpu);
+    }
+    return gpus;
 }
 
-unsigned only_of(const struct setup *setup, unsigned node, unsigned owners)
+/* The ledger that a swap writes for a pod: `extender.binding.ledger.swap_ledger`. What begins takes the place of what it cannot
+ * stand beside. */
+unsigned swapped(
+    const struct setup *setup, unsigned owners, unsigned pod, unsigned begun, unsigned ended, unsigned dropped)
 {
-    return with_owner(owners, ~gpus_of(setup, node), 0);
+    unsigned kept = owners & ~(claims_of(pod, ended) | dropped), after = claims_of(pod, begun);
+    for (unsigned other = 0; other < PODS; other++)
+        after |= claims_of(other, nameable(setup, after, other, gpus_with(kept, other)));
+    return after;
 }
 
-/* The GPUs of a node with claims by others than `but` that a process can take for `standing`. */
+/* The claims on a node by others than `but` that a process can take for `standing`. */
 unsigned believed(
     const struct setup *setup, const struct state *state, unsigned node, unsigned but, unsigned standing)
 {
-    unsigned gpus = 0;
+    unsigned claims = 0;
     for (unsigned pod = 0; pod < setup->pods; pod++)
         if (pod != but && can_believe(setup, state, pod, node, standing))
-            gpus |= claimed_by(setup, state->owners, node, pod + 1);
-    return gpus;
+            claims |= claims_of(pod, claimed_by(setup, state->owners, node, pod));
+    return claims;
 }
 
 /* List every ledger that a process can write where `owners` are to stay: it adds what it takes for held by a pod that runs. */
@@ -36,7 +47,7 @@ unsigned written(
         if (!gpus || state->pods[pod].former || !can_believe(setup, state, pod, node, HELD))
             continue;
         for (unsigned known = count, i = 0; i < known; i++) {
-            unsigned added = with_owner(list[i], gpus & claimed_by(setup, list[i], node, 0), pod + 1);
+            unsigned added = list[i] | claims_of(pod, nameable(setup, list[i], pod, gpus));
             if (added != list[i])
                 list[count++] = added;
         }

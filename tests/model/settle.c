@@ -30,7 +30,7 @@ struct state calm(const struct setup *setup, const struct state *state)
 /* A calm state as a number below `CALM_STATES`. */
 uint32_t calm_number(const struct state *state)
 {
-    uint32_t number = state->owners | state->missing << 4;
+    uint32_t number = state->owners | state->missing << PODS * GPUS;
     for (unsigned pod = 0; pod < PODS; pod++)
         number = number << 7 | state->pods[pod].phase << 3 | state->pods[pod].gpus << 1 | state->pods[pod].former;
     return number;
@@ -39,12 +39,12 @@ uint32_t calm_number(const struct state *state)
 /* How much there is to do: ledgers to be rebuilt, then claims of pods that do not run. */
 static unsigned unsettled(const struct state *state)
 {
-    unsigned left = (GPUS + 1) * (unsigned)__builtin_popcount(state->missing);
-    for (unsigned gpu = 0; gpu < GPUS; gpu++) {
-        unsigned owner = owner_of(state->owners, gpu);
-        left += owner && !(containers_run(state->pods[owner - 1]) && state->pods[owner - 1].gpus >> gpu & 1);
-    }
-    return left;
+    unsigned needed = 0;
+    for (unsigned pod = 0; pod < PODS; pod++)
+        if (containers_run(state->pods[pod]))
+            needed |= claims_of(pod, state->pods[pod].gpus);
+    return (PODS * GPUS + 1) * (unsigned)__builtin_popcount(state->missing) +
+           (unsigned)__builtin_popcount(state->owners & ~needed);
 }
 
 /* Let the first reconciler go on, by itself and without faults, from `state` to the end of what it has begun. */

@@ -21,27 +21,37 @@ unsigned gpus_of(const struct setup *setup, unsigned node)
     return setup->nodes == 2 ? 1u << node : (1u << setup->gpus) - 1;
 }
 
-unsigned owner_of(unsigned owners, unsigned gpu)
+/* The pods with a claim on the GPU, as a mask. */
+unsigned owners_of(unsigned owners, unsigned gpu)
 {
-    return owners >> 2 * gpu & 3;
+    return owners >> PODS * gpu & ((1u << PODS) - 1);
 }
 
-unsigned with_owner(unsigned owners, unsigned gpus, unsigned owner)
+/* A ledger with the claims of one pod on these GPUs. */
+unsigned claims_of(unsigned pod, unsigned gpus)
 {
-    for (unsigned gpu = 0; gpu < GPUS; gpu++)
-        if (gpus >> gpu & 1)
-            owners = (owners & ~(3u << 2 * gpu)) | owner << 2 * gpu;
-    return owners;
+    return (gpus & 1) << pod | (gpus >> 1 & 1) << (PODS + pod);
 }
 
-/* The GPUs of a node that the ledger gives to `owner`. */
-unsigned claimed_by(const struct setup *setup, unsigned owners, unsigned node, unsigned owner)
+/* The GPUs that a ledger gives to the pod, whole or in part. */
+unsigned gpus_with(unsigned owners, unsigned pod)
 {
-    unsigned gpus = 0;
-    for (unsigned gpu = 0; gpu < GPUS; gpu++)
-        if (owner_of(owners, gpu) == owner)
-            gpus |= 1u << gpu;
-    return gpus & gpus_of(setup, node);
+    return (owners >> pod & 1) | (owners >> (PODS + pod) & 1) << 1;
+}
+
+/* Those of them on a node. */
+unsigned claimed_by(const struct setup *setup, unsigned owners, unsigned node, unsigned pod)
+{
+    return gpus_with(owners, pod) & gpus_of(setup, node);
+}
+
+/* The node's part of a ledger. */
+unsigned only_of(const struct setup *setup, unsigned node, unsigned owners)
+{
+    unsigned all = 0;
+    for (unsigned pod = 0; pod < setup->pods; pod++)
+        all |= claims_of(pod, gpus_of(setup, node));
+    return owners & all;
 }
 
 bool exists(const struct state *state, unsigned pod)
@@ -62,20 +72,54 @@ bool containers_run(struct pod pod)
     return pod.phase == RUNNING || pod.phase == STOPPING || pod.phase == DOUBTED || pod.phase == GHOST;
 }
 
+/* What is wrong where all of these have the GPU. */
+enum violation conflict(const struct setup *setup, unsigned owners, unsigned gpu)
+{
+    unsigned whole = 0, shared = 0, units = 0, classes = 0, pods = owners_of(owners, gpu);
+    if (!(pods & (pods - 1)))
+        return NONE;
+    for (unsigned pod = 0; pod < setup->pods; pod++) {
+        if (!(pods >> pod & 1))
+            continue;
+        whole += !setup->shares[pod];
+        shared += setup->shares[pod] != 0;
+        units += setup->shares[pod];
+        classes |= setup->shares[pod] ? 1u << setup->classes[pod] : 0;
+    }
+    if (whole > 1)
+        return DOUBLE;
+    if (whole && shared)
+        return MIXED;
+    if (classes & (classes - 1))
+        return MET;
+    return units > setup->units ? OVERFULL : NONE;
+}
+
+/* How many GPUs of a node are shared. */
+unsigned shared_gpus(const struct setup *setup, unsigned node, unsigned owners)
+{
+    unsigned gpus = 0;
+    for (unsigned pod = 0; pod < setup->pods; pod++)
+        if (setup->shares[pod])
+            gpus |= claimed_by(setup, owners, node, pod);
+    return (unsigned)__builtin_popcount(gpus);
+}
+
 enum violation violation(const struct setup *setup, const struct state *state)
 {
-    unsigned taken = 0;
-    bool unclaimed = false;
-    for (unsigned pod = 0; pod < setup->pods; pod++) {
-        struct pod at = state->pods[pod];
-        if (!containers_run(at) || at.former)
-            continue;
-        if (taken & at.gpus)
-            return DOUBLE;
-        taken |= at.gpus;
-        unclaimed |= !state->missing && with_owner(state->owners, at.gpus, pod + 1) != state->owners;
+    unsigned running = 0;
+    for (unsigned pod = 0; pod < setup->pods; pod++)
+        if (containers_run(state->pods[pod]) && !state->pods[pod].former)
+            running |= claims_of(pod, state->pods[pod].gpus);
+    for (unsigned gpu = 0; gpu < GPUS; gpu++) {
+        enum violation found = conflict(setup, running, gpu);
+        if (found)
+            return found;
     }
-    return unclaimed && !setup->doubles_only ? UNCLAIMED : NONE;
+    for (unsigned node = 0; node < setup->nodes; node++)
+        if (shared_gpus(setup, node, running) > setup->shareable)
+            return SPREAD;
+    return !state->missing && running & ~state->owners && !setup->doubles_only ? UNCLAIMED : NONE;
 }
 
 /* Whether some process may take the pod's claim on a node for this, by what it has or has not heard so far. */
@@ -86,10 +130,12 @@ bool can_believe(const struct setup *setup, const struct state *state, unsigned 
     return setup->standings[state->pods[pod].phase][place] & standing;
 }
 
-/* The bit in `state.ledgers` of a swap that makes the node's part of `owners` its ledger. */
+/* The bit in `state.ledgers` of a swap that makes the node's part of `owners` its ledger; three pods on two GPUs have no room. */
 unsigned ledger_bit(const struct setup *setup, unsigned node, unsigned owners)
 {
-    return 1u << (setup->nodes == 2 ? 4 * node + owner_of(owners, node) : owners);
+    if (setup->nodes == 2)
+        return 1u << (LEDGERS * node + owners_of(owners, node));
+    return 1u << (setup->gpus == 1 ? owners : owners_of(owners, 0) | owners_of(owners, 1) << 2);
 }
 
 /* The pod has changed: nothing that rests on an older version can commit any more. */
@@ -99,7 +145,7 @@ void move_version(const struct setup *setup, struct state *state, unsigned pod)
         if (state->actors[i].step != IDLE && state->actors[i].pod == pod)
             state->actors[i].version_holds = false;
         if (state->actors[i].step == REBUILD)
-            state->actors[i].owners &= ~(1u << pod) & 15;
+            state->actors[i].owners &= ~(1u << pod);
     }
     state->fences &= ~(1u << pod);
     if (setup->mutant == UID_ONLY || setup->mutant == NO_PRECONDITIONS)
@@ -112,9 +158,7 @@ void move_version(const struct setup *setup, struct state *state, unsigned pod)
 void write_ledger(const struct setup *setup, struct state *state, unsigned node, unsigned owners)
 {
     state->missing &= ~(1u << node);
-    for (unsigned gpu = 0; gpu < GPUS; gpu++)
-        if (gpus_of(setup, node) >> gpu & 1)
-            state->owners = with_owner(state->owners, 1u << gpu, owner_of(owners, gpu)) & 15;
+    state->owners = (state->owners & ~only_of(setup, node, CLAIMS - 1)) | only_of(setup, node, owners);
     for (unsigned i = 0; i < ACTORS; i++)
         if (state->actors[i].node == node && state->actors[i].ledger_holds) {
             state->actors[i].ledger_holds = false;
@@ -122,7 +166,7 @@ void write_ledger(const struct setup *setup, struct state *state, unsigned node,
                 state->actors[i].owners = 0;
         }
     if (setup->mutant != NO_CAS)
-        state->ledgers &= setup->nodes == 2 ? ~(0xfu << 4 * node) : 0;
+        state->ledgers &= setup->nodes == 2 ? ~(0xffu << LEDGERS * node) : 0;
 }
 
 /* The node is without a ledger from now on. */

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model.library import GPUS, NOBODY, Actor, Event, Found, Move, Setup, State, Waits
+from tests.model.library import GPUS, NOBODY, PODS, Actor, Event, Found, Move, Setup, State, Waits
 
 _WORDS = {
     Event.CREATE: "{pod} is created",
@@ -65,7 +65,8 @@ def _request(setup: Setup, actor: Actor) -> str:
             return f"fence {pod}"
         case Waits.SWAP | Waits.WITHDRAW:
             return f"write the ledger {_ledger(setup, actor.owners)}"
-    return f"bind {pod} with {' and '.join(f'GPU {gpu + 1}' for gpu in range(GPUS) if actor.gpus >> gpu & 1)}"
+    share = f"{setup.shares[actor.pod]}/{setup.units} of " if setup.shares[actor.pod] else ""
+    return f"bind {pod} with {' and '.join(f'{share}GPU {gpu + 1}' for gpu in range(GPUS) if actor.gpus >> gpu & 1)}"
 
 
 def _pod(number: int) -> str:
@@ -78,5 +79,5 @@ def _present(setup: Setup, state: State) -> str:
 
 def _ledger(setup: Setup, owners: int) -> str:
     """Name the owner of each GPU."""
-    named = (owners >> 2 * gpu & 3 for gpu in range(setup.gpus))
-    return f"[{', '.join(_pod(owner - 1) if owner else '-' for owner in named)}]"
+    named = ([_pod(pod) for pod in range(PODS) if owners >> PODS * gpu + pod & 1] for gpu in range(setup.gpus))
+    return f"[{', '.join(' + '.join(pods) or '-' for pods in named)}]"

@@ -8,7 +8,7 @@ import pytest
 
 from extender.cluster.caches import pod_cache
 from extender.cluster.ownership.standing import Standing
-from tests.model.beliefs import BOUND, PENDING, Beliefs, beliefs, life, lives, node_version, pod_version
+from tests.model.beliefs import BOUND, PENDING, Beliefs, beliefs, life, lives, node_version, pod_version, shared
 from tests.model.library import Phase, Place
 
 RUNS = (Phase.RUNNING, Phase.STOPPING, Phase.DOUBTED, Phase.GHOST)
@@ -25,6 +25,12 @@ def test_c1_nobody_takes_a_gpu_for_free_whose_containers_run(believed: Beliefs, 
 def test_the_lives_that_are_told_lead_to_every_phase() -> None:
     """A phase that no life leads to would be one of which nothing is believed."""
     assert {moment.phase for told in lives() for moment in told.moments} == set(Phase) - {Phase.UNBORN}
+
+
+@pytest.mark.slow
+def test_a_share_is_believed_as_a_whole_gpu_is(believed: Beliefs) -> None:
+    """Whoever else holds a share of that GPU all the time; so one table does for both."""
+    assert beliefs(map(shared, lives())) == believed
 
 
 def test_deletion_taken_for_proof_is_believed() -> None:

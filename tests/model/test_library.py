@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from ctypes import Structure, sizeof
+from dataclasses import replace
 from enum import IntEnum
+from itertools import permutations, product
 
 import pytest
 
 from extender.binding.ledger import swap_ledger
+from extender.cluster.objects.kinds import Container, Pod, PodSpec, ResourceRequirements
 from tests.extender.builders import claim, cluster, gpus, node, pod
 from tests.model.library import (
+    GPUS,
     HERE,
+    PODS,
     Actor,
     Event,
     Model,
@@ -24,8 +30,12 @@ from tests.model.library import (
     Violation,
     Waits,
 )
-from topology.annotations.records import decode_ledger
+from tests.model.setups import Case
+from topology.annotations import keys
+from topology.annotations.records import Claim, Ledger, decode_ledger
+from topology.errors import PayloadError
 
+PAIR, NAMES = gpus("n1", 0, 1), ("a", "b", "c")
 HEADER = re.sub(r"/\*.*?\*/", "", (HERE / "model.h").read_text(encoding="utf-8"), flags=re.DOTALL)
 ENUMS = {
     "phase": Phase,
@@ -67,22 +77,43 @@ def test_the_library_has_structures_of_the_same_size(model: Model) -> None:
     assert all(sizeof(kind) == size for kind, size in model.sizes().items())
 
 
-@pytest.mark.parametrize("owners", range(16))
-def test_a_swap_writes_the_ledger_that_the_product_writes(model: Model, owners: int) -> None:
-    """Two GPUs, each claimed by one of three pods or by none; pods that have stopped are those whose claims are dropped."""
-    pair, names = gpus("n1", 0, 1), ("a", "b", "c")
-    owned = {gpu: names[(owners >> 2 * place & 3) - 1] for place, gpu in enumerate(pair) if owners >> 2 * place & 3}
-    for stopped in names:
-        objects = [
-            pod(name, on="n1", phase="Succeeded" if name == stopped else "Pending", terminated=name == stopped)
-            for name in names
-        ]
-        state = cluster(node(claims=tuple(claim(gpu, name) for gpu, name in owned.items())), *objects)
-        for name in set(names) - {stopped}:
-            swap = swap_ledger(state.views["n1"], without={name}, claims=(claim(pair[0], name),))
-            written = {found.gpu: names.index(found.uid) + 1 for found in decode_ledger(swap.ledger).claims}
-            ended, dropped = (
-                sum(1 << place for place, gpu in enumerate(pair) if owned.get(gpu) == who) for who in (name, stopped)
-            )
-            expected = model.swapped(owners, names.index(name), 1, ended, dropped)
-            assert [written.get(gpu, 0) for gpu in pair] == [expected & 3, expected >> 2]
+WHOLE, SHARES = Case("whole", gpus=GPUS, pods=PODS), Case("shares", gpus=GPUS, pods=PODS, units=8, shares=(2, 1, 1))
+ASKING = (WHOLE, SHARES, replace(SHARES, classes=(0, 1, 1)), replace(SHARES, shares=(2, 1, 0)))
+
+
+@pytest.mark.parametrize("case", ASKING, ids=("whole", "shares", "two classes", "shares and whole"))
+def test_a_swap_writes_the_ledger_that_the_product_writes(model: Model, case: Case) -> None:
+    """Two GPUs, each claimed by any of three pods; pods that have stopped are those whose claims are dropped."""
+    setup = case.setup({})
+    for owners, (name, stopped) in product(range(1 << GPUS * PODS), permutations(range(PODS), 2)):
+        try:
+            before = Ledger(1, tuple(claims_of(case, owners)))
+        except PayloadError:
+            continue
+        objects = [pod_of(case, number, stopped=number == stopped) for number in range(PODS)]
+        state = cluster(node("n1", claims=before.claims), *objects)
+        begun = claim_of(case, name, 0)
+        written = decode_ledger(swap_ledger(state.views["n1"], without={NAMES[name]}, claims=(begun,)).ledger)
+        dropped = sum(1 << PODS * gpu + stopped for gpu in range(GPUS)) & owners
+        expected = model.swapped(setup, owners, name, 1, (1 << GPUS) - 1, dropped)
+        assert set(written.claims) == set(claims_of(case, expected)), (before, begun)
+
+
+def claims_of(case: Case, owners: int) -> Iterator[Claim]:
+    """Yield what the model's ledger says, in the product's words."""
+    for gpu, number in product(range(GPUS), range(PODS)):
+        if owners >> PODS * gpu + number & 1:
+            yield claim_of(case, number, gpu)
+
+
+def claim_of(case: Case, number: int, gpu: int) -> Claim:
+    share, sharing_class = case.shares[number], str(case.classes[number])
+    whole = claim(PAIR[gpu], NAMES[number])
+    return replace(whole, memory_gib=share, sharing_class=sharing_class) if share else whole
+
+
+def pod_of(case: Case, number: int, *, stopped: bool) -> Pod:
+    resource, count = (keys.SHARE_RESOURCE, case.shares[number]) if case.shares[number] else (keys.GPU_RESOURCE, 1)
+    found = pod(NAMES[number], on="n1", phase="Succeeded" if stopped else "Pending", terminated=stopped)
+    asked = Container("main", ResourceRequirements({resource: count}))
+    return Pod(found.metadata, PodSpec(node_name="n1", containers=[asked]), found.status)

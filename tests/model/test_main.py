@@ -7,7 +7,7 @@ import pytest
 from tests.model.__main__ import judge
 from tests.model.beliefs import Beliefs
 from tests.model.library import Model, Mutant
-from tests.model.mutants import NINE, Wanting
+from tests.model.mutants import NINE, SHARES, Wanting
 from tests.model.setups import USUAL, Case
 
 pytestmark = pytest.mark.slow
@@ -16,9 +16,9 @@ CAUGHT = Wanting("no ledger", Case("two pods", may=USUAL), mutant=Mutant.NO_LEDG
 MISSED = Wanting("no ledger, but one pod only", Case("one pod", pods=1, may=USUAL), mutant=Mutant.NO_LEDGER)
 
 
-def test_nine_mutants_are_counted() -> None:
-    """Those that the catalogue lists."""
-    assert len(NINE) == 9
+def test_sixteen_mutants_are_counted() -> None:
+    """Those that the catalogue lists, and those of shares."""
+    assert (len(NINE), len(SHARES)) == (9, 7)
 
 
 @pytest.mark.parametrize(

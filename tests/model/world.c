@@ -74,9 +74,9 @@ static void late_moves(const struct setup *setup, const struct state *state, str
         if (state->fences >> pod & 1)
             commit_fence(setup, branch(moves, state, LATE_FENCE, NO_ACTOR, pod, 0), pod, true);
     }
-    for (unsigned node = 0; node < setup->nodes; node++)
-        for (unsigned owners = 0; owners < 16; owners++)
-            if (state->ledgers & ledger_bit(setup, node, owners) && with_owner(owners, ~gpus_of(setup, node), 0) == owners)
+    for (unsigned node = 0; node < setup->nodes && state->ledgers; node++)
+        for (unsigned all = only_of(setup, node, CLAIMS - 1), owners = 0; owners <= all; owners++)
+            if (!(owners & ~all) && state->ledgers & ledger_bit(setup, node, owners))
                 write_ledger(setup, branch(moves, state, LATE_SWAP, NO_ACTOR, 0, node), node, owners);
 }
 

@@ -80,7 +80,7 @@ def _compile(target: Path, missing: Sequence[str]) -> None:
     script = target.with_name("symbols.map")
     local = f"local: {'; '.join(missing)};" if missing else ""
     script.write_text(f"{{ global: nvml*; {local} }};\n")
-    names = ("nvml.c", "nvlink.c", "activity.c", "errors.c", "events.c", "mig.c", "machine.c", "script.c")
+    names = ("nvml.c", "nvlink.c", "activity.c", "errors.c", "events.c", "mig.c", "limits.c", "machine.c", "script.c")
     sources = [str(HERE / name) for name in names]
     options = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
     linking = [f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={script}"]

@@ -17,6 +17,7 @@
  *       slow_hardware_heat_ns, nvlink_crc, nvlink_replay, nvlink_receive, nvlink_unrecovered: N, as errors.c has them
  *       slowdown BITS           why the clocks are slow: 64 heat, 128 power brake
  *       process PID [COMMAND]   one more that computes; without a command nobody can tell which it is
+ *       process_mib PID MIB     memory of a process that was said before; else 1024
  *       process -               the driver does not say who computes
  *       slice_process NUMBER PID [COMMAND]   the same, on a MIG device
  *       `-` as a value means that the call answers NOT_SUPPORTED
@@ -37,6 +38,8 @@
  *                                   default: OK, and nvlink OK where active links join the two
  *   fail FUNCTION GPUS CODE         that call fails for these GPUs; `*` stands for every call that takes a handle
  *   hang FUNCTION GPUS SECONDS      that call takes so long for these GPUs, and is answered then
+ *   limits dmem|misc                how the driver keeps memory limits by cgroup (limits.c); without it, it knows of none
+ *   use GPUS MIB CGROUP             memory that the processes of a cgroup use, for limits.c
  *   missing FUNCTION                the library has no such symbol (obeyed when it is linked, see library.py)
  */
 #include "machine.h"
@@ -65,6 +68,7 @@ static const struct word STATES[] = {{"active", LINK_ACTIVE}, {"inactive", LINK_
 static const struct word FORMS[] = {{"id", REMOTE_ID}, {"sentinel", REMOTE_SENTINEL}, {"empty", REMOTE_EMPTY},
                                     {"unreadable", REMOTE_UNREADABLE}, {"unknown", REMOTE_UNREADABLE}, {0}};
 static const struct word FABRICS[] = {{"-", ABSENT}, {"none", 0}, {"not-started", 1}, {"in-progress", 2}, {"completed", 3}, {0}};
+static const struct word LIMITS[] = {{"dmem", LIMITS_DMEM}, {"misc", LIMITS_MISC}, {0}};
 static const struct word SWITCHES[] = {{"-", ABSENT}, {"off", 0}, {"on", 1}, {0}};
 
 static int lookup(const struct word *words, const char *name) {
@@ -126,8 +130,18 @@ static bool add_process(struct gpu *gpu, const char *value, bool on_slice) {
     if (gpu->process_count == MAX_PROCESSES) return false;
     struct process *process = &gpu->processes[gpu->process_count++];
     process->slice = ABSENT;
+    process->mib = 1024;
     if (on_slice) return sscanf(value, "%d %u %95[^\n]", &process->slice, &process->pid, process->command) >= 2;
     return sscanf(value, "%u %95[^\n]", &process->pid, process->command) >= 1;
+}
+
+static bool set_process_mib(struct gpu *gpu, const char *value) {
+    unsigned pid;
+    char mib[32];
+    if (sscanf(value, "%u %31s", &pid, mib) != 2) return false;
+    for (int n = 0; n < gpu->process_count; n++)
+        if (gpu->processes[n].pid == pid) return gpu->processes[n].mib = number(mib), true;
+    return false;
 }
 
 static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
@@ -160,6 +174,7 @@ static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
     }
     if (!strcmp(key, "process")) return add_process(gpu, value, false);
     if (!strcmp(key, "slice_process")) return add_process(gpu, value, true);
+    if (!strcmp(key, "process_mib")) return set_process_mib(gpu, value);
     if (!strcmp(key, "pci")) return parse_pci(value, &gpu->pci);
     if (!strcmp(key, "compute")) return sscanf(value, "%d.%d", &gpu->compute_major, &gpu->compute_minor) == 2;
     if (!strcmp(key, "pcie")) return sscanf(value, "%d %d", &gpu->pcie_generation, &gpu->pcie_width) == 2;
@@ -223,6 +238,13 @@ static bool add_failure(struct machine *machine, const char *function, unsigned 
     return snprintf(failure->function, NAME, "%s", function) < NAME;
 }
 
+static bool add_use(struct machine *machine, char **argument) {
+    if (machine->use_count == MAX_USES) return false;
+    struct use *use = &machine->uses[machine->use_count++];
+    use->mib = strtoull(argument[1], NULL, 10);
+    return parse_set(argument[0], &use->gpus, MAX_GPUS) && snprintf(use->cgroup, sizeof use->cgroup, "%s", argument[2]) < 256;
+}
+
 /* Statements about the whole machine. */
 static bool set_system(struct machine *machine, const char *word, char **argument, int count) {
     int major, minor;
@@ -230,6 +252,7 @@ static bool set_system(struct machine *machine, const char *word, char **argumen
     if (count == 1 && !strcmp(word, "nvml")) return snprintf(machine->nvml, NAME, "%s", argument[0]) < NAME;
     if (count == 1 && !strcmp(word, "init")) return (machine->init = nvml_code(argument[0])) >= 0;
     if (count == 1 && !strcmp(word, "missing")) return true;
+    if (count == 1 && !strcmp(word, "limits")) return (machine->limits = lookup(LIMITS, argument[0])) > 0;
     if (count == 1 && !strcmp(word, "cuda") && sscanf(argument[0], "%d.%d", &major, &minor) == 2)
         return machine->cuda = major * 1000 + minor * 10, true;
     return false;
@@ -307,6 +330,7 @@ bool read_statement(struct machine *machine, char *line) {
     while (count < 8 && (argument[count] = strtok_r(rest, " \t", &rest))) count++;
     if (set_system(machine, word, argument, count) || set_pairs(machine, word, argument, count)) return true;
     if (!strcmp(word, "nvlink") && count == 3) return add_nvlinks(machine, argument);
+    if (!strcmp(word, "use") && count == 3) return add_use(machine, argument);
     bool fail = !strcmp(word, "fail") && count == 3, hang = !strcmp(word, "hang") && count == 3;
     if (count < 2 || !parse_set(argument[fail || hang], &gpus, MAX_GPUS)) return false;
     if (fail) return add_failure(machine, argument[0], gpus, nvml_code(argument[2]), 0);

@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <stdbool.h>
 
-enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_FAILURES = 64, MAX_PROCESSES = 16, MAX_SLICES = 8, NAME = 96 };
+enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_FAILURES = 64, MAX_PROCESSES = 16, MAX_SLICES = 8, MAX_USES = 64, NAME = 96 };
 
 /* What an absent value means everywhere below: the call answers NVML_ERROR_NOT_SUPPORTED. */
 enum { ABSENT = -1 };
@@ -51,6 +51,7 @@ enum error {
 
 struct process {
     unsigned pid;
+    long long mib; /* ABSENT: not told */
     int slice; /* the number of its MIG device on the GPU; ABSENT: none */
     char command[NAME]; /* empty: of another PID namespace */
 };
@@ -97,6 +98,15 @@ struct failure {
 
 enum { P2P_CAPS = 5 };
 
+enum { LIMITS_NONE, LIMITS_DMEM, LIMITS_MISC };
+
+/* Memory that the processes of one cgroup use. */
+struct use {
+    unsigned long gpus; /* bit mask */
+    unsigned long long mib;
+    char cgroup[256];
+};
+
 struct machine {
     char driver[NAME], nvml[NAME];
     int cuda;
@@ -107,6 +117,9 @@ struct machine {
     int p2p[MAX_GPUS][MAX_GPUS][P2P_CAPS]; /* ABSENT: derived from the links */
     struct failure failures[MAX_FAILURES];
     int failure_count;
+    int limits;
+    int use_count;
+    struct use uses[MAX_USES];
 };
 
 /* Reads the file into *machine; false, with file, line and reason on stderr, when it makes no sense. */

@@ -290,6 +290,10 @@ typedef struct {
     unsigned gpu_instance, compute_instance;
 } nvmlProcessInfo_t;
 
+static unsigned long long process_bytes(const struct process *process) {
+    return process->mib == ABSENT ? ~0ULL : (unsigned long long)process->mib << 20; /* all ones: not available */
+}
+
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t *processes) {
     const struct slice *asked = slice_of(handle);
     const struct gpu *gpu = asked ? asked->gpu : handle;
@@ -301,7 +305,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsign
         const struct slice *slice = process->slice < 0 ? NULL : &gpu->slices[process->slice];
         if (asked && slice != asked) continue;
         if (running++ < room && processes)
-            processes[running - 1] = (nvmlProcessInfo_t){process->pid, 1 << 30, slice ? (unsigned)slice->gpu_instance : ~0u,
+            processes[running - 1] = (nvmlProcessInfo_t){process->pid, process_bytes(process), slice ? (unsigned)slice->gpu_instance : ~0u,
                                                          slice ? (unsigned)slice->compute_instance : ~0u};
     }
     *count = running;

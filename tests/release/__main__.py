@@ -1,11 +1,13 @@
-"""`python -m tests.release VERSION [--without-image]` makes a release of the checkout in which it runs.
+"""`python -m tests.release VERSION` makes a release of the checkout in which it runs.
 
-Numbers, changelog and manifests are written; wheel, chart, SBOM, image, notes and checksums are made in `dist/VERSION`; and then,
-when all is there, one commit and its tag. Until then nothing is committed: `git checkout .` takes it back.
+Numbers, changelog and manifests are written; wheel, chart, kubectl plugin, SBOM, image, notes and checksums are made in
+`dist/VERSION`; and then, when all is there, one commit and its tag. Until then nothing is committed: `git checkout .` takes it
+back.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import subprocess
 import sys
@@ -14,31 +16,30 @@ from pathlib import Path
 
 from tests.manifests.helm import CHART, HelmRefused, HelmUnavailable, helm
 from tests.manifests.rendered import write
+from tests.release import plugin
 from tests.release.numbers import NoRelease, notes, order, write_number
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(arguments: list[str]) -> int:
-    """Return the exit status: 0 with a release, 1 without, 2 for bad usage."""
-    match arguments:
-        case [version]:
-            with_image = True
-        case [version, "--without-image"]:
-            with_image = False
-        case _:
-            print("usage: python -m tests.release VERSION [--without-image]", file=sys.stderr)
-            return 2
+    """Return the exit status: 0 with a release, 1 without."""
+    parser = argparse.ArgumentParser("python -m tests.release")
+    parser.add_argument("version")
+    parser.add_argument("--without-image", action="store_true")
+    parser.add_argument("--archives-at", metavar="URL", default=plugin.URL, help="where krew finds the kubectl plugin")
+    asked = parser.parse_args(arguments)
+    version = asked.version
     try:
-        folder = release(version, with_image=with_image)
-    except (NoRelease, HelmRefused, HelmUnavailable) as reason:
+        folder = release(version, with_image=not asked.without_image, archives_at=asked.archives_at)
+    except (NoRelease, HelmRefused, HelmUnavailable, plugin.NoArchive) as reason:
         print(f"release: {reason}", file=sys.stderr)
         return 1
     print(f"{folder}: v{version} is committed and tagged here. `git push origin main v{version}` publishes it.")
     return 0
 
 
-def release(version: str, *, with_image: bool) -> Path:
+def release(version: str, *, with_image: bool, archives_at: str) -> Path:
     """Make the release, and return the folder with what people download."""
     _check(version)
     write_number(ROOT, version, datetime.now(UTC).date())
@@ -50,6 +51,7 @@ def release(version: str, *, with_image: bool) -> Path:
     _run("uv", "build", "--quiet", "--no-build-isolation", f"--python={sys.executable}", f"--out-dir={folder}")
     (folder / ".gitignore").unlink(missing_ok=True)  # uv's own, for folders that nobody else ignores
     helm("package", CHART, "--destination", folder)
+    plugin.make(version, folder, url=archives_at)
     # The number has changed what .venv was made from, and nothing that is in it.
     _run("make", "--old-file=.venv/bin/.installed", "sbom", f"SBOM_FILE={folder}/gputopo-{version}.cdx.json")
     if with_image:

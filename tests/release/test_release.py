@@ -8,9 +8,11 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.manifests.helm import HelmUnavailable, executable
 from tests.release.numbers import NoRelease, notes, write_number
+from tests.release.plugin import PLATFORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -100,7 +102,14 @@ def git(folder: Path, *words: str) -> str:
 
 def released(folder: Path, version: str) -> subprocess.CompletedProcess[str]:
     """Release from there."""
-    command = [sys.executable, "-m", "tests.release", version, "--without-image"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.release",
+        version,
+        "--without-image",
+        "--archives-at=https://dl.example.com",
+    ]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
@@ -121,9 +130,16 @@ def test_a_release_is_one_commit_its_tag_and_files_that_belong_together(
     folder = clone / "dist" / "9.8.7"
     wheel = "gputopo-9.8.7-py3-none-any.whl"
     names = {"NOTES.md", "SHA256SUMS", wheel, "gputopo-9.8.7.tar.gz", "gputopo-9.8.7.tgz", "gputopo-9.8.7.cdx.json"}
+    archives = {platform.archive("9.8.7") for platform in PLATFORMS}
+    names |= {"gputopo.yaml", *archives}
     assert {file.name for file in folder.iterdir()} == names
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
     assert len((folder / "SHA256SUMS").read_text().splitlines()) == len(names) - 1
+    plugin = yaml.safe_load((folder / "gputopo.yaml").read_text())["spec"]
+    assert plugin["version"] == "v9.8.7"
+    assert {platform["uri"] for platform in plugin["platforms"]} == {
+        f"https://dl.example.com/{each}" for each in archives
+    }
     inside = zipfile.ZipFile(folder / wheel).namelist()
     assert {"extender/cli.py", "agent/serve.py", "topology/node/model.py", "agent/kubelet/api/podresources_pb2.py"} <= {
         *inside

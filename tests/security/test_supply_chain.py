@@ -11,7 +11,14 @@ HASHED = re.compile(r"^[A-Za-z0-9][\w.-]*==\S+(?: ; [^\n]+?)? \\\n    --hash=sha
 
 
 @pytest.mark.parametrize(
-    ("lock", "fewest"), [("requirements.lock", 20), ("requirements-image.lock", 20), ("requirements-build.lock", 5)]
+    ("lock", "fewest"),
+    [
+        ("requirements.lock", 20),
+        ("requirements-image.lock", 20),
+        ("requirements-traces.lock", 20),
+        ("requirements-build.lock", 5),
+        ("requirements-kubectl.lock", 20),
+    ],
 )
 def test_sec9_every_requirement_has_one_version_and_a_hash(lock: str, fewest: int) -> None:
     """No range, no URL, and nothing that an index could swap."""
@@ -23,5 +30,9 @@ def test_sec9_every_requirement_has_one_version_and_a_hash(lock: str, fewest: in
 def test_sec9_installing_from_a_lock_requires_the_hashes(file: str) -> None:
     """Wherever pip or uv reads a lock to install it."""
     text = (ROOT / file).read_text().replace("\\\n", " ")
-    installs = [line for line in text.splitlines() if "install" in line and ".lock" in line and " -r" in line]
+    installs = [
+        line
+        for line in text.splitlines()
+        if "install" in line and re.search(r"\.lock|\$\{LOCK\}", line) and " -r" in line
+    ]
     assert installs and all("--require-hashes" in line for line in installs)

@@ -95,6 +95,10 @@ class Mix:
     """After which a claim without a Binding is taken back: a matter of patience, never of safety."""
     longest_hold_seconds: float
     """For how long the network holds a message at most."""
+    share_ratio: float
+    """How many of the pods ask for a share of a GPU; where none does, no node shares its GPUs."""
+    shared_gpus: int
+    """Of one node, at most, at one time."""
     steered: bool = False
     """Whether extenders nominate pods, and kube-scheduler tries the nominated node first."""
 
@@ -103,7 +107,8 @@ class Mix:
         return (
             f"{self.replicas} extenders, {self.schedulers} schedulers, {self.nodes} × {self.machine}, "
             f"storm of {self.storm_seconds:.0f} s, an event every {self.event_seconds:.2f} s, "
-            f"orphans after {self.orphan_seconds:.0f} s, holds of {self.longest_hold_seconds:.0f} s; {used or 'no faults'}"
+            f"orphans after {self.orphan_seconds:.0f} s, holds of {self.longest_hold_seconds:.0f} s, "
+            f"{self.share_ratio:.1f} of the pods with shares of {self.shared_gpus} GPUs a node; {used or 'no faults'}"
         )
 
 
@@ -117,8 +122,8 @@ def as_drawn(mix: Mix) -> Mix:
 
 
 def only(rates: Rates, **settings: Any) -> Adapt:
-    """Have these faults and no others, in a run with these settings, and the rest as it was drawn."""
-    return lambda mix: replace(mix, rates=rates, **settings)
+    """Have these faults and no others, in a run with these settings, and the rest as it was drawn but whole GPUs alone."""
+    return lambda mix: replace(mix, rates=rates, **{"share_ratio": 0.0} | settings)
 
 
 def draw_mix(random: Random) -> Mix:
@@ -136,4 +141,6 @@ def draw_mix(random: Random) -> Mix:
         event_seconds=random.uniform(0.5, 2.0),
         orphan_seconds=random.choice((2.0, 4.0, 10.0, 60.0)),
         longest_hold_seconds=random.choice((3.0, 20.0)),
+        share_ratio=random.choice((0.0, 0.6)),
+        shared_gpus=random.choice((1, 2, 4)),
     )

@@ -60,7 +60,7 @@ class _Run:
         self._trace = trace = Trace(loop.time)
         self._storm = storm = Storm(adapt(draw_mix(self._random("mix"))))
         self._server = server = Server(loop.time, trace.note)
-        self._ownership = ownership = Ownership(server, trace, loop.time)
+        self._ownership = ownership = Ownership(server, trace, loop.time, storm.mix.shared_gpus)
         self._registers = Registers(server, trace, loop.time)
         self._conduct = conduct = Conduct(ownership, self._registers, server, trace)
         mix = storm.mix

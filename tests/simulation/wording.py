@@ -25,7 +25,7 @@ from extender.binding.intents import (
 )
 from extender.cluster.objects.kinds import Node, Pod
 from topology.annotations import keys
-from topology.annotations.records import Ledger, decode_ledger, decode_observed, decode_placement
+from topology.annotations.records import Claim, Ledger, decode_ledger, decode_observed, decode_placement
 from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError
 
@@ -97,8 +97,12 @@ def ledger_words(text: str | None) -> str:
         ledger = decode_ledger(text)
     except PayloadError:
         return "unreadable"
-    claims = ", ".join(f"{short(c.gpu)}→{c.name}({c.uid} @{c.resource_version})" for c in ledger.claims)
+    claims = ", ".join(f"{short(c.gpu)}{_share(c)}→{c.name}({c.uid} @{c.resource_version})" for c in ledger.claims)
     return f"#{ledger.generation} {{{claims}}}"
+
+
+def _share(claim: Claim) -> str:
+    return "" if claim.memory_gib is None else f" {claim.memory_gib} GiB {claim.sharing_class}"
 
 
 def placement_words(text: str | None) -> str:
@@ -146,8 +150,9 @@ def _payload(key: str, text: str | None) -> str:
         case keys.LEDGER:
             return ledger_words(text)
         case keys.OBSERVED:
-            held = decode_observed(text).gpus
-            return "{" + ", ".join(f"{short(gpu)}→{holder.name}" for gpu, holder in held.items()) + "}"
+            observed = decode_observed(text)
+            held = {gpu: observed.shared.get(gpu, (holder,)) for gpu, holder in observed.gpus.items()}
+            return "{" + ", ".join(f"{short(gpu)}→{'+'.join(who.name for who in of)}" for gpu, of in held.items()) + "}"
         case keys.STATUS:
             status = decode_status(text)
             return f"#{status.generation} sick {{{' '.join(short(gpu) for gpu in sorted(status.unhealthy))}}}"

@@ -1,6 +1,6 @@
 """What must hold of GPUs whatever happens, checked on objects as the API server has them.
 
-- INV1: no GPU belongs to two live pods.
+- INV1: no GPU belongs to two live pods, unless each has a share of it: then all are of one class, and no more than its memory.
 - INV2: a live pod's GPUs are claimed for it, all of them and no others, on the node that it is bound to and on no other.
 - INV4: a pod has as many GPUs as it asks for, container by container, and they are GPUs of its node.
 - INV5: whoever was told that a pod is bound finds it bound there, with those GPUs in its annotation.
@@ -20,8 +20,10 @@ from benchmarks.simulated.pod_life import has_ended
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
-from topology.annotations.records import decode_ledger, decode_observed, decode_placement
+from topology.annotations.records import Observed, PlacementRecord, decode_ledger, decode_observed, decode_placement
+from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError
+from topology.request.shares import side_by_side
 
 Json = dict[str, Any]
 
@@ -38,6 +40,9 @@ class Owned:
     pod: str
     """UID."""
     container: str
+    memory_gib: int | None = None
+    """GiB of a share; `None`: all of it."""
+    sharing_class: str = ""
 
 
 def violations(nodes: Sequence[Json], pods: Sequence[Json]) -> list[str]:
@@ -45,7 +50,7 @@ def violations(nodes: Sequence[Json], pods: Sequence[Json]) -> list[str]:
     live = [pod for pod in pods if is_live(pod)]
     placed, claimed = {owned for pod in live for owned in placements(pod)}, set(claims(nodes))
     return [
-        *double_bookings(placed | set(_reports(nodes, live))),
+        *double_bookings(placed | set(_reports(nodes, live)), memory_of(nodes)),
         *(f"INV2: placed but not claimed: {owned}" for owned in placed - claimed),
         *(f"INV2: claimed but not placed: {owned}" for owned in claimed - placed),
         *_miscounts(live),
@@ -62,7 +67,7 @@ def violations_on_the_way(nodes: Iterable[Json], pods: Iterable[Json]) -> list[s
     placed, claimed = {owned for pod in live for owned in placements(pod)}, set(claims(nodes))
     homes = {(owned.node, owned.pod) for owned in placed}
     return [
-        *double_bookings(placed),
+        *double_bookings(placed, memory_of(nodes)),
         *(f"INV2: placed but not claimed: {owned}" for owned in placed - claimed),
         *(f"INV2: claimed but not placed: {owned}" for owned in claimed - placed if (owned.node, owned.pod) in homes),
     ]
@@ -90,29 +95,60 @@ def violations_over_time(events: Iterable[Json], spoiled: Collection[str] = ()) 
     by_gpu: defaultdict[str, set[Owned]] = defaultdict(set)
     by_node: defaultdict[str, set[Owned]] = defaultdict(set)
     claimed: dict[str, set[Owned]] = {}
+    memory_gib: dict[str, int] = {}
     wrong: list[str] = []
     for event in sorted(events, key=lambda event: int(event["object"]["metadata"]["resourceVersion"])):
         found, is_there = event["object"], event["type"] != "DELETED"
         if found["kind"] == "Node":
             node = found["metadata"]["name"]
             claimed[node] = set(claims([found])) if is_there else set()
+            memory_gib |= memory_of([found])
             touched = by_node[node]
         else:
             touched = _place(found, is_live(found) and is_there, placed, by_gpu, by_node)
         ours = [owned for owned in touched if owned.node not in spoiled]
         unclaimed = [owned for owned in ours if owned not in claimed.get(owned.node, ())]
         shared = {other for owned in ours for other in by_gpu[owned.gpu]} if found["kind"] != "Node" else set()
-        now = [*double_bookings(shared), *(f"INV2: placed but not claimed: {owned}" for owned in unclaimed)]
+        now = [*double_bookings(shared, memory_gib), *(f"INV2: placed but not claimed: {owned}" for owned in unclaimed)]
         wrong += [f"at {found['metadata']['resourceVersion']}: {what}" for what in now]
     return wrong
 
 
-def double_bookings(owners: Iterable[Owned]) -> Iterator[str]:
-    """Yield INV1's violations."""
-    pods: dict[str, set[str]] = defaultdict(set)
+def double_bookings(owners: Iterable[Owned], memory_gib: Mapping[str, int]) -> Iterator[str]:
+    """Yield INV1's violations; `memory_gib` is GPU → its memory."""
+    by_gpu: dict[str, set[Owned]] = defaultdict(set)
     for owned in owners:
-        pods[owned.gpu].add(owned.pod)
-    yield from (f"INV1: {gpu} belongs to the pods {sorted(uids)}" for gpu, uids in pods.items() if len(uids) > 1)
+        by_gpu[owned.gpu].add(owned)
+    for gpu, several in by_gpu.items():
+        uids, amounts = {owned.pod for owned in several}, [owned.memory_gib for owned in several]
+        if None in amounts:
+            if len(uids) > 1:
+                yield f"INV1: {gpu} belongs to the pods {sorted(uids)}"
+        elif (total := sum(amount or 0 for amount in amounts)) > memory_gib.get(gpu, 0):
+            yield f"INV1: {gpu} has {memory_gib.get(gpu, 0)} GiB, and the pods {sorted(uids)} have {total} of it"
+        elif len(classes := {owned.sharing_class for owned in several}) > 1:
+            yield f"INV1: the classes {sorted(classes)} meet on {gpu}: {sorted(uids)}"
+
+
+def memory_of(nodes: Iterable[Json]) -> dict[str, int]:
+    """Return GPU → GiB that shares may take, as the nodes' agents tell it, else all its memory; unreadable ones tell nothing."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        topology, status = _annotation(node, keys.TOPOLOGY), _annotation(node, keys.STATUS)
+        with suppress(PayloadError):
+            found |= _memory(topology) if topology else {}
+            found |= _shared_memory(status) if status else {}
+    return found
+
+
+@cache
+def _memory(text: str) -> dict[str, int]:
+    return {gpu.uuid: (gpu.memory_bytes or 0) >> 30 for gpu in decode_topology(text).gpus}
+
+
+@cache
+def _shared_memory(text: str) -> dict[str, int]:
+    return {gpu.uuid: gpu.share_gib for gpu in decode_status(text).gpus if gpu.share_gib is not None}
 
 
 def is_live(pod: Json) -> bool:
@@ -123,8 +159,15 @@ def is_live(pod: Json) -> bool:
 def placements(pod: Json) -> Iterator[Owned]:
     """Yield what the pod's placement says; nothing when it has none."""
     text = _annotation(pod, keys.PLACEMENT)
-    for container, gpus in _placement(text).containers.items() if text else ():
-        yield from (Owned(pod["spec"].get("nodeName", ""), gpu, pod["metadata"]["uid"], container) for gpu in gpus)
+    record = _placement(text) if text else PlacementRecord({})
+    node, uid = pod["spec"].get("nodeName", ""), pod["metadata"]["uid"]
+    if record.memory_gib:
+        started = [(each["name"], record.memory_gib.get(each["name"], 0), init) for each, init in _started(pod)]
+        for container, gib in side_by_side(started):
+            yield Owned(node, record.containers[container][0], uid, container, gib, _class(pod))
+        return
+    for container, gpus in record.containers.items():
+        yield from (Owned(node, gpu, uid, container) for gpu in gpus)
 
 
 def claims(nodes: Iterable[Json]) -> Iterator[Owned]:
@@ -133,17 +176,22 @@ def claims(nodes: Iterable[Json]) -> Iterator[Owned]:
         text = _annotation(node, keys.LEDGER)
         with suppress(PayloadError):
             for claim in _ledger(text).claims if text else ():
-                yield Owned(node["metadata"]["name"], claim.gpu, claim.uid, claim.container)
+                name = node["metadata"]["name"]
+                yield Owned(name, claim.gpu, claim.uid, claim.container, claim.memory_gib, claim.sharing_class)
 
 
 def _reports(nodes: Iterable[Json], live: Iterable[Json]) -> Iterator[Owned]:
     """Yield what the nodes say of the GPUs that live pods hold; of a pod that has just ended they may still say something."""
-    uids = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod["metadata"]["uid"] for pod in live}
+    pods = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in live}
     for node in nodes:
-        text = _annotation(node, keys.OBSERVED)
-        for gpu, holder in decode_observed(text).gpus.items() if text else ():
-            if uid := uids.get((holder.namespace, holder.name)):
-                yield Owned(node["metadata"]["name"], gpu, uid, holder.container)
+        text, name = _annotation(node, keys.OBSERVED), node["metadata"]["name"]
+        observed = decode_observed(text) if text else Observed({})
+        for gpu, holder in observed.gpus.items():
+            if gpu not in observed.shared and (pod := pods.get((holder.namespace, holder.name))):
+                yield Owned(name, gpu, pod["metadata"]["uid"], holder.container)
+        for gpu, who in ((gpu, who) for gpu, several in observed.shared.items() for who in several):
+            if pod := pods.get((who.namespace, who.name)):
+                yield Owned(name, gpu, pod["metadata"]["uid"], who.container, who.parts, _class(pod))
 
 
 def _miscounts(live: Iterable[Json]) -> Iterator[str]:
@@ -153,7 +201,8 @@ def _miscounts(live: Iterable[Json]) -> Iterator[str]:
             continue
         containers = [*spec.get("initContainers", ()), *spec["containers"]]
         asked = {container["name"]: _gpus(container) for container in containers if _gpus(container)}
-        given = {name: len(gpus) for name, gpus in _placement(text).containers.items()} if text else {}
+        record = _placement(text) if text else PlacementRecord({})
+        given = dict(record.memory_gib) or {name: len(gpus) for name, gpus in record.containers.items()}
         if asked != given:
             yield f"INV4: {pod['metadata']['name']} asks for {asked} and has {given}"
 
@@ -171,7 +220,19 @@ def _strange_gpus(nodes: Iterable[Json], placed: Iterable[Owned]) -> Iterator[st
 
 
 def _gpus(container: Json) -> int:
-    return int(container.get("resources", {}).get("limits", {}).get(keys.GPU_RESOURCE, 0))
+    """Return the GPUs that a container asks for, or the GiB of its share."""
+    limits = container.get("resources", {}).get("limits", {})
+    return int(limits.get(keys.GPU_RESOURCE, 0) or limits.get(keys.SHARE_RESOURCE, 0))
+
+
+def _started(pod: Json) -> Iterator[tuple[Json, bool]]:
+    """Yield the containers in the order in which they start, and whether they end before those after them start."""
+    yield from ((each, each.get("restartPolicy") != "Always") for each in pod["spec"].get("initContainers", ()))
+    yield from ((each, False) for each in pod["spec"]["containers"])
+
+
+def _class(pod: Json) -> str:
+    return _annotation(pod, keys.SHARING_CLASS) or ""
 
 
 def _annotation(found: Json, key: str) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object, share_pod
 from tests.world.invariants import Json, broken_promises, violations, violations_on_the_way, violations_over_time
 from topology.annotations import keys
 from topology.annotations.records import (
@@ -19,7 +19,7 @@ from topology.annotations.records import (
     encode_placement,
 )
 
-NODE = SimulatedNode("n", "t4-4")
+NODE = SimulatedNode("n", "t4-4", shared_gpus=4)
 A, B, C, D = (gpu.uuid for gpu in NODE.topology.gpus)
 
 
@@ -38,6 +38,52 @@ def bound(name: str, *gpus: str, wants: int | None = None, phase: str = "Running
     found = gpu_pod(name, len(gpus) if wants is None else wants, placement, nodeName="n", schedulerName=scheduler)
     found["metadata"] |= {"uid": name, "namespace": "default"}
     return {**found, "status": {"phase": phase}}
+
+
+def share(name: str, gpu: str, gib: int, sharing_class: str = "", wants: int | None = None) -> Json:
+    """Return a pod on the node with a share of a GPU."""
+    record = PlacementRecord({"main": (gpu,)}, memory_gib={"main": gib})
+    annotations = {keys.PLACEMENT: encode_placement(record), keys.SHARING_CLASS: sharing_class}
+    found = share_pod(name, gib if wants is None else wants, annotations, nodeName="n", schedulerName="gputopo")
+    found["metadata"] |= {"uid": name, "namespace": "default"}
+    return {**found, "status": {"phase": "Running"}}
+
+
+def shared(*claims: tuple[str, str, int, str]) -> Json:
+    """Return the node with a ledger of shares: GPU, pod, GiB and class."""
+    found = node({})
+    made = [
+        Claim(gpu, uid, "default", uid, "main", "1", memory_gib=gib, sharing_class=of) for gpu, uid, gib, of in claims
+    ]
+    found["metadata"]["annotations"][keys.LEDGER] = encode_ledger(Ledger(1, tuple(made)))
+    return found
+
+
+def test_shares_of_one_class_that_fit_are_no_violation() -> None:
+    """A T4 has 16 GiB, of which shares may take 15."""
+    pods = [share("p", A, 10, "dev"), share("q", A, 5, "dev"), share("r", B, 1)]
+    assert violations([shared((A, "p", 10, "dev"), (A, "q", 5, "dev"), (B, "r", 1, ""))], pods) == []
+
+
+@pytest.mark.parametrize(
+    ("ledger", "pods", "expected"),
+    [
+        (
+            shared((A, "p", 10, "")),
+            [share("p", A, 10), share("q", A, 6)],
+            "INV1: .* has 15 GiB, and the pods .* 16 of it",
+        ),
+        (shared((A, "p", 1, "")), [share("p", A, 1), share("q", A, 1, "dev")], "INV1: the classes .*'dev'.* meet on"),
+        (shared((A, "p", 1, "")), [share("p", A, 1), bound("q", A)], "INV1: .* belongs to the pods .*'p', 'q'"),
+        (shared((A, "p", 2, "")), [share("p", A, 1)], "INV2: claimed but not placed: .*memory_gib=2"),
+        (shared((A, "p", 1, "dev")), [share("p", A, 1)], "INV2: placed but not claimed: .*sharing_class=''"),
+        (shared((A, "p", 1, "")), [share("p", A, 1, wants=2)], "INV4: p asks for {'main': 2} and has {'main': 1}"),
+    ],
+)
+def test_violation_by_shares_is_seen(ledger: Json, pods: list[Json], expected: str) -> None:
+    """Too much of a GPU, two classes on one, one whole and shared; and amounts that differ."""
+    wrong = violations([ledger], pods)
+    assert any(re.match(expected, sentence) for sentence in wrong), wrong
 
 
 def test_order_is_no_violation() -> None:

@@ -1,6 +1,6 @@
 """What is written down about who holds which GPU: the node's ledger, the pod's placement, what the agent observed.
 
-Canonical order is by GPU UUID (containers by name), so that equal records are equal texts.
+Canonical order is by GPU UUID, pod UID and container, so that equal records are equal texts.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -16,6 +16,7 @@ from topology.annotations.payload import MAX_BYTES, Count, Schema, Text, Uuid, r
 from topology.errors import PayloadError
 from topology.node.links import Affinity
 from topology.node.model import MAX_NICS
+from topology.node.sharing import Limits
 from topology.node.slices import MAX_DEVICES
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One GPU promised to one container of one pod."""
+    """One GPU, or a share of its memory, promised to one container of one pod."""
 
     gpu: str
     """UUID."""
@@ -37,13 +38,20 @@ class Claim:
     """The pod's when the claim was made; the Binding commits only while it still holds."""
     exact: bool = False
     """The container gets this GPU or does not start: the pod's `device-mismatch` is `refuse`."""
+    memory_gib: int | None = None
+    """GiB of the GPU's memory; `None`: the whole GPU."""
+    sharing_class: str = ""
+    """Of a share: those of other classes are on other GPUs."""
+    compute_percent: int | None = None
+    """Of a share: a ceiling on how much of the GPU's multiprocessors it uses; `None`: all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """All claims on one node.
 
-    Raises `PayloadError` when one GPU is claimed twice.
+    Raises `PayloadError` when one GPU is claimed as a whole and again, by shares of two classes, or twice for one container. What
+    shares add up to is not looked at: a ledger does not know how large GPUs are.
     """
 
     generation: int
@@ -53,11 +61,18 @@ class Ledger:
     """The node incarnation that the claims are about."""
 
     def __post_init__(self) -> None:
-        seen: set[str] = set()
+        seen: dict[str, Claim] = {}
+        sharers: set[tuple[str, str, str]] = set()
         for position, claim in enumerate(self.claims):
-            if claim.gpu in seen:
+            first = seen.setdefault(claim.gpu, claim)
+            sharer = claim.gpu, claim.uid, claim.container
+            if first is not claim and (first.memory_gib is None or claim.memory_gib is None):
                 raise PayloadError(f"$.claims[{position}].gpu", "one GPU in two claims")
-            seen.add(claim.gpu)
+            if first.sharing_class != claim.sharing_class:
+                raise PayloadError(f"$.claims[{position}].sharing_class", "two classes on one GPU")
+            if sharer in sharers:
+                raise PayloadError(f"$.claims[{position}].container", "two shares of one GPU for one container")
+            sharers.add(sharer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +92,18 @@ class PlacementRecord:
     nics: tuple[str, ...] = ()
     """RDMA devices under the PCIe switches of the GPUs, by the kernel's names, in the order of the GPUs; left out where the text
     would be too long with them."""
+    memory_gib: Mapping[str, int] = field(default_factory=dict)
+    """Container → GiB that it has of its GPU; empty: the GPUs are the pod's own."""
+    limits: Limits | None = None
+    """What holds the pod to its shares; `None` for whole GPUs."""
 
     def __post_init__(self) -> None:
         for name, gpus in self.containers.items():
             if len(set(gpus)) != len(gpus):
                 raise PayloadError(f"$.containers.{name}", "the same GPU twice")
+        for name in self.memory_gib:
+            if len(self.containers.get(name, ())) != 1:
+                raise PayloadError(f"$.memory_gib.{name}", "a share of anything but one GPU")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +148,9 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-
 """A DNS subdomain: every Kubernetes name that occurs here is one."""
 
 
+ShareGib = Annotated[int, Field(ge=1, le=2**20)]
+
+
 class _Holder(Schema):
     namespace: Name
     name: Name
@@ -141,6 +166,9 @@ class _Claim(_Holder):
     uid: Uuid
     resource_version: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,64}$")] = ""
     exact: bool = False
+    memory_gib: ShareGib | None = None
+    sharing_class: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")] = ""
+    compute_percent: Annotated[int, Field(ge=1, le=100)] | None = None
 
 
 class _Ledger(Schema):
@@ -173,6 +201,8 @@ class _Placement(Schema):
     bandwidth_gb_per_s: _Bandwidth | None = None
     ledger_generation: Count | None = None
     nics: Annotated[list[Text], Field(max_length=MAX_NICS)] = Field(default_factory=list)
+    memory_gib: Annotated[dict[Name, ShareGib], Field(max_length=MAX_CONTAINERS)] = Field(default_factory=dict)
+    limits: Literal["cgroup", "mps", "none"] | None = None
 
 
 class _Observed(Schema):
@@ -210,18 +240,25 @@ def encode_ledger(ledger: Ledger) -> str:
         }
         | ({"resource_version": claim.resource_version} if claim.resource_version else {})
         | ({"exact": True} if claim.exact else {})
-        for claim in sorted(ledger.claims, key=lambda claim: claim.gpu)
+        | ({"memory_gib": claim.memory_gib} if claim.memory_gib is not None else {})
+        | ({"sharing_class": claim.sharing_class} if claim.sharing_class else {})
+        | ({"compute_percent": claim.compute_percent} if claim.compute_percent is not None else {})
+        for claim in sorted(ledger.claims, key=_by_gpu)
     ]
     return write(_Ledger, payload)
 
 
 def decode_ledger(text: str | bytes) -> Ledger:
-    """Return the ledger, claims by GPU; raises `PayloadError`, also when one GPU is in two claims."""
+    """Return the ledger, claims by GPU; raises `PayloadError`, also for claims that contradict each other."""
     payload = read(_Ledger, text)
     claims = tuple(Claim(**claim.model_dump()) for claim in payload.claims)
     # Checked in the order of the payload, so that the path of a refusal is the reader's.
     ledger = Ledger(payload.generation, claims, payload.node_uid)
-    return Ledger(ledger.generation, tuple(sorted(claims, key=lambda claim: claim.gpu)), ledger.node_uid)
+    return Ledger(ledger.generation, tuple(sorted(claims, key=_by_gpu)), ledger.node_uid)
+
+
+def _by_gpu(claim: Claim) -> tuple[str, str, str]:
+    return claim.gpu, claim.uid, claim.container
 
 
 def encode_placement(record: PlacementRecord) -> str:
@@ -235,6 +272,10 @@ def encode_placement(record: PlacementRecord) -> str:
         payload["bandwidth_gb_per_s"] = {"low": low, "point": point, "high": high, **measured}
     if record.ledger_generation is not None:
         payload["ledger_generation"] = record.ledger_generation
+    if record.memory_gib:
+        payload["memory_gib"] = dict(sorted(record.memory_gib.items()))
+    if record.limits is not None:
+        payload["limits"] = record.limits.value
     if record.nics:
         with suppress(PayloadError):  # it is too long with them, or wrong without them as well
             return write(_Placement, payload | {"nics": list(record.nics)})
@@ -261,6 +302,8 @@ def decode_placement(text: str | bytes) -> PlacementRecord:
         bandwidth=Bandwidth(**payload.bandwidth_gb_per_s.model_dump()) if payload.bandwidth_gb_per_s else None,
         ledger_generation=payload.ledger_generation,
         nics=tuple(payload.nics),
+        memory_gib=dict(sorted(payload.memory_gib.items())),
+        limits=Limits(payload.limits) if payload.limits else None,
     )
 
 

@@ -13,12 +13,16 @@ from topology.errors import PayloadError
 from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
 from topology.node.model import MAX_GPUS
 from topology.node.offers import Offer, OfferForm
+from topology.node.sharing import Limits, Sharing
 from topology.node.slices import MAX_DEVICES
 from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, MigStrategy, Mode, NodeStatus, Outlook
 
 MAX_NUMA_NODES_WITH_CPUS = 64
 """More than any machine has; a claim of more is a forged or broken payload."""
 NumaNodeKey = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,3})$")]
+
+
+Gib = Annotated[int, Field(ge=0, le=2**20)]
 
 
 class _Offer(Schema):
@@ -30,6 +34,7 @@ class _Offer(Schema):
 class _StatusTraits(Schema):
     mig_enabled: bool | None = None
     offers: Annotated[list[_Offer], Field(max_length=16)] | None = None
+    share_gib: Gib | None = None
 
 
 class _Outlook(Schema):
@@ -41,10 +46,11 @@ class _Outlook(Schema):
 class _GpuStatus(_StatusTraits):
     healthy: bool
     reasons: list[Text] = Field(default_factory=list)
-    memory_used_gib: Annotated[int, Field(ge=0, le=2**20)] | None = None
+    memory_used_gib: Gib | None = None
     sick_since: Count | None = None
     outlook: _Outlook | None = None
     doubtful: bool = False
+    beyond_shares_gib: Gib = 0
 
 
 class _LinkFault(Schema):
@@ -66,6 +72,12 @@ class _TopologyManager(Schema):
     cpus: dict[NumaNodeKey, _NumaCpus] = Field(default_factory=dict, max_length=MAX_NUMA_NODES_WITH_CPUS)
 
 
+class _Sharing(Schema):
+    max_gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)]
+    limits: Literal["cgroup", "mps", "none"]
+    reasons: Annotated[list[Text], Field(max_length=16)] = Field(default_factory=list)
+
+
 class _DevicePlugin(Schema):
     mode: Literal["observe", "enforce"]
     ready: bool
@@ -74,6 +86,7 @@ class _DevicePlugin(Schema):
     mig: Literal["none", "single", "mixed"] = "none"
     topology_manager: _TopologyManager | None = None
     also_offered: list[Uuid] = Field(default_factory=list, max_length=MAX_GPUS)
+    sharing: _Sharing | None = None
 
 
 class _Status(Schema):
@@ -100,6 +113,7 @@ def encode_status(status: NodeStatus) -> str:
                 "sick_since": gpu.sick_since,
                 "outlook": _encode_outlook(gpu.outlook) if gpu.outlook else None,
                 "doubtful": gpu.doubtful or None,
+                "beyond_shares_gib": gpu.beyond_shares_gib or None,
                 **{name: trait for name, trait in _traits(gpu).items() if name not in every},
             }
         )
@@ -120,9 +134,15 @@ def encode_status(status: NodeStatus) -> str:
                 "mig": None if plugin.mig is MigStrategy.NONE else plugin.mig.value,
                 "topology_manager": _encode_manager(plugin.topology_manager) if plugin.topology_manager else None,
                 "also_offered": sorted(plugin.also_offered) or None,
+                "sharing": _encode_sharing(plugin.sharing) if plugin.sharing else None,
             }
         )
     return write(_Status, payload)
+
+
+def _encode_sharing(sharing: Sharing) -> dict[str, Any]:
+    said: dict[str, Any] = {"max_gpus": sharing.max_gpus, "limits": sharing.limits.value}
+    return said | ({"reasons": list(sharing.reasons)} if sharing.reasons else {})
 
 
 def _encode_manager(manager: TopologyManager) -> dict[str, Any]:
@@ -136,6 +156,7 @@ def _traits(gpu: GpuStatus) -> dict[str, Any]:
     return {
         "mig_enabled": gpu.mig_enabled,
         "offers": None if gpu.offers is None else list(map(_encode_offer, gpu.offers)),
+        "share_gib": gpu.share_gib,
     }
 
 
@@ -184,7 +205,12 @@ def _decode_device_plugin(said: _DevicePlugin) -> DevicePluginStatus:
         MigStrategy(said.mig),
         manager,
         frozenset(said.also_offered),
+        _decode_sharing(said.sharing) if said.sharing else None,
     )
+
+
+def _decode_sharing(said: _Sharing) -> Sharing:
+    return Sharing(said.max_gpus, Limits(said.limits), tuple(said.reasons))
 
 
 def _decode_manager(said: _TopologyManager) -> TopologyManager:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from topology.node.alignment import TopologyManager
 from topology.node.offers import Offer
+from topology.node.sharing import Sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class GpuStatus:
     """Whether new pods get it only where no equal of it is free; never of a GPU that takes none."""
     offers: tuple[Offer, ...] | None = None
     """How somebody else's device plugin offers it to pods; empty: not at all."""
+    share_gib: int | None = None
+    """GiB of it that shares may take: its memory without what the driver keeps; `None`: it is never shared."""
+    beyond_shares_gib: int = 0
+    """Memory in use that no share explains, in coarse steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,8 @@ class DevicePluginStatus:
     """The kubelet's, where it aligns what containers get and knows the GPUs' NUMA nodes; `None`: it admits any GPUs."""
     also_offered: frozenset[str] = frozenset()
     """UUIDs of GPUs that are not healthy, and that the kubelet counts as free for containers all the same."""
+    sharing: Sharing | None = None
+    """How pods share GPUs; `None`: they do not."""
 
 
 @dataclass(frozen=True, slots=True)

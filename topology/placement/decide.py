@@ -15,12 +15,13 @@ from topology.placement.alignment import NOT_YET, align
 from topology.placement.forecast import forecast
 from topology.placement.plan import Parts, plan
 from topology.placement.rails import NO_RAILS, Rails
-from topology.placement.sharing import less_fragmentation, share
+from topology.placement.shares import NO_SHARES, Shares
+from topology.placement.sharing import less_fragmentation, place_shares
 from topology.placement.slices import is_about_slices, place_slices, wanted_devices
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, FreeCapacity, PodKind
+from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
 Decision = Placement | Rejection
 
@@ -54,6 +55,8 @@ class Situation:
     kube-scheduler to see."""
     to_come: DemandProfile | None = None
     """What the pods to come take beside links; `None`: not counted."""
+    shares: Shares = NO_SHARES
+    """What pods may share of the GPUs."""
 
     def __post_init__(self) -> None:
         if self.plugin_chooses and self.must_include:
@@ -66,18 +69,18 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     A repeated question costs a look-up of what the links say and the sum of what is left beside them. Of a pod that shares
     its GPU only free capacity and pods to come count.
     """
+    if request.is_share:
+        return _shares(_of_gpus(situation), request)
     if is_about_slices(situation.mig, request):
         return _slices(situation, request)
     if situation.topology_class.node.slices:
         situation = _of_gpus(situation)
     capacity, to_come = situation.capacity, situation.to_come
-    if request.gpu_milli is not None:
-        whole = FreeCapacity.of_whole(len(situation.topology_class.node), situation.free, 0)
-        return share(situation.topology_class, capacity or whole, _kind(request), to_come or DemandProfile(()))
     found = _by_links(situation, request)
     if capacity is None or to_come is None or isinstance(found, Rejection):
         return found
-    return less_fragmentation(found, situation.topology_class.weights.pods_to_come, capacity, _kind(request), to_come)
+    kind = PodKind(request.gpus, cpu_milli=request.cpu_milli)
+    return less_fragmentation(found, situation.topology_class.weights.pods_to_come, capacity, kind, to_come)
 
 
 def devices_for(topology_class: TopologyClass, mig: MigStrategy, request: GpuRequest) -> int:
@@ -98,15 +101,25 @@ def _slices(situation: Situation, request: GpuRequest) -> Decision:
     )
 
 
+def _shares(situation: Situation, request: GpuRequest) -> Decision:
+    """Place shares; while it is not known who holds which free GPU, none of these begins to be shared."""
+    shares = replace(situation.shares, shareable=0) if situation.unknown else situation.shares
+    return place_shares(
+        situation.topology_class,
+        situation.free,
+        shares,
+        request,
+        doubtful=situation.doubtful,
+        capacity=situation.capacity,
+        to_come=situation.to_come,
+    )
+
+
 def _of_gpus(situation: Situation) -> Situation:
     """Return the situation without slices, of which nobody gets any in place of GPUs."""
     every = (1 << len(situation.topology_class.node)) - 1
     free, must, doubtful = (mask & every for mask in (situation.free, situation.must_include, situation.doubtful))
     return replace(situation, free=free, must_include=must, doubtful=doubtful)
-
-
-def _kind(request: GpuRequest) -> PodKind:
-    return PodKind(request.gpus, request.gpu_milli or WHOLE_GPU_MILLI, request.cpu_milli)
 
 
 def _by_links(situation: Situation, request: GpuRequest) -> Decision:

@@ -1,18 +1,29 @@
-"""What a placement leaves of a node beside its links, and the GPU of a pod that shares one, where that loss decides alone."""
+"""What a placement leaves of a node beside its links, and the GPUs of a pod that shares them, where that loss decides alone.
+
+A share goes to the GPU whose room the pods to come miss least: one that pods share already, or the free one that links miss
+least. Ties go to a sound GPU, then to the fullest, then to the lowest position. What fits is found out exactly, in GiB. What it
+is worth is counted in thousandths of a GPU.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from topology.effort import Search
 from topology.placement.plan import plan
+from topology.placement.shares import Shares, milli_of, no_room, none_is_large_enough
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, FreeCapacity, PodKind
+from topology.request.shares import SameGpu
+from topology.request.suitability import outdated, shortage, suitable_gpus
+from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
 FRAGMENTED_GPU = 500.0
 """What one fragmented GPU counts in the unit of free sets, where the last free GPU of a machine counts 1 to 4: capacity
 that nobody can use is lost for good, a broken island until its pods end."""
+_ROUNDED = 9
 
 
 def less_fragmentation(
@@ -24,31 +35,151 @@ def less_fragmentation(
     return replace(verdict, score=score, value_lost=(verdict.value_lost or 0.0) + FRAGMENTED_GPU * lost)
 
 
-def share(
-    topology_class: TopologyClass, capacity: FreeCapacity, kind: PodKind, profile: DemandProfile
+def place_shares(
+    topology_class: TopologyClass,
+    free: int,
+    shares: Shares,
+    request: GpuRequest,
+    *,
+    doubtful: int = 0,
+    capacity: FreeCapacity | None = None,
+    to_come: DemandProfile | None = None,
 ) -> Placement | Rejection:
-    """Take the GPU whose share the others miss least: one that is shared already, or the one that links miss least."""
-    candidates = {
-        milli: position for position, milli in reversed([*enumerate(capacity.gpu_milli)]) if milli >= kind.gpu_milli
-    }
-    if not candidates:
-        return Rejection(
-            Reason.TOO_FEW_FREE, "no GPU has so large a share free", remedy="wait or ask for less", resolvable=True
-        )
-    before = profile.value(capacity)
-    losses: dict[int, float] = {}
-    for milli, lowest in candidates.items():
-        position, lost = lowest, 0.0
-        if milli == WHOLE_GPU_MILLI:
-            position, lost = _least_missed(topology_class, capacity.free)
-        losses[position] = lost + FRAGMENTED_GPU * (before - profile.value(capacity.without(kind, (position,))))
-    best = min(losses, key=lambda position: (round(losses[position], 9), position))
-    return Placement((best,), None, None, -topology_class.weights.pods_to_come * losses[best], losses[best])
+    """Return the GPUs for a pod's shares, or why there are none.
+
+    The largest share is placed first, each where least is lost of all places that leave room for the others.
+    """
+    if shares.refused is not None:
+        return shares.refused
+    suitable = topology_class.recall(_suitable, request)
+    assert suitable is not None, "it takes no step"
+    if isinstance(suitable, Rejection):
+        return suitable
+    usable, gib, class_ = shares.among(suitable), request.memory_gib, request.sharing_class
+    together, apart = (sum(gib),), request.same_gpu is SameGpu.NEVER and len(gib) > 1
+    places = _Places(topology_class, free, usable, request, doubtful, capacity, to_come)
+    if not apart and usable.takes(together, class_, apart=False):
+        return places.place(together, [0] * len(gib))
+    wanted = together if request.same_gpu is SameGpu.REQUIRED else gib
+    if len(wanted) > 1 and usable.takes(wanted, class_, apart=apart):
+        return places.place(gib, range(len(gib)))
+    largest_gib = max((size for i, size in enumerate(shares.share_gib) if suitable >> i & 1), default=0)
+    if largest_gib < max(wanted) and not usable.beyond:  # what is used beyond shares comes back
+        return none_is_large_enough(largest_gib, max(wanted))
+    return no_room(usable, wanted, class_, apart=apart)
 
 
-def _least_missed(topology_class: TopologyClass, free: int) -> tuple[int, float]:
-    """Return the free GPU that links miss least, and how much."""
-    single = plan(topology_class, free, GpuRequest.plain(1))
-    assert isinstance(single, Placement), "a GPU is free"
-    (position,) = single.gpus
-    return position, topology_class.value_lost(free, 1 << position)
+def _suitable(topology_class: TopologyClass, request: GpuRequest) -> Search[int | Rejection]:
+    """Search for the GPUs that are each as asked for, shared or not; or why there are too few."""
+    node, gpus = topology_class.node, len(request.memory_gib) if request.same_gpu is SameGpu.NEVER else 1
+    if not node.gpus:
+        return Rejection(Reason.NO_GPUS, "node has no GPUs", remedy="add nodes with GPUs")
+    if lack := outdated(node, request):
+        return Rejection(Reason.DRIVER, *lack)
+    if lack := shortage(node, replace(request, gpus=gpus)):
+        return Rejection(Reason.UNSUITABLE_GPUS, *lack)
+    yield from ()  # it takes no step
+    return suitable_gpus(node, request)
+
+
+class _Places:
+    """For the GPUs of one pod."""
+
+    def __init__(
+        self,
+        topology_class: TopologyClass,
+        free: int,
+        shares: Shares,
+        request: GpuRequest,
+        doubtful: int,
+        capacity: FreeCapacity | None,
+        to_come: DemandProfile | None,
+    ) -> None:
+        self._topology_class = topology_class
+        self._free = free
+        self._shares = shares
+        self._class = request.sharing_class
+        self._apart = request.same_gpu is SameGpu.NEVER
+        self._doubtful = doubtful
+        self._to_come = to_come if capacity is not None else None
+        self._capacity = capacity or FreeCapacity.of_whole(len(topology_class.node), free, 0)
+        self._cpu_milli = request.cpu_milli
+        self._undecided: Rejection | None = None
+
+    def place(self, gib: Sequence[int], which: Sequence[int]) -> Placement | Rejection:
+        """Place shares of these sizes; `which` says for each share of the pod which of them it is in. They are known to fit."""
+        positions, lost = [0] * len(gib), 0.0
+        order = sorted(range(len(gib)), key=lambda share: (-gib[share], share))
+        for rank, share in enumerate(order):
+            rest = [gib[later] for later in order[rank + 1 :]]
+            found = self._best(gib[share], rest)
+            if self._undecided is not None:
+                return self._undecided
+            loss, positions[share] = found
+            lost += loss
+        of_share = tuple(positions[share] for share in which)
+        score = -self._topology_class.weights.pods_to_come * lost
+        return Placement(tuple(dict.fromkeys(of_share)), None, None, score, lost, of_share)
+
+    def _best(self, gib: int, rest: Sequence[int]) -> tuple[float, int]:
+        """Take the best place for one share that leaves the rest theirs; returns what is lost by it, and the GPU."""
+        shares = self._shares
+        found: list[tuple[float, int, int, int]] = []
+        alike: dict[tuple[int, int, int], int] = {}
+        for gpu in shares.shared:
+            if gpu.takes(self._class) and gpu.left_gib >= gib:
+                looks = gpu.left_gib, shares.share_gib[gpu.position], self._doubtful >> gpu.position & 1
+                alike.setdefault(looks, gpu.position)
+        for (left_gib, _, doubts), position in alike.items():
+            if self._leaves(position, gib, rest):
+                found.append((self._fragmented(position, gib), doubts, left_gib, position))
+        for size in {shares.share_gib[position] for position in shares.openable}:
+            among = [position for position in shares.openable if shares.share_gib[position] == size]
+            if size >= gib and self._leaves(among[0], gib, rest):
+                found.append(self._begin(sum(1 << position for position in among), gib, size))
+        if self._undecided is not None:
+            return 0.0, 0
+        loss, _, _, position = min(found, key=lambda each: (round(each[0], _ROUNDED), *each[1:]))
+        self._take(position, gib)
+        return loss, position
+
+    def _leaves(self, position: int, gib: int, rest: Sequence[int]) -> bool:
+        """Whether the rest finds room beside a share there."""
+        if not rest:
+            return True
+        left = self._shares.taken(position, gib, self._class)
+        if self._apart:
+            left = left.among(~(1 << position))
+        return left.takes(rest, self._class, apart=self._apart)
+
+    def _begin(self, among: int, gib: int, size: int) -> tuple[float, int, int, int]:
+        """Return the free GPU of these that links miss least."""
+        free = self._free
+        single = plan(self._topology_class, free, GpuRequest.plain(1), 0, self._doubtful, ((among, 1),))
+        if isinstance(single, Rejection):
+            self._undecided = single
+            return 0.0, 0, 0, 0
+        (position,) = single.gpus
+        lost = self._topology_class.value_lost(free, 1 << position)
+        return lost + self._fragmented(position, gib), self._doubtful >> position & 1, size, position
+
+    def _fragmented(self, position: int, gib: int) -> float:
+        """Return what the pods to come lose of what is left beside links."""
+        if self._to_come is None:
+            return 0.0
+        after = self._after(position, gib)
+        return FRAGMENTED_GPU * (self._to_come.value(self._capacity) - self._to_come.value(after))
+
+    def _after(self, position: int, gib: int) -> FreeCapacity:
+        size = self._shares.share_gib[position]
+        left_gib = next((gpu.left_gib for gpu in self._shares.shared if gpu.position == position), size)
+        levels = [*self._capacity.gpu_milli]
+        levels[position] = milli_of(left_gib - gib, size)
+        return FreeCapacity(tuple(levels), self._capacity.cpu_milli - self._cpu_milli)
+
+    def _take(self, position: int, gib: int) -> None:
+        self._capacity, self._cpu_milli = self._after(position, gib), 0
+        self._shares = self._shares.taken(position, gib, self._class)
+        self._free &= ~(1 << position)
+        if self._apart:
+            self._shares = self._shares.among(~(1 << position))

@@ -27,6 +27,8 @@ class Reason(StrEnum):
     AFFINITY = "affinity"
     BANDWIDTH = "bandwidth"
     GROUP = "group"
+    SHARING = "sharing"
+    """The node shares no GPU, or cannot just now."""
     KUBELET = "kubelet"
     """The node's kubelet would not admit the pod, or nobody can know whether it would."""
 
@@ -44,6 +46,8 @@ class Placement:
     """Higher is better; comparable between nodes."""
     value_lost: float | None = None
     """What the pods to come lose by it; λ times that was taken off the score. `None`: not known."""
+    shares: tuple[int, ...] = ()
+    """Of a pod that shares GPUs: the position of each of its shares; `gpus` has each of these once."""
 
     def takes_of(self, mask: int) -> int:
         """Return how many of these GPUs (bit mask over positions) are among its own."""

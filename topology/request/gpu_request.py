@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from topology.annotations import keys
 from topology.errors import RequestError
 from topology.node.links import Affinity
+from topology.request import words
 from topology.request.counts import asked_of, one_profile
 from topology.request.domains import OURS, GroupName, GroupRequest, Level
+from topology.request.shares import SameGpu, check, gib_of, same_gpu, side_by_side
 
 MAX_GPUS_PER_POD = 64
 MAX_KEY_CHARACTERS = 63
@@ -39,7 +39,7 @@ class NicAffinity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerGpus:
-    """How many GPUs, or slices of a MIG profile, one container asks for, and when it runs."""
+    """How many GPUs, slices of a MIG profile, or GiB of a GPU one container asks for, and when it runs."""
 
     name: str
     gpus: int
@@ -49,6 +49,8 @@ class ContainerGpus:
     """As in `GpuRequest`."""
     cpus: int = 0
     """Whole CPUs that a kubelet with static CPUs would give to it alone."""
+    memory_gib: int = 0
+    """Its share of one GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class GpuRequest:
     """What one pod asks for, without its identity: equal requests are equal values and share memoised plans."""
 
     gpus: int
-    """GPUs of the whole pod, 0 or more."""
+    """GPUs of the whole pod, 0 or more; of one that asks for shares 0."""
     required: Affinity | None = None
     preferred: Affinity | None = None
     min_bandwidth_gb_per_s: float | None = None
@@ -70,13 +72,17 @@ class GpuRequest:
     ecc: bool | None = None
     nic: NicAffinity | None = None
     """Whether every GPU must, or should, have an RDMA NIC under the same PCIe switch."""
-    gpu_milli: int | None = None
-    """Thousandths of its one GPU; `None`: its GPUs are its own."""
     cpu_milli: int = 0
     profile: str = ""
     """The MIG profile that its GPUs are slices of, as the resource's name has it; empty: it asks for GPUs."""
     by_container: tuple[ContainerGpus, ...] = ()
     """What a kubelet aligns by NUMA nodes, without names; empty: one container with all GPUs and no CPU of its own."""
+    memory_gib: tuple[int, ...] = ()
+    """GiB of each share, container by container as they run side by side; empty: it asks for no share."""
+    sharing_class: str = ""
+    """Of its shares: those of other classes are on other GPUs."""
+    same_gpu: SameGpu = SameGpu.PREFERRED
+    """Whether several shares are on one GPU."""
 
     @classmethod
     @lru_cache(maxsize=128)
@@ -85,6 +91,16 @@ class GpuRequest:
         if gpus > 1:
             return cls(gpus, preferred=Affinity.NVLINK)
         return cls(gpus, communication=Communication.NONE)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it asks for parts of GPUs, and not for whole ones."""
+        return bool(self.memory_gib)
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for anything of a GPU."""
+        return bool(self.gpus or self.memory_gib)
 
     @property
     @lru_cache(maxsize=1024)  # noqa: B019 - a value; a look-up takes a third of the time
@@ -112,9 +128,11 @@ class PodRequest:
 
     request: GpuRequest
     containers: tuple[ContainerGpus, ...] = ()
-    """Only those that ask for GPUs, in the order in which they start."""
+    """Only those that ask for GPUs or shares, in the order in which they start."""
     relax_after_seconds: float | None = None
     group: GroupRequest | None = None
+    compute_percent: int | None = None
+    """A ceiling on what its shares compute."""
 
     def at_age(self, age_seconds: float) -> GpuRequest:
         """Return the request as it stands `age_seconds` after the pod was created."""
@@ -130,8 +148,11 @@ class PodRequest:
     def share_out(self, gpus: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Give each container its GPUs, as neighbours on the ring; init containers use the same ones before.
 
-        `gpus` is the pod's whole set in ring order.
+        `gpus` is the pod's whole set in ring order, or the GPU of each share: init containers have theirs on the first.
         """
+        if self.request.is_share:
+            of_share = {name: (gpu,) for (name, _), gpu in zip(self.shares, gpus, strict=True)}
+            return {each.name: of_share.get(each.name, (gpus[0],)) for each in self.containers}
         shares: dict[str, tuple[str, ...]] = {}
         start = 0
         for container in self.containers:
@@ -139,6 +160,16 @@ class PodRequest:
             if not container.init:
                 start += container.gpus
         return shares
+
+    @property
+    def shares(self) -> tuple[tuple[str, int], ...]:
+        """Container and GiB of each share, in the order of `GpuRequest.memory_gib`."""
+        return shares_of(self.containers)
+
+
+def shares_of(containers: Iterable[ContainerGpus]) -> tuple[tuple[str, int], ...]:
+    """Return container and GiB of each share that these containers, in the order in which they start, have side by side."""
+    return side_by_side((each.name, each.memory_gib, each.init) for each in containers)
 
 
 def parse_pod(pod: Mapping[str, Any], resource: str = keys.GPU_RESOURCE) -> PodRequest:
@@ -155,9 +186,11 @@ def parse_pod(pod: Mapping[str, Any], resource: str = keys.GPU_RESOURCE) -> PodR
     for init, listed in ((True, spec.get("initContainers") or ()), (False, spec.get("containers") or ())):
         for container in listed:
             resources = container.get("resources") or {}
-            gpus, profile = asked_of(container["name"], resources.get("limits"), resources.get("requests"), resource)
+            name, limits, requests = container["name"], resources.get("limits"), resources.get("requests")
+            gpus, profile = asked_of(name, limits, requests, resource)
             sidecar = init and container.get("restartPolicy") == "Always"
-            containers.append(ContainerGpus(container["name"], gpus, init and not sidecar, profile))
+            gib = gib_of(name, limits, requests)
+            containers.append(ContainerGpus(name, gpus, init and not sidecar, profile, memory_gib=gib))
     return pod_request((pod.get("metadata") or {}).get("annotations") or {}, containers)
 
 
@@ -174,15 +207,18 @@ def pod_request(
     Raises `RequestError` for an unknown key under our prefix, a word or number that cannot be read, or requests that
     contradict each other.
     """
-    asking = tuple(container for container in containers if container.gpus)
+    asking = tuple(container for container in containers if container.gpus or container.memory_gib)
     gpus = widest((container.gpus, container.init) for container in asking)
-    profile = one_profile([container.profile for container in asking])
+    profile = one_profile([container.profile for container in asking if container.gpus])
     if gpus > MAX_GPUS_PER_POD:
         raise RequestError(keys.GPU_RESOURCE, f"{gpus} GPUs for one pod, no node has more than {MAX_GPUS_PER_POD}")
     unknown = sorted(key for key in annotations if key.startswith(keys.USER_PREFIX) and key not in _READERS)
     if unknown:
         raise RequestError(unknown[0], f"unknown annotation{_like(unknown[0])}")
     read = {key: reader(key, annotations[key]) for key, reader in _READERS.items() if key in annotations}
+    shares = [(each.name, each.memory_gib, each.init) for each in asking]
+    check(shares, gpus, read)
+    memory_gib = tuple(gib for _, gib in side_by_side(shares))
     usual = GpuRequest.plain(gpus)
     request = GpuRequest(
         gpus=gpus,
@@ -199,9 +235,13 @@ def pod_request(
         nic=read.get(keys.NIC_AFFINITY),
         cpu_milli=cpu_milli,
         profile=profile,
-        by_container=_by_container(containers),
+        by_container=() if memory_gib else _by_container(containers),
+        memory_gib=memory_gib,
+        sharing_class=read.get(keys.SHARING_CLASS, "") if memory_gib else "",
+        same_gpu=same_gpu(read.get(keys.SAME_GPU, SameGpu.PREFERRED), shares),
     )
-    return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read, group))
+    percent = read.get(keys.COMPUTE_PERCENT)
+    return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read, group), percent)
 
 
 @lru_cache(maxsize=128)
@@ -249,121 +289,27 @@ def _by_container(containers: Sequence[ContainerGpus]) -> tuple[ContainerGpus, .
     return aligned if len(aligned) > 1 or any(each.cpus for each in aligned) else ()
 
 
-_Reader = Callable[[str, str], Any]
-
-_COUNT = re.compile(r"[0-9]{1,9}")
-_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_DURATION = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
-_VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
-_QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
-_SCALE = {"": 1} | {
-    prefix + suffix: base**power
-    for suffix, base, prefixes in (("", 1000, "kMGT"), ("i", 1024, "KMGT"))
-    for power, prefix in enumerate(prefixes, start=1)
+_READERS: dict[str, Callable[[str, str], Any]] = {
+    keys.REQUIRED_AFFINITY: words.affinity,
+    keys.PREFERRED_AFFINITY: words.affinity,
+    keys.MIN_BANDWIDTH: words.positive_decimal,
+    keys.RELAX_AFTER: words.duration,
+    keys.COMMUNICATION: lambda key, value: Communication(words.one_of(*Communication)(key, value)),
+    keys.GPU_MODEL: words.globs,
+    keys.MIN_GPU_MEMORY: words.quantity,
+    keys.MIN_COMPUTE_CAPABILITY: words.capability,
+    keys.MIN_DRIVER: words.version,
+    keys.MIN_CUDA: words.version,
+    keys.ECC: words.switch,
+    keys.NIC_AFFINITY: lambda key, value: NicAffinity(words.one_of(*NicAffinity)(key, value)),
+    keys.GROUP: words.name,
+    keys.GROUP_SIZE: words.positive_count,
+    keys.GROUP_AFFINITY: words.group_affinity,
+    keys.GROUP_SCOPE: words.one_of("run", "namespace"),
+    keys.SHARING_CLASS: words.name,
+    keys.SAME_GPU: lambda key, value: SameGpu(words.one_of(*SameGpu)(key, value)),
+    keys.COMPUTE_PERCENT: words.percent,
+    keys.DEVICE_MISMATCH: words.one_of("adopt", "refuse"),
+    keys.EVICT_WHEN_SICK: words.one_of("true", "false"),
 }
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-
-
-def _one_of(*words: str) -> Callable[[str, str], str]:
-    def read(key: str, value: str) -> str:
-        if value not in words:
-            raise RequestError(key, f"{_quoted(value)} is none of {', '.join(words)}")
-        return value
-
-    return read
-
-
-def _affinity(key: str, value: str) -> Affinity:
-    return Affinity(_one_of(Affinity.NVLINK, Affinity.PCIE_SWITCH, Affinity.NUMA_NODE)(key, value))
-
-
-def _positive_decimal(key: str, value: str) -> float:
-    if not _DECIMAL.fullmatch(value) or not float(value):
-        raise RequestError(key, f"{_quoted(value)} is no positive decimal number")
-    return float(value)
-
-
-def _positive_count(key: str, value: str) -> int:
-    if not _COUNT.fullmatch(value) or not int(value):
-        raise RequestError(key, f"{_quoted(value)} is no positive whole number")
-    return int(value)
-
-
-def _duration(key: str, value: str) -> float:
-    match = _DURATION.fullmatch(value)
-    if match is None or not value:
-        raise RequestError(key, f"{_quoted(value)} is no duration such as 90s, 10m or 1h30m")
-    hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(hours * 3600 + minutes * 60 + seconds)
-
-
-def _version(key: str, value: str) -> tuple[int, ...]:
-    if not _VERSION.fullmatch(value):
-        raise RequestError(key, f"{_quoted(value)} is no version such as 12.4")
-    return tuple(int(part) for part in value.split("."))
-
-
-def _capability(key: str, value: str) -> tuple[int, int]:
-    version = _version(key, value)
-    if len(version) > 2:
-        raise RequestError(key, f"{_quoted(value)} is no compute capability such as 8.0")
-    return (version[0], version[1] if len(version) == 2 else 0)
-
-
-def _quantity(key: str, value: str) -> int:
-    match = _QUANTITY.fullmatch(value)
-    if match is None:
-        raise RequestError(key, f"{_quoted(value)} is no quantity such as 40Gi")
-    return int(Fraction(match[1]) * _SCALE[match[2] or ""])
-
-
-def _globs(key: str, value: str) -> tuple[str, ...]:
-    globs = tuple(part.strip().lower() for part in value.split(","))
-    if not all(globs) or len(value) > 256:
-        raise RequestError(key, f"{_quoted(value)} is no list of model names such as *a100*,*h100*")
-    return globs
-
-
-def _group_affinity(key: str, value: str) -> tuple[Level, bool]:
-    """Read `rack` or `preferred-rack` as a preference, `required-rack` as a condition."""
-    demand, preference = (f"{word}-" for word in ("required", "preferred"))
-    required = value.startswith(demand)
-    return Level(_one_of(*Level)(key, value.removeprefix(demand if required else preference))), required
-
-
-def _switch(key: str, value: str) -> bool:
-    return _one_of("on", "off")(key, value) == "on"
-
-
-def _name(key: str, value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise RequestError(key, f"{_quoted(value)} is no name of at most 63 letters, digits, '-', '_' and '.'")
-    return value
-
-
-def _quoted(value: str) -> str:
-    return repr(value if len(value) <= 40 else value[:37] + "...")
-
-
-_READERS: dict[str, _Reader] = {
-    keys.REQUIRED_AFFINITY: _affinity,
-    keys.PREFERRED_AFFINITY: _affinity,
-    keys.MIN_BANDWIDTH: _positive_decimal,
-    keys.RELAX_AFTER: _duration,
-    keys.COMMUNICATION: lambda key, value: Communication(_one_of(*Communication)(key, value)),
-    keys.GPU_MODEL: _globs,
-    keys.MIN_GPU_MEMORY: _quantity,
-    keys.MIN_COMPUTE_CAPABILITY: _capability,
-    keys.MIN_DRIVER: _version,
-    keys.MIN_CUDA: _version,
-    keys.ECC: _switch,
-    keys.NIC_AFFINITY: lambda key, value: NicAffinity(_one_of(*NicAffinity)(key, value)),
-    keys.GROUP: _name,
-    keys.GROUP_SIZE: _positive_count,
-    keys.GROUP_AFFINITY: _group_affinity,
-    keys.GROUP_SCOPE: _one_of("run", "namespace"),
-    keys.SHARING_CLASS: _name,
-    keys.DEVICE_MISMATCH: _one_of("adopt", "refuse"),
-    keys.EVICT_WHEN_SICK: _one_of("true", "false"),
-}
-"""Every annotation that a user may write; the last three, which no placement depends on, are only checked here."""
+"""Every annotation that a user may write; the last two, which no placement depends on, are only checked here."""

@@ -28,7 +28,9 @@ class PodKind:
     """Of each of its GPUs; less than 1000 only of a single one."""
     cpu_milli: int = 0
     models: tuple[str, ...] = ()
-    """GPU models that will do; none named: any."""
+    """GPU models that will do, by name or pattern; none named: any."""
+    memory_gib: int = 0
+    """GiB of its one GPU that it takes, where it is not known how large that is; 0: as `gpu_milli` says."""
 
     @property
     def shares(self) -> bool:

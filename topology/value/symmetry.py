@@ -51,6 +51,13 @@ class Symmetry:
             found = self._canonical[counts] = min(tuple(counts[i] for i in swap) for swap in self._swaps)
         return found
 
+    def least(self, first: Counts, others: Sequence[Counts]) -> tuple[Counts, tuple[Counts, ...]]:
+        """Return one representative of all that are alike: of a set, canonical by itself, and others beside it in any order."""
+        return min(
+            (tuple(first[i] for i in swap), tuple(sorted(tuple(each[i] for i in swap) for each in others)))
+            for swap in self._swaps
+        )
+
 
 def subsets(groups: Sequence[int], size: int) -> list[int]:
     """Return one set for every way to take `size` GPUs of what each group (mask) has: its lowest positions.

@@ -30,9 +30,12 @@ class Report:
     """resourceVersion of the node that it was read from."""
 
     def shows(self, claim: Claim) -> bool:
-        """Whether it says that the claim's pod holds the GPU."""
-        holder = self.observed.gpus.get(claim.gpu) if self.observed else None
-        return holder is not None and (holder.namespace, holder.name) == (claim.namespace, claim.name)
+        """Whether it says that the claim's pod holds the GPU, or a share of it."""
+        if self.observed is None:
+            return False
+        holder, sharers = self.observed.gpus.get(claim.gpu), self.observed.shared.get(claim.gpu, ())
+        seen = (holder, *sharers) if holder else sharers
+        return any((who.namespace, who.name) == (claim.namespace, claim.name) for who in seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Final
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.group_words import ALL_WORDS, GroupKey, GroupWords
 from extender.cluster.objects.kinds import Pod
+from topology.annotations import keys
 from topology.errors import RequestError
 from topology.placement.group import Progress
 from topology.request.domains import Domain, GroupRequest, Level, Location
@@ -175,7 +177,7 @@ class Groups:
             is_young = age_of(newest) < GRACE_SECONDS
             gated = sum(member.is_gated for member in members)
             found = self.progress(other, self._size(other) - gated if is_young else None, place_of)
-            theirs = max((member.pod.gpus or 0 for member in members), default=0)
+            theirs = max((member.pod.gpus or len(member.pod.shares) for member in members), default=0)
             for domain in {place.domain(level) for place in found.placed for level in Level}:
                 reserved[domain] += -(-found.rest * theirs // gpus)
         return reserved
@@ -193,13 +195,18 @@ class Groups:
         return said or self._known_sizes.get(key, 0)
 
 
+OF_SHARES: Final = (keys.COMPUTE_PERCENT, keys.SAME_GPU)
+"""What says nothing of groups, and is refused where no container asks for a share: containers are not read here."""
+
+
 def read_group(pod: Pod, words: GroupWords) -> GroupRequest | None:
     """Return what a pod says of its group, `None` when it has none or cannot be read."""
     group = words.group_of(pod)
     if group is None:
         return None
     try:
-        return pod_request(pod.metadata.annotations or {}, (), group=group).group
+        annotations = (pod.metadata.annotations or {}).items()
+        return pod_request({key: text for key, text in annotations if key not in OF_SHARES}, (), group=group).group
     except RequestError:
         return None
 

@@ -1,4 +1,4 @@
-"""Soft holds: the GPUs that a pod will probably get, kept in mind between prioritize and bind.
+"""Soft holds: the GPUs, or shares of them, that a pod will probably get, kept in mind between prioritize and bind.
 
 kube-scheduler tells nobody which node won, and filters the next pod before the first one's bind arrives. A hold steers that
 next pod elsewhere. It is advice: it lives in memory, expires, is replaced by the pod's next call, and safety never rests on it.
@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from topology.placement.shares import HeldShare
 from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
 
 HOLD_SECONDS: Final = 30.0
 """Unless configured: longer than kube-scheduler usually takes from prioritize to the end of bind."""
@@ -21,6 +23,26 @@ class Ranked:
 
     node: str
     placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is kept of one node."""
+
+    gpus: int = 0
+    """As a whole; a mask over positions."""
+    shares: tuple[HeldShare, ...] = ()
+
+    @property
+    def touched(self) -> int:
+        """The GPUs of which anything is kept."""
+        return self.gpus | sum({1 << position for position, _, _ in self.shares} if self.shares else ())
+
+    def __bool__(self) -> bool:
+        return bool(self.gpus or self.shares)
+
+
+NOTHING: Final = Held()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +58,19 @@ class Hold:
     """What the decision for these GPUs said that the pods to come lose by it, if that is known."""
     best: tuple[Ranked, ...] = ()
     """The best nodes of the call that held them, two at most; kube-scheduler may choose another one."""
+    shares: tuple[HeldShare, ...] = ()
+    """Where only these are kept of the GPUs; empty: all of them."""
+
+    @classmethod
+    def of(
+        cls, node: str, found: Placement, request: GpuRequest, expires: float, best: tuple[Ranked, ...] = ()
+    ) -> Hold:
+        """Hold what a pod with this request gets by this placement."""
+        shares = tuple(
+            (position, gib, request.sharing_class)
+            for position, gib in zip(found.shares, request.memory_gib, strict=True)
+        )
+        return cls(node, sum(1 << position for position in found.gpus), expires, found.value_lost, best, shares)
 
 
 class Holds:
@@ -73,14 +108,16 @@ class Holds:
         self._expire(now)
         return {uid: hold.node for uid, hold in self._holds.items()}
 
-    def others(self, uid: str, now: float) -> dict[str, int]:
-        """Return node → GPUs that are held there for other pods."""
+    def others(self, uid: str, now: float) -> dict[str, Held]:
+        """Return node → what is held there for other pods."""
         self._expire(now)
-        masks: dict[str, int] = {}
+        found: dict[str, Held] = {}
         for owner, hold in self._holds.items():
             if owner != uid:
-                masks[hold.node] = masks.get(hold.node, 0) | hold.gpus
-        return masks
+                held = found.get(hold.node, NOTHING)
+                gpus = 0 if hold.shares else hold.gpus
+                found[hold.node] = Held(held.gpus | gpus, held.shares + hold.shares)
+        return found
 
     def __len__(self) -> int:
         return len(self._holds)

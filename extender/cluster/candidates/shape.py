@@ -10,10 +10,11 @@ from topology.node.alignment import TopologyManager
 from topology.node.status import MigStrategy
 from topology.placement.decide import Decision, Situation, decide, devices_for
 from topology.placement.rails import NO_RAILS, Rails
+from topology.placement.shares import NO_SHARES, Shares, capacity_of
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import DemandProfile, FreeCapacity
+from topology.value.fragmentation import DemandProfile
 
 CPU_STEP_MILLI = 4000
 """Finer differences do not make another shape."""
@@ -53,6 +54,8 @@ class Shape:
     """How the node's MIG slices are offered."""
     hidden_slices: tuple[tuple[str, int], ...] = ()
     """The same as `hidden` of slices, by profile."""
+    shares: Shares = NO_SHARES
+    """What pods may share of the GPUs."""
 
     @property
     def free_gpus(self) -> int:
@@ -84,9 +87,8 @@ class Shape:
             return Rejection(Reason.CLOSED, closed, remedy=what_opens(closed))
         capacity = None
         if to_come is not None and self.cpu_milli is not None:
-            capacity = FreeCapacity.of_whole(
-                len(self.topology_class.node), self.free if idle is None else idle, self.cpu_milli
-            )
+            whole = self.free if idle is None else idle
+            capacity = capacity_of(len(self.topology_class.node), whole, self.shares, self.cpu_milli)
         situation = Situation(
             self.topology_class,
             self.free,
@@ -99,6 +101,7 @@ class Shape:
             perhaps_free=self.perhaps_free,
             capacity=capacity,
             to_come=to_come,
+            shares=self.shares.of_free(self.free),
         )
         return decide(situation, request)
 
@@ -109,8 +112,10 @@ class Shape:
         """
         shape, pods = self, 0
         while isinstance(found := shape.decide(request), Placement) and found.gpus:
-            taken = sum(1 << position for position in found.gpus)
-            shape = replace(shape, free=shape.free & ~taken, perhaps_free=shape.perhaps_free & ~taken)
+            taken, shares = sum(1 << position for position in found.gpus), shape.shares
+            for position, gib in zip(found.shares, request.memory_gib, strict=True):
+                shares = shares.taken(position, gib, request.sharing_class)
+            shape = replace(shape, free=shape.free & ~taken, perhaps_free=shape.perhaps_free & ~taken, shares=shares)
             pods += 1
         return pods, found is not UNDECIDED
 

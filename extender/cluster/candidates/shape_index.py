@@ -5,44 +5,58 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from heapq import merge
-from itertools import groupby
+from itertools import chain
 
 from extender.cluster.candidates.shape import Shape
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Rejection
 from topology.request.domains import Location
 from topology.request.gpu_request import GpuRequest
-from topology.value.fragmentation import DemandProfile
+from topology.value.coming import PodsToCome
+from topology.value.fragmentation import DemandProfile, PodKind
 
 Key = tuple[float, int, int, str]
 """Of a node that fits, best first: minus the score; how many doubtful GPUs the pod would get; how many GPUs are free, so that
 emptier nodes stay whole; the name."""
 
+Merits = tuple[float, int, int]
+"""The same without the name: what shapes are compared by."""
+
 GONE = Shape(None, 0, "no node has such GPUs any more")
 """Of a bucket whose class was let go of."""
 REQUESTS = 256
 """Different requests whose orders are kept; one more costs a decision per shape."""
+MOVES = 4_096
+"""Nodes that changed their shapes: so many are remembered for orders that have not been asked since."""
+HEAD = 64
+"""Of the best shapes of an order: so many are looked through for those that no node will have again."""
 
 
 class Bucket:
     """The nodes of one shape."""
 
-    __slots__ = ("names", "serial", "shape")
+    __slots__ = ("is_over", "names", "serial", "shape")
 
     def __init__(self, serial: int, shape: Shape) -> None:
         self.serial = serial
         self.shape = shape
         self.names: list[str] = []
         """In order."""
+        self.is_over = False
+        """It is empty, and nodes that come to this shape go to another bucket."""
 
 
+Move = tuple[str, "Bucket | None", "Bucket | None"]
+"""The node, and the buckets that it left and came to."""
 Census = Sequence[tuple[Bucket, Counter[Location]]]
 """How many nodes of each shape stand where."""
 
 
 class ShapeIndex:
-    """All nodes, in buckets. A bucket that is empty stays for a while: masks come back."""
+    """All nodes, in buckets.
+
+    A bucket that is empty stays for a while: masks come back. What is left of shared GPUs seldom does.
+    """
 
     def __init__(self) -> None:
         self._buckets: dict[Shape, Bucket] = {}
@@ -51,7 +65,10 @@ class ShapeIndex:
         self._orders: OrderedDict[GpuRequest, Order] = OrderedDict()
         self._nodes_of: Counter[TopologyClass | None] = Counter()
         self._open_nodes_of: Counter[TopologyClass] = Counter()
-        self._to_come: DemandProfile | None = None
+        self._moves: list[Move] = []
+        self._moves_before = 0
+        """Those that are forgotten."""
+        self._to_come: PodsToCome | None = None
 
     def put(self, name: str, shape: Shape | None) -> None:
         """File a node under its shape; `None` takes it out."""
@@ -61,6 +78,9 @@ class ShapeIndex:
                 return
             del self._bucket_of[name]
             del before.names[bisect_left(before.names, name)]
+            if not before.names and before.shape.shares.shared:
+                before.is_over = True
+                del self._buckets[before.shape]
         if shape is not None:
             self._nodes_of[shape.topology_class] += 1
             if shape.topology_class is not None and shape.closed is None:
@@ -70,6 +90,9 @@ class ShapeIndex:
             bucket = self._buckets.get(shape) or self._add(shape)
             self._bucket_of[name] = bucket
             insort(bucket.names, name)
+        self._moves.append((name, before, self._bucket_of.get(name)))
+        if len(self._moves) > MOVES:
+            self._forget_moves()
         if before is not None:
             self._nodes_of[before.shape.topology_class] -= 1
             self._leave_open(before.shape)
@@ -84,13 +107,27 @@ class ShapeIndex:
             if len(self._orders) > REQUESTS:
                 self._orders.popitem(last=False)
         self._orders.move_to_end(request)
-        order.catch_up(self._serials)
+        order.catch_up(self._serials, self._moves, self._moves_before)
         return order
 
-    def forget_verdicts(self, to_come: DemandProfile | None = None) -> None:
-        """Ask for the decisions on the nodes there are anew: they would come out differently, or the pods to come are others."""
-        self._to_come = to_come
+    def forget_verdicts(self, to_come: Sequence[tuple[PodKind, float]] = ()) -> None:
+        """Ask for the decisions on the nodes there are anew: they would come out differently, or the pods to come are others.
+
+        `to_come` are the kinds of these with their shares.
+        """
+        gpus = Counter[str]()
+        for topology_class, nodes in self._nodes_of.items():
+            for gpu in topology_class.node.gpus if topology_class else ():
+                gpus[gpu.model] += nodes
+        self._to_come = PodsToCome(to_come, gpus) if to_come else None
+        self._orders.clear()
         self._compact()
+
+    def like(self) -> ShapeIndex:
+        """Return an empty one, whose verdicts count with the same pods to come."""
+        found = ShapeIndex()
+        found._to_come = self._to_come
+        return found
 
     def bucket_of(self, name: str) -> Bucket | None:
         """Return the bucket of a node, `None` when it is not known."""
@@ -126,40 +163,53 @@ class ShapeIndex:
             return
         for bucket in self._serials:
             if bucket.shape.topology_class is topology_class:
-                del self._buckets[bucket.shape]
+                self._buckets.pop(bucket.shape, None)
                 bucket.shape = GONE
         topology_class.forget()
 
+    def _forget_moves(self) -> None:
+        self._moves_before += len(self._moves)
+        self._moves.clear()
+
     def _compact(self) -> None:
-        """Forget the empty buckets, and with them every order."""
+        """Forget the empty buckets."""
+        self._forget_moves()
         filled = [bucket for bucket in self._serials if bucket.names]
+        for order in self._orders.values():
+            order.keep(filled)
+        for bucket in self._serials:
+            bucket.is_over = not bucket.names
         for serial, bucket in enumerate(filled):
             bucket.serial = serial
         self._serials = filled
         self._buckets = {bucket.shape: bucket for bucket in filled}
-        self._orders.clear()
 
 
 class Order:
     """The verdicts on one request for all shapes, and those that fit from best to worst."""
 
-    def __init__(self, request: GpuRequest, to_come: DemandProfile | None) -> None:
+    def __init__(self, request: GpuRequest, to_come: PodsToCome | None) -> None:
         self.verdicts: list[Placement | Rejection] = []
         """By the serial of the bucket."""
-        self.to_come = to_come
-        """The pods to come that its scores count with."""
+        self._to_come = to_come
         self._request = request
         self._fitting: dict[int, int] = {}
         """By the serial too, of those that somebody has asked about."""
         self._undecided: list[Bucket] = []
-        self._ranked: list[tuple[float, int, int, int]] = []
-        """Minus the score, doubtful GPUs, GPUs free, serial; rising."""
-        self._alike: list[tuple[float, int, int, list[Bucket]]] = []
-        """The same, those that only their names tell apart together."""
+        self._merits: list[Merits] = []
+        """Of all shapes that fit; rising."""
+        self._alike: dict[Merits, list[Bucket]] = {}
+        """Those that only their names tell apart together."""
+        self._names: dict[Merits, list[str]] = {}
+        """Of the nodes of all these, in order, where somebody has asked: kept up with the moves of nodes."""
+        self._moves_seen = 0
 
-    def catch_up(self, buckets: list[Bucket]) -> None:
-        """Take in the shapes that are new since the last call, or were not decided then; simple machines first."""
-        new = []
+    def catch_up(self, buckets: list[Bucket], moves: Sequence[Move], moves_before: int) -> None:
+        """Take in the nodes that moved and the shapes that are new since the last call, or were not decided then.
+
+        Simple machines come first.
+        """
+        self._follow(moves, moves_before)
         came = buckets[len(self.verdicts) :]
         self.verdicts += [UNDECIDED] * len(came)
         undecided, self._undecided = [*self._undecided, *sorted(came, key=lambda bucket: bucket.shape.breadth)], []
@@ -167,23 +217,70 @@ class Order:
             if not bucket.names:
                 self._undecided.append(bucket)
                 continue
-            verdict = bucket.shape.decide(self._request, self.to_come)
+            verdict = bucket.shape.decide(self._request, self.to_come(bucket.shape))
             self.verdicts[bucket.serial] = verdict
             if isinstance(verdict, Placement):
-                shape = bucket.shape
-                new.append((-verdict.score, verdict.takes_of(shape.doubtful), shape.free.bit_count(), bucket.serial))
+                self._rank(bucket, verdict)
             elif verdict is UNDECIDED:
                 self._undecided.append(bucket)
-        if new:
-            self._ranked = sorted(self._ranked + new)
-            self._alike = [
-                (*merits, [buckets[serial] for *_, serial in equals])
-                for merits, equals in groupby(self._ranked, key=lambda ranked: ranked[:3])
-            ]
+        for merits in self._merits[:HEAD]:
+            if all(bucket.is_over for bucket in self._alike[merits]):
+                self._drop(merits)
+
+    def keep(self, filled: Sequence[Bucket]) -> None:
+        """Forget all buckets but these, which are about to be numbered anew in their order."""
+        self.verdicts = [self.verdicts[bucket.serial] for bucket in filled if bucket.serial < len(self.verdicts)]
+        numbers = {bucket.serial: number for number, bucket in enumerate(filled)}
+        self._fitting = {numbers[old]: pods for old, pods in self._fitting.items() if old in numbers}
+        self._undecided = [bucket for bucket in self._undecided if bucket.names]
+        self._names.clear()
+        for merits, buckets in [*self._alike.items()]:
+            self._alike[merits] = [bucket for bucket in buckets if bucket.names]
+            if not self._alike[merits]:
+                self._drop(merits)
+
+    def _follow(self, moves: Sequence[Move], moves_before: int) -> None:
+        """Let the lists of names follow the nodes; those of buckets that are not ranked yet are in none."""
+        if self._moves_seen < moves_before:
+            self._names.clear()
+        for name, left, came in moves[max(0, self._moves_seen - moves_before) :] if self._names else ():
+            for bucket in (left, came):
+                names = self._names_beside(bucket) if bucket is not None else None
+                if names is not None and bucket is came:
+                    insort(names, name)
+                elif names is not None:
+                    del names[bisect_left(names, name)]
+        self._moves_seen = moves_before + len(moves)
+
+    def _names_beside(self, bucket: Bucket) -> list[str] | None:
+        verdict = self.verdicts[bucket.serial] if bucket.serial < len(self.verdicts) else UNDECIDED
+        return self._names.get(_merits(bucket.shape, verdict)) if isinstance(verdict, Placement) else None
+
+    def _rank(self, bucket: Bucket, verdict: Placement) -> None:
+        merits = _merits(bucket.shape, verdict)
+        if merits not in self._alike:
+            insort(self._merits, merits)
+            self._alike[merits] = []
+        self._alike[merits].append(bucket)
+        if merits in self._names:
+            for name in bucket.names:
+                insort(self._names[merits], name)
+
+    def _drop(self, merits: Merits) -> None:
+        del self._alike[merits]
+        self._names.pop(merits, None)
+        del self._merits[bisect_left(self._merits, merits)]
+
+    def to_come(self, shape: Shape) -> DemandProfile | None:
+        """Return the pods to come that scores count with, as a node of this shape meets them."""
+        if self._to_come is None or shape.topology_class is None or not shape.topology_class.node.gpus:
+            return None
+        gpu = shape.topology_class.node.gpus[0]
+        return self._to_come.at(gpu.model, max(shape.shares.share_gib, default=(gpu.memory_bytes or 0) >> 30))
 
     def census(self, names: frozenset[str], locations: Mapping[str, Location]) -> Census:
         """Count the nodes that fit, of those in `names`; linear in these."""
-        fitting = (bucket for *_, buckets in self._alike for bucket in buckets if bucket.names)
+        fitting = (bucket for merits in self._merits for bucket in self._alike[merits] if bucket.names)
         counted = ((bucket, names.intersection(bucket.names)) for bucket in fitting)
         return [(bucket, Counter(map(locations.__getitem__, found))) for bucket, found in counted if found]
 
@@ -203,9 +300,18 @@ class Order:
 
     def best_first(self, names: Container[str]) -> Iterator[Key]:
         """Yield those of `names` that fit, best first."""
-        for minus_score, doubts, free, buckets in self._alike:
-            filled = [bucket.names for bucket in buckets if bucket.names]
-            if filled:
-                for name in filled[0] if len(filled) == 1 else merge(*filled):
-                    if name in names:
-                        yield minus_score, doubts, free, name
+        for merits in self._merits:
+            if (listed := self._names.get(merits)) is None:
+                alike = self._alike[merits]
+                listed = alike[0].names if len(alike) == 1 else self._list(merits)
+            for name in listed:
+                if name in names:
+                    yield *merits, name
+
+    def _list(self, merits: Merits) -> list[str]:
+        found = self._names[merits] = sorted(chain.from_iterable(bucket.names for bucket in self._alike[merits]))
+        return found
+
+
+def _merits(shape: Shape, verdict: Placement) -> Merits:
+    return -verdict.score, verdict.takes_of(shape.doubtful), shape.free.bit_count()

@@ -11,6 +11,7 @@ import msgspec
 from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
 from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod, PodSpec
+from extender.cluster.objects.parts import Part, Parts, of_record
 from extender.cluster.objects.placeholders import NEVER_PLACED, is_placeholder
 from extender.cluster.objects.quantities import cpu_milli, whole_cpus
 from topology.annotations import keys
@@ -19,9 +20,14 @@ from topology.annotations.records import Claim, PlacementRecord, can_be_named, d
 from topology.errors import PayloadError, RequestError
 from topology.request.counts import asked_of
 from topology.request.gpu_request import ContainerGpus, PodRequest, pod_request
+from topology.request.shares import gib_of
+from topology.request.words import percent
+from topology.value.fragmentation import PodKind
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""
+MAX_MODELS_CHARACTERS = 256
+"""Of `gpu-model`; a pod that says more is not placed."""
 _OURS = (keys.PLACEMENT, keys.FENCE, keys.NOMINATED)
 _OURS_BYTES = MAX_BYTES + 1024
 """Of the largest record, the mark of a fence, the name of a node, and their keys."""
@@ -40,12 +46,16 @@ class GpuPod:
     pod: Pod
     gpus: int | None
     """How many GPUs or slices it asks for; `None`: it asks in a way that nobody can read."""
-    placed: frozenset[str] | None
-    """The GPUs of its placement record; `None`: it has none, or none that can be read."""
+    placed: Parts | None
+    """What its placement record gives it of GPUs; `None`: it has none, or none that can be read."""
     stopped: bool = False
     """None of its containers runs or will run again."""
     profile: str = ""
     """The MIG profile that it asks for slices of; empty: it asks for GPUs."""
+    shares: tuple[int, ...] = ()
+    """GiB of each share of a GPU that it asks for, side by side; empty: it asks for none."""
+    init_share: Part | None = None
+    """What of them an init container needs beyond the containers after it; its kubelet does not list that."""
 
     @property
     def uid(self) -> str:
@@ -72,6 +82,17 @@ class GpuPod:
         """Namespace and name."""
         return self.pod.metadata.namespace, self.pod.metadata.name
 
+    @property
+    def listed_gib(self) -> int:
+        """What its shares add up to as its kubelet lists them."""
+        return sum(self.shares) - (self.init_share.memory_gib or 0 if self.init_share else 0)
+
+    def is_placed_on(self, parts: Parts) -> bool:
+        """Whether its record names these GPUs, and these shares of them; of a whole GPU any container may have it."""
+        if self.placed is None or self.placed.keys() != parts.keys():
+            return False
+        return not self.shares or self.placed == parts
+
 
 def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE, words: GroupWords = ALL_WORDS) -> PodRequest:
     """Return what the pod asks for; `words` are those by which it may say which group it is in.
@@ -83,12 +104,12 @@ def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE, words: GroupWords 
         raise RequestError(keys.PLACEHOLDER_FOR, NEVER_PLACED)
     annotations, group = pod.metadata.annotations or {}, words.group_of(pod)
     asked = pod_request(annotations, _containers(pod, resource), cpu_milli(pod), group)
-    if not can_be_named({container.name: container.gpus for container in asked.containers}):
+    if not can_be_named({container.name: container.gpus or 1 for container in asked.containers}):
         count = len(asked.containers)
         raise RequestError(resource, f"{count} containers share the GPUs, no placement can name them all")
-    if asked.request.gpus and pod.json_bytes:
+    if asked.request.asks and pod.json_bytes:
         raise RequestError("$", f"a pod of more than {MAX_POD_BYTES} bytes has no place for the placement")
-    if asked.request.gpus and not has_place_for_ours(pod):
+    if asked.request.asks and not has_place_for_ours(pod):
         most = MAX_ANNOTATION_BYTES - _OURS_BYTES
         raise RequestError("metadata.annotations", f"more than {most} bytes leave no place for the placement")
     return asked
@@ -119,20 +140,24 @@ def _annotations_have_place(pod: Pod) -> bool:
 
 def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
     """Return the pod's facts, `None` when it asks for no GPU; requests that cannot be read do not matter here."""
-    gpus: int | None
-    profile = ""
     try:
-        request = pod_request({}, _containers(pod, resource)).request
-        gpus, profile = request.gpus, request.profile
+        asked = pod_request({}, _containers(pod, resource))
     except RequestError:
-        gpus = None
-    return None if gpus == 0 else GpuPod(pod, gpus, _placed(pod), profile=profile)
+        return GpuPod(pod, None, _placed(pod))
+    request = asked.request
+    if not request.asks:
+        return None
+    if not request.is_share:
+        return GpuPod(pod, request.gpus, _placed(pod), profile=request.profile)
+    before = {each.name for each in asked.containers if each.init}
+    init_share = next((Part(name, gib) for name, gib in asked.shares if name in before), None)
+    return GpuPod(pod, 0, _placed(pod), shares=request.memory_gib, init_share=init_share)
 
 
 def names_gpus(pod: Pod, resource: str = keys.GPU_RESOURCE) -> bool:
-    """Whether any of its containers names GPUs or MIG slices, be it in vain."""
+    """Whether any of its containers names GPUs, shares of them or MIG slices, be it in vain."""
     return any(
-        name == resource or name.startswith(keys.MIG_PREFIX)
+        name in (resource, keys.SHARE_RESOURCE) or name.startswith(keys.MIG_PREFIX)
         for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
         for names in (container.resources.limits, container.resources.requests)
         for name in names or ()
@@ -187,31 +212,65 @@ def read_placement(pod: Pod) -> PlacementRecord | None:
         return None
 
 
-def claims_for(pod: Pod, containers: Mapping[str, tuple[str, ...]]) -> tuple[Claim, ...]:
-    """Return one claim per GPU, by UUID, for the pod as it is in this version.
-
-    `containers` is container → GPUs in the order in which they start: a GPU that serves an init container first is claimed
-    by the container that has it afterwards.
-    """
-    metadata = pod.metadata
-    owners = {gpu: container for container, gpus in containers.items() for gpu in gpus}
-    exact = takes_no_others(pod)
+def claims_for(pod: Pod, parts: Parts, sharing_class: str = "") -> tuple[Claim, ...]:
+    """Return one claim for each GPU or share, by UUID and container, for the pod as it is in this version."""
+    metadata, exact, most = pod.metadata, takes_no_others(pod), _compute_percent(pod)
     return tuple(
-        Claim(gpu, metadata.uid, metadata.namespace, metadata.name, owners[gpu], metadata.resource_version, exact)
-        for gpu in sorted(owners)
-    )
+        Claim(gpu, metadata.uid, metadata.namespace, metadata.name, part.container, metadata.resource_version, exact)
+        if part.memory_gib is None
+        else Claim(
+            gpu, metadata.uid, metadata.namespace, metadata.name, part.container, metadata.resource_version, exact,
+            part.memory_gib, sharing_class, most,
+        )
+        for gpu in sorted(parts)
+        for part in parts[gpu]
+    )  # fmt: skip
 
 
-def planned_gpus(pod: Pod) -> dict[str, str]:
-    """Return the GPUs of the pod's placement record, each with the container that has it last."""
-    record = read_placement(pod)
-    started = [container.name for container in (*(pod.spec.init_containers or ()), *pod.spec.containers)]
-    return {gpu: name for name in started for gpu in record.containers.get(name, ())} if record else {}
+def planned_parts(pod: Pod, record: PlacementRecord) -> Parts:
+    """Return what a record gives the pod of GPUs, each to the container that has it last."""
+    init = [(each.name, each.restart_policy != "Always") for each in pod.spec.init_containers or ()]
+    return of_record(record, (*init, *((each.name, False) for each in pod.spec.containers)))
+
+
+def planned_gpus(pod: Pod) -> frozenset[str]:
+    """Return the GPUs of the pod's placement record."""
+    return frozenset(_placed(pod) or ())
+
+
+def gib_by_container(pod: Pod) -> dict[str, int]:
+    """Return container → GiB of the share that it asks for; raises `RequestError`."""
+    every = (*(pod.spec.init_containers or ()), *pod.spec.containers)
+    asked = {each.name: gib_of(each.name, each.resources.limits, each.resources.requests) for each in every}
+    return {name: gib for name, gib in asked.items() if gib}
+
+
+def sharing_class_of(pod: Pod) -> str:
+    """Return the class of the pod's shares, as it says it now."""
+    return (pod.metadata.annotations or {}).get(keys.SHARING_CLASS, "")
+
+
+def _compute_percent(pod: Pod) -> int | None:
+    """Return the ceiling that the pod says; one that cannot be read holds nobody back."""
+    said = (pod.metadata.annotations or {}).get(keys.COMPUTE_PERCENT)
+    try:
+        return None if said is None else percent(keys.COMPUTE_PERCENT, said)
+    except RequestError:
+        return None
 
 
 def takes_no_others(pod: Pod) -> bool:
     """Whether the pod would rather fail than run with other GPUs than the planned ones."""
     return (pod.metadata.annotations or {}).get(keys.DEVICE_MISMATCH) == "refuse"
+
+
+def kind_of(pod: GpuPod) -> PodKind | None:
+    """Return what the pod takes of a node, as demand counts it; `None`: GPUs are none of it, or nobody can read what it asks."""
+    if pod.profile or not (pod.gpus or pod.shares):
+        return None
+    models = (pod.pod.metadata.annotations or {}).get(keys.GPU_MODEL, "")
+    named = tuple(sorted({each.strip().lower() for each in models[:MAX_MODELS_CHARACTERS].split(",") if each.strip()}))
+    return PodKind(pod.gpus or 1, cpu_milli=cpu_milli(pod.pod), models=named, memory_gib=sum(pod.shares))
 
 
 def has_ended(pod: Pod) -> bool:
@@ -269,9 +328,9 @@ def _all_terminated(pod: Pod) -> bool:
     )
 
 
-def _placed(pod: Pod) -> frozenset[str] | None:
+def _placed(pod: Pod) -> Parts | None:
     record = read_placement(pod)
-    return None if record is None else frozenset(gpu for gpus in record.containers.values() for gpu in gpus)
+    return None if record is None else planned_parts(pod, record)
 
 
 def _containers(pod: Pod, resource: str) -> list[ContainerGpus]:
@@ -279,7 +338,12 @@ def _containers(pod: Pod, resource: str) -> list[ContainerGpus]:
     before = pod.spec.init_containers or []
     cpus = whole_cpus(pod)
     return [
-        ContainerGpus(container.name, *_asked(container, resource, init=init), cpus=cpus.get(container.name, 0))
+        ContainerGpus(
+            container.name,
+            *_asked(container, resource, init=init),
+            cpus=cpus.get(container.name, 0),
+            memory_gib=gib_of(container.name, container.resources.limits, container.resources.requests),
+        )
         for container, init in (
             *((container, container.restart_policy != "Always") for container in before),
             *((container, False) for container in pod.spec.containers),

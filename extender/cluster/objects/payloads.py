@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 
+from extender.cluster.objects.claims import going_together
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology, digest
 from topology.annotations.records import Ledger, Observed, decode_ledger, decode_observed
@@ -54,6 +55,12 @@ class NodeGpus:
     """The NVLink domain across nodes, as GPU Feature Discovery's label has it: `CLUSTER.CLIQUE`."""
     nics: tuple[tuple[str, ...], ...] = ()
     """RDMA devices under the PCIe switch of each GPU, by position."""
+
+    @property
+    def memory_gib(self) -> dict[str, int]:
+        """GPU → its whole memory."""
+        gpus = self.topology_class.node.gpus
+        return {uuid: (gpu.memory_bytes or 0) >> 30 for uuid, gpu in zip(self.uuids, gpus, strict=True)}
 
     def nics_near(self, gpus: Iterable[str]) -> tuple[str, ...]:
         """Return the RDMA devices under the switches of these GPUs, in their order."""
@@ -173,7 +180,6 @@ class NodePayloads:
 
 
 def _merged(ours: Ledger, theirs: Ledger) -> Ledger:
-    """Return our claims, and theirs on other GPUs: they have to be looked into."""
-    known = {claim.gpu for claim in ours.claims}
-    others = (claim for claim in theirs.claims if claim.gpu not in known)
-    return Ledger(max(ours.generation, theirs.generation), (*ours.claims, *others), ours.node_uid)
+    """Return our claims, and those of theirs that can stand beside them: they have to be looked into."""
+    claims = going_together((*ours.claims, *theirs.claims))
+    return Ledger(max(ours.generation, theirs.generation), tuple(claims), ours.node_uid)

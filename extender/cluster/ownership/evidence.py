@@ -25,7 +25,7 @@ class Evidence:
     def standing(self, claim: Claim) -> Standing:
         """Judge a claim of the node's ledger."""
         known, ledger = self.known, self.known.payloads.ledger.value
-        reported_free = self.later_reports.shows_free(known, claim)
+        reported_free = self.later_reports.shows_free(known, claim) or self._is_replaced(claim)
         if pod := self.pods.get(claim.uid):
             return standing_of_pod(pod, known.name, reported_free=reported_free)
         return standing_of_tombstone(
@@ -34,6 +34,21 @@ class Evidence:
             other_incarnation=ledger is not None and ledger.node_uid not in ("", known.node.metadata.uid),
             reported_free=reported_free,
         )
+
+    def _is_replaced(self, claim: Claim) -> bool:
+        """Whether all shares that are seen under the name of a claim's pod, which is gone, are those of the pod that has it now.
+
+        Two pods of one name may share one GPU, and then a report never shows the end of the first.
+        """
+        namesake = self.pods.find(claim.namespace, claim.name) if claim.memory_gib is not None else None
+        if namesake is None or namesake.uid == claim.uid:
+            return False
+        if not namesake.shares or not self.later_reports.has_replaced(self.known, namesake, claim):
+            return False
+        observed = self.known.report.observed
+        seen = (who for of in observed.shared.values() for who in of) if observed else ()
+        theirs = sum(who.parts for who in seen if (who.namespace, who.name) == namesake.key)
+        return theirs == namesake.listed_gib
 
     def is_stale(self, holder: Holder) -> bool:
         """Whether no such pod runs on the node any more as the agent saw there."""

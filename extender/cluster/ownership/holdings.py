@@ -1,4 +1,4 @@
-"""Which GPUs each pod of a node has: what its record plans, what the ledger says, and what the node's agent saw.
+"""Which GPUs each pod of a node has, or shares of them: what its record plans, what the ledger says, what the node's agent saw.
 
 The agent's report is the fact, and a ledger follows it. But a report knows pods by name only, and may be of a look before the
 pod began, when a namesake was there. So it overrules record and ledger only when it accounts for the whole pod and is certainly
@@ -12,24 +12,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from extender.cluster.objects.gpu_pods import GpuPod, claims_for, planned_gpus
+from extender.cluster.objects.gpu_pods import GpuPod, claims_for, sharing_class_of
+from extender.cluster.objects.parts import (
+    Parts,
+    are_shares,
+    gib_of,
+    has_one_gpu_each,
+    of_claims,
+    of_sharers,
+    together,
+    whole,
+)
 from extender.cluster.ownership.evidence import Evidence
-from topology.annotations.records import Claim, Holder
+from topology.annotations.records import Claim, Holder, Sharer
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The GPUs of one live pod, as far as they are known."""
+    """What one live pod has of GPUs, as far as it is known."""
 
     pod: GpuPod
-    gpus: Mapping[str, str]
-    """GPU → container."""
-    claimed: Mapping[str, str]
+    gpus: Parts
+    claimed: Parts
     """The same, as the ledger says it."""
     seen: bool = False
     """The agent saw all of it."""
     hidden: int | None = 0
-    """How many more it holds that nobody can name; `None`: nobody knows how many."""
+    """How many more GPUs it holds, or GiB of shares, that nobody can name; `None`: nobody knows how many."""
+    sharing_class: str = ""
+    """Of its shares: as they are claimed, else as the pod says it."""
 
     @property
     def is_settled(self) -> bool:
@@ -39,20 +50,19 @@ class Holding:
     @property
     def outdates_record(self) -> bool:
         """Whether the pod's record does not name the GPUs that the ledger and the agent agree on."""
-        return self.seen and self.is_settled and self.pod.placed != frozenset(self.gpus)
+        can_be_written = not self.pod.shares or has_one_gpu_each(self.gpus)
+        return self.seen and self.is_settled and can_be_written and not self.pod.is_placed_on(self.gpus)
+
+    @property
+    def has_all_claims(self) -> bool:
+        """Whether as much is claimed for the pod as it asks for."""
+        if self.pod.shares:
+            return gib_of(self.claimed) >= sum(self.pod.shares)
+        return len(self.claimed) >= (self.pod.gpus or 0)
 
     def claims(self) -> tuple[Claim, ...]:
         """Return the claims that say so, for the pod in its present version."""
-        return claims_for(self.pod.pod, containers_of(self.gpus))
-
-
-def containers_of(gpus: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return container → GPUs.
-
-    >>> containers_of({"GPU-b": "main", "GPU-a": "main"})
-    {'main': ('GPU-a', 'GPU-b')}
-    """
-    return {name: tuple(sorted(gpu for gpu in gpus if gpus[gpu] == name)) for name in sorted(set(gpus.values()))}
+        return claims_for(self.pod.pod, self.gpus, self.sharing_class)
 
 
 def holdings_of(
@@ -60,8 +70,9 @@ def holdings_of(
     claims: Iterable[Claim],
     holders: Mapping[str, Holder],
     evidence: Evidence,
+    sharers: Mapping[str, tuple[Sharer, ...]] = {},
 ) -> tuple[Holding, ...]:
-    """Return what each pod that has not stopped holds, by UID; linear in pods, claims and holders.
+    """Return what each pod that has not stopped holds, by UID; linear in pods, claims, holders and sharers.
 
     A report knows names only. So a GPU that is reported under a pod's name, but claimed for an earlier pod of that name, is
     the earlier one's, whose containers may still run. It counts as this pod's once the agent has looked while this pod ran, and
@@ -73,47 +84,94 @@ def holdings_of(
         claims: Those that are not proven dead.
         holders: GPU → whom the agent saw with it.
         evidence: Says whom a report is about.
+        sharers: GPU → all whom the agent saw with parts of it.
 
     """
-    claim_on = {claim.gpu: claim for claim in claims}
-    claimed: dict[str, dict[str, str]] = {}
-    for gpu, claim in claim_on.items():
-        claimed.setdefault(claim.uid, {})[gpu] = claim.container
-    reported: dict[tuple[str, str], list[str]] = {}
-    for gpu, who in holders.items():
-        reported.setdefault((who.namespace, who.name), []).append(gpu)
+    claims_on: dict[str, list[Claim]] = {}
+    by_uid: dict[str, list[Claim]] = {}
+    for claim in claims:
+        claims_on.setdefault(claim.gpu, []).append(claim)
+        by_uid.setdefault(claim.uid, []).append(claim)
+    whole_ones, in_parts = _by_name(holders), _by_name_in_parts(sharers)
     found = []
     for pod in sorted((pod for pod in pods if not pod.stopped), key=lambda pod: pod.uid):
-        named = reported.get(pod.key, ())
-        namesakes = {gpu: claim_on[gpu] for gpu in named if gpu in claim_on and _is_namesakes(claim_on[gpu], pod)}
-        if len(named) == pod.gpus and all(evidence.has_replaced(pod, claim) for claim in namesakes.values()):
-            namesakes = {}
-        seen = {gpu: holders[gpu].container for gpu in named if gpu not in namesakes}
+        named = in_parts.get(pod.key, {}) if pod.shares else whole_ones.get(pod.key, {})
+        namesakes = [claim for gpu in named for claim in claims_on.get(gpu, ()) if _is_namesakes(claim, pod)]
+        is_all = namesakes and _is_all_of(pod, _with_init_share(pod, named))
+        if is_all and all(evidence.has_replaced(pod, claim) for claim in namesakes):
+            namesakes = []
+        seen = _with_init_share(pod, _without(named, namesakes) if namesakes else named)
+        own = by_uid.get(pod.uid, ())
+        claimed = of_claims(own) if own else {}
         is_about_it = evidence.is_about(pod, frozenset(seen))
-        found.append(_holding(pod, claimed.get(pod.uid, {}), seen, is_about_it=is_about_it))
+        sharing_class = own[0].sharing_class if own else sharing_class_of(pod.pod) if pod.shares else ""
+        found.append(_holding(pod, claimed, seen, sharing_class, is_about_it=is_about_it))
     return tuple(found)
+
+
+def _by_name(holders: Mapping[str, Holder]) -> dict[tuple[str, str], Parts]:
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for gpu, who in holders.items():
+        found.setdefault((who.namespace, who.name), {})[gpu] = who.container
+    return {key: whole(gpus) for key, gpus in found.items()}
+
+
+def _by_name_in_parts(sharers: Mapping[str, tuple[Sharer, ...]]) -> dict[tuple[str, str], Parts]:
+    found: dict[tuple[str, str], list[tuple[str, Sharer]]] = {}
+    for gpu, who in ((gpu, who) for gpu, several in sharers.items() for who in several):
+        found.setdefault((who.namespace, who.name), []).append((gpu, who))
+    return {key: of_sharers(seen) for key, seen in found.items()}
 
 
 def _is_namesakes(claim: Claim, pod: GpuPod) -> bool:
     return claim.uid != pod.uid and (claim.namespace, claim.name) == pod.key
 
 
-def _holding(pod: GpuPod, claimed: dict[str, str], seen: dict[str, str], *, is_about_it: bool) -> Holding:
-    planned = _planned(pod, claimed)
-    named = planned.keys() | claimed.keys() | seen.keys()
-    hidden = None if pod.gpus is None else max(0, pod.gpus - len(named))
+def _without(named: Parts, namesakes: Iterable[Claim]) -> Parts:
+    """Return what is left to the pod of what is reported under its name: of a share its container tells whose it is."""
+    theirs = {(claim.gpu, claim.container if claim.memory_gib is not None else None) for claim in namesakes}
+    left = {
+        gpu: tuple(part for part in parts if (gpu, part.container) not in theirs)
+        for gpu, parts in named.items()
+        if (gpu, None) not in theirs
+    }
+    return {gpu: parts for gpu, parts in left.items() if parts}
+
+
+def _with_init_share(pod: GpuPod, seen: Parts) -> Parts:
+    """Return what was seen with what no kubelet lists: an init container's share is on the GPU of those after it."""
+    if pod.init_share is None or len(seen) != 1 or gib_of(seen) != pod.listed_gib:
+        return seen
+    return together(seen, dict.fromkeys(seen, (pod.init_share,)))
+
+
+def _is_all_of(pod: GpuPod, parts: Parts) -> bool:
+    """Whether this is all that the pod asks for."""
+    if pod.shares:
+        return are_shares(parts) and gib_of(parts) == sum(pod.shares)
+    return len(parts) == pod.gpus
+
+
+def _holding(pod: GpuPod, claimed: Parts, seen: Parts, sharing_class: str, *, is_about_it: bool) -> Holding:
     if seen == claimed:
         seen = claimed  # the same for nearly all pods of a large cluster: one dictionary is enough
+    planned = claimed if pod.is_placed_on(claimed) else pod.placed or {}
     holds_back = bool(planned) and seen != claimed and pod.waits_for_its_own
-    if len(seen) == pod.gpus and (is_about_it or seen == claimed or not planned) and not holds_back:
-        return Holding(pod, seen, claimed, seen=is_about_it or not planned, hidden=hidden)
-    if planned:
-        return Holding(pod, planned, claimed, hidden=hidden)
-    return Holding(pod, claimed | seen, claimed, hidden=hidden)
+    is_all = _is_all_of(pod, seen) and (is_about_it or seen == claimed or not planned) and not holds_back
+    gpus = seen if is_all else planned or (together(claimed, seen) if seen else claimed)
+    return Holding(
+        pod,
+        gpus,
+        claimed,
+        seen=is_all and (is_about_it or not planned),
+        hidden=_hidden(pod, planned, claimed, seen),
+        sharing_class=sharing_class,
+    )
 
 
-def _planned(pod: GpuPod, claimed: Mapping[str, str]) -> Mapping[str, str]:
-    """Return what the record says; it is read again only where the ledger does not say the same."""
-    if not pod.placed:
-        return {}
-    return claimed if claimed.keys() == pod.placed else planned_gpus(pod.pod)
+def _hidden(pod: GpuPod, planned: Parts, claimed: Parts, seen: Parts) -> int | None:
+    if pod.gpus is None:
+        return None
+    if pod.shares:
+        return max(0, sum(pod.shares) - gib_of(together(planned, claimed, seen)))
+    return max(0, pod.gpus - len(planned.keys() | claimed.keys() | seen.keys()))

@@ -69,13 +69,13 @@ class LaterReports:
         return asked == version or is_later(asked, version)
 
     def shows_free(self, known: KnownNode, claim: Claim) -> bool:
-        """Whether the agent has looked since, and the GPU was not held."""
+        """Whether the agent has looked since, and the GPU was not held; if it is shared, by none of the pod's name."""
         baseline = self._all.get((known.name, claim.uid))
         if baseline is None or baseline.report == known.report:
             return False
         if known.report.observed is None:
             return known.report.writes > baseline.report.writes
-        if claim.gpu in known.report.observed.gpus:
+        if known.report.shows(claim) if claim.memory_gib is not None else claim.gpu in known.report.observed.gpus:
             return False
         return baseline.report.shows(claim) or baseline.precedes(known.report)
 

@@ -57,6 +57,13 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* Not empty where the agent is to set the driver's memory limits by cgroup. */}}
+{{- define "gputopo.limitsByCgroup" -}}
+{{- with .Values.agent -}}
+{{- if and (eq .mode "enforce") (ne (toString .sharing.gpus) "none") .sharing.cgroups }}yes{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The account that the extender has: its own, or the one of the pod that it shares with kube-scheduler. */}}
 {{- define "gputopo.extenderAccount" -}}
 {{ include "gputopo.fullname" . }}-{{ .Values.extender.service.enabled | ternary "extender" "scheduler" }}
@@ -77,6 +84,9 @@ args:
 env:
   - name: POD_IP
     valueFrom: {fieldRef: {fieldPath: status.podIP}}
+  {{- range $name, $value := .Values.extender.env }}
+  - {name: {{ $name }}, value: {{ $value | quote }}}
+  {{- end }}
 ports:
   - {name: extender-health, containerPort: {{ .Values.extender.healthPort }}}
   {{- if .Values.extender.service.enabled }}
@@ -128,6 +138,8 @@ extenders:
     ignorable: false
     managedResources:
       - name: {{ .Values.gpuResource }}
+        ignoredByScheduler: false
+      - name: gputopo.dev/gpu-memory-gib
         ignoredByScheduler: false
       {{- range .Values.mig.profiles }}
       - name: nvidia.com/mig-{{ replace "+" "." . }}

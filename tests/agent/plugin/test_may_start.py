@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.plugin.hold_back import Served, is_as_served, is_by_plan, may_start
-from tests.agent.plans import by_key, listed, planned
+from tests.agent.plans import WHOLE, by_key, listed, planned
 
 GIVEN = Served("ml", "a", "uid-a", frozenset("ab"))
 STRAY = Served("ml", "a", "", frozenset("ab"))
@@ -59,16 +59,16 @@ def test_a_container_that_is_not_listed_starts_with_what_its_pod_is_promised() -
     """An init container; the pod has to be there, and all of its GPUs have to be of one promise."""
     plans = by_key(planned("a", main="ab"), planned("x", main="cd"))
     there = [listed("a", main="")]
-    assert may_start(frozenset("ab"), there, [], plans) is None
-    assert may_start(frozenset("b"), there, [], plans) is None
-    assert may_start(frozenset("cd"), there, [], plans) == NOT_GIVEN
-    assert may_start(frozenset("bc"), [*there, listed("x", main="")], [], plans) == NOT_GIVEN
+    assert may_start(frozenset("ab"), there, [], plans, WHOLE) is None
+    assert may_start(frozenset("b"), there, [], plans, WHOLE) is None
+    assert may_start(frozenset("cd"), there, [], plans, WHOLE) == NOT_GIVEN
+    assert may_start(frozenset("bc"), [*there, listed("x", main="")], [], plans, WHOLE) == NOT_GIVEN
 
 
 def test_a_container_that_is_not_listed_waits_for_what_a_pod_that_is_gone_was_given() -> None:
     """Only what was handed out to nobody who could be told counts whoever is listed."""
-    assert may_start(frozenset("ab"), [listed("x", main="")], [GIVEN], {}) == NOT_GIVEN
-    assert may_start(frozenset("ab"), [listed("x", main="")], [Served("", "", "", frozenset("ab"))], {}) is None
+    assert may_start(frozenset("ab"), [listed("x", main="")], [GIVEN], {}, WHOLE) == NOT_GIVEN
+    assert may_start(frozenset("ab"), [listed("x", main="")], [Served("", "", "", frozenset("ab"))], {}, WHOLE) is None
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_what_nobody_remembers_handing_out_is_judged_by_the_promises(
     """After a restart without a journal: a pod may start with its own or with what nobody else was promised."""
     mine = [planned("a", exact=exact, main=own)] if own else []
     plans = by_key(*mine, planned("x", main="cd"))
-    assert may_start(frozenset(holds), [listed("a", main=holds)], [], plans) == reason
+    assert may_start(frozenset(holds), [listed("a", main=holds)], [], plans, WHOLE) == reason
 
 
 def test_what_was_handed_out_to_a_pod_is_its_own_though_it_is_promised_to_another_now() -> None:
     """A container that starts again is not held for a promise that came later."""
     plans = by_key(planned("x", main="ab"))
-    assert may_start(frozenset("ab"), [listed("a", main="ab")], [GIVEN], plans) is None
-    assert may_start(frozenset("ab"), [listed("a", main="ab")], [], plans) == OTHERS
+    assert may_start(frozenset("ab"), [listed("a", main="ab")], [GIVEN], plans, WHOLE) is None
+    assert may_start(frozenset("ab"), [listed("a", main="ab")], [], plans, WHOLE) == OTHERS

@@ -46,6 +46,42 @@ def test_one_gpu_has_no_bandwidth_and_no_affinity() -> None:
 
 
 @pytest.mark.parametrize(
+    ("shared", "free", "gpus"),
+    [("0=60,3=20", None, [0]), ("0=75,3=20", None, [3]), ("0=75", "4,5", [4]), (None, "6", [6])],
+)
+def test_a_share_goes_to_the_fullest_gpu_with_room(shared: str | None, free: str | None, gpus: list[int]) -> None:
+    """Only where no shared GPU has room a free one is begun."""
+    more = (*(("--shared", shared) if shared else ()), *(("--free", free) if free else ()))
+    found = answer("plan", "hgx-h100", "--gpu-memory-gib", "10", *more, "-o", "json")
+    assert found == {"fits": True, "gpus": gpus, "memory_gib": 10}
+
+
+def test_a_share_that_finds_no_room_is_exit_code_1() -> None:
+    """The reason is that of the extender; what the driver keeps is not given away."""
+    asks = ("plan", "hgx-h100", "--gpu-memory-gib", "10", "--shared", "0=70", "--free", "")
+    assert bench(*asks).returncode == 0
+    done = bench(*asks, "--reserve-gib", "1")
+    assert (done.returncode, json.loads(done.stdout)) == (
+        1, {"fits": False, "reason": "no GPU has 10 GiB left: the most that one has is 9"}
+    )  # fmt: skip
+
+
+def test_whole_gpus_pass_over_a_shared_one() -> None:
+    """A GPU is whole or shared, never both."""
+    found = answer("plan", "v100-sxm2-4", "--gpus", "2", "--shared", "0=1,1=1")
+    assert sorted(found["gpus"]) == [2, 3]
+
+
+def test_memory_is_known_by_the_model_where_the_source_tells_only_that(tmp_path: Path) -> None:
+    """A matrix has no memory in it."""
+    matrix = tmp_path / "matrix.txt"
+    matrix.write_text(print_matrix(machine("hgx-h100")))
+    asks = ("plan", str(matrix), "--gpu-memory-gib", "70")
+    assert "name its model with --gpu-model" in bench(*asks).stderr
+    assert answer(*asks, "--gpu-model", "NVIDIA H100 80GB HBM3")["fits"]
+
+
+@pytest.mark.parametrize(
     "asks",
     [("--required-affinity", "nvlink"), ("--min-bandwidth", "200"), ("--free", "0,1")],
 )
@@ -63,6 +99,15 @@ def test_a_clear_no_is_exit_code_1(asks: tuple[str, ...]) -> None:
         (("plan", "l40s-8", "--gpus", "2", "--free", "0,x"), "'x' is no GPU index"),
         (("plan", "l40s-8", "--gpus", "2", "--free", "0,8"), "the node has no GPU 8"),
         (("plan", "l40s-8", "--gpus", "2", "--free", "3-1"), "'3-1' runs backwards"),
+        (("plan", "l40s-8"), "--gpus or for --gpu-memory-gib"),
+        (("plan", "l40s-8", "--gpus", "2", "--gpu-memory-gib", "3"), "--gpus or for --gpu-memory-gib"),
+        (("plan", "l40s-8", "--gpu-memory-gib", "3", "--shared", "0:60"), "'0:60' is no GPU index with its GiB"),
+        (("plan", "l40s-8", "--gpu-memory-gib", "3", "--shared", "9=1"), "the node has no GPU 9"),
+        (("plan", "l40s-8", "--gpu-memory-gib", "3", "--shared", "0=1,0=2"), "GPU 0 is there twice"),
+        (("plan", "l40s-8", "--gpu-memory-gib", "3", "--shared", "0=0"), "is free, and not shared"),
+        (("plan", "l40s-8", "--gpu-memory-gib", "3", "--shared", "0=900"), "GPU 0 has 48 GiB to share, and not 900"),
+        (("plan", "l40s-8", "--gpu-memory-gib", "3", "--shared", "0=1", "--free", "0-3"), "of --shared is not free"),
+        (("plan", "l40s-8", "--gpu-memory-gib", "3", "--min-bandwidth", "9"), "say nothing of a share"),
         (("plan", "l40s-8", "--gpus", "2", "--required-affinity", "near"), "near"),
         (("plan", "l40s-8", "--gpus", "2", "--min-bandwidth", "inf"), "'--min-bandwidth': inf is no finite number"),
         (("plan", "l40s-8", "--gpus", "2", "--min-bandwidth", "nan"), "--min-bandwidth"),
@@ -160,3 +205,41 @@ def test_every_real_matrix_can_be_shown_and_planned_on(shared_dir: Path) -> None
 def test_lists_the_catalogue() -> None:
     """Every machine by name."""
     assert [row["machine"] for row in answer("list", "-o", "json")["rows"]] == list(MACHINES)
+
+
+def test_the_optimum_is_printed_beside_policies_and_the_pooled_system() -> None:
+    """The best rule comes first, the machine without walls last."""
+    asks = (
+        "optimum",
+        "rtx-3090-2",
+        "--machines",
+        "2",
+        "--load",
+        "0.82",
+        "--mix",
+        "1=40,2=35",
+        "--policies",
+        "stock-most",
+    )
+    rows = answer(*asks, "-o", "json")["rows"]
+    assert [row["rule"] for row in rows] == ["optimum", "stock-most", "pooled"]
+    assert rows[0]["below_optimum_pct"] < 0.01 and rows[0]["lost_pct"].keys() == {"1", "2"}
+    assert bench(*asks).stdout.splitlines()[0].split()[:3] == ["rule", "below", "optimum"]
+
+
+@pytest.mark.parametrize(
+    ("asks", "reason"),
+    [
+        (("--load", "0"), "--load 0.0"),
+        (("--load", "nan"), "--load nan"),
+        (("--load", "0.8", "--mix", "1=40,2"), "no list of size=share"),
+        (("--load", "0.8", "--mix", "1=1,4=1"), "the machine has 2 GPUs"),
+        (("--load", "0.8", "--mix", "1=1", "--policies", "nobody"), "no policy is called 'nobody'"),
+        (("--load", "0.8", "--mix", "1=1", "--machines", "3"), "--machines"),
+    ],
+)
+def test_an_optimum_of_nonsense_is_exit_code_2(asks: tuple[str, ...], reason: str) -> None:
+    """With nothing on stdout."""
+    done = bench("optimum", "rtx-3090-2", *asks)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert reason in done.stderr

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.placement.product_sharing import coming_to
+from topology.value.coming import coming_to
 from topology.value.fragmentation import PodKind
 
 HALF = PodKind(1, gpu_milli=500, cpu_milli=4_000)

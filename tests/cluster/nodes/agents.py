@@ -2,7 +2,7 @@
 
 import sysconfig
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class AgentProcess(NodeProcess):
         mode: `enforce`, and it is the device plugin; `observe`, and it reports what another one does.
         deadline: how long a kubelet may have to wait for an answer.
         sections: further ones of its configuration.
+        through: a command that runs it, instead of the shell's.
 
     """
 
@@ -45,7 +46,13 @@ class AgentProcess(NodeProcess):
     """As the chart has it."""
 
     def __init__(
-        self, node: GpuNode, mode: str, deadline: str = PATIENT, *, sections: Mapping[str, object] | None = None
+        self,
+        node: GpuNode,
+        mode: str,
+        deadline: str = PATIENT,
+        *,
+        sections: Mapping[str, object] | None = None,
+        through: Sequence[str] = (),
     ) -> None:
         port = free_port()
         self._plane, self._pod = node.plane, create_agent_pod(node.plane, node.name, port)
@@ -68,7 +75,7 @@ class AgentProcess(NodeProcess):
             "agent",
             node.inside,
             node.state,
-            [PROGRAM, "--config", file],
+            [*through, PROGRAM, "--config", file],
             node.machine.environment,
             f"{self._url}/readyz",
         )

@@ -8,13 +8,31 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_HIERARCHIES = Path("/sys/fs/cgroup")
+ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "gputopo-test-"
 
 
 def cgroup_of(node: str) -> str:
     """Return the path, in every hierarchy, below which this node's containers are."""
     return f"/{_PREFIX}{os.getpid()}-{node}"
+
+
+def make(node: str) -> None:
+    """Make it, for a kubelet that has cgroups for pods: it asks for its root to be there."""
+    for hierarchy in hierarchies():
+        (hierarchy / cgroup_of(node)[1:]).mkdir(exist_ok=True)
+
+
+def hierarchies() -> list[Path]:
+    """Return where cgroups are: one folder with v2, one for each controller with v1."""
+    v2 = (ROOT / "cgroup.controllers").exists()
+    return [ROOT] if v2 else [each for each in ROOT.iterdir() if (each / "cgroup.procs").exists()]
+
+
+def v2() -> Path | None:
+    """Return where cgroup v2 is on this machine, alone or beside v1."""
+    places = (ROOT, ROOT / "unified")
+    return next((each for each in places if (each / "cgroup.controllers").exists()), None)
 
 
 def remove(node: str) -> None:
@@ -26,8 +44,8 @@ def remove(node: str) -> None:
 
 
 def _ours() -> Iterator[Path]:
-    yield from _HIERARCHIES.glob(f"{_PREFIX}*")
-    yield from _HIERARCHIES.glob(f"*/{_PREFIX}*")
+    yield from ROOT.glob(f"{_PREFIX}*")
+    yield from ROOT.glob(f"*/{_PREFIX}*")
 
 
 def _remove(folder: Path) -> None:

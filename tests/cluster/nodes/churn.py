@@ -16,11 +16,12 @@ from itertools import accumulate, chain
 from subprocess import CalledProcessError
 from typing import Any
 
+from agent.plugin.offers import gpu_of
 from tests.cluster.api import ApiError, Json
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import History
 from tests.cluster.nodes.node import GpuNode
-from tests.cluster.nodes.pods import pod
+from tests.cluster.nodes.pods import pod, share_pod
 from tests.cluster.objects import PODS
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
@@ -30,6 +31,8 @@ AT_ONCE = 12
 """Pods that are created together."""
 SHAPES = ((2,), (2,), (2,), (2,), (2,), (1, 1), (1,), (4,))
 """GPUs of each container, mostly equal: two pods of one size cannot be told from each other by their size."""
+SHARES = ((1,), (3,), (4,), (4,), (4,), (4, 4), (9,))
+"""GiB of each container, mostly equal, too, and small enough for the smallest GPU."""
 _STEP_SECONDS = 0.3
 
 Container = tuple[str, str]
@@ -44,7 +47,9 @@ class Churn:
     held: set[tuple[Container, frozenset[str]]] = field(default_factory=set)
     """All that any kubelet has ever said, about every container."""
     shared: set[str] = field(default_factory=set)
-    """GPUs that a kubelet has ever listed with two containers at once."""
+    """Devices that a kubelet has ever listed with two containers at once, and GPUs with one whole and with another in part."""
+    gib: set[tuple[Container, int]] = field(default_factory=set)
+    """How much any kubelet has ever said that a container has of its GPU."""
     refused: dict[str, str] = field(default_factory=dict)
     """Pods that kubelets have turned away, and why."""
     recalled: set[str] = field(default_factory=set)
@@ -68,6 +73,7 @@ def churn(
     pods: int,
     chance: random.Random,
     mismatch: str = "refuse",
+    shares: float = 0.0,
 ) -> Churn:
     """Create so many pods on the nodes, `AT_ONCE` at a time, delete running ones at random, and return when all are gone.
 
@@ -78,11 +84,13 @@ def churn(
         pods: how many.
         chance: decides what they ask for, what they forge, and which of them are deleted.
         mismatch: what they ask for where their planned GPUs cannot be had, `refuse` or `adopt`.
+        shares: the part of them that asks for a share of a GPU.
 
     """
     told, nodes = Churn(history), [*nodes]
     gpus = [uuid for node in nodes for uuid in node.machine.uuids]
-    waiting = [_forger(number, chance, gpus, mismatch) for number in range(pods)]
+    waiting = [_forger(number, chance, gpus, mismatch, shares) for number in range(pods)]
+    most = len(gpus) // 2 * (4 if shares else 1)
     with ThreadPoolExecutor(AT_ONCE) as threads, _listening(nodes, told):
         while True:
             alive = _pods(cluster)
@@ -94,7 +102,7 @@ def churn(
             doomed = [*_doomed(alive, chance, last=not waiting)]
             told.recalled |= {each["metadata"]["name"] for each in doomed if each["status"]["phase"] == "Pending"}
             list(threads.map(lambda found: _delete(cluster, found), doomed))
-            if len(alive) < len(gpus) // 2:
+            if len(alive) < most:
                 batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
                 list(threads.map(lambda wanted: cluster.api.post(PODS, wanted), batch))
             time.sleep(_STEP_SECONDS)
@@ -109,11 +117,15 @@ def most_at_once(calls: Iterable[Mapping[str, Any]]) -> int:
     return max(accumulate(change for _, change in sorted(moments)), default=0)
 
 
-def _forger(number: int, chance: random.Random, gpus: list[str], mismatch: str) -> Json:
-    shape = chance.choice(SHAPES)
-    forged = encode_placement(PlacementRecord({"main": tuple(chance.sample(gpus, shape[0]))}))
+def _forger(number: int, chance: random.Random, gpus: list[str], mismatch: str, shares: float) -> Json:
+    name, is_share = f"p{number:04}", chance.random() < shares
+    shape = chance.choice(SHARES if is_share else SHAPES)
+    forged = encode_placement(PlacementRecord({"main": tuple(chance.sample(gpus, 1 if is_share else shape[0]))}))
     annotations = {keys.PLACEMENT: forged, keys.DEVICE_MISMATCH: mismatch}
-    return pod(f"p{number:04}", *shape, annotations=annotations, schedulerName=SCHEDULER_NAME)
+    if is_share:
+        annotations |= {keys.SHARING_CLASS: of} if (of := chance.choice(("", "dev", "prod"))) else {}
+        return share_pod(name, *shape, annotations=annotations, schedulerName=SCHEDULER_NAME)
+    return pod(name, *shape, annotations=annotations, schedulerName=SCHEDULER_NAME)
 
 
 def _pods(cluster: GpuCluster) -> list[Json]:
@@ -142,6 +154,10 @@ def _reason(found: Json) -> str:
     return f"{status.get('reason')}: {status.get('message')} {status.get('containerStatuses', '')}"
 
 
+def _twice(held: Iterable[set[str]]) -> set[str]:
+    return {device for device, count in Counter(chain.from_iterable(held)).items() if count > 1}
+
+
 @contextmanager
 def _listening(nodes: Iterable[GpuNode], told: Churn) -> Iterator[None]:
     """Ask all kubelets again and again who holds what."""
@@ -151,11 +167,14 @@ def _listening(nodes: Iterable[GpuNode], told: Churn) -> Iterator[None]:
         while not over.wait(0.5):
             for node in nodes:
                 try:
-                    held = node.held()
+                    whole, parts = node.held(), node.held(keys.SHARE_RESOURCE)
                 except CalledProcessError:
                     continue  # it was killed
-                told.held |= {(container, frozenset(gpus)) for container, gpus in held.items()}
-                told.shared |= {gpu for gpu, count in Counter(chain.from_iterable(held.values())).items() if count > 1}
+                of_parts = {container: {gpu_of(device) for device in devices} for container, devices in parts.items()}
+                told.held |= {(container, frozenset(gpus)) for container, gpus in (whole | of_parts).items()}
+                told.gib |= {(container, len(devices)) for container, devices in parts.items()}
+                told.shared |= _twice(whole.values()) | _twice(parts.values())
+                told.shared |= {*chain(*whole.values())} & {*chain(*of_parts.values())}
 
     with ThreadPoolExecutor(1) as threads:
         listening = threads.submit(listen)

@@ -209,13 +209,13 @@ class GpuNode:
         except subprocess.CalledProcessError:
             return set()
 
-    def held(self) -> dict[tuple[str, str], set[str]]:
-        """Return the GPUs of each container, by pod and container name."""
-        gpus: dict[tuple[str, str], set[str]] = {}
+    def held(self, resource: str = GPU) -> dict[tuple[str, str], set[str]]:
+        """Return the devices of each container, by pod and container name."""
+        devices: dict[tuple[str, str], set[str]] = {}
         for each in self.holdings():
-            if each.resource == GPU:
-                gpus.setdefault((each.pod, each.container), set()).update(each.ids)
-        return gpus
+            if each.resource == resource:
+                devices.setdefault((each.pod, each.container), set()).update(each.ids)
+        return devices
 
     def checkpoint(self) -> dict[str, set[str]]:
         """Return the GPUs of each pod in the kubelet's checkpoint file, by UID."""

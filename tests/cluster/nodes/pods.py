@@ -9,6 +9,7 @@ from tests.cluster.nodes.images import IMAGE
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.objects import GPU, PODS
 from tests.cluster.polling import TimedOut, eventually
+from topology.annotations.keys import SHARE_RESOURCE
 
 
 def container(name: str, gpus: int, **fields: Any) -> Json:
@@ -29,6 +30,14 @@ def pod(name: str, *gpus: int, annotations: Mapping[str, str] | None = None, **s
         "metadata": {"name": name, "annotations": dict(annotations or {})},
         "spec": {"containers": containers, "terminationGracePeriodSeconds": 1, **spec},
     }
+
+
+def share_pod(name: str, *gib: int, annotations: Mapping[str, str] | None = None, **spec: Any) -> Json:
+    """Return a pod with a container for each share of a GPU, called as those of `pod`."""
+    made = pod(name, *(0 for _ in gib), annotations=annotations, **spec)
+    for each, share in zip(made["spec"]["containers"], gib, strict=True):
+        each["resources"] = {"limits": {SHARE_RESOURCE: str(share)}}
+    return made
 
 
 def bound_pod(node: GpuNode, name: str, *gpus: int, **spec: Any) -> Json:

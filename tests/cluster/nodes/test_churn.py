@@ -103,6 +103,7 @@ EXPLAINED = {
     "GPUs of dead pods, from the kubelet's checkpoint": "requested number of devices unavailable",
     "refused by our plugin": "FailedPrecondition",
     "the plugin died while it was asked": "code = Unavailable",
+    "the plugin died, and another one registered while it was asked": "code = Canceled",
 }
 """What a kubelet may say when it turns a pod away after a kill, and what it means."""
 

@@ -16,9 +16,10 @@ from tests.cluster.objects import PODS
 from tests.cluster.polling import eventually
 from tests.extender.polling import until
 from tests.kubelet import scenarios
-from tests.kubelet.double import RESOURCE, KubeletDouble
+from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Kind, Phase, Pod
 from tests.kubelet.scenarios import Course, PodAsked, Step
+from topology.annotations.keys import GPU_RESOURCE
 
 GPUS = 8
 
@@ -62,7 +63,7 @@ async def play_on_double(tools: Path, folder: Path, steps: list[Step]) -> Course
     devices = [f"GPU-{number}" for number in range(GPUS)]
     environment = {**os.environ, "RECORD": str(record)}
     plugin = await asyncio.create_subprocess_exec(
-        tools / "wilful", kubelet.plugins, RESOURCE, *devices, env=environment
+        tools / "wilful", kubelet.plugins, GPU_RESOURCE, *devices, env=environment
     )
     try:
         await until(lambda: kubelet.allocatable == GPUS)

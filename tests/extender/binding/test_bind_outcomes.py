@@ -7,6 +7,7 @@ import pytest
 from extender.binding.bind import bind
 from extender.binding.intents import BindPod, Conflict, FencePod, Gone, Intent, Reply, SwapLedger
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound
+from extender.cluster.candidates.holds import Held
 from tests.extender.binds import failure_of, kinds, ready, uuid
 from tests.extender.builders import PAIRS, at, cluster, node, pod
 from tests.extender.world import Replica, World, answer_once, drive, lose_request, meddle_before
@@ -49,7 +50,7 @@ def test_what_is_chosen_is_held_until_the_bind_has_ended() -> None:
     intent = next(steps)
     held = replica.state.holds.others("another", 0.0)
     claimed = {claim.gpu for claim in decode_ledger(intent.ledger).claims} if isinstance(intent, SwapLedger) else {}
-    assert held == {"n1": 0b11}
+    assert held == {"n1": Held(0b11)}
     assert claimed == {uuid(0, PAIRS), uuid(1, PAIRS)}
     reply = world.execute(intent)
     assert isinstance(steps.send(reply), BindPod)

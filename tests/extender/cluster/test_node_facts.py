@@ -9,7 +9,7 @@ from extender.cluster.candidates.offers import Offers
 from extender.cluster.candidates.openness import LEDGER_MISSING, NOT_READY
 from extender.cluster.candidates.shape import Shape
 from extender.cluster.candidates.shape_index import ShapeIndex
-from extender.cluster.node_view import mask_of
+from extender.cluster.masks import mask_of
 from extender.cluster.objects.health_words import HealthWords, Kind, Word
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from extender.cluster.objects.locations import LABELS, locate

@@ -6,6 +6,7 @@ import pytest
 
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.parts import whole
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from tests.extender.builders import cluster, node, pod, running
@@ -36,7 +37,7 @@ def test_an_older_version_and_the_same_one_change_nothing(version: int) -> None:
     pods.changed(pod("p", version=version))
     assert (known(pods).node, told) == ("n1", [])
     pods.changed(running("p", "n1", "GPU-1", version=3))
-    assert (known(pods).placed, told) == (frozenset({"GPU-1"}), [("p", {"n1"})])
+    assert (known(pods).placed, told) == (whole({"GPU-1": "main"}), [("p", {"n1"})])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.cluster.candidates.holds import Held
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
@@ -57,9 +58,9 @@ def test_what_is_held_for_others_is_nothing_unless_said() -> None:
     """All of an empty node can be had, one after the other, and none of what is held."""
     empty = view(node())
     assert empty.how_many_fit("new", GpuRequest(1)) == 8
-    assert empty.how_many_fit("new", GpuRequest(1), 0b111) == 5
+    assert empty.how_many_fit("new", GpuRequest(1), Held(0b111)) == 5
     assert getattr(empty.decide_for("new", GpuRequest(8)), "gpus", None) is not None
-    assert getattr(empty.decide_for("new", GpuRequest(8), 0b1), "gpus", None) is None
+    assert getattr(empty.decide_for("new", GpuRequest(8), Held(0b1)), "gpus", None) is None
 
 
 def test_without_a_pod_all_that_it_had_is_free_and_nothing_else() -> None:

@@ -40,7 +40,9 @@ class Disturbances:
         self._storm = storm
         self._trace = trace
         self._random = random
-        self._pods = PodDisturbances(server, random, gpus_per_node=len(sites[0].hardware.gpus))
+        self._pods = PodDisturbances(
+            server, random, gpus_per_node=len(sites[0].hardware.gpus), share_ratio=storm.mix.share_ratio
+        )
         self._events = {
             **ProcessDisturbances(server, replicas, random).events,
             **self._pods.events,

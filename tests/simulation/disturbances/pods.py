@@ -11,22 +11,27 @@ from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import PODS, Object
 from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.simulation.wording import annotations_of
+from tests.simulation.world.hardware import SHARE_GIB
 from tests.simulation.world.kubelet import CRASHING, LONG_GRACE
 from tests.simulation.world.scheduler import NAME as SCHEDULER
+from tests.simulation.world.scheduler import sharing_class_of
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.world.faults import AnyFault, Fault
 from topology.annotations import keys
 
 _MOST_WAITING = 5
+_SHARES_GIB = (2, 4, 4, 6, 8, SHARE_GIB)
+_CLASSES = ("", "prod", "dev")
 
 
 class PodDisturbances:
     """They create the pods, too."""
 
-    def __init__(self, server: Server, random: Random, *, gpus_per_node: int) -> None:
+    def __init__(self, server: Server, random: Random, *, gpus_per_node: int, share_ratio: float) -> None:
         self._server = server
         self._random = random
         self._gpus_per_node = gpus_per_node
+        self._share_ratio = share_ratio
         self._numbers = count(1)
         self.events: Mapping[AnyFault, Callable[[], str | None]] = {
             Fault.POD_DELETED: self._delete,
@@ -47,8 +52,13 @@ class PodDisturbances:
         """Create a pod, unless there are plenty waiting."""
         if len(self._pods(lambda pod: not pod["spec"].get("nodeName"))) > _MOST_WAITING:
             return
+        name = f"p{next(self._numbers)}"
+        if self._share_ratio and self._random.random() < self._share_ratio:
+            sharing_class = self._random.choice(_CLASSES)
+            self._create(name, {keys.SHARE_RESOURCE: str(self._random.choice(_SHARES_GIB))}, sharing_class)
+            return
         gpus = min(self._random.choice((1, 1, 1, 2, 2, 4)), self._gpus_per_node)
-        self._create(f"p{next(self._numbers)}", gpus)
+        self._create(name, {keys.GPU_RESOURCE: str(gpus)})
 
     def _delete(self) -> str | None:
         return self._with_pod(lambda pod: self._remove(pod, None), _is_not_deleted)
@@ -83,9 +93,8 @@ class PodDisturbances:
         """Prefer pods that are being bound: kube-scheduler may have asked for the one that is gone."""
 
         def replace(pod: Object) -> None:
-            gpus = int(pod["spec"]["containers"][0]["resources"]["limits"][keys.GPU_RESOURCE])
             self._remove(pod, 0)
-            self._create(pod["metadata"]["name"], gpus)
+            self._create(pod["metadata"]["name"], _limits(pod), sharing_class_of(pod))
 
         return self._with_pod(replace, _is_pending if self._random.random() < 0.5 else _is_any)
 
@@ -111,9 +120,8 @@ class PodDisturbances:
         if not victims:
             return None
         victim = self._random.choice(victims)
-        gpus = int(victim["spec"]["containers"][0]["resources"]["limits"][keys.GPU_RESOURCE])
         record = {keys.PLACEMENT: annotations_of(victim)[keys.PLACEMENT]}
-        forger = self._create(f"f{next(self._numbers)}", gpus)
+        forger = self._create(f"f{next(self._numbers)}", _limits(victim), sharing_class_of(victim))
         self._bind(forger, victim["spec"]["nodeName"], record)
         return str(forger["metadata"]["name"])
 
@@ -156,11 +164,18 @@ class PodDisturbances:
                 subresource=subresource,
             )
 
-    def _create(self, name: str, gpus: int) -> Object:
-        limits = {keys.GPU_RESOURCE: str(gpus)}
+    def _create(self, name: str, limits: Object, sharing_class: str = "") -> Object:
+        metadata: Object = {"name": name}
+        if sharing_class:
+            metadata["annotations"] = {keys.SHARING_CLASS: sharing_class}
         spec = {"containers": [{"name": "main", "resources": {"limits": limits}}], "schedulerName": SCHEDULER}
         with self._server.writing("user") as store:
-            return store.create(PODS, NAMESPACE, {"metadata": {"name": name}, "spec": spec})
+            return store.create(PODS, NAMESPACE, {"metadata": metadata, "spec": spec})
+
+
+def _limits(pod: Object) -> Object:
+    limits: Object = pod["spec"]["containers"][0]["resources"]["limits"]
+    return limits
 
 
 def _is_pending(pod: Object) -> bool:

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from benchmarks.simulated.double.resources import Object
 from benchmarks.simulated.pod_life import has_ended
 from tests.simulation.invariants.ownership import Ownership
+from tests.simulation.invariants.together import Placed, why_not_together
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, short
+from tests.simulation.world.hardware import SHARE_GIB
 from tests.simulation.world.process import Process
 from tests.simulation.world.scheduler import NAME as SCHEDULER
-from tests.simulation.world.scheduler import gpus_of
+from tests.simulation.world.scheduler import gpus_of, share_of, sharing_class_of
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
 from tests.world.invariants import violations
@@ -39,8 +41,16 @@ def check_waiting(
 ) -> None:
     """INV7."""
     rooms = {site.name: room for site in sites if (room := _room(site, server, ownership, now)) > 0}
+    for pod in filter(_waits, server.pods()):
+        for site in sites if share_of(pod) and pod["metadata"]["name"] not in server.forbidden else ():
+            if _has_room_for_share(pod, site, server, ownership, now):
+                trace.violation(
+                    "INV7", f"{pod['metadata']['name']} waits for {share_of(pod)} GiB, and {site.name} has them"
+                )
+                for process in replicas:
+                    trace.note(process.name, _view(process, site.name))
     for pod in server.pods():
-        if not _waits(pod) or pod["metadata"]["name"] in server.forbidden:
+        if not _waits(pod) or share_of(pod) or pod["metadata"]["name"] in server.forbidden:
             continue
         name, gpus = pod["metadata"]["name"], gpus_of(pod)
         trace.count("calm: pods waiting")
@@ -118,3 +128,22 @@ def _room(site: Site, server: Server, ownership: Ownership, now: float) -> int:
         gpus_of(pod) for pod in server.pods() if pod["spec"].get("nodeName") == site.name and not has_ended(pod)
     )
     return min(len(gpus), len(site.hardware.gpus) - requested)
+
+
+def _has_room_for_share(pod: Object, site: Site, server: Server, ownership: Ownership, now: float) -> bool:
+    """Return whether some GPU of a node, on which nothing has changed for long, takes the pod's share."""
+    wanted = Placed(site.name, None, True, share_of(pod), sharing_class_of(pod))
+    on = {gpu: [ownership.placed[uid] for uid in ownership.owners(gpu)] for gpu in site.hardware.gpus}
+    shared = sum(any(other.share_gib for other in others) for others in on.values())
+    requested = sum(
+        share_of(other)
+        for other in server.pods()
+        if other["spec"].get("nodeName") == site.name and not has_ended(other)
+    )
+    return wanted.share_gib + requested <= SHARE_GIB * len(on) and any(
+        why_not_together([wanted, *others]) is None
+        and {*site.hardware.users_of(frozenset({gpu}))} <= {*ownership.owners(gpu)}
+        and (others or shared < ownership.shared_gpus)
+        and ownership.free_since.get(gpu, 0.0) <= now - PATIENCE_SECONDS
+        for gpu, others in on.items()
+    )

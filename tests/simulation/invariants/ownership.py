@@ -8,9 +8,9 @@ GPUs; a claim on a GPU that somebody else has given to a second pod, as a ledger
 when a stranger took its claim out of a ledger that can still be read. A claim about a former node goes with
 its pod: should that very machine be back, and still run it, then its agent says so.
 
-- INV1 no GPU in two live pods
+- INV1 no GPU in two live pods, unless all have shares of it, of one class, and of no more than its memory
 - INV2 each live pod has exactly its claims, and its containers run on exactly its GPUs
-- INV4 right count, GPUs of the node as it is, healthy when claimed
+- INV4 right count or amount, GPUs of the node as it is, healthy when claimed, no more of them shared than may be
 - INV6 no write outside the keys that are ours
 - R2, R3 no claim leaves while containers run, or while its Binding may be under way
 """
@@ -18,36 +18,21 @@ its pod: should that very machine be back, and still run it, then its agent says
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
 from benchmarks.simulated.double.resources import NODES, PODS, Object
 from benchmarks.simulated.double.store import Change
 from benchmarks.simulated.pod_life import has_ended
+from tests.simulation.invariants.together import Placed, why_not_together
 from tests.simulation.invariants.writes import foreign_writes
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, read_ledger, short
-from tests.simulation.world.scheduler import gpus_of
+from tests.simulation.world.scheduler import gpus_of, share_of, sharing_class_of
 from tests.simulation.world.server import Server
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
 from topology.annotations.records import Claim, Ledger, decode_observed, decode_placement
 from topology.annotations.status_codec import decode_status
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """What a Binding said."""
-
-    node: str
-    containers: dict[str, tuple[str, ...]] | None
-    """`None`: it came without a record."""
-    ours: bool
-
-    @property
-    def gpus(self) -> frozenset[str]:
-        """All GPUs of the record."""
-        return frozenset(gpu for gpus in (self.containers or {}).values() for gpu in gpus)
 
 
 class Rule(StrEnum):
@@ -75,7 +60,7 @@ class Repair(StrEnum):
 class Ownership:
     """Listens to the server and to the kubelets."""
 
-    def __init__(self, server: Server, trace: Trace, clock: Callable[[], float]) -> None:
+    def __init__(self, server: Server, trace: Trace, clock: Callable[[], float], shared_gpus: int) -> None:
         self.placed: dict[str, Placed] = {}
         """Every pod that ever was bound, by UID."""
         self.free_since: dict[str, float] = {}
@@ -85,6 +70,8 @@ class Ownership:
         self._server = server
         self._trace = trace
         self._clock = clock
+        self.shared_gpus = shared_gpus
+        """Of a node, at most."""
         self._owners: dict[str, dict[str, None]] = {}
         self._running: dict[str, None] = {}
         self._over: set[str] = set()
@@ -111,9 +98,10 @@ class Ownership:
         self._over.discard(uid)  # the machine may have been replaced under it
         if not self._is_ours(uid):
             return
-        for other in beside:
-            if self._is_ours(other):
-                self._trace.violation("INV1", f"containers of {uid} and {other} run on one GPU")
+        ours = [self.placed[other] for other in beside if self._is_ours(other)]
+        for gpu in sorted(gpus):
+            if wrong := why_not_together([self.placed[uid], *(other for other in ours if gpu in other.gpus)]):
+                self._trace.violation("INV1", f"containers of {uid} run on {short(gpu)}, which is {wrong}")
         if gpus != self.placed[uid].gpus:
             self._trace.violation(
                 "INV2", f"containers of {uid} run on {_list(gpus)}, not on {_list(self.placed[uid].gpus)}"
@@ -127,14 +115,16 @@ class Ownership:
     def idle_claims(self) -> Iterator[tuple[str, Claim, float]]:
         """Yield the claims without a live pod on their node, and since when they are there.
 
-        That somebody else was bound to its GPU by force keeps a claim from being judged, and harms nobody.
+        That somebody else was bound to its GPU by force keeps a claim from being judged, and harms nobody. Pods of ours may have
+        shares beside it.
         """
         for node in self._server.nodes():
             name, ledger = node["metadata"]["name"], read_ledger(node)
             for claim in ledger.claims if ledger else ():
                 placed = self.placed.get(claim.uid)
                 is_used = placed is not None and placed.node == name and claim.uid not in self._over
-                if not is_used and not self.owners(claim.gpu):
+                beside = [owner for owner in self.owners(claim.gpu) if not claim.memory_gib or not self._is_ours(owner)]
+                if not is_used and not beside:
                     yield name, claim, self._claimed_since.get((name, claim.gpu, claim.uid), 0.0)
 
     def _is_ours(self, uid: str) -> bool:
@@ -167,25 +157,52 @@ class Ownership:
         if ours and (node, uid) in self._lost:
             self._trace.count("a Binding arrived after its claim was taken away by a stranger")
             ours = False
-        placed = self.placed[uid] = Placed(node, containers, ours)
+        placed = self.placed[uid] = Placed(node, containers, ours, share_of(pod), sharing_class_of(pod))
         if not ours:
             self.spoiled.add(node)
         if node in self._touched:
             self._bereft.add(uid)
         for gpu in sorted(placed.gpus):
-            if ours and any(self._is_knowable(other, node, gpu) for other in self.owners(gpu)):
+            others = [self.placed[other] for other in self.owners(gpu) if ours and self._is_knowable(uid, other, gpu)]
+            if wrong := why_not_together([placed, *others]):
                 self._trace.violation(
-                    "INV1", f"{short(gpu)} is given to {uid}, and {' '.join(self.owners(gpu))} has it"
+                    "INV1", f"{short(gpu)} is {wrong}: {uid} gets it, and {' '.join(self.owners(gpu))} has it"
                 )
             self._owners.setdefault(gpu, {})[uid] = None
-        if ours and len(placed.gpus) != gpus_of(pod):
-            self._trace.violation("INV4", f"{uid} asks for {gpus_of(pod)} GPUs and gets {len(placed.gpus)}")
+        if ours:
+            self._check_amount(uid, pod)
 
-    def _is_knowable(self, uid: str, node: str, gpu: str) -> bool:
-        """Whether the API says of a pod that it has the GPU: one that was bound around us may be gone before anybody sees it."""
-        observed = annotations_of(self._server.find(NODES, node)).get(keys.OBSERVED)
+    def _check_amount(self, uid: str, pod: Object) -> None:
+        placed = self.placed[uid]
+        text, wanted = annotations_of(pod)[keys.PLACEMENT], gpus_of(pod) or 1
+        amounts = decode_placement(text).memory_gib
+        if len(placed.gpus) != wanted or sum(amounts.values()) != placed.share_gib:
+            self._trace.violation(
+                "INV4", f"{uid} asks for {wanted} GPUs, {placed.share_gib} GiB, and gets {len(placed.gpus)}, {amounts}"
+            )
+        if not placed.share_gib:
+            return
+        live = (self.placed[other] for other in self.placed if other not in self._over and self._is_ours(other))
+        shares = [other for other in live if other.share_gib and other.node == placed.node]
+        shared = {gpu for other in shares for gpu in other.gpus}
+        for other in shares:
+            if other.gpus & placed.gpus and other is not placed:
+                self._trace.count(f"share: beside another of class {placed.sharing_class or 'none'}")
+        if len(shared) > self.shared_gpus:
+            self._trace.violation("INV4", f"{placed.node} shares {len(shared)} GPUs, and may share {self.shared_gpus}")
+
+    def _is_knowable(self, uid: str, other: str, gpu: str) -> bool:
+        """Whether the API says of a pod that it has the GPU: one that was bound around us may be gone before anybody sees it.
+
+        Of one that was bound around us to a share, beside another share, only the ledger tells before it is too late.
+        """
+        placed = self.placed[other]
+        if not placed.ours and placed.share_gib and self.placed[uid].share_gib:
+            claimed, before = (self._claimed_since.get((placed.node, gpu, each)) for each in (uid, other))
+            return claimed is not None and before is not None and before < claimed
+        observed = annotations_of(self._server.find(NODES, placed.node)).get(keys.OBSERVED)
         is_reported = observed is not None and gpu in decode_observed(observed).gpus
-        return self.placed[uid].ours or uid not in self._last or is_reported
+        return placed.ours or other not in self._last or is_reported
 
     def _end(self, uid: str) -> None:
         self._over.add(uid)
@@ -274,8 +291,13 @@ class Ownership:
         """Whether containers of ours run on GPUs that the ledger does not say another live pod has been given, too."""
         if uid not in self._running or not self._is_ours(uid) or self.placed[uid].node != node:
             return False
-        taken = {claim.gpu for claim in ledger.claims if claim.uid in self.owners(claim.gpu)}
-        return not self.placed[uid].gpus <= taken
+        placed = self.placed[uid]
+        taken = {
+            claim.gpu
+            for claim in ledger.claims
+            if claim.uid in self.owners(claim.gpu) and not placed.goes_with(claim.memory_gib or 0, claim.sharing_class)
+        }
+        return not placed.gpus <= taken
 
     def _rule(self, name: str, node: Object, was: Ledger, claim: Claim) -> Rule:
         pod = next((pod for pod in self._server.pods() if pod["metadata"]["uid"] == claim.uid), None)
@@ -304,10 +326,19 @@ class Ownership:
         for uid, placed in self.placed.items():
             if placed.node != node or not placed.ours or uid in self._over or uid in self._bereft & self._last.keys():
                 continue
-            claimed = {claim.gpu for claim in found.claims if claim.uid == uid} if found else set()
-            contested = {gpu for gpu in placed.gpus if len(self.owners(gpu)) > 1}
-            if not placed.gpus - contested <= claimed <= placed.gpus:
-                self._trace.violation("INV2", f"{uid} has {_list(placed.gpus)} of {node}, and claims {_list(claimed)}")
+            own = [claim for claim in found.claims if claim.uid == uid] if found else []
+            claimed, amounts = {claim.gpu for claim in own}, {claim.memory_gib or 0 for claim in own}
+            contested = {gpu for gpu in placed.gpus if self._is_contested(gpu)}
+            if not placed.gpus - contested <= claimed <= placed.gpus or not amounts <= {placed.share_gib}:
+                self._trace.violation(
+                    "INV2",
+                    f"{uid} has {_list(placed.gpus)} of {node}, and claims {_list(claimed)}, {sorted(amounts)} GiB",
+                )
+
+    def _is_contested(self, gpu: str) -> bool:
+        """Whether pods have the GPU that cannot stand in one ledger together."""
+        first, *others = [self.placed[uid] for uid in self.owners(gpu)]
+        return not all(first.goes_with(other.share_gib, other.sharing_class) for other in others)
 
 
 def _pairs(ledger: Ledger) -> set[tuple[str, str]]:

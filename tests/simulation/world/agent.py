@@ -15,11 +15,12 @@ from agent.node.watch import NodeVersion
 from benchmarks.simulated.double.api import Request
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
-from tests.simulation.world.hardware import Hardware
+from tests.simulation.world.hardware import SHARE_GIB, Hardware
 from tests.simulation.world.server import Server
 from tests.simulation.world.wire import Answer, Wire
 from tests.world.faults import Fault
 from topology.annotations import keys
+from topology.node.sharing import Sharing
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
 REFRESH_SECONDS = 20.0
@@ -27,7 +28,6 @@ REFRESH_SECONDS = 20.0
 _PATIENCE_SECONDS = 4.0
 _HEARS = 0.3
 """How likely an agent has news of its node between two turns."""
-_DEVICE_PLUGIN = DevicePluginStatus(Mode.ENFORCE, ready=True)
 _JSON_PATCH = "application/json-patch+json"
 
 
@@ -82,11 +82,14 @@ class Agent:
             self._heard = NodeVersion(metadata["resourceVersion"], look)
 
     def _discovery(self) -> Discovery:
-        gpus = tuple(GpuStatus(gpu, healthy=gpu not in self._hardware.sick) for gpu in self._hardware.gpus)
+        sick, share_gib = self._hardware.sick, SHARE_GIB if self._storm.mix.share_ratio else None
+        gpus = tuple(GpuStatus(gpu, healthy=gpu not in sick, share_gib=share_gib) for gpu in self._hardware.gpus)
         return Discovery(self._hardware.topology, NodeStatus(0, gpus))
 
     def _look(self) -> Look:
-        return Look(_DEVICE_PLUGIN, self._hardware.holders)
+        sharing = Sharing(self._storm.mix.shared_gpus) if self._storm.mix.share_ratio else None
+        plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=sharing)
+        return Look(plugin, self._hardware.holders, shared=self._hardware.sharers)
 
     async def _exchange(self, request: Request) -> None:
         publication = self._publication

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from topology.annotations.records import Holder
+from topology.annotations.records import Holder, Sharer
 from topology.formats.catalog import machine
 from topology.node.model import NodeTopology
+
+SHARE_GIB = 12
+"""What shares may take of any GPU."""
 
 
 class Hardware:
@@ -25,8 +28,17 @@ class Hardware:
 
     @property
     def holders(self) -> dict[str, Holder]:
-        """GPU → whose container has it, as the kubelet says it right now."""
+        """GPU → whose container has it, as the kubelet says it right now; of one that is shared one of them."""
         return {gpu: holder for holder, gpus in self._running.values() for gpu in sorted(gpus)}
+
+    @property
+    def sharers(self) -> dict[str, tuple[Sharer, ...]]:
+        """GPU → whose containers have shares of it."""
+        found: dict[str, tuple[Sharer, ...]] = {}
+        for holder, gpus in self._running.values():
+            if isinstance(holder, Sharer):
+                found |= {gpu: (*found.get(gpu, ()), holder) for gpu in sorted(gpus)}
+        return found
 
     def replace(self) -> tuple[str, ...]:
         """Put another machine in its place; returns the UIDs of the pods whose containers died with this one."""

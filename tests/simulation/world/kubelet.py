@@ -18,15 +18,14 @@ from benchmarks.simulated.double.resources import NODES, Object
 from benchmarks.simulated.pod_life import EXIT_CODE, Message, has_ended, message, next_status
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
-from tests.simulation.wording import annotations_of, short
+from tests.simulation.wording import annotations_of, read_ledger, short
 from tests.simulation.world.hardware import Hardware
-from tests.simulation.world.scheduler import gpus_of
+from tests.simulation.world.scheduler import gpus_of, share_of
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.simulation.world.wire import Wire
 from tests.world.faults import Fault
 from topology.annotations import keys
-from topology.annotations.records import Holder, decode_ledger, decode_placement
-from topology.errors import PayloadError
+from topology.annotations.records import Claim, Holder, Sharer, decode_placement
 
 LONG_GRACE = "simulation.gputopo.dev/long-grace"
 """On a pod: its containers do not end before the run does."""
@@ -145,7 +144,7 @@ class Kubelet:
         self._trace.note(self.name, f"starts {pod['metadata']['name']} ({uid}) on {' '.join(map(short, sorted(gpus)))}")
         self._lives[uid].running = True
         beside = self._hardware.users_of(gpus)
-        self._hardware.run(uid, Holder(NAMESPACE, pod["metadata"]["name"], "main"), gpus)
+        self._hardware.run(uid, _holder(pod), gpus)
         self._witness.started(uid, gpus, beside)
 
     def _gpus_for(self, pod: Object, pods: list[Object]) -> frozenset[str] | None:
@@ -156,22 +155,18 @@ class Kubelet:
         return placed if placed and placed.issubset(self._hardware.gpus) else None
 
     def _unplanned(self, pod: Object, pods: list[Object]) -> frozenset[str] | None:
-        claims = self._claims()
-        own = frozenset(gpu for gpu, uid in claims.items() if uid == pod["metadata"]["uid"])
-        reserved = {*claims, *(gpu for other in pods for gpu in _placed(other) or ())}
+        claims, count = self._claims(), gpus_of(pod) or 1
+        own = frozenset(claim.gpu for claim in claims if claim.uid == pod["metadata"]["uid"])
+        reserved = {*(claim.gpu for claim in claims), *(gpu for other in pods for gpu in _placed(other) or ())}
         free = [
             gpu for gpu in self._hardware.gpus if gpu not in reserved and not self._hardware.users_of(frozenset({gpu}))
         ]
-        chosen = own or frozenset(free[: gpus_of(pod)])
-        return chosen if len(chosen) == gpus_of(pod) else None
+        chosen = own or frozenset(free[:count])
+        return chosen if len(chosen) == count else None
 
-    def _claims(self) -> dict[str, str]:
-        """Return GPU → UID as the node's ledger has it."""
-        text = annotations_of(self._server.find(NODES, self.name)).get(keys.LEDGER)
-        try:
-            return {claim.gpu: claim.uid for claim in decode_ledger(text or "").claims}
-        except PayloadError:
-            return {}
+    def _claims(self) -> tuple[Claim, ...]:
+        ledger = read_ledger(self._server.find(NODES, self.name))
+        return ledger.claims if ledger else ()
 
     def _end_in_time(self, uid: str, life: _Life, pod: Object | None, now: float) -> None:
         if not life.running:
@@ -221,6 +216,11 @@ def recorded_for(pod: Object, pods: list[Object]) -> Object:
 def is_placed(pod: Object) -> bool:
     """Whether the pod has a record."""
     return _placed(pod) is not None
+
+
+def _holder(pod: Object) -> Holder:
+    name, gib = pod["metadata"]["name"], share_of(pod)
+    return Sharer(NAMESPACE, name, "main", gib) if gib else Holder(NAMESPACE, name, "main")
 
 
 def _must_end(pod: Object) -> bool:

@@ -7,7 +7,7 @@ replica; an answer may be lost, and a call may be made twice, at once, to anothe
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from random import Random
@@ -18,6 +18,7 @@ from benchmarks.simulated.pod_life import has_ended
 from extender.binding.outcome import Bound
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
+from tests.simulation.wording import annotations_of
 from tests.simulation.world.process import SCHEDULER_NAME, Process
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.world.faults import Fault
@@ -42,8 +43,8 @@ class Scheduler:
         random: Random,
     ) -> None:
         self.name = name
-        self.assumed: dict[str, tuple[str, int]] = {}
-        """UID → node and number of GPUs of the pods that bind said are bound."""
+        self.assumed: dict[str, tuple[str, Counter[str]]] = {}
+        """UID → node and requests of the pods that bind said are bound."""
         self._server = server
         self._replicas = replicas
         self._storm = storm
@@ -89,7 +90,7 @@ class Scheduler:
             return
         if node is None:
             return
-        self.assumed[uid] = node, gpus_of(pod)
+        self.assumed[uid] = node, _requests(pod)
         self._spawn(self._bind(pod, node))
         if self._storm.strikes(Fault.WEBHOOK_TWICE, self._random):
             other = self._random.choice((node, *names))
@@ -139,19 +140,22 @@ class Scheduler:
         return answer
 
     def _that_fit(self, pod: Object) -> list[str]:
-        """Return the nodes with enough unrequested GPUs, as NodeResourcesFit counts them."""
-        used: Counter[str] = Counter()
+        """Return the nodes with enough unrequested GPUs or GiB of them, as NodeResourcesFit counts them."""
+        used: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for other in self._server.pods():
             uid, node = other["metadata"]["uid"], other["spec"].get("nodeName")
             if node and not has_ended(other):
-                used[node] += gpus_of(other)
+                used[node] += _requests(other)
             elif not node and uid in self.assumed:
-                node, gpus = self.assumed[uid]
-                used[node] += gpus
+                node, requests = self.assumed[uid]
+                used[node] += requests
         return [
             node["metadata"]["name"]
             for node in self._server.nodes()
-            if int(node["status"]["allocatable"][keys.GPU_RESOURCE]) - used[node["metadata"]["name"]] >= gpus_of(pod)
+            if all(
+                int(node["status"]["allocatable"].get(resource, 0)) - used[node["metadata"]["name"]][resource] >= count
+                for resource, count in _requests(pod).items()
+            )
         ]
 
     def _replica(self) -> Process:
@@ -167,5 +171,23 @@ class Scheduler:
 
 
 def gpus_of(pod: Object) -> int:
-    """Return how many GPUs a pod asks for."""
-    return sum(int(one["resources"].get("limits", {}).get(keys.GPU_RESOURCE, 0)) for one in pod["spec"]["containers"])
+    """Return how many whole GPUs a pod asks for."""
+    return _requests(pod)[keys.GPU_RESOURCE]
+
+
+def share_of(pod: Object) -> int:
+    """Return of how many GiB of a GPU a pod asks for a share; 0 for none."""
+    return _requests(pod)[keys.SHARE_RESOURCE]
+
+
+def sharing_class_of(pod: Object) -> str:
+    """Return the class whose shares may be beside the pod's."""
+    return annotations_of(pod).get(keys.SHARING_CLASS, "")
+
+
+def _requests(pod: Object) -> Counter[str]:
+    asked: Counter[str] = Counter()
+    for container in pod["spec"]["containers"]:
+        limits = container["resources"].get("limits", {})
+        asked.update({name: int(limits[name]) for name in (keys.GPU_RESOURCE, keys.SHARE_RESOURCE) if name in limits})
+    return asked

@@ -11,7 +11,7 @@ from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of
 from tests.simulation.world.agent import Agent
-from tests.simulation.world.hardware import Hardware
+from tests.simulation.world.hardware import SHARE_GIB, Hardware
 from tests.simulation.world.kubelet import Kubelet, Witness
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.world.faults import Fault
@@ -75,7 +75,8 @@ class Site:
         self.agent.restart()
 
     def _register(self, annotations: dict[str, str]) -> None:
-        count = {keys.GPU_RESOURCE: str(len(self.hardware.gpus))}
+        gpus = len(self.hardware.gpus)
+        count = {keys.GPU_RESOURCE: str(gpus), keys.SHARE_RESOURCE: str(gpus * SHARE_GIB)}
         status = {"allocatable": count, "capacity": count, "conditions": [{"type": "Ready", "status": "True"}]}
         metadata: Object = {"name": self.name} | ({"annotations": annotations} if annotations else {})
         with self._server.writing(f"kubelet-{self.name}") as store:

@@ -19,6 +19,7 @@ from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
 from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, Nic, NodeTopology
 from topology.node.offers import Offer, OfferForm
+from topology.node.sharing import Limits, Sharing
 from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
 
 BUDGET_BYTES = 4096
@@ -255,3 +256,26 @@ def test_status_of_the_same_gpu_twice_is_refused() -> None:
     """Two answers are no answer."""
     with pytest.raises(PayloadError, match="the same UUID twice"):
         encode_status(replace(STATUS, gpus=(STATUS.gpus[0], STATUS.gpus[0])))
+
+
+def test_status_tells_which_gpus_can_be_shared_and_how() -> None:
+    """What all offer is said once; memory beyond shares only where there is any."""
+    sharing = Sharing(2, Limits.MPS, ("cgroup: the driver is older than r615",))
+    gpus = (GpuStatus("GPU-a", share_gib=78), GpuStatus("GPU-b", share_gib=78, beyond_shares_gib=4))
+    status = NodeStatus(1, gpus, device_plugin=DevicePluginStatus(Mode.ENFORCE, True, sharing=sharing))
+    text = encode_status(status)
+    assert '"every_gpu":{"share_gib":78}' in text
+    assert text.count("beyond_shares_gib") == 1
+    assert '"sharing":{"max_gpus":2,"limits":"mps","reasons":["cgroup: the driver is older than r615"]}' in text
+    assert decode_status(text) == status
+    mixed = replace(status, gpus=(gpus[0], replace(gpus[1], share_gib=None)))
+    assert decode_status(encode_status(mixed)) == mixed
+
+
+def test_status_of_an_agent_that_knows_of_no_shares_shares_nothing() -> None:
+    """A text of version 0.1.0, and no word of shares in what is written without them."""
+    text = '{"v":1,"generation":4,"gpus":{"GPU-a":{"healthy":true}},"device_plugin":{"mode":"enforce","ready":true}}'
+    status = decode_status(text)
+    assert status.gpus[0].share_gib is None
+    assert status.device_plugin is not None and status.device_plugin.sharing is None
+    assert encode_status(status) == text

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from topology.annotations.records import (
     Claim,
@@ -24,6 +26,7 @@ from topology.annotations.records import (
 from topology.bandwidth.predict import Bandwidth
 from topology.errors import PayloadError
 from topology.node.links import Affinity
+from topology.node.sharing import Limits
 
 CLAIM = Claim("GPU-b", "uid-1", "ml", "train-0", "main", "4711")
 OTHER = Claim("GPU-a", "uid-2", "ml", "train-1", "main", "4712")
@@ -160,3 +163,85 @@ def test_version_of_the_node_is_a_number_or_not_told() -> None:
     assert decode_observed(encode_observed(observed)) == observed
     with pytest.raises(PayloadError):
         decode_observed('{"v":1,"gpus":{},"node_version":"soon"}')
+
+
+SHARE = replace(CLAIM, memory_gib=10, sharing_class="prod", compute_percent=25)
+"""Of GPU-b."""
+
+
+def test_ledger_holds_shares_in_the_published_form() -> None:
+    """What a whole GPU has none of stands after what every claim has."""
+    assert encode_ledger(Ledger(7, (SHARE,))).endswith(
+        '"container":"main","resource_version":"4711","memory_gib":10,"sharing_class":"prod","compute_percent":25}]}'
+    )
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 2), st.integers(0, 40), st.booleans()))
+)
+def test_ledger_of_shares_survives_and_is_the_same_text_in_any_order(
+    claims: list[tuple[str, int, int, int, bool]],
+) -> None:
+    """Or is refused when it is made: whole beside anything, two classes, one container twice on a GPU."""
+    made = tuple(
+        Claim(f"GPU-{gpu}", f"uid-{uid}", "ml", f"p{uid}", f"c{container}", "1", False, gib or None, "prod" * prod)
+        for gpu, uid, container, gib, prod in claims
+    )
+    on_gpu = [[claim for claim in made if claim.gpu == gpu] for gpu in ("GPU-a", "GPU-b")]
+    is_good = all(
+        len(on) < 2
+        or (
+            all(claim.memory_gib for claim in on)
+            and len({claim.sharing_class for claim in on}) == 1
+            and len({(claim.uid, claim.container) for claim in on}) == len(on)
+        )
+        for on in on_gpu
+    )
+    if not is_good:
+        with pytest.raises(PayloadError):
+            Ledger(1, made)
+        return
+    text = encode_ledger(Ledger(1, made))
+    assert encode_ledger(Ledger(1, made[::-1])) == text
+    assert encode_ledger(decode_ledger(text)) == text
+    assert set(decode_ledger(text).claims) == set(made)
+
+
+@pytest.mark.parametrize(
+    ("second", "path"),
+    [
+        (replace(SHARE, uid="uid-2", memory_gib=None), "$.claims[1].gpu"),
+        (replace(SHARE, uid="uid-2", sharing_class=""), "$.claims[1].sharing_class"),
+        (replace(SHARE, memory_gib=1), "$.claims[1].container"),
+    ],
+)
+def test_claims_that_contradict_each_other_are_refused(second: Claim, path: str) -> None:
+    """With the path of the later one."""
+    with pytest.raises(PayloadError) as caught:
+        Ledger(1, (SHARE, second))
+    assert caught.value.path == path
+    with pytest.raises(PayloadError):
+        Ledger(1, (second, SHARE))
+
+
+def test_placement_of_shares_says_how_much_each_container_has_and_what_holds_it() -> None:
+    """Neither key is there for whole GPUs."""
+    shares = PlacementRecord(
+        {"main": ("GPU-a",), "side": ("GPU-a",)}, memory_gib={"side": 4, "main": 10}, limits=Limits.CGROUP
+    )
+    text = encode_placement(shares)
+    assert text.endswith('"memory_gib":{"main":10,"side":4},"limits":"cgroup"}')
+    assert decode_placement(text) == shares
+    with pytest.raises(PayloadError, match="a share of anything but one GPU"):
+        PlacementRecord({"main": ("GPU-a", "GPU-b")}, memory_gib={"main": 10})
+
+
+def test_what_was_written_before_there_were_shares_reads_as_whole_gpus() -> None:
+    """Texts of version 0.1.0."""
+    ledger = decode_ledger(
+        '{"v":1,"generation":7,"node_uid":"node-uid","claims":[{"gpu":"GPU-b","uid":"uid-1","namespace":"ml",'
+        '"name":"train-0","container":"main","resource_version":"4711"}]}'
+    )
+    assert ledger.claims == (CLAIM,)
+    placement = decode_placement('{"v":1,"containers":{"main":["GPU-b"]},"ledger_generation":7}')
+    assert (placement.memory_gib, placement.limits) == ({}, None)

@@ -160,25 +160,7 @@ def test_what_nobody_counts_makes_no_difference() -> None:
     )
 
 
-def test_a_share_of_a_node_without_counted_free_capacity_is_one_of_its_whole_gpus() -> None:
-    """Without CPU, as nobody counts that either: for pods that need none, and for those that need a little."""
-    half = replace(GpuRequest.plain(1), gpu_milli=500)
-    for cpu_milli in (0, 1):
-        to_come = DemandProfile([(PodKind(1, gpu_milli=700, cpu_milli=cpu_milli), 1.0)])
-        counted = Situation(CUBE, EVERY, capacity=FreeCapacity.of_whole(8, EVERY, 0), to_come=to_come)
-        assert decide(Situation(CUBE, EVERY, to_come=to_come), half) == decide(counted, half)
-
-
 def test_pods_that_differ_in_cpu_alone_share_a_plan() -> None:
     """Each amount of CPU would search every shape anew otherwise."""
     first, other = (replace(GpuRequest.plain(4), cpu_milli=milli) for milli in (1_000, 2_000))
     assert decide(Situation(CUBE, EVERY), first) is decide(Situation(CUBE, EVERY), other)
-
-
-def test_a_share_needs_no_more_than_a_gpu_with_so_much_left() -> None:
-    """Where nobody counts what is left, a whole GPU; where somebody does, the one that is begun."""
-    half = replace(GpuRequest.plain(1), gpu_milli=500)
-    assert mask_of(decide(Situation(CUBE, 0b1000), half)) == 0b1000
-    begun = FreeCapacity((1000,) * 6 + (500, 1000), 96_000)
-    assert mask_of(decide(Situation(CUBE, begun.free, capacity=begun), half)) == 1 << 6
-    assert isinstance(decide(Situation(CUBE, 0), half), Rejection)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -11,10 +14,12 @@ from hypothesis import strategies as st
 from topology.effort import finish
 from topology.formats.catalog import machine
 from topology.placement.decide import Decision, Situation, decide
+from topology.placement.shares import NO_SHARES, ONLY_ENFORCE, SharedGpu, Shares, capacity_of
 from topology.placement.sharing import FRAGMENTED_GPU
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
-from topology.request.gpu_request import GpuRequest
+from topology.request.gpu_request import Communication, GpuRequest
+from topology.request.shares import SameGpu
 from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 from topology.value.score import Weights
 
@@ -37,10 +42,30 @@ def share(kind: PodKind, *gpu_milli: int) -> Decision:
     return placed(kind, FreeCapacity(gpu_milli, PLENTY))
 
 
-def placed(kind: PodKind, capacity: FreeCapacity) -> Decision:
-    part = kind.gpu_milli if kind.shares else None
-    request = replace(GpuRequest.plain(kind.gpus), gpu_milli=part, cpu_milli=kind.cpu_milli)
-    return decide(Situation(MESH, capacity.free, capacity=capacity, to_come=PROFILE), request)
+def asking(*gib: int, sharing_class: str = "", same_gpu: SameGpu = SameGpu.PREFERRED, cpu_milli: int = 0) -> GpuRequest:
+    return GpuRequest(
+        0,
+        communication=Communication.NONE,
+        cpu_milli=cpu_milli,
+        memory_gib=gib,
+        sharing_class=sharing_class,
+        same_gpu=same_gpu,
+    )
+
+
+def shares_of(capacity: FreeCapacity) -> Shares:
+    """GPUs of 1000 GiB, so that thousandths and GiB are the same."""
+    begun = tuple(SharedGpu(i, milli) for i, milli in enumerate(capacity.gpu_milli) if milli < 1000)
+    return Shares((1000,) * len(capacity.gpu_milli), begun, capacity.free)
+
+
+def placed(kind: PodKind, capacity: FreeCapacity, to_come: DemandProfile = PROFILE) -> Decision:
+    request = replace(GpuRequest.plain(kind.gpus), cpu_milli=kind.cpu_milli)
+    if kind.shares:
+        request = asking(kind.gpu_milli, cpu_milli=kind.cpu_milli)
+    return decide(
+        Situation(MESH, capacity.free, capacity=capacity, to_come=to_come, shares=shares_of(capacity)), request
+    )
 
 
 def test_a_share_goes_where_another_one_is() -> None:
@@ -58,10 +83,10 @@ def test_a_share_that_has_to_open_a_gpu_breaks_no_island() -> None:
 
 
 def test_of_two_begun_gpus_the_one_is_taken_that_the_others_miss_less() -> None:
-    """GPU 0 has just the capacity for what is to come; it would be taken if nothing were."""
-    capacity, half = FreeCapacity((700, 500, 0, 0, 0, 0, 0, 0), PLENTY), replace(GpuRequest.plain(1), gpu_milli=500)
-    for to_come, taken in ((None, 0), (DemandProfile([(PodKind(1, gpu_milli=700), 1.0)]), 1)):
-        found = decide(Situation(MESH, capacity.free, capacity=capacity, to_come=to_come), half)
+    """GPU 1 is the fullest, and is taken where nothing is to come; GPU 0 where only that one could be used up in full."""
+    capacity, fifth = FreeCapacity((700, 500, 0, 0, 0, 0, 0, 0), PLENTY), PodKind(1, gpu_milli=200)
+    for to_come, taken in ((DemandProfile(()), 1), (DemandProfile([(PodKind(1, gpu_milli=500), 1.0)]), 0)):
+        found = placed(fifth, capacity, to_come)
         assert isinstance(found, Placement)
         assert found.gpus == (taken,)
 
@@ -128,3 +153,137 @@ def test_a_share_fits_where_and_only_where_a_gpu_has_so_much_left(tenths: list[i
     assert isinstance(found, Placement) == (max(tenths) >= asked)
     if isinstance(found, Placement):
         assert tenths[found.gpus[0]] >= asked
+
+
+def rooms(draw: st.DrawFn) -> Shares:
+    """Eight GPUs: free or taken whole, or shared by one of two classes with some GiB left; at most a few more may be shared."""
+    size = draw(st.tuples(*[st.sampled_from((0, 6, 8))] * 8))
+    state = draw(st.tuples(*[st.sampled_from(("free", "taken", "", "prod"))] * 8))
+    shared = tuple(
+        SharedGpu(i, draw(st.integers(-1, size[i])), each)
+        for i, each in enumerate(state)
+        if each not in ("free", "taken") and size[i]
+    )
+    shareable = sum(1 << i for i, each in enumerate(state) if each == "free" and size[i])
+    return Shares(size, shared, shareable, draw(st.none() | st.integers(0, 3)))
+
+
+def fits_by_brute_force(shares: Shares, request: GpuRequest) -> bool:
+    """Try every GPU for every share."""
+    for chosen in product(range(8), repeat=len(request.memory_gib)):
+        if request.same_gpu is SameGpu.REQUIRED and len(set(chosen)) > 1:
+            continue
+        if request.same_gpu is SameGpu.NEVER and len(set(chosen)) < len(chosen):
+            continue
+        begun = {position for position in chosen if shares.shareable >> position & 1}
+        if shares.more is not None and len(begun) > shares.more:
+            continue
+        taken = Counter[int]()
+        for position, gib in zip(chosen, request.memory_gib, strict=True):
+            taken[position] += gib
+        if all(_room(shares, position, request.sharing_class) >= gib for position, gib in taken.items()):
+            return True
+    return False
+
+
+def _room(shares: Shares, position: int, sharing_class: str) -> int:
+    for gpu in shares.shared:
+        if gpu.position == position:
+            return gpu.left_gib if gpu.sharing_class == sharing_class else -1
+    return shares.share_gib[position] if shares.shareable >> position & 1 else -1
+
+
+@given(st.data())
+def test_shares_fit_where_and_only_where_brute_force_finds_a_place(data: st.DataObject) -> None:
+    """On one GPU or several, as the pod says; and what is chosen is such a place, on one GPU wherever that is possible."""
+    shares = data.draw(st.composite(rooms)())
+    request = asking(
+        *data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=4)),
+        sharing_class=data.draw(st.sampled_from(("", "prod"))),
+        same_gpu=data.draw(st.sampled_from(SameGpu)),
+    )
+    capacity = capacity_of(8, shares.shareable, shares, PLENTY)
+    to_come = data.draw(st.none() | st.just(PROFILE))
+    found = decide(Situation(MESH, shares.shareable, capacity=capacity, to_come=to_come, shares=shares), request)
+    assert isinstance(found, Placement) == fits_by_brute_force(shares, request)
+    if isinstance(found, Placement):
+        left = shares
+        for position, gib in zip(found.shares, request.memory_gib, strict=True):
+            assert left.room_gib(position, request.sharing_class) >= gib
+            left = left.taken(position, gib, request.sharing_class)
+        assert found.gpus == tuple(dict.fromkeys(found.shares))
+        together = fits_by_brute_force(shares, asking(sum(request.memory_gib), sharing_class=request.sharing_class))
+        expected = {SameGpu.REQUIRED: True, SameGpu.NEVER: len(found.shares) == 1, SameGpu.PREFERRED: together}
+        assert (len(found.gpus) == 1) == expected[request.same_gpu]
+
+
+def test_a_share_that_begins_a_gpu_leaves_the_pods_other_shares_their_room() -> None:
+    """The smaller GPU would do for the largest share, and one more may be shared: then the others would find no place."""
+    shares = Shares((4, 6, 8) + (0,) * 5, (SharedGpu(0, 4),), 0b110, 1)
+    found = decide(Situation(MESH, 0b110, shares=shares), asking(5, 4, 3))
+    assert isinstance(found, Placement)
+    assert found.shares == (2, 0, 2)
+
+
+@given(st.data())
+def test_a_share_goes_where_least_is_lost_then_to_the_fullest_gpu(data: st.DataObject) -> None:
+    """Of all GPUs that have room for it, each looked at on its own."""
+    shares = data.draw(st.composite(rooms)())
+    gib = data.draw(st.integers(1, 8))
+    free, request = shares.shareable, asking(gib)
+    capacity = capacity_of(8, free, shares, PLENTY)
+    found = decide(Situation(MESH, free, capacity=capacity, to_come=PROFILE, shares=shares), request)
+    if isinstance(found, Rejection):
+        return
+
+    def lost(position: int) -> tuple[float, int]:
+        alone = decide(
+            Situation(MESH, free, capacity=capacity, to_come=PROFILE, shares=shares.among(1 << position)), request
+        )
+        if isinstance(alone, Rejection):
+            return math.inf, 0
+        left = next((gpu.left_gib for gpu in shares.shared if gpu.position == position), shares.share_gib[position])
+        assert alone.value_lost is not None
+        return round(alone.value_lost, 9), left
+
+    assert lost(found.gpus[0]) == min(map(lost, range(8)))
+
+
+@pytest.mark.parametrize(
+    ("shares", "says", "resolvable"),
+    [
+        (NO_SHARES, "GPUs are not shared there", False),
+        (Shares(refused=ONLY_ENFORCE), "GPUs are shared only in mode enforce", False),
+        (Shares((8,) * 8), "no GPU has 7 GiB left for class prod", True),
+        (Shares((8,) * 8, (SharedGpu(0, 7),)), "no GPU has 7 GiB left for class prod", True),
+        (Shares((8,) * 8, (SharedGpu(0, 6, "prod"),), 0b10, 0), "no GPU has 7 GiB left for class prod", True),
+        (Shares((6,) * 8, (), 0b1), "no suitable GPU has 7 GiB to share", False),
+        (
+            Shares((8,) * 8, (SharedGpu(0, 2, "prod"),), beyond=1),
+            "no GPU has 7 GiB left for class prod, beside memory that is used beyond shares",
+            True,
+        ),
+    ],
+)
+def test_a_share_that_finds_no_place_is_told_why(shares: Shares, says: str, resolvable: bool) -> None:
+    """In the same words on equal nodes."""
+    found = decide(Situation(MESH, shares.shareable, shares=shares), asking(7, sharing_class="prod"))
+    assert isinstance(found, Rejection)
+    assert (found.message, found.resolvable) == (says, resolvable)
+
+
+def test_no_gpu_begins_to_be_shared_while_it_is_unknown_who_holds_a_free_one() -> None:
+    """Those that are shared already are known."""
+    shares = Shares((8,) * 8, (SharedGpu(0, 3),), 0b10)
+    assert decide(Situation(MESH, 0b10, shares=shares, unknown=1), asking(3)) == decide(
+        Situation(MESH, 0b10, shares=shares), asking(3)
+    )
+    assert isinstance(decide(Situation(MESH, 0b10, shares=shares, unknown=1), asking(4)), Rejection)
+
+
+def test_shares_of_models_that_are_not_asked_for_are_left_alone() -> None:
+    """As whole GPUs are."""
+    shares = Shares((8,) * 8, (SharedGpu(0, 3),), 0b10)
+    found = decide(Situation(MESH, 0b10, shares=shares), replace(asking(3), models=("*h100*",)))
+    assert isinstance(found, Rejection)
+    assert found.reason is Reason.UNSUITABLE_GPUS

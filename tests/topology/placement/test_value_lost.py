@@ -8,6 +8,7 @@ import pytest
 
 from topology.formats.catalog import machine
 from topology.placement.decide import Situation, decide
+from topology.placement.shares import Shares
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
@@ -21,7 +22,7 @@ TO_COME = DemandProfile([(PodKind(1, cpu_milli=8_000), 1.0)])
 
 def placed(pods_to_come: float, request: GpuRequest, *, plugin_chooses: bool, scarce: bool) -> Placement:
     compiled = TopologyClass(machine("dgx-1v"), Weights(pods_to_come=pods_to_come))
-    situation = Situation(compiled, FREE, plugin_chooses=plugin_chooses)
+    situation = Situation(compiled, FREE, plugin_chooses=plugin_chooses, shares=Shares((1000,) * 8, shareable=FREE))
     if scarce:
         situation = replace(situation, capacity=FreeCapacity.of_whole(8, FREE, 40_000), to_come=TO_COME)
     found = decide(situation, request)
@@ -43,6 +44,6 @@ def test_the_loss_that_is_told_is_the_one_that_the_score_counts(gpus: int, plugi
 
 def test_a_share_tells_its_loss_too() -> None:
     """It is placed by that alone."""
-    found = placed(LAMBDA, replace(GpuRequest.plain(1), gpu_milli=500), plugin_chooses=False, scarce=True)
+    found = placed(LAMBDA, replace(GpuRequest.plain(0), memory_gib=(500,)), plugin_chooses=False, scarce=True)
     assert found.value_lost
     assert found.score == pytest.approx(-LAMBDA * found.value_lost)

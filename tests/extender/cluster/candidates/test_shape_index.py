@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.caches.tombstones import Tombstones
-from extender.cluster.candidates.holds import Hold, Holds
+from extender.cluster.candidates.holds import Held, Hold, Holds
 from extender.cluster.candidates.offers import Offers
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.candidates.shape_index import ShapeIndex
@@ -17,6 +17,7 @@ from tests.extender.builders import PAIRS, pod
 from tests.security.worst_topology import random_topology
 from topology.effort import Effort
 from topology.formats.catalog import machine
+from topology.placement.shares import SharedGpu, Shares
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
@@ -25,20 +26,26 @@ from topology.value.fragmentation import DemandProfile, PodKind
 NAMES = tuple(f"n{number}" for number in range(12))
 CLASSES = tuple(TopologyClass(machine(name)) for name in (PAIRS, "dgx-a100"))
 REQUEST = GpuRequest(2)
+SHARE = GpuRequest(0, memory_gib=(10,))
 
 shapes = st.one_of(
     st.none(),
     st.just(Shape(None, 0, "closed")),
     st.builds(Shape, st.sampled_from(CLASSES), st.integers(0, 255)),
     st.builds(Shape, st.just(CLASSES[1]), st.integers(0, 255), doubtful=st.integers(0, 255)),
+    st.builds(
+        lambda free, left: Shape(CLASSES[1], free, shares=Shares((40,) * 8, (SharedGpu(7, left),), free & 0b1)),
+        st.sampled_from((0b11, 0b111)),
+        st.integers(0, 20),
+    ),
 )
 
 
-def naive_order(nodes: dict[str, Shape], names: frozenset[str]) -> list[str]:
+def naive_order(nodes: dict[str, Shape], names: frozenset[str], request: GpuRequest = REQUEST) -> list[str]:
     """Plan for each node on its own, then sort."""
     keys = []
     for name in names.intersection(nodes):
-        verdict = nodes[name].decide(REQUEST)
+        verdict = nodes[name].decide(request)
         if isinstance(verdict, Placement):
             doubts = sum(nodes[name].doubtful >> position & 1 for position in verdict.gpus)
             keys.append((-verdict.score, doubts, nodes[name].free.bit_count(), name))
@@ -54,7 +61,21 @@ def test_the_order_is_that_of_all_nodes_sorted(puts: list[tuple[str, Shape | Non
         nodes.pop(name, None)
         if shape is not None:
             nodes[name] = shape
-        assert [found for *_, found in index.order(REQUEST).best_first(names)] == naive_order(nodes, names)
+        for request in (REQUEST, SHARE):
+            assert [found for *_, found in index.order(request).best_first(names)] == naive_order(nodes, names, request)
+
+
+def test_the_order_survives_that_nodes_which_share_never_look_the_same_again() -> None:
+    """Each move of one makes a shape; the index is not the larger for it, and what fits stays in order."""
+    index, nodes = ShapeIndex(), {}
+    for number in range(3_000):
+        name = f"n{number % 7}"
+        nodes[name] = Shape(CLASSES[1], 0b11, shares=Shares((5_000,) * 8, (SharedGpu(7, number),), 0b1))
+        index.put(name, nodes[name])
+        for request in (REQUEST, SHARE) if number % 50 == 0 else ():
+            found = [found for *_, found in index.order(request).best_first(frozenset(nodes))]
+            assert found == naive_order(nodes, frozenset(nodes), request)
+    assert len(index) < 1100
 
 
 @given(st.integers(1, 255), st.integers(1, 32), st.integers(1, 2))
@@ -135,6 +156,6 @@ def test_holds_add_up_per_node() -> None:
     holds = Holds()
     for uid, node, gpus in (("a", "n1", 1), ("a", "n1", 2), ("b", "n1", 4), ("c", "n2", 8)):
         holds.put(uid, Hold(node, gpus, 10.0))
-    assert holds.others("c", 0.0) == {"n1": 6}
+    assert holds.others("c", 0.0) == {"n1": Held(0b110)}
     assert (holds.own("a", "n1", 0.0), holds.own("a", "n2", 0.0), holds.own("a", "n1", 10.0)) == (2, 0, 0)
     assert (holds.others("x", 10.0), len(holds)) == ({}, 0)

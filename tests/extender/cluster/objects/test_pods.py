@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from extender.cluster.objects.gpu_pods import claims_for, has_stopped, read_gpu_pod, read_placement, read_request
 from extender.cluster.objects.kinds import MAX_POD_BYTES, Pod
+from extender.cluster.objects.parts import of_record, whole
 from extender.kubernetes.documents import decoder
 from tests.extender.builders import at, pod
 from topology.annotations import keys
@@ -65,7 +66,9 @@ def test_what_is_not_refused_can_be_written(alike: list[tuple[int, int, int]]) -
 
 def test_a_gpu_is_claimed_by_the_container_that_keeps_it() -> None:
     """An init container only borrows it."""
-    claims = claims_for(pod("p", version=7), {"setup": ("g1", "g0"), "main": ("g1",)})
+    record = PlacementRecord({"setup": ("g1", "g0"), "main": ("g1",)})
+    setup = [("setup", True), ("main", False)]
+    claims = claims_for(pod("p", version=7), of_record(record, setup))
     assert [(claim.gpu, claim.container, claim.resource_version) for claim in claims] == [
         ("g0", "setup", "7"),
         ("g1", "main", "7"),
@@ -75,7 +78,7 @@ def test_a_gpu_is_claimed_by_the_container_that_keeps_it() -> None:
 @pytest.mark.parametrize(("word", "exact"), [("refuse", True), ("adopt", False)])
 def test_a_claim_tells_the_node_whether_other_gpus_would_do(word: str, exact: bool) -> None:
     """The node's agent may not read pods."""
-    (claim,) = claims_for(pod("p", wants={keys.DEVICE_MISMATCH: word}), {"main": ("g0",)})
+    (claim,) = claims_for(pod("p", wants={keys.DEVICE_MISMATCH: word}), whole({"g0": "main"}))
     assert claim.exact is exact
 
 

@@ -3,7 +3,8 @@
 // library into containers that ask for GPUs, as NVIDIA's container runtime does; the folder of the driver is named by DRIVER.
 //
 // A runc that is built from Go modules alone knows no seccomp: that would need the headers of a C library. The program is named
-// by the variable RUNC. Without cgroups per pod a kubelet leaves it to the runtime where cgroups are.
+// by the variable RUNC. Without cgroups per pod a kubelet leaves it to the runtime where cgroups are; with them, it has put them
+// there itself.
 package main
 
 import (
@@ -52,8 +53,10 @@ func adapt(file string) error {
 	if err := json.Unmarshal(linux["cgroupsPath"], &cgroup); err != nil {
 		return err
 	}
-	if linux["cgroupsPath"], err = json.Marshal(filepath.Join(os.Getenv("CGROUP"), filepath.Base(cgroup))); err != nil {
-		return err
+	if ours := os.Getenv("CGROUP"); !strings.HasPrefix(cgroup, ours+"/") {
+		if linux["cgroupsPath"], err = json.Marshal(filepath.Join(ours, filepath.Base(cgroup))); err != nil {
+			return err
+		}
 	}
 	if config["linux"], err = json.Marshal(linux); err != nil {
 		return err

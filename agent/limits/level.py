@@ -1,0 +1,95 @@
+"""Decides which limit is in force on a node, and why not a stronger one; from what was found, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from topology.node.sharing import Limits
+
+_FIRST_DRIVER = 615
+"""The first that takes memory limits for cgroups."""
+_SAYS = {
+    "FUNCTION_NOT_FOUND": "the driver's NVML knows no memory limits by cgroup: they come with driver r615",
+    "NO_PERMISSION": "the agent may not set memory limits: that takes root and the capability SYS_ADMIN",
+    "NOT_FOUND": "the pods' cgroups have no dmem files: a cgroup above them lacks +dmem in cgroup.subtree_control",
+    "NOT_SUPPORTED": "the driver takes no memory limits for these GPUs, as where MIG is on",
+    "READS_OTHERWISE": "NVML reads back another memory limit than was set",
+    "TIMEOUT": "NVML did not answer in time",
+}
+"""NVML's code, or ours, as a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What was found of a node that shares GPUs."""
+
+    gpus: frozenset[str]
+    """That may be shared."""
+    driver: str | None = None
+    """Its version; `None`: not known."""
+    unified: bool = True
+    """Whether /sys/fs/cgroup is cgroup v2."""
+    pods: bool = True
+    """Whether the kubelet's cgroups are seen there."""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """GPU → NVML's code, where it did not take a limit."""
+    mps: bool = False
+    """Whether MPS may be used."""
+    daemons: frozenset[str] = frozenset()
+    """The GPUs for which an MPS daemon answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What holds containers to their shares."""
+
+    limits: Limits
+    reasons: tuple[str, ...] = ()
+    """Why nothing stronger, one for each that is."""
+
+
+NOT_LOOKED = Level(Limits.NONE, ("the agent has not looked for limits yet",))
+
+
+def decide(ground: Ground) -> Level:
+    """Return the strongest limit that holds on all GPUs that may be shared.
+
+    >>> decide(Ground(frozenset({"GPU-1"}), "580.65.06")).reasons[0]
+    'driver 580.65.06 takes no memory limits by cgroup: they come with r615'
+    """
+    if not (against_cgroup := _against_cgroup(ground)):
+        return Level(Limits.CGROUP)
+    if not (against_mps := _against_mps(ground)):
+        return Level(Limits.MPS, (against_cgroup,))
+    return Level(Limits.NONE, (against_cgroup, against_mps))
+
+
+def refused(code: str) -> str:
+    """Return why NVML did not take a limit, in words."""
+    return _SAYS.get(code, f"NVML refused a memory limit ({code})")
+
+
+def _against_cgroup(ground: Ground) -> str:
+    if not ground.unified:
+        return "the node has cgroup v1, and the driver takes memory limits with cgroup v2 only"
+    if not _is_new_enough(ground.driver):
+        return f"driver {ground.driver} takes no memory limits by cgroup: they come with r{_FIRST_DRIVER}"
+    if not ground.pods:
+        return "the agent does not see the kubelet's cgroups under /sys/fs/cgroup"
+    codes = sorted({ground.refusals[gpu] for gpu in ground.gpus if gpu in ground.refusals})
+    return refused(codes[0]) if codes else ""
+
+
+def _against_mps(ground: Ground) -> str:
+    if not ground.mps:
+        return "MPS is off (sharing.mps)"
+    if missing := len(ground.gpus - ground.daemons):
+        of = "any GPU" if missing == len(ground.gpus) else f"{missing} of {len(ground.gpus)} GPUs"
+        return f"no MPS daemon answers for {of}"
+    return ""
+
+
+def _is_new_enough(driver: str | None) -> bool:
+    major = (driver or "").partition(".")[0]
+    return not major.isdecimal() or int(major) >= _FIRST_DRIVER  # NVML itself says it where the version does not

@@ -1,0 +1,52 @@
+"""What holds shares on this node, put together from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.config import AgentConfiguration
+from agent.gpus.memory_limits import ReadLimits, SetLimits
+from agent.limits.cgroups import PodCgroups, pod_of
+from agent.limits.foreign import ForeignMemory, Held
+from agent.limits.level import Level
+from agent.limits.limiter import Limiter, Means
+from agent.limits.mps import MpsDaemons
+from agent.limits.share import shares_of
+from agent.limits.usage import DriverUsage
+from topology.annotations.records import Ledger
+
+
+def shares_gpus(settings: AgentConfiguration) -> bool:
+    """Whether this node's GPUs may be shared by memory."""
+    return settings.mode == "enforce" and settings.sharing.gpus != "none"
+
+
+def limiter(
+    settings: AgentConfiguration,
+    set_limits: SetLimits,
+    read_limits: ReadLimits,
+    clock: Callable[[], float],
+    tell: Callable[[Level], None],
+) -> Limiter:
+    """Return who holds containers to their shares; `clock` is monotonic, in seconds."""
+    sharing = settings.sharing
+    daemons = MpsDaemons(sharing.mps_folder, settings.resource) if sharing.mps == "on" else None
+    means = Means(set_limits, read_limits, _cgroups(settings), daemons)
+    return Limiter(means, required=sharing.limits == "required", clock=clock, tell=tell)
+
+
+def foreign_memory(
+    settings: AgentConfiguration, read_limits: ReadLimits, ledger: Callable[[], Ledger | None]
+) -> ForeignMemory:
+    """Return who tells what no share of the ledger explains."""
+
+    def held() -> Held | None:
+        known = ledger()
+        whole = frozenset(claim.gpu for claim in known.claims if claim.memory_gib is None) if known else frozenset()
+        return Held(shares_of(known), whole) if known else None
+
+    return ForeignMemory(held, DriverUsage(read_limits, _cgroups(settings)), pod_of)
+
+
+def _cgroups(settings: AgentConfiguration) -> PodCgroups:
+    return PodCgroups(config_file=settings.kubelet.config_file)

@@ -1,0 +1,48 @@
+"""GPUs and MIG slices of a node as masks: bit i stands for the i-th device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from extender.cluster.objects.payloads import NodeGpus, NodePayloads
+
+
+def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
+    """Return the mask of `uuids` over `known`, with one bit more when there are any that are not known.
+
+    >>> mask_of(("a", "b", "c"), ["c", "a"]), mask_of(("a", "b", "c"), ["x"])
+    (5, 8)
+    """
+    wanted = frozenset(uuids)
+    mask = sum(1 << position for position, uuid in enumerate(known) if uuid in wanted)
+    return mask | 1 << len(known) if wanted.difference(known) else mask
+
+
+def doubtful_devices(payloads: NodePayloads) -> int:
+    """Return the GPUs that pods get last among equals, and their slices."""
+    gpus, status = payloads.topology.value, payloads.status.value
+    if gpus is None or status is None:
+        return 0
+    return with_slices(gpus, mask_of(gpus.uuids, status.doubtful.intersection(gpus.uuids)))
+
+
+def unfit_devices(payloads: NodePayloads) -> int:
+    """Return the GPUs that are sick or cut into slices, and the slices that are sick or of sick GPUs."""
+    gpus, status = payloads.topology.value, payloads.status.value
+    if gpus is None:
+        return 0
+    mask = sum(1 << position for position, gpu in enumerate(gpus.topology_class.node.gpus) if gpu.mig_enabled)
+    if status is None:
+        return mask
+    cut = frozenset(gpu.uuid for gpu in status.gpus if gpu.mig_enabled)
+    unfit = sum(1 << position for position, uuid in enumerate(gpus.devices) if uuid in status.unhealthy)
+    return (
+        mask | with_slices(gpus, unfit) | sum(1 << position for position, uuid in enumerate(gpus.uuids) if uuid in cut)
+    )
+
+
+def with_slices(gpus: NodeGpus, mask: int) -> int:
+    """Return these GPUs and slices, and all slices of these GPUs."""
+    node = gpus.topology_class.node
+    theirs = (1 << i for i, each in enumerate(node.slices, len(node)) if mask >> node.positions[each.gpu] & 1)
+    return mask | sum(theirs)
