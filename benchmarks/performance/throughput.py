@@ -155,7 +155,7 @@ def scheduler_configuration(extender_url: str | None, binder: str, percentage_of
         "nodeCacheCapable": True,
         "ignorable": False,
         "managedResources": [
-            {"name": name, "ignoredByScheduler": False} for name in (keys.GPU_RESOURCE, keys.GPU_MEMORY_RESOURCE)
+            {"name": name, "ignoredByScheduler": False} for name in (keys.GPU_RESOURCE, keys.SHARE_RESOURCE)
         ],
     }
     if binder == "extender":
