@@ -18,6 +18,9 @@ def latency(
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 5000,
     pods: Annotated[int, typer.Option("--pods", min=1, help="Scheduled one after another.")] = 2000,
     candidates: Candidates = 16,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Filter too where pods share GPUs of half of the nodes.")
+    ] = False,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure the verbs over HTTP beside the floor of a handler that only echoes the names."""
@@ -26,7 +29,7 @@ def latency(
     from benchmarks.simulated.fleet import TooFewGpus
 
     try:
-        found = measure(nodes, pods, candidates)
+        found = measure(nodes, pods, candidates, shared=shared)
     except (NotReady, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))

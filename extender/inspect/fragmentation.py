@@ -10,12 +10,16 @@ from heapq import nsmallest
 from operator import or_
 from typing import Final
 
+from pydantic import Field
+
 from extender.cluster.candidates.shape import Shape
 from extender.cluster.node_view import NodeView
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer
+from extender.inspect.share_room import ShareRoom, room_for_shares
 from topology.effort import finish
 from topology.node.links import Affinity
+from topology.placement.shares import NO_SHARES
 from topology.request.gpu_request import GpuRequest
 from topology.value.score import Weights
 
@@ -59,6 +63,8 @@ class Fragmentation(Answer):
     """The cluster's, by the sizes of pods."""
 
     sizes: tuple[Room, ...]
+    shares: tuple[ShareRoom, ...] = Field(default=(), exclude_if=lambda shares: not shares)
+    """By the sizes of shares of a GPU, where some node shares its GPUs."""
     estimate: bool = True
     """Worked out from annotations alone, without what a running extender holds."""
 
@@ -93,7 +99,8 @@ def fragmentation(state: ClusterState) -> Fragmentation:
                 in_the_way=_most(state, views, gpus, counted),
             )
             for gpus, fits in finish(RoomCounter().count(state)).items()
-        )
+        ),
+        shares=room_for_shares(views),
     )
 
 
@@ -112,7 +119,7 @@ class RoomCounter:
         for number, view in enumerate(_open(state)):
             if not number % NODES_A_STEP:
                 yield
-            shape = replace(view.shape, cpu_milli=None, doubtful=0)
+            shape = replace(view.shape, cpu_milli=None, doubtful=0, shares=NO_SHARES)
             now[shape] += 1
             empty[replace(shape, free=view.fit, hidden=0)] += 1
             largest = max(largest, len(view.uuids))

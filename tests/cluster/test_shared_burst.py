@@ -11,14 +11,11 @@ import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode, share_pod
 from tests.cluster.api import Json
-from tests.cluster.gpu_cluster import GpuCluster, at_work, wants
+from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.history import recorded
-from tests.cluster.installation import Installation
-from tests.cluster.judgement import assert_invariants
 from tests.cluster.objects import NODES, PODS
 from tests.cluster.polling import eventually
-from tests.cluster.sweep import sweep
-from tests.manifests.rendered import NAMESPACE, SCHEDULER_NAME
+from tests.manifests.rendered import SCHEDULER_NAME
 from tests.world.invariants import claims
 from topology.annotations import keys
 
@@ -108,24 +105,9 @@ def kill_after(cluster: GpuCluster, verb: str, calls: int) -> None:
     cluster.extender.run()
 
 
-@pytest.fixture
-def sharing_cluster(installation: Installation) -> Iterator[GpuCluster]:
-    """Lend the installed control plane, whose scheduler asks the extender about shares, too."""
-    admin = installation.plane.admin
-    try:
-        with at_work(installation, more_resources=(keys.SHARE_RESOURCE,)) as lent:
-            yield lent
-            assert_invariants(admin, lent.told())
-    finally:
-        sweep(admin, keep=[NAMESPACE])
-
-
-@pytest.mark.parametrize("seed", [0])
-def test_shares_and_whole_gpus_survive_two_kills(
-    sharing_cluster: GpuCluster, figure: Callable[[str], None], seed: int
-) -> None:
+def test_shares_and_whole_gpus_survive_two_kills(gpu_cluster: GpuCluster, figure: Callable[[str], None]) -> None:
     """Whoever fits is bound. After no single write is a GPU whole and shared, over its memory, or two classes'."""
-    chance, cluster = random.Random(seed), sharing_cluster
+    chance, cluster = random.Random(0), gpu_cluster
     with recorded(cluster.api) as history:
         cluster.join(*FLEET)
         began = time.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -12,14 +12,17 @@ from extender.binding.bind import bind
 from extender.binding.intents import Done, FencePod, GetPod, SwapLedger
 from extender.binding.outcome import BindTarget
 from extender.cluster.candidates.holds import Hold
+from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.inspect import inspection
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import PAIRS, args, at, claim, cluster, gpus, node, pod, running
+from tests.extender.shares import share, sharer
 from topology.annotations import keys
 from topology.annotations.records import decode_ledger
 from topology.annotations.status_codec import encode_status
+from topology.node.sharing import Sharing
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 from topology.value.fragmentation import PodKind
 
@@ -48,19 +51,32 @@ class Drawn:
     rack: str
     has_sibling: bool
     """The pod that runs there is of the asked pod's group."""
+    shared: frozenset[int]
+    """Other pods have shares of them."""
+    max_gpus: int
+    """Of the node may be shared."""
 
-    def parts(self, name: str) -> list[Node | Pod]:
-        """Return the node and its pods."""
+    def parts(self, name: str, *, is_share: bool) -> list[Node | Pod]:
+        """Return the node and its pods; the asked pod's own claims are shares where it asks for one."""
         taken = sorted(self.used)
         uuids = gpus(name, *taken, machine_name=self.machine)
         mine = gpus(name, *sorted(self.own), machine_name=self.machine)
-        claims = (*(claim(gpu, f"on-{name}") for gpu in uuids), *(claim(gpu, "p") for gpu in mine))
+        shared = gpus(name, *sorted(self.shared), machine_name=self.machine)
+        claims = (
+            *(claim(gpu, f"on-{name}") for gpu in uuids),
+            *(replace(claim(gpu, "p"), memory_gib=10 if is_share else None) for gpu in mine),
+            *(
+                share(gpu, f"on-{name}-{number}", 6, "dev" if number % 3 == 2 else "")
+                for number, gpu in enumerate(shared)
+            ),
+        )
+        every = gpus(name, *range(SIZES[self.machine]), machine_name=self.machine)
+        doubtful = gpus(name, *sorted(self.doubtful), machine_name=self.machine)
+        sharing = Sharing(self.max_gpus) if self.max_gpus else None
         status = NodeStatus(
             1,
-            tuple(
-                GpuStatus(gpu, doubtful=True) for gpu in gpus(name, *sorted(self.doubtful), machine_name=self.machine)
-            ),
-            device_plugin=DevicePluginStatus(self.mode, ready=True) if self.mode else None,
+            tuple(GpuStatus(gpu, doubtful=gpu in doubtful, share_gib=22) for gpu in every),
+            device_plugin=DevicePluginStatus(self.mode, ready=True, sharing=sharing) if self.mode else None,
         )
         labels, cpu = ({RACK_LABEL: self.rack} if self.rack else {}), str(self.cores) if self.cores else ""
         found: list[Node | Pod] = [
@@ -86,8 +102,8 @@ GROUP = {keys.GROUP: "llama", keys.GROUP_SIZE: "3"}
 def nodes(draw: st.DrawFn) -> Drawn:
     """Draw one node; each GPU is in one hand."""
     machine = draw(st.sampled_from([*SIZES]))
-    hands = draw(st.lists(st.sampled_from("ffffuuho"), min_size=SIZES[machine], max_size=SIZES[machine]))
-    of = {hand: frozenset(at for at, held in enumerate(hands) if held == hand) for hand in "uho"}
+    hands = draw(st.lists(st.sampled_from("ffffuuhoss"), min_size=SIZES[machine], max_size=SIZES[machine]))
+    of = {hand: frozenset(at for at, held in enumerate(hands) if held == hand) for hand in "uhos"}
     return Drawn(
         machine,
         draw(st.sampled_from([None, Mode.ENFORCE, Mode.OBSERVE])),
@@ -99,6 +115,8 @@ def nodes(draw: st.DrawFn) -> Drawn:
         draw(st.sampled_from([0, 16, 64])),
         draw(st.sampled_from(["", "a", "b"])),
         draw(st.booleans()),
+        of["s"],
+        draw(st.sampled_from([0, 1, 3, 8])),
     )
 
 
@@ -118,6 +136,11 @@ def pods(draw: st.DrawFn) -> Pod:
             ]
         )
     )
+    if draw(st.integers(0, 2)) == 0:
+        asked: list[int | dict[str, int]] = [5, 10, 20, {"a": 10, "b": 10}, {"a": 12, "b": 12}]
+        gib = draw(st.sampled_from(asked))
+        same = draw(st.sampled_from(["preferred", "never"]))
+        return sharer("p", gib, sharing_class=draw(st.sampled_from(["", "dev"])), wants={keys.SAME_GPU: same})
     group = draw(st.sampled_from([{}, {}, GROUP, {**GROUP, keys.GROUP_AFFINITY: "required-rack"}]))
     cpu = draw(st.sampled_from(["", "8"]))
     return pod("p", draw(st.sampled_from([1, 2, 2, 3, 4, 4, 8])), wants={**wants, **group}, cpu=cpu)
@@ -125,7 +148,8 @@ def pods(draw: st.DrawFn) -> Pod:
 
 def built(drawn: dict[str, Drawn], asked: Pod) -> ClusterState:
     """Return the cluster; each node's held GPUs are for a pod of their own."""
-    state = cluster(asked, *(part for name, each in drawn.items() for part in each.parts(name)))
+    is_share = read_request(asked).request.is_share
+    state = cluster(asked, *(part for name, each in drawn.items() for part in each.parts(name, is_share=is_share)))
     state.shapes.forget_verdicts(PODS_TO_COME)
     for name, each in drawn.items():
         if each.held:

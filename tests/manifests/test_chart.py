@@ -438,7 +438,7 @@ def test_policies_speak_of_the_resource_and_the_users_that_are_configured() -> N
     """As CEL that the API server can read."""
     names = ("gpuResource=amd.com/gpu", "policies.mayNameNodes={validator}", "policies.extenderUsers={mine}")
     rendered = render(*names)
-    assert "'amd.com/gpu' in container" in rendered
+    assert "['amd.com/gpu', 'gputopo.dev/gpu-memory-gib'].exists(name, name in container" in rendered
     assert "request.userInfo.username in ['validator']" in rendered
     assert "['system:serviceaccount:gputopo-system:gputopo-scheduler', 'mine']" in rendered
 

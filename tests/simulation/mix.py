@@ -121,9 +121,14 @@ def as_drawn(mix: Mix) -> Mix:
     return mix
 
 
+def whole_gpus(mix: Mix) -> Mix:
+    """Let nobody ask for a share."""
+    return replace(mix, share_ratio=0.0)
+
+
 def only(rates: Rates, **settings: Any) -> Adapt:
     """Have these faults and no others, in a run with these settings, and the rest as it was drawn but whole GPUs alone."""
-    return lambda mix: replace(mix, rates=rates, **{"share_ratio": 0.0} | settings)
+    return lambda mix: replace(whole_gpus(mix), rates=rates, **settings)
 
 
 def draw_mix(random: Random) -> Mix:

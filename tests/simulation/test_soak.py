@@ -7,6 +7,7 @@ import os
 import pytest
 
 from tests.simulation.__main__ import main
+from tests.simulation.disturbances.pods import CLASSES
 from tests.simulation.invariants.ownership import Repair, Rule
 from tests.simulation.invariants.paths import BindPath
 from tests.simulation.mix import EVENTS, PROCESS_FAULTS, REQUEST_FAULTS, STREAM_FAULTS
@@ -53,6 +54,12 @@ def test_claims_leave_for_every_reason(found: Tally, rule: str) -> None:
 def test_ledgers_are_repaired_in_every_way(found: Tally, repair: str) -> None:
     """Rebuilt, and corrected for our pods and for those that bypassed us."""
     assert found.counters[f"repair: {repair}"] > 0
+
+
+@pytest.mark.parametrize("sharing_class", [each or "none" for each in CLASSES])
+def test_shares_of_every_class_meet(found: Tally, sharing_class: str) -> None:
+    """Shares that are alone on their GPUs prove nothing."""
+    assert found.counters[f"share: beside another of class {sharing_class}"] > 0
 
 
 def test_every_run_leaves_histories(found: Tally) -> None:

@@ -104,6 +104,8 @@ class _Places:
         self._to_come = to_come if capacity is not None else None
         self._capacity = capacity or FreeCapacity.of_whole(len(topology_class.node), free, 0)
         self._cpu_milli = request.cpu_milli
+        self._worth = 0.0
+        """Of the capacity, before the share that is being placed."""
         self._undecided: Rejection | None = None
 
     def place(self, gib: Sequence[int], which: Sequence[int]) -> Placement | Rejection:
@@ -117,13 +119,16 @@ class _Places:
                 return self._undecided
             loss, positions[share] = found
             lost += loss
+            if rest:
+                self._take(positions[share], gib[share])
         of_share = tuple(positions[share] for share in which)
         score = -self._topology_class.weights.pods_to_come * lost
         return Placement(tuple(dict.fromkeys(of_share)), None, None, score, lost, of_share)
 
     def _best(self, gib: int, rest: Sequence[int]) -> tuple[float, int]:
-        """Take the best place for one share that leaves the rest theirs; returns what is lost by it, and the GPU."""
+        """Return the best place for one share that leaves the rest theirs: what is lost by it, and the GPU."""
         shares = self._shares
+        self._worth = self._to_come.value(self._capacity) if self._to_come is not None else 0.0
         found: list[tuple[float, int, int, int]] = []
         alike: dict[tuple[int, int, int], int] = {}
         for gpu in shares.shared:
@@ -140,7 +145,6 @@ class _Places:
         if self._undecided is not None:
             return 0.0, 0
         loss, _, _, position = min(found, key=lambda each: (round(each[0], _ROUNDED), *each[1:]))
-        self._take(position, gib)
         return loss, position
 
     def _leaves(self, position: int, gib: int, rest: Sequence[int]) -> bool:
@@ -167,8 +171,7 @@ class _Places:
         """Return what the pods to come lose of what is left beside links."""
         if self._to_come is None:
             return 0.0
-        after = self._after(position, gib)
-        return FRAGMENTED_GPU * (self._to_come.value(self._capacity) - self._to_come.value(after))
+        return FRAGMENTED_GPU * (self._worth - self._to_come.value(self._after(position, gib)))
 
     def _after(self, position: int, gib: int) -> FreeCapacity:
         size = self._shares.share_gib[position]

@@ -10,7 +10,7 @@ from topology.annotations import keys
 from topology.errors import RequestError
 from topology.request.counts import Quantities, gpu_count
 
-MAX_SHARES = 8
+MAX_SHARES = 6
 """Containers of one pod that may ask for a share: whether they all fit is found out exactly."""
 MAX_COMPUTE_PERCENT = 100
 SAYS_NOTHING = (

@@ -210,45 +210,44 @@ steps = st.one_of(
 def test_what_fits_is_bound_and_nothing_else(script: list[Any], max_gpus: int, beyond: tuple[int, ...]) -> None:
     """Against a book that tries every GPU for every share: pods come and end, binds die after the claim, GPUs fall sick."""
     world, book, running = World(machine_name=MACHINE), Book(max_gpus, beyond, ()), list[str]()
-    with world.unchecked():  # its invariants are of whole GPUs; here the book has its own
-        replica = sharing(world, replace(ON, max_gpus=max_gpus), beyond=beyond)
-        for number, step in enumerate(script):
-            name = f"p{number}"
-            if step[0] == "end":
-                if running:
-                    ended = running.pop(step[1] % len(running))
-                    end(world, ended)
-                    replica.reconcile(rounds=1)
-                    book.read(claims(world))
-                    assert ended not in {claim.name for claim in claims(world)}
-                continue
-            if step[0] == "sick":
-                book.sick += (step[1],)
-                replica = sharing(world, replace(ON, max_gpus=max_gpus), beyond=beyond, sick=book.sick)
-                continue
-            if step[0] == "dies":
-                share(world, name, step[1])
-                replica.catch_up()
-                claim = next((intent for intent in [next(replica.start_bind(name), None)] if intent), None)
-                assert (claim is not None) == book.takes_shares((step[1],), "", "preferred")
-                if claim is not None:
-                    world.execute(claim)
-                replica.catch_up()
+    replica = sharing(world, replace(ON, max_gpus=max_gpus), beyond=beyond)
+    for number, step in enumerate(script):
+        name = f"p{number}"
+        if step[0] == "end":
+            if running:
+                ended = running.pop(step[1] % len(running))
+                end(world, ended)
+                replica.reconcile(rounds=1)
                 book.read(claims(world))
-                continue
-            if step[0] == "whole":
-                share(world, name, whole=step[1])
-                fits = book.takes_whole(step[1])
-            else:
-                _, gib, class_, same = step
-                share(world, name, *gib, same_gpu=same, **({"sharing_class": class_} if class_ else {}))
-                fits = book.takes_shares(gib, class_, same if len(gib) > 1 else "preferred")
+                assert ended not in {claim.name for claim in claims(world)}
+            continue
+        if step[0] == "sick":
+            book.sick += (step[1],)
+            replica = sharing(world, replace(ON, max_gpus=max_gpus), beyond=beyond, sick=book.sick)
+            continue
+        if step[0] == "dies":
+            share(world, name, step[1])
             replica.catch_up()
-            outcome = replica.bind(name)
-            assert isinstance(outcome, Bound) == fits, outcome
-            if fits:
-                running.append(name)
+            claim = next((intent for intent in [next(replica.start_bind(name), None)] if intent), None)
+            assert (claim is not None) == book.takes_shares((step[1],), "", "preferred")
+            if claim is not None:
+                world.execute(claim)
             replica.catch_up()
             book.read(claims(world))
-            at = {gpu.uuid: i for i, gpu in enumerate(machine(MACHINE, host="n1").gpus)}
-            assert not {at[claim.gpu] for claim in claims(world) if claim.name == name} & {*book.sick}
+            continue
+        if step[0] == "whole":
+            share(world, name, whole=step[1])
+            fits = book.takes_whole(step[1])
+        else:
+            _, gib, class_, same = step
+            share(world, name, *gib, same_gpu=same, **({"sharing_class": class_} if class_ else {}))
+            fits = book.takes_shares(gib, class_, same if len(gib) > 1 else "preferred")
+        replica.catch_up()
+        outcome = replica.bind(name)
+        assert isinstance(outcome, Bound) == fits, outcome
+        if fits:
+            running.append(name)
+        replica.catch_up()
+        book.read(claims(world))
+        at = {gpu.uuid: i for i, gpu in enumerate(machine(MACHINE, host="n1").gpus)}
+        assert not {at[claim.gpu] for claim in claims(world) if claim.name == name} & {*book.sick}

@@ -21,7 +21,8 @@ from topology.annotations import keys
 
 _MOST_WAITING = 5
 _SHARES_GIB = (2, 4, 4, 6, 8, SHARE_GIB)
-_CLASSES = ("", "prod", "dev")
+CLASSES = ("", "prod", "dev")
+"""Of shares."""
 
 
 class PodDisturbances:
@@ -54,7 +55,7 @@ class PodDisturbances:
             return
         name = f"p{next(self._numbers)}"
         if self._share_ratio and self._random.random() < self._share_ratio:
-            sharing_class = self._random.choice(_CLASSES)
+            sharing_class = self._random.choice(CLASSES)
             self._create(name, {keys.SHARE_RESOURCE: str(self._random.choice(_SHARES_GIB))}, sharing_class)
             return
         gpus = min(self._random.choice((1, 1, 1, 2, 2, 4)), self._gpus_per_node)

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from tests.simulation.mix import Adapt, as_drawn
+from tests.simulation.mix import Adapt, whole_gpus
 from tests.simulation.run import run
 
 DOUBLE = ("INV1", "INV2", "R2", "R3")
@@ -27,8 +27,8 @@ class Mutant:
     """To break one of these invariants is to be seen."""
     patches: Mapping[str, object]
     """Dotted name → what is there instead."""
-    adapt: Adapt = as_drawn
-    """The conditions that bring it out soon; else all faults, mixed."""
+    adapt: Adapt = whole_gpus
+    """The conditions that bring it out soon; else all faults, mixed, and no shares."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
