@@ -36,6 +36,7 @@ VERDICTS: Final[Mapping[str, tuple[str, ...]]] = {
 """Verb → what may be said to a call of it."""
 RESOURCES: Final = ("nodes", "pods", "resourceclaims", "resourceslices")
 REPAIRS: Final = ("rebuilt", "adopted", "moved", "restored")
+NOMINATIONS: Final = ("made", "failed", "served", "elsewhere", "lost", "withdrawn")
 WAITS: Final = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
 RATIOS: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 LOSSES: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -103,6 +104,12 @@ class Metrics:
             ["outcome"],
             registry=self._registry,
         )
+        self._nominations = Counter(
+            "gputopo_nominations",
+            "Nominations by which a queue is planned ahead: those that were made or not, and what became of them.",
+            ["outcome"],
+            registry=self._registry,
+        )
         self._ratio = Histogram(
             "gputopo_placement_bandwidth_ratio",
             "Predicted bandwidth of the GPUs that a pod got, two or more, over that of the best so many of the empty machine.",
@@ -141,6 +148,8 @@ class Metrics:
             self._waited.labels(reason)
         for intent, reply in product(get_args(Intent), get_args(Reply)):
             self._replies.labels(intent.__name__, reply.__name__)
+        for outcome in NOMINATIONS:
+            self._nominations.labels(outcome)
         for kind in REPAIRS:
             self._repairs.labels(kind)
         for resource, fate in product(RESOURCES, FATES):
@@ -202,6 +211,10 @@ class Metrics:
         """Count one placeholder, or what became of one."""
         self._placeholders.labels(outcome).inc()
 
+    def nominated(self, outcome: str) -> None:
+        """Count one nomination, or what became of one."""
+        self._nominations.labels(outcome).inc()
+
     def burdened(self, resource: str, fate: str) -> None:
         """Count one heavy object, or one that was passed over."""
         self._objects.labels(resource, fate).inc()
@@ -237,6 +250,9 @@ GAUGES: Final = {
     "nodes_closed": "Nodes none of whose GPUs may be given away, for a reason that `inspect` tells.",
     "gpus": "GPUs of all nodes.",
     "gpus_free": "GPUs that are healthy and that nobody holds.",
+    "gpus_shared": "GPUs of which pods have shares.",
+    "share_gib_taken": "Memory of these GPUs that is some pod's share, GiB.",
+    "share_gib_left": "Memory of these GPUs that the next shares can have, GiB.",
     "gpus_in_conflict": "GPUs that two live pods hold, or a pod and a ResourceClaim.",
     "pods_on_sick_gpus": "Pods that hold a GPU that has fallen sick.",
     "nodes_silent": "Nodes whose agent has not written for too long.",

@@ -158,12 +158,12 @@ class Admission:
         return reason
 
     async def _shares(self, gpus: frozenset[str], pods: tuple[ListedPod, ...] | None) -> tuple[Share, ...]:
-        """Return all shares that the ledger promises to the pod with these devices."""
+        """Return all shares that the ledger promises to the pod with these devices; none where it knows of none on their GPU."""
         keys = {pod.key for pod in pods or () if pod.gpus & gpus} or {
             item.key for item in self._served if gpus <= item.gpus
         }
         reading = await self._records.ledger.read(self._deadline_seconds * _LEDGER_SHARE)
-        uids = {plan.uid for key, plan in plans_of(reading.ledger).items() if key in keys}
+        uids = {plan.uid for key, plan in plans_of(reading.ledger).items() if key in keys and plan.covers(gpus)}
         return tuple(share for share in shares_of(reading.ledger) if share.uid in uids) if reading.ledger else ()
 
     def _in_use(self, pods: tuple[ListedPod, ...] | None) -> frozenset[str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -20,13 +20,15 @@ from agent.kubelet.pod_lists import PodLists
 from agent.kubelet.registration import Registration, remove_leftovers
 from agent.kubelet.vacancy import Vacancy
 from agent.limits.limiter import Limiter
+from agent.limits.share import Share
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Scorer
-from agent.plugin.forms import Form, Share, Whole
+from agent.plugin.forms import Form, Shared, Whole
 from agent.plugin.shares import Shareable
 from topology.annotations import keys
 from topology.annotations.codec import digest
 
+NOT_IN_LEDGER = "the ledger does not say yet that its share is of this GPU"
 _RETRY_SECONDS = 0.5
 
 
@@ -122,7 +124,7 @@ class Enforcement:
             self._ports.clock,
             enforce.deadline,
             vacancy.wait,
-            self._limiter.before_start if self._limiter else None,
+            self._held_to if self._limiter else None,
         )
         await ledger.read(enforce.deadline)  # so that there is one to fall back on
         remove_leftovers(self._settings.kubelet.device_plugins)
@@ -144,9 +146,15 @@ class Enforcement:
             self._numbers,
         )
 
+    async def _held_to(self, shares: Collection[Share]) -> str | None:
+        """Hold a pod to its shares; return why its container has to wait: one that no ledger knows cannot be held."""
+        if not shares and self._settings.sharing.limits == "required":
+            return NOT_IN_LEDGER
+        return await self._limiter.before_start(shares) if shares and self._limiter else None
+
     def _form(self, resource: str) -> Form:
         if resource == keys.SHARE_RESOURCE:
-            return Share(self._scorer, self._shareable)
+            return Shared(self._scorer, self._shareable)
         return Whole(self._scorer, lambda: self._devices.elsewhere(resource))
 
     def _shareable(self) -> Shareable:

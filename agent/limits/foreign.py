@@ -57,16 +57,14 @@ class _Told:
 class ForeignMemory:
     """One node's."""
 
-    held: Callable[[], Held | None]
-    """`None` while the ledger is not known."""
+    held: Callable[[], Held]
     usage: UsagePort
     owner: OwnerPort
     _told: dict[str, _Told] = field(default_factory=dict)
 
     def marked(self, status: NodeStatus, facts: NvmlFacts) -> NodeStatus:
         """Return the status with what no share explains, GPU by GPU."""
-        if (held := self.held()) is None:
-            return status
+        held = self.held()
         gpus = {value_of(gpu.uuid): gpu for each in facts.gpus if (gpu := value_of(each))}
         used = self.usage(held.shares)
         beyond = {uuid: self._of(uuid, gpu, held, used) for uuid, gpu in gpus.items() if uuid}

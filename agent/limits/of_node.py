@@ -40,10 +40,10 @@ def foreign_memory(
 ) -> ForeignMemory:
     """Return who tells what no share of the ledger explains."""
 
-    def held() -> Held | None:
+    def held() -> Held:
         known = ledger()
         whole = frozenset(claim.gpu for claim in known.claims if claim.memory_gib is None) if known else frozenset()
-        return Held(shares_of(known), whole) if known else None
+        return Held(shares_of(known), whole) if known else Held()  # nobody was ever promised anything here
 
     return ForeignMemory(held, DriverUsage(read_limits, _cgroups(settings)), pod_of)
 

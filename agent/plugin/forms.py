@@ -83,7 +83,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Shared:
     """GiB of one GPU."""
 
     scorer: Callable[[], Scorer]

@@ -18,6 +18,9 @@ def latency(
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 5000,
     pods: Annotated[int, typer.Option("--pods", min=1, help="Scheduled one after another.")] = 2000,
     candidates: Candidates = 16,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Filter too where pods share GPUs of half of the nodes.")
+    ] = False,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure the verbs over HTTP beside the floor of a handler that only echoes the names."""
@@ -26,7 +29,7 @@ def latency(
     from benchmarks.simulated.fleet import TooFewGpus
 
     try:
-        found = measure(nodes, pods, candidates)
+        found = measure(nodes, pods, candidates, shared=shared)
     except (NotReady, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))
@@ -39,6 +42,9 @@ def scheduler(
         int, typer.Option("--percentage-of-nodes-to-score", min=0, max=100, help="0: kube-scheduler's own choice.")
     ] = 100,
     candidates: Candidates = 16,
+    burst: Annotated[
+        bool, typer.Option("--burst", help="Create the pods while the scheduler runs, and not before it starts.")
+    ] = False,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 1,
     kube_bin: Annotated[
         Path | None,
@@ -55,7 +61,7 @@ def scheduler(
     from benchmarks.simulated.fleet import TooFewGpus
 
     try:
-        found = measure(Load(nodes, pods, candidates, percentage), rounds, find_binaries(kube_bin))
+        found = measure(Load(nodes, pods, candidates, percentage, burst), rounds, find_binaries(kube_bin))
     except (BinariesMissing, NotReady, Stalled, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))

@@ -112,8 +112,8 @@ class Gputopo(Learning):
         self._shapes.forget_verdicts(self.values.typical)
 
     def kind_of(self, pod: Pod) -> PodKind:
-        """Return what the extender counts; it leaves models to kube-scheduler's filters."""
-        return PodKind(pod.gpus, cpu_milli=pod.cpu_milli)
+        """Return what the extender counts; that the pod may have the node's model is for kube-scheduler's filters to see."""
+        return PodKind(pod.gpus, cpu_milli=pod.cpu_milli, models=pod.models)
 
     def place(self, job: Job) -> Placed | None:
         """Place a job, its pods near each other."""

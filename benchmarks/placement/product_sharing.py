@@ -20,8 +20,8 @@ from topology.placement.shares import SharedGpu, Shares
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
-from topology.value.coming import coming_to
-from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, FreeCapacity, PodKind
+from topology.value.coming import PodsToCome
+from topology.value.fragmentation import WHOLE_GPU_MILLI, FreeCapacity, PodKind
 from topology.value.score import Weights
 
 
@@ -48,7 +48,7 @@ class GputopoSharing(Learning):
 
     def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
         self._gpus_of_model = Counter(node.server.model for node in cluster.nodes for _ in node.gpu_milli)
-        self._profiles: dict[str, DemandProfile] = {}
+        self._to_come = PodsToCome((), self._gpus_of_model)
         self._orders: dict[tuple[GpuRequest, tuple[str, ...]], _Order] = {}
         super().__init__(cluster, weights, required=required)
         self._spaces: dict[tuple[TopologyClass, str, FreeCapacity], Space] = {}
@@ -60,8 +60,7 @@ class GputopoSharing(Learning):
 
     def forget_verdicts(self) -> None:
         """Look at what is left of the nodes with the eyes of the pods that are typical now."""
-        typical, gpus = self.values.typical, self._gpus_of_model
-        self._profiles = {model: DemandProfile(coming_to(model, typical, gpus)) for model in gpus}
+        self._to_come = PodsToCome(self.values.typical, self._gpus_of_model)
         self._orders.clear()
 
     def kind_of(self, pod: Pod) -> PodKind:
@@ -81,7 +80,7 @@ class GputopoSharing(Learning):
         """Return the placement on any of the space's nodes, `None` where the pod does not fit."""
         if request.cpu_milli > space.capacity.cpu_milli or (models and space.model not in models):
             return None
-        capacity, to_come = space.capacity, self._profiles[space.model]
+        capacity, to_come = space.capacity, self._to_come.at(space.model, WHOLE_GPU_MILLI)
         situation = Situation(
             space.topology_class, capacity.free, capacity=capacity, to_come=to_come, shares=shares_of(capacity)
         )

@@ -1,1 +1,1 @@
-"""Alibaba's trace through the extender's own filter and bind over HTTP, beside the simulator's rows on the same nodes."""
+"""Alibaba's trace through the filter and bind of the extender itself, beside the simulator on the same nodes and pods."""

@@ -48,6 +48,8 @@ class SimulatedNode:
     memory_gib: int = 1024
     shared_gpus: int = 0
     """At most so many of its GPUs are shared at one time; where any are, its agent is the device plugin."""
+    shared_gib: int = 0
+    """What a pod holds of the first GPU from the start, where GPUs are shared."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -174,7 +176,7 @@ async def join(client: ApiClient, nodes: Iterable[SimulatedNode]) -> None:
     async def one(node: SimulatedNode) -> None:
         async with gate:
             made = (await client.call("POST", "/api/v1/nodes", node_object(node))).ok()
-            if node.used:
+            if node.used or node.shared_gib:
                 await _occupy(client, node, made["metadata"]["uid"])
 
     async with asyncio.TaskGroup() as group:
@@ -183,18 +185,18 @@ async def join(client: ApiClient, nodes: Iterable[SimulatedNode]) -> None:
 
 
 async def _occupy(client: ApiClient, node: SimulatedNode, node_uid: str) -> None:
-    """Put a pod on the used GPUs in the extender's own order: pod, claims in the ledger, then the Binding."""
+    """Put a pod on the used GPUs, or on its share, in the extender's own order: pod, claims in the ledger, then the Binding."""
     pods = f"/api/v1/namespaces/{OCCUPANT_NAMESPACE}/pods"
-    name = f"{node.name}-occupant"
-    gpus = tuple(node.topology.gpus[position].uuid for position in node.used)
-    pod = gpu_pod(name, len(gpus), schedulerName="nobody")
+    name, gib = f"{node.name}-occupant", node.shared_gib or None
+    gpus = tuple(node.topology.gpus[position].uuid for position in ((0,) if gib else node.used))
+    pod = share_pod(name, gib, schedulerName="nobody") if gib else gpu_pod(name, len(gpus), schedulerName="nobody")
     identity = (await client.call("POST", pods, pod)).ok()["metadata"]
     uid, version = identity["uid"], identity["resourceVersion"]
-    claims = tuple(Claim(gpu, uid, OCCUPANT_NAMESPACE, name, "main", version) for gpu in gpus)
+    claims = tuple(Claim(gpu, uid, OCCUPANT_NAMESPACE, name, "main", version, memory_gib=gib) for gpu in gpus)
     ledger = encode_ledger(Ledger(1, claims, node_uid))
     patch = {"metadata": {"annotations": {keys.LEDGER: ledger}}}
     (await client.call("PATCH", f"/api/v1/nodes/{node.name}", patch, content_type=MERGE_PATCH)).ok()
-    placement = encode_placement(PlacementRecord({"main": gpus}))
+    placement = encode_placement(PlacementRecord({"main": gpus}, memory_gib={"main": gib} if gib else {}))
     binding = {
         "metadata": {
             "name": name,

@@ -58,7 +58,7 @@ class NodeView:
     holders: Mapping[str, Holder]
     """GPU → whom the agent saw with it; of one that is shared the first of them."""
     sharers: Mapping[str, tuple[Sharer, ...]]
-    """GPU → all whom the agent saw with shares of it."""
+    """GPU that the agent calls shared → all who still have shares of it, as far as it saw them."""
     uses: Mapping[str, Use]
     """GPU → what is taken of it, of those of which somebody has a share."""
     holdings: tuple[Holding, ...]
@@ -298,9 +298,8 @@ def _holders(observed: Observed, evidence: Evidence) -> dict[str, Holder]:
 
 
 def _sharers(observed: Observed, evidence: Evidence) -> dict[str, tuple[Sharer, ...]]:
-    """Return all that anybody still holds in parts."""
-    found = {gpu: tuple(who for who in of if not evidence.is_stale(who)) for gpu, of in observed.shared.items()}
-    return {gpu: of for gpu, of in found.items() if of}
+    """Return the GPUs that the agent calls shared, each with all who still hold parts of it."""
+    return {gpu: tuple(who for who in of if not evidence.is_stale(who)) for gpu, of in observed.shared.items()}
 
 
 def _shape(
@@ -327,7 +326,9 @@ def _shape(
         hidden=hidden_gpus(holdings),
         plugin_chooses=_plugin_chooses(payloads),
         topology_manager=plugin.topology_manager if plugin else None,
-        perhaps_free=_perhaps_free(payloads, plugin, holders, holdings) if plugin and plugin.topology_manager else 0,
+        perhaps_free=_perhaps_free(payloads, plugin, holders, holdings, uses)
+        if plugin and plugin.topology_manager
+        else 0,
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
         mig=_strategy(payloads),
         hidden_slices=hidden_slices(holdings),
@@ -356,13 +357,17 @@ def _plugin_chooses(payloads: NodePayloads) -> bool:
 
 
 def _perhaps_free(
-    payloads: NodePayloads, plugin: DevicePluginStatus, holders: Mapping[str, Holder], holdings: Iterable[Holding]
+    payloads: NodePayloads,
+    plugin: DevicePluginStatus,
+    holders: Mapping[str, Holder],
+    holdings: Iterable[Holding],
+    shared: Iterable[str],
 ) -> int:
-    """Return the GPUs that the kubelet may count as free: not those that it does not offer, or lists with a pod that stays."""
+    """Return the GPUs that the kubelet may count as free: not those that it does not offer whole, or that stay with a pod."""
     gpus, status = payloads.topology.value, payloads.status.value
     if gpus is None or status is None:
         return 0
     staying = {held.pod.key for held in holdings if held.pod.pod.metadata.deletion_timestamp is None}
     held = [gpu for gpu, who in holders.items() if (who.namespace, who.name) in staying]
-    kept = {*held, *(status.unhealthy - plugin.also_offered)}
+    kept = {*held, *shared, *(status.unhealthy - plugin.also_offered)}
     return (1 << len(gpus.uuids)) - 1 & ~mask_of(gpus.uuids, kept.intersection(gpus.uuids))

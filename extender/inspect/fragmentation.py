@@ -10,10 +10,13 @@ from heapq import nsmallest
 from operator import or_
 from typing import Final
 
+from pydantic import Field
+
 from extender.cluster.candidates.shape import Shape
 from extender.cluster.node_view import NodeView
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer
+from extender.inspect.share_room import ShareRoom, room_for_shares
 from topology.effort import finish
 from topology.node.links import Affinity
 from topology.placement.shares import NO_SHARES
@@ -60,6 +63,8 @@ class Fragmentation(Answer):
     """The cluster's, by the sizes of pods."""
 
     sizes: tuple[Room, ...]
+    shares: tuple[ShareRoom, ...] = Field(default=(), exclude_if=lambda shares: not shares)
+    """By the sizes of shares of a GPU, where some node shares its GPUs."""
     estimate: bool = True
     """Worked out from annotations alone, without what a running extender holds."""
 
@@ -94,7 +99,8 @@ def fragmentation(state: ClusterState) -> Fragmentation:
                 in_the_way=_most(state, views, gpus, counted),
             )
             for gpus, fits in finish(RoomCounter().count(state)).items()
-        )
+        ),
+        shares=room_for_shares(views),
     )
 
 

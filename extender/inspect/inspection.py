@@ -26,6 +26,7 @@ from extender.inspect.occupation import DeviceState, occupations
 from extender.inspect.offers import OfferInfo, offers_of
 from extender.inspect.outlook import OutlookInfo, outlooks_of
 from extender.inspect.rails import shared_nics
+from extender.inspect.shares import SharedGpuInfo, SharingInfo, shared_gpus_of, sharing_of
 from extender.inspect.slices import SliceInfo, slices_of
 from extender.inspect.words import (
     ClaimedDeviceInfo,
@@ -40,6 +41,7 @@ from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth
 from topology.errors import RequestError
 from topology.node.links import Affinity
+from topology.node.sharing import Limits
 from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 
@@ -100,6 +102,8 @@ class NodeInfo(Answer):
     gpus: tuple[GpuInfo, ...]
     slices: tuple[SliceInfo, ...] = Field(default=(), exclude_if=lambda slices: not slices)
     """MIG devices of those GPUs that are cut up."""
+    shared: tuple[SharedGpuInfo, ...] = Field(default=(), exclude_if=lambda shared: not shared)
+    """GPUs of which pods have shares."""
 
 
 class NodeList(Answer):
@@ -133,6 +137,8 @@ class NodeDetail(NodeInfo):
     best_sets: tuple[BestSet, ...]
     device_plugin: DevicePluginInfo | None = None
     """`None` when its agent does not say."""
+    sharing: SharingInfo | None = None
+    """`None` where GPUs are not shared by memory."""
     offers: tuple[OfferInfo, ...] = ()
     """How it offers the GPUs, where it is somebody else's."""
     link_faults: tuple[LinkFaultInfo, ...] = ()
@@ -154,10 +160,23 @@ class PodInfo(Answer):
     node: str | None
     containers: dict[str, tuple[str, ...]] | None
     """Container → GPU UUIDs, once placed."""
+    memory_gib: dict[str, int] = Field(default_factory=dict, exclude_if=lambda shares: not shares)
+    """Container → its share of its GPU's memory."""
+    limits: Limits | None = Field(default=None, exclude_if=lambda limits: limits is None)
+    """What holds it to its shares."""
     indexes: tuple[int, ...]
     """The same as numbers on the node, in ring order; empty where they are not known."""
     affinity: Affinity | None
     bandwidth_gb_per_s: BandwidthInfo | None
+    shares_gib: tuple[int, ...] = Field(default=(), exclude_if=lambda gib: not gib)
+    """GiB of each share of a GPU that it asks for; then it asks for no whole one."""
+
+    @property
+    def asked(self) -> str:
+        """What it asks for, in words."""
+        if self.shares_gib:
+            return f"{' + '.join(map(str, self.shares_gib))} GiB of a GPU"
+        return "an unreadable number of GPUs" if self.gpus is None else f"{self.gpus} GPUs"
 
 
 class FittingNode(BestSet):
@@ -226,6 +245,7 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         cuda_version=topology.cuda_version if topology else None,
         best_sets=best_sets,
         device_plugin=device_plugin_of(view),
+        sharing=sharing_of(view),
         offers=offers_of(view),
         link_faults=link_faults_of(view),
         signs=signs_of(view),
@@ -292,8 +312,8 @@ def _node(state: ClusterState, view: NodeView, held: int) -> NodeInfo:
             )
         )
     free = sum(gpu.state == "free" for gpu in gpus)
-    slices = tuple(slices_of(view, occupied))
-    return NodeInfo(name=view.name, free=free, closed=view.shape.closed, gpus=tuple(gpus), slices=slices)
+    slices, parts = tuple(slices_of(view, occupied)), tuple(shared_gpus_of(view))
+    return NodeInfo(name=view.name, free=free, closed=view.shape.closed, gpus=tuple(gpus), slices=slices, shared=parts)
 
 
 def _has_gpus(view: NodeView) -> bool:
@@ -336,9 +356,12 @@ def pod_info(state: ClusterState, pod: GpuPod) -> PodInfo:
         gpus=pod.gpus,
         node=pod.node,
         containers=dict(record.containers) if record else None,
+        memory_gib=dict(record.memory_gib) if record else {},
+        limits=record.limits if record else None,
         indexes=_indexes(state.views.get(pod.node or ""), record),
         affinity=record.affinity if record else None,
         bandwidth_gb_per_s=_bandwidth(record.bandwidth if record else None),
+        shares_gib=pod.shares,
     )
 
 

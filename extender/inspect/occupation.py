@@ -8,7 +8,7 @@ from typing import Literal
 from extender.cluster.node_view import NodeView
 from extender.cluster.ownership.standing import Standing
 
-DeviceState = Literal["free", "held", "claimed", "unplanned", "unusable", "conflict"]
+DeviceState = Literal["free", "held", "claimed", "shared", "unplanned", "unusable", "conflict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Occupation:
 
     state: DeviceState
     pod: str | None
-    """`namespace/name` of whom it is claimed by, or found with."""
+    """`namespace/name` of whom it is claimed by, or found with; of one that is shared only where one pod has all shares."""
     container: str | None
 
 
@@ -28,8 +28,12 @@ def occupations(view: NodeView, held: int) -> list[Occupation]:
     observed = view.payloads.observed.value
     holders = observed.gpus if observed else {}
     conflicts, left_to_dra = view.conflicts.keys() | view.disputed, view.left_to_dra
+    shared = {gpu.position for gpu in view.shape.shares.shared}
     found = []
     for position, uuid in enumerate(view.devices):
+        if uuid not in conflicts and (uuid in view.uses or position in shared):
+            found.append(_of_shared(view, uuid))
+            continue
         owner = claims.get(uuid) or holders.get(uuid)
         found_there = owner is not None or uuid in left_to_dra
         state = _state(view, position, held, claimed=uuid in claims, found=found_there)
@@ -37,6 +41,14 @@ def occupations(view: NodeView, held: int) -> list[Occupation]:
         pod = f"{owner.namespace}/{owner.name}" if owner else None
         found.append(Occupation(state, pod, owner.container if owner else None))
     return found
+
+
+def _of_shared(view: NodeView, uuid: str) -> Occupation:
+    takers = view.uses[uuid].takers if uuid in view.uses else ()
+    pods = {f"{taker.namespace}/{taker.name}" for taker in takers}
+    return Occupation(
+        "shared", pods.pop() if len(pods) == 1 else None, takers[0].container if len(takers) == 1 else None
+    )
 
 
 def _state(view: NodeView, position: int, held: int, *, claimed: bool, found: bool) -> DeviceState:

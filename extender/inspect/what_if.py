@@ -25,10 +25,10 @@ def what_if(state: ClusterState, pod: Pod, now: Instant) -> Explanation:
         return Explanation(pod=_info(pod, None), fits=(), refusals=(), problem=str(error))
     if not asked.request.asks:
         return Explanation(pod=_info(pod, 0), fits=(), refusals=(), problem=f"it asks for no {state.resource}")
-    return explained(state, _info(pod, asked.request.gpus), asked)
+    return explained(state, _info(pod, asked.request.gpus, asked.request.memory_gib), asked)
 
 
-def _info(pod: Pod, gpus: int | None) -> PodInfo:
+def _info(pod: Pod, gpus: int | None, shares_gib: tuple[int, ...] = ()) -> PodInfo:
     return PodInfo(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -40,4 +40,5 @@ def _info(pod: Pod, gpus: int | None) -> PodInfo:
         indexes=(),
         affinity=None,
         bandwidth_gb_per_s=None,
+        shares_gib=shares_gib,
     )

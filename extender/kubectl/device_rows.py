@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from extender.inspect.inspection import GpuInfo
+from extender.inspect.shares import SharedGpuInfo
 from extender.inspect.slices import SliceInfo
 
 GPUS: Final = ("GPU", "STATE", "POD", "CONTAINER", "NUMA", "UUID", "REASON", "MODEL", "MEMORY-GIB")
 SLICES: Final = ("GPU", "SLICE", "STATE", "POD", "CONTAINER", "UUID", "REASON", "PLACE", "MEMORY-GIB")
+SHARED: Final = ("GPU", "SHARED", "CLASS", "POD", "CONTAINER", "GIB")
+_BAR: Final = 16
+"""Characters of a full GPU."""
 
 
 def gpu_row(gpu: GpuInfo) -> Sequence[str]:
@@ -31,3 +35,15 @@ def slice_row(each: SliceInfo) -> Sequence[str]:
         f"{each.start}:{each.size}",
         f"{each.memory_bytes / 2**30:.4g}",
     )
+
+
+def share_rows(gpu: SharedGpuInfo) -> Iterator[Sequence[str]]:
+    """Yield a row for each share of a GPU; the first shows how full the GPU is."""
+    filled = min(_BAR, -(-gpu.used_gib * _BAR // gpu.share_gib)) if gpu.share_gib else 0
+    bar = f"{'█' * filled}{'░' * (_BAR - filled)} {gpu.line}"
+    if not gpu.shares:
+        yield str(gpu.gpu), bar, gpu.sharing_class or "", "", "", ""
+    for first, share in zip((str(gpu.gpu), *[""] * len(gpu.shares)), gpu.shares, strict=False):
+        memory = "all" if share.memory_gib is None else str(share.memory_gib)
+        class_ = "?" if share.sharing_class is None else share.sharing_class
+        yield first, bar if first else "", class_, share.pod, share.container, memory

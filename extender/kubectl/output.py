@@ -30,7 +30,7 @@ from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
 from extender.inspect.why import NodeVerdict, Why
-from extender.kubectl.device_rows import GPUS, SLICES, gpu_row, slice_row
+from extender.kubectl.device_rows import GPUS, SHARED, SLICES, gpu_row, share_rows, slice_row
 from extender.kubectl.replay import Replay, Step
 from extender.kubectl.top import GpuUse, Top
 from extender.logs import printable
@@ -120,6 +120,8 @@ def print_node(node: NodeDetail, form: Form) -> None:
     print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""))
     if node.device_plugin:
         print(f"device plugin: {printable(node.device_plugin.line)}")
+    if node.sharing:
+        print(f"shared by memory: {printable(node.sharing.line)}")
     for offer in node.offers:
         print(f"offered: {printable(offer.line)}")
     for sign in node.signs:
@@ -134,6 +136,9 @@ def print_node(node: NodeDetail, form: Form) -> None:
     print()
     if node.slices:
         form.table(SLICES, map(slice_row, node.slices), 2)
+        print()
+    if node.shared:
+        form.table(SHARED, (row for gpu in node.shared for row in share_rows(gpu)))
         print()
     if any(gpu.outlook for gpu in node.gpus):
         form.table(("GPU", "SINCE", "NEXT", "WHEN", "TO-DO"), _outlook_rows(node.gpus))
@@ -200,6 +205,10 @@ def print_fragmentation(told: Fragmentation, form: Form) -> None:
         return
     heads = ("GPUS", "FIT-NOW", "BY-COUNT", "IF-EMPTY", "IN-THE-WAY")
     form.table(heads, map(_room_row, told.sizes))
+    if told.shares:
+        print()
+        rows = (map(str, (room.gib, room.now, room.by_memory, room.empty)) for room in told.shares)
+        form.table(("SHARE-GIB", "FIT-NOW", "BY-MEMORY", "IF-EMPTY"), map(tuple, rows))
 
 
 def _room_row(room: Room) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ STATES: Final = {
     "free": "free",
     "held": "held for a pod that is being bound",
     "claimed": "claimed",
+    "shared": "shared by memory",
     "unplanned": "in use, and not by plan",
     "unusable": "not usable",
     "conflict": "held by two pods",
@@ -124,8 +125,8 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "") -> 
 def pod_page(explanation: Explanation) -> Iterator[str]:
     """Return one pod's page: where it is, or where it could go and why not elsewhere."""
     pod = explanation.pod
-    asked = "an unreadable number of GPUs" if pod.gpus is None else f"{pod.gpus} GPUs"
-    facts = " · ".join([asked, pod.phase or "no phase", pod.uid])
+    limits = [f"limits by {pod.limits}"] if pod.limits else []
+    facts = " · ".join([pod.asked, *limits, pod.phase or "no phase", pod.uid])
     return _render("pod.html", explanation=explanation, pod=pod, facts=facts)
 
 
@@ -214,7 +215,7 @@ def _environment() -> Environment:
         "written": written,
     }
     found.globals |= {
-        "BEING_BOUND": picture.BEING_BOUND,
+        "NO_POD": (picture.BEING_BOUND, picture.SHARERS),
         "LEVELS": LEVELS,
         "STATES": STATES,
         "script": assets.SCRIPT.path,

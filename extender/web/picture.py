@@ -12,6 +12,7 @@ from topology.formats.render import render_svg
 from topology.node.model import NodeTopology
 
 BEING_BOUND = "a pod that is being bound"
+SHARERS = "pods that share it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Holder:
     letter: str
     colour: int
     name: str
-    """`namespace/name`, or `BEING_BOUND`."""
+    """`namespace/name`, `BEING_BOUND` or `SHARERS`."""
     indexes: tuple[int, ...]
 
 
@@ -51,4 +52,4 @@ def _marks(node: NodeInfo) -> Sequence[Mark]:
 
 
 def _holder(gpu: GpuInfo) -> str:
-    return gpu.pod or (BEING_BOUND if gpu.state == "held" else "")
+    return gpu.pod or {"held": BEING_BOUND, "shared": SHARERS}.get(gpu.state, "")

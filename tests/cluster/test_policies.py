@@ -59,6 +59,7 @@ ON_NODE_A = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": 
     {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-a"]}]}
 ]}}}  # fmt: skip
 GPU_FIRST = [container("first", gpus=1)]
+SHARE_FIRST = [{**container("first", gpus=0), "resources": {"limits": {keys.SHARE_RESOURCE: "4"}}}]
 
 SUBRESOURCES = ("status", "binding", "ephemeralcontainers", "resize")
 
@@ -89,6 +90,7 @@ TABLE = [
     Row(EXTENDER, "binds with a placement", bind("waiting", PLACEMENT)),
     Row(USER, "creates a GPU pod on a node", create_pod(gpus=1, nodeName="node-a"), C),
     Row(USER, "creates a pod on a node with GPUs at first", create_pod(nodeName="node-a", initContainers=GPU_FIRST), C),
+    Row(USER, "creates a pod on a node with a share", create_pod(nodeName="node-a", initContainers=SHARE_FIRST), C),
     Row(REPLICA_SETS, "creates a GPU pod on a node", create_pod(gpus=1, nodeName="node-a"), C),
     Row(VALIDATOR, "creates a GPU pod on a node", create_pod(nodeName="node-a", initContainers=GPU_FIRST)),
     Row(USER, "creates a GPU pod on no node", create_pod(gpus=1)),

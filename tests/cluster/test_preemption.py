@@ -1,11 +1,14 @@
 """The real kube-scheduler evicts the pods that we name, and the pod that they leave for gets the set that they made room for."""
 
+from typing import Any
+
 import pytest
 
-from benchmarks.simulated.fleet import SimulatedNode
+from benchmarks.simulated.fleet import SimulatedNode, share_pod
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.objects import PODS, PRIORITIES, priority_class
 from tests.cluster.polling import eventually
+from tests.manifests.rendered import SCHEDULER_NAME
 
 pytestmark = pytest.mark.usefixtures("kubelets")
 
@@ -49,3 +52,23 @@ def test_pods_whose_budget_bears_no_eviction_stay(gpu_cluster: GpuCluster) -> No
     assert eventually(lambda: gpu_cluster.node_of("vip"), within_seconds=60.0) == NODE.name
     left = {pod["metadata"]["name"] for pod in gpu_cluster.api.list(PODS) if "deletionTimestamp" not in pod["metadata"]}
     assert set(names) - left == set(first)
+
+
+def test_victims_make_room_for_a_share_on_one_gpu(gpu_cluster: GpuCluster) -> None:
+    """Of sixteen pods with half a GPU each, two are evicted that have the same one."""
+    node = SimulatedNode("shared", "a100-pcie-8-pairs", shared_gpus=8)
+    for name, value in (("low", 10), ("high", 1000)):
+        gpu_cluster.api.post(PRIORITIES, priority_class(name, value))
+    gpu_cluster.join(node)
+    names = [f"low-{number}" for number in range(16)]
+    ours: dict[str, Any] = {"schedulerName": SCHEDULER_NAME}
+    half_gib = node.share_gib // 2
+    gpu_cluster.submit(*(share_pod(name, half_gib, priorityClassName="low", **ours) for name in names))
+    eventually(lambda: all(map(gpu_cluster.is_running, names)))
+    gpu_of = {name: gpu_cluster.placement(name).containers["main"][0] for name in names}
+    gpu_cluster.submit(share_pod("vip", half_gib + 2, priorityClassName="high", **ours))
+    assert eventually(lambda: gpu_cluster.node_of("vip"), within_seconds=60.0) == node.name
+    left = {pod["metadata"]["name"] for pod in gpu_cluster.api.list(PODS) if "deletionTimestamp" not in pod["metadata"]}
+    evicted = set(names) - left
+    assert len(evicted) == 2
+    assert {gpu_of[name] for name in evicted} == set(gpu_cluster.placement("vip").containers["main"])

@@ -65,7 +65,10 @@ class Drawn:
         claims = (
             *(claim(gpu, f"on-{name}") for gpu in uuids),
             *(replace(claim(gpu, "p"), memory_gib=10 if is_share else None) for gpu in mine),
-            *(share(gpu, f"on-{name}-{number}", 6, "dev" if number % 3 == 2 else "") for number, gpu in enumerate(shared)),
+            *(
+                share(gpu, f"on-{name}-{number}", 6, "dev" if number % 3 == 2 else "")
+                for number, gpu in enumerate(shared)
+            ),
         )
         every = gpus(name, *range(SIZES[self.machine]), machine_name=self.machine)
         doubtful = gpus(name, *sorted(self.doubtful), machine_name=self.machine)

@@ -31,8 +31,10 @@ class Seen:
     """All that any of them had."""
     turned_away: list[str] = field(default_factory=list)
     """What a kubelet said of each pod that failed before it began, when, and which one."""
+    unplanned: list[str] = field(default_factory=list)
+    """Pods that have other GPUs than was planned for them."""
     gpus_given_twice: set[str] = field(default_factory=set)
-    """To two pods that ran side by side."""
+    """To two pods that ran side by side, as the kubelet has it."""
 
 
 @contextmanager
@@ -91,7 +93,11 @@ def _come_and_go(cluster: Cluster, seen: Seen, over: Event) -> None:
             cluster.kubectl("delete", "pod", name, "--wait")
             continue
         seen.waited.append(time.monotonic() - began)
-        gpus = set(decode_placement(found["metadata"]["annotations"][keys.PLACEMENT]).containers["main"])
+        node = cluster.node_of(found)
+        planned = set(decode_placement(found["metadata"]["annotations"][keys.PLACEMENT]).containers["main"])
+        gpus = node.held()[name, "main"]
+        if gpus != planned:
+            seen.unplanned.append(f"{time.strftime('%X')} {node.name}/{name}: planned {planned}, has {gpus}")
         seen.gpus_given_twice |= {gpu for others in running.values() for gpu in others & gpus}
         seen.gpus |= gpus
         running[name] = gpus

@@ -52,7 +52,8 @@ def test_upgrade_from_the_last_release_and_back(
     after = cluster.wait_running("required-nvlink")
     figure(
         f"{older.image} to this version and back, {first[1]}s first: {len(seen.waited)} pods ran, the longest after "
-        f"{max(seen.waited):.1f} s, half of them within {median(seen.waited):.1f} s; {len(seen.turned_away)} were turned away"
+        f"{max(seen.waited):.1f} s, half of them within {median(seen.waited):.1f} s; {len(seen.turned_away)} were turned away, "
+        f"{len(seen.unplanned)} had other GPUs than planned"
     )
     assert seen.gpus_given_twice == set()
     assert not planned(after) & seen.gpus

@@ -77,7 +77,8 @@ def test_upgrade_and_rollback_under_load(cluster: Cluster, installed: Install, f
     after = cluster.wait_running("required-nvlink")
     figure(
         f"upgrade and rollback under load: {len(seen.waited)} pods ran, the longest after {max(seen.waited):.1f} s, "
-        f"half of them within {median(seen.waited):.1f} s; {len(seen.turned_away)} were turned away by a kubelet"
+        f"half of them within {median(seen.waited):.1f} s; {len(seen.turned_away)} were turned away by a kubelet, "
+        f"{len(seen.unplanned)} had other GPUs than planned"
     )
     assert len(seen.turned_away) <= 2, seen.turned_away
     assert seen.gpus_given_twice == set()

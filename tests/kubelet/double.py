@@ -97,6 +97,8 @@ class KubeletDouble:
         self.calls: list[tuple[str, float]] = []
         """Each question to the plugin, and how many seconds its answer took."""
         self.registrations = 0
+        self.takes_seconds = 0.0
+        """From hearing a list of devices to offering them."""
         self.numa_nodes: dict[str, list[int]] = {}
         """Device → what the plugin said last that it is near."""
         self._servers: list[grpc.aio.Server] = []
@@ -212,6 +214,7 @@ class KubeletDouble:
                 self.numa_nodes |= {
                     device.ID: [each.ID for each in device.topology.nodes] for device in response.devices
                 }
+                await asyncio.sleep(self.takes_seconds)
                 manager.listed({device.ID: device.health == "Healthy" for device in response.devices})
         except grpc.aio.AioRpcError:
             pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from agent.gpus.facts import Answer, Known, Process
 from agent.kubelet.devices import Device
 from agent.kubelet.enforcement import Ports
 from agent.kubelet.watch import KubeletWatch
+from agent.limits.limiter import Limiter
 from agent.metrics import Metrics
 from agent.node.ledger import NodeLedger
 from agent.node.look import Look
@@ -64,6 +65,8 @@ class AgentOnNode:
             "enforce.cdiFolder": str(folder / "cdi"),
         }
         self.settings = load(None, {}, flags | dict(settings or {}))
+        self.limiter: Callable[[], Limiter] | None = None
+        """Makes what holds containers to their shares."""
         self.share_gib = 0
         """How much of each GPU may be shared."""
         self.says = True
@@ -92,7 +95,7 @@ class AgentOnNode:
 
     async def start_agent(self) -> None:
         """Start the agent's side towards the kubelet."""
-        ports = Ports(self.ledger, self._processes, self.metrics, time.monotonic)
+        ports = Ports(self.ledger, self._processes, self.metrics, time.monotonic, self.limiter)
         self.watch = KubeletWatch(self.settings, ports, self._changed)
         self.offer()
         self._agent = asyncio.create_task(self.watch.run())

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
+from typing import cast
 
 import pytest
 
 from agent.gpus.facts import Process
+from agent.limits.level import Level
+from agent.limits.limiter import Limiter
+from agent.limits.mps import Mount
+from agent.limits.share import Share
 from agent.plugin.offers import gpu_of
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode
 from tests.kubelet.pods import Container, Kind, Phase, Pod, gpu_pod, share_pod
+from topology.node.sharing import Limits
 
 GIB = 30
 GPUS = 8
@@ -23,11 +29,15 @@ GPUS = 8
 
 @asynccontextmanager
 async def sharing(
-    folder: Path, settings: Mapping[str, str] = MappingProxyType({}), seed: int = 0
+    folder: Path,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    seed: int = 0,
+    limiter: Callable[[], Limiter] | None = None,
 ) -> AsyncIterator[AgentOnNode]:
     """Give a node whose eight GPUs may be shared."""
     flags = {"sharing.gpus": "all", "sharing.limits": "preferred"}
     node = AgentOnNode(folder, seed=seed, settings=flags | dict(settings))
+    node.limiter = limiter
     node.share_gib = GIB
     async with node:
         yield node
@@ -91,7 +101,7 @@ async def test_a_gpu_is_offered_again_before_the_node_says_that_it_is_free(tmp_p
     async with sharing(tmp_path) as node:
         pod = await node.share(share_pod("a", 10), 0)
         await until(lambda: counts(node) == (GPUS - 1, GPUS * GIB))
-        node.says = False
+        node.says, node.kubelet.takes_seconds = False, 0.2
         node.delete(pod)
         looked = await node.watch.look()
         assert (looked.shared, looked.plugin.ready) == ({}, True)
@@ -116,7 +126,7 @@ async def test_look_of_before_is_not_told_while_what_it_denies_is_withdrawn(tmp_
 async def test_no_change_of_form_closes_the_node(tmp_path: Path) -> None:
     """Pods are bound while others come and go, and each look finds the kubelet in step."""
     async with sharing(tmp_path, {"kubelet.interval": "10ms"}) as node:
-        closed = []
+        node.kubelet.takes_seconds, closed = 0.02, []
         for number in range(30):
             before = node.changes
             pod = await node.share(share_pod(f"s{number}", 5), number % 8)
@@ -199,6 +209,72 @@ async def test_neighbours_who_compute_keep_no_share_waiting(tmp_path: Path) -> N
         await until(lambda: f"{node.gpus[3]} is still in use by process 8" in left.reason)
         node.computing = {}
         await node.kubelet.started(left)
+
+
+async def test_shares_that_are_left_when_sharing_is_switched_off_run_on(tmp_path: Path) -> None:
+    """Their devices stay, and their GPU is not given whole; when the last has gone it is."""
+    async with sharing(tmp_path) as node:
+        left = await node.share(share_pod("left", 10), 0)
+        node.share_gib = 0
+        node.offer()
+        await until(lambda: counts(node) == (GPUS - 1, 10))
+        assert await node.kubelet._may_start(left, left.containers[0])
+        node.delete(left)
+        await until(lambda: counts(node) == (GPUS, 0))
+
+
+class Holding:
+    """What holds every pod that it is told of, in place of the driver."""
+
+    level, held_back = Level(Limits.CGROUP), ""
+
+    def __init__(self) -> None:
+        self.held: list[set[tuple[str, str, int]]] = []
+        """Pod, container and GiB of all shares with which a pod was to start."""
+
+    async def look(self, gpus: Collection[str], driver: str | None = None) -> Level:
+        return self.level
+
+    async def follow(self, shares: Collection[Share]) -> None:
+        """Leave them as they are."""
+
+    def environment(self, share: Share) -> Mapping[str, str]:
+        return {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={share.memory_gib}G {share.compute_percent}"}
+
+    def mounts(self, share: Share) -> tuple[Mount, ...]:
+        return (Mount("/run/mps", "/mps"),)
+
+    async def before_start(self, shares: Collection[Share]) -> str | None:
+        self.held.append({(share.name, share.container, share.memory_gib) for share in shares})
+        return None
+
+
+async def test_pod_is_held_to_all_its_shares_before_each_container_starts(tmp_path: Path) -> None:
+    """And told what its containers need for that; one with a whole GPU is not."""
+    limiter = Holding()
+    async with sharing(tmp_path, limiter=lambda: cast("Limiter", limiter)) as node:
+        pod = await node.share(share_pod("p", 4, 6), 2, 2)
+        assert limiter.held == [{("p", "c0", 4), ("p", "c1", 6)}] * 2
+        told = pod.started["c1"]
+        assert told.envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=6G None"
+        assert [(mount.host_path, mount.container_path) for mount in told.mounts] == [("/run/mps", "/mps")]
+        whole = await node.place(gpu_pod("whole", 1), [0])
+        assert len(limiter.held) == 2
+        assert not whole.started["c0"].mounts
+
+
+async def test_share_that_no_ledger_knows_waits_where_limits_are_required(tmp_path: Path) -> None:
+    """Nobody could say what holds it; it starts when the extender has written down what was seen."""
+    limiter = Holding()
+    required = {"sharing.limits": "required"}
+    async with sharing(tmp_path, required, limiter=lambda: cast("Limiter", limiter)) as node:
+        stray = share_pod("stray", 5)
+        await node.kubelet.run(stray)
+        await until(lambda: "the ledger does not say yet that its share is of this GPU" in stray.reason)
+        (gpu,) = {gpu_of(device) for device in node.kubelet.holders()}
+        node.promise_share(stray, {"c0": (node.gpus.index(gpu), 5)})
+        await node.kubelet.started(stray)
+        assert limiter.held == [{("stray", "c0", 5)}]
 
 
 async def test_agent_and_kubelet_may_die_beside_shares(tmp_path: Path) -> None:

@@ -74,6 +74,15 @@ def test_only_who_is_told_to_evict_may(form: str) -> None:
     assert re.search(r"sickGpus:\n +evict: true\n", rendered)
 
 
+def test_only_who_is_told_to_steer_queues_does() -> None:
+    """Off by default; switched on, it takes no further right: `pods/status` is patched anyway, for fences."""
+    without, rendered = render(), render("extender.steerQueues=true", "extender.config.steering.queue=50")
+    assert "steering" not in without
+    assert re.search(r"steering:\n +enabled: true\n +queue: 50\n", rendered)
+    rules = [each["rules"] for each in yaml.safe_load_all(rendered) if each and "rules" in each]
+    assert rules == [each["rules"] for each in yaml.safe_load_all(without) if each and "rules" in each]
+
+
 @pytest.mark.parametrize("form", ["extender.service.enabled=false", "extender.service.enabled=true"])
 def test_only_who_is_told_to_ask_for_nodes_may(form: str) -> None:
     """Off by default; switched on, the extender may create and delete Jobs in one namespace that has nothing else."""
@@ -429,7 +438,7 @@ def test_policies_speak_of_the_resource_and_the_users_that_are_configured() -> N
     """As CEL that the API server can read."""
     names = ("gpuResource=amd.com/gpu", "policies.mayNameNodes={validator}", "policies.extenderUsers={mine}")
     rendered = render(*names)
-    assert "'amd.com/gpu' in container" in rendered
+    assert "['amd.com/gpu', 'gputopo.dev/gpu-memory-gib'].exists(name, name in container" in rendered
     assert "request.userInfo.username in ['validator']" in rendered
     assert "['system:serviceaccount:gputopo-system:gputopo-scheduler', 'mine']" in rendered
 

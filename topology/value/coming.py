@@ -1,7 +1,7 @@
 """What of all pods to come a node meets: those that its GPUs will do for, and what a share of so many GiB is there.
 
 A pod goes to one of the GPUs that will do for it. So a kind that may use few of the cluster's GPUs comes to each of them the more
-often, and GPUs that only some pods can use are not missed by the others.
+often. Of two nodes that are alike otherwise, a pod that may have either leaves alone the one that more is asked of.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, PodKind
+
+WANTED = 3.0
+"""What a GPU that all pods want is worth beyond one that none does, in fragmented GPUs. Chosen on pods made up for every fourth
+node of Alibaba's cluster, of which a third or two thirds name models; there 1 is up to 1.4 points worse."""
 
 
 def coming_to(
@@ -42,7 +46,7 @@ class PodsToCome:
 
     def __init__(self, kinds: Sequence[tuple[PodKind, float]], gpus: Mapping[str, int]) -> None:
         """Take all kinds with their shares, and how many GPUs of each model the cluster has."""
-        self._kinds = kinds
+        self._kinds = [(kind, share) for kind, share in kinds if kind.gpus]
         self._gpus = gpus
         self._profiles: dict[tuple[str, int], DemandProfile] = {}
 
@@ -51,10 +55,21 @@ class PodsToCome:
         found = self._profiles.get((model, share_gib))
         if found is None:
             gpus = self._gpus if model in self._gpus else {**self._gpus, model: 1}
-            coming = coming_to(model, [each for each in self._kinds if each[0].memory_gib <= share_gib], gpus)
-            kinds = [(_of_size(kind, share_gib), share) for kind, share in coming]
-            found = self._profiles[model, share_gib] = DemandProfile(kinds)
+            kinds = [(_of_size(kind, share_gib), share) for kind, share in self._kinds if kind.memory_gib <= share_gib]
+            wanted = _wanted(model, kinds, gpus)
+            found = self._profiles[model, share_gib] = DemandProfile(coming_to(model, kinds, gpus), wanted)
         return found
+
+
+def _wanted(model: str, kinds: Sequence[tuple[PodKind, float]], gpus: Mapping[str, int]) -> float:
+    """Return how much dearer than others a GPU of this model is: by what is asked of one, against the mean of all GPUs."""
+    here = everywhere = 0.0
+    for kind, share in kinds:
+        asked = share * kind.gpus * kind.gpu_milli
+        everywhere += asked / sum(gpus.values())
+        if _will_do(kind, model):
+            here += asked / sum(count for name, count in gpus.items() if _will_do(kind, name))
+    return WANTED * (here / (here + everywhere) - 0.5) if everywhere else 0.0
 
 
 def _of_size(kind: PodKind, share_gib: int) -> PodKind:

@@ -67,21 +67,26 @@ class FreeCapacity:
 class DemandProfile:
     """The pods to come, as a node meets them."""
 
-    def __init__(self, kinds: Sequence[tuple[PodKind, float]]) -> None:
-        """Take what comes to the node with its share of all pods that do."""
+    def __init__(self, kinds: Sequence[tuple[PodKind, float]], wanted: float = 0.0) -> None:
+        """Take what comes to the node with its share of all pods that do.
+
+        `wanted` is what an idle GPU is worth because it is one of the node's, in fragmented GPUs.
+        """
+        self._wanted = wanted
         self._kinds = [(kind, share) for kind, share in kinds if kind.gpus]
         gpu_milli = sum(share * kind.gpus * kind.gpu_milli for kind, share in self._kinds)
         self._cpu_per_gpu = sum(share * kind.cpu_milli for kind, share in self._kinds) / gpu_milli if gpu_milli else 0.0
         self._filled_by: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
 
     def value(self, capacity: FreeCapacity) -> float:
-        """Return the worth of free capacity in GPUs, 0 or less; linear in the kinds, then a look-up for the same GPUs."""
+        """Return the worth of free capacity in GPUs; linear in the kinds, then a look-up for the same GPUs."""
         idle_milli = sum(capacity.gpu_milli)
         if not idle_milli:
             return 0.0
-        wanted = self._cpu_per_gpu * idle_milli
-        without_cpu = max(0.0, 1.0 - capacity.cpu_milli / wanted) * idle_milli if wanted else 0.0
-        return (self._filled_milli(capacity) - idle_milli - without_cpu) / WHOLE_GPU_MILLI
+        needed = self._cpu_per_gpu * idle_milli
+        without_cpu = max(0.0, 1.0 - capacity.cpu_milli / needed) * idle_milli if needed else 0.0
+        filled_milli = self._filled_milli(capacity) + self._wanted * idle_milli
+        return (filled_milli - idle_milli - without_cpu) / WHOLE_GPU_MILLI
 
     def _filled_milli(self, capacity: FreeCapacity) -> float:
         """Return the idle GPU capacity that pods like one to come can fill, on average."""

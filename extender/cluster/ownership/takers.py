@@ -49,9 +49,9 @@ class Use:
         return None if is_whole or len(classes) > 1 else next(iter(classes), None)
 
     def without(self, uids: Collection[str]) -> Use | None:
-        """Return what is left of it when these pods are gone; `None`: nobody has a share."""
+        """Return what is left of it when these pods are gone; `None`: nobody has any of it."""
         left = tuple(taker for taker in self.takers if taker.uid not in uids)
-        return Use(left) if any(taker.memory_gib is not None for taker in left) else None
+        return Use(left) if left else None
 
 
 def uses_of(
@@ -60,7 +60,7 @@ def uses_of(
     holders: Mapping[str, Holder],
     sharers: Mapping[str, tuple[Sharer, ...]],
 ) -> dict[str, Use]:
-    """Return GPU → its use, of those that are shared; linear in claims, pods and sharers.
+    """Return GPU → its use, of those that are shared, or said to be by the agent; linear in claims, pods and sharers.
 
     Args:
         claims: Those that are not proven dead.
@@ -95,8 +95,7 @@ def uses_of(
     for gpu, seen in sharers.items():
         for (key, container), gib in _seen(seen).items():
             _add_seen(on[gpu], key, container, gib, alive.get(key))
-    found = {gpu: Use(tuple(takers[key] for key in sorted(takers))) for gpu, takers in on.items()}
-    return {gpu: use for gpu, use in found.items() if any(taker.memory_gib is not None for taker in use.takers)}
+    return {gpu: Use(tuple(takers[key] for key in sorted(takers))) for gpu, takers in on.items() if takers}
 
 
 def _add(on: dict[str, dict[tuple[str, str], Taker]], held: Holding, parts: Parts) -> None:
@@ -124,7 +123,9 @@ def _add_seen(
     if any(each.memory_gib is None for each in known):
         return
     if alive is not None and not alive.pod.shares and alive.pod.gpus is not None:
-        return  # somebody else's device plugin shares what the pod asked for as a whole
+        # A device plugin of somebody else's gave out parts of what the pod asked for as a whole.
+        takers[alive.pod.uid, container] = Taker(alive.pod.uid, *key, container, None, "")
+        return
     if (more := gib - sum(each.memory_gib or 0 for each in known)) > 0:
         uid, sharing_class = (alive.pod.uid, alive.sharing_class) if alive else ("", None)
         owner = uid or "/".join(key), container

@@ -22,6 +22,14 @@ def test_compares_every_verb_that_has_a_floor_with_it() -> None:
     assert {row["calls"] for row in rows} == {10}
 
 
+@pytest.mark.slow
+def test_compares_filter_with_and_without_shared_gpus_in_one_run() -> None:
+    """For the same pods, and for a share; of both as times the filter where nothing is shared."""
+    rows = json.loads(run("benchmarks", "latency", "--nodes", "60", "--pods", "5", "--shared").stdout)["rows"]
+    compared = {row["server"]: row["p50_to_plain"] for row in rows if "p50_to_plain" in row}
+    assert compared.keys() == {"half shared", "half shared, 8 GiB"} and all(compared.values())
+
+
 def test_refuses_more_pods_than_find_a_place() -> None:
     """The figures would be those of refusals."""
     done = run("benchmarks", "latency", "--nodes", "10", "--pods", "100")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,10 @@ class SharingNode:
     def end(self, name: str) -> None:
         """Delete a pod; its claims stay until `release`, as those of a pod whose end is not proven."""
         self.node.plane.admin.delete(f"{PODS}/{name}")
+
+    def have_gone(self, uids: Iterable[str]) -> bool:
+        """Whether no pod of these has a cgroup any more."""
+        return not any(self.cgroup(uid).exists() for uid in uids)
 
     def release(self, name: str) -> None:
         """Take a pod's claims out of the ledger."""

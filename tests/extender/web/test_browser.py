@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks.processes.client import MERGE_PATCH
-from benchmarks.simulated.fleet import SimulatedNode, join, mixed_fleet
+from benchmarks.simulated.fleet import SimulatedNode, join, mixed_fleet, share_pod
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
 from tests.conftest import ROOT
 from tests.extender.polling import eventually
@@ -38,6 +38,7 @@ PAGES = {
     "node": "/nodes/n1",
     "ring": "/nodes/n1?pod=default/train",
     "sick": "/nodes/n3",
+    "shared": "/nodes/n5",
     "pod": "/pods/default/train",
     "waiting": "/pods/default/huge",
     "decisions": "/decisions",
@@ -55,6 +56,7 @@ NODES = (
     SimulatedNode("n2", "dgx-a100", used=(0, 1, 2, 3, 4, 5), labels=where("b1", "r2")),
     SimulatedNode("n3", "hgx-h100", used=(0, 1, 2, 3, 4, 6), labels=where(HOSTILE, "r1")),
     SimulatedNode("n4", "l40s-8", used=(0, 1, 2, 3, 4, 5, 6)),
+    SimulatedNode("n5", "dgx-a100", used=(3, 4, 5, 6, 7), shared_gpus=2),
 )
 
 
@@ -68,6 +70,10 @@ async def inhabited(folder: Path) -> AsyncIterator[Running]:
             loop = SchedulerLoop(extender.api, extender.session, extender.url)
             await loop.schedule(await extender.create("train", 4))
             await loop.schedule(await extender.create("serve", 2))
+            for name in ("notebook", "service"):
+                shared = share_pod(name, 10)
+                made = await extender.api.call("POST", "/api/v1/namespaces/default/pods", shared)
+                await loop.schedule(made.ok())
             huge = await extender.create("huge", 8)
             await extender.post("filter", {"Pod": huge, "Nodes": None, "NodeNames": [node.name for node in NODES]})
             await extender.create(HOSTILE, 1)

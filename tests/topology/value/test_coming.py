@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from topology.value.coming import PodsToCome
+import pytest
+
+from topology.node.model import Gpu, NodeTopology
+from topology.placement.decide import Situation, decide
+from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
+from topology.value.coming import WANTED, PodsToCome
 from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
 TEN_GIB = PodKind(1, memory_gib=10)
@@ -24,8 +31,33 @@ def test_a_share_that_a_gpu_is_too_small_for_does_not_come_there() -> None:
 
 
 def test_pods_that_name_models_come_to_these_by_pattern() -> None:
-    """And the oftener, the fewer these are."""
+    """And the oftener, the fewer these are: per GPU 104 milli of the H100 are asked for, 42 of the T4, 62.5 of the mean GPU."""
     coming = PodsToCome([(PodKind(1, 500, models=("*h100*",)), 0.5), (WHOLE, 0.5)], {"NVIDIA H100": 4, "T4": 8})
-    choosy = [(PodKind(1, 500), 0.75), (WHOLE, 0.25)]
-    assert coming.at("NVIDIA H100", 78).value(LEFT) == DemandProfile(choosy).value(LEFT)
-    assert coming.at("T4", 14).value(LEFT) == DemandProfile([(WHOLE, 1.0)]).value(LEFT)
+    choosy = DemandProfile([(PodKind(1, 500), 0.75), (WHOLE, 0.25)], WANTED * (0.625 - 0.5))
+    assert coming.at("NVIDIA H100", 78).value(LEFT) == pytest.approx(choosy.value(LEFT))
+    others = DemandProfile([(WHOLE, 1.0)], WANTED * (0.4 - 0.5))
+    assert coming.at("T4", 14).value(LEFT) == pytest.approx(others.value(LEFT))
+
+
+def test_a_pod_that_may_have_any_gpu_leaves_alone_those_that_others_need() -> None:
+    """Against what they score where nobody names a model, and neither is dearer."""
+    gpus = {"H100": 8, "T4": 8}
+    scores = {}
+    for named in ((), ("h100",)):
+        coming = PodsToCome([(PodKind(1, models=named), 0.5), (WHOLE, 0.5)], gpus)
+        for model in gpus:
+            node = NodeTopology(tuple(Gpu(index, f"GPU-{index}", model) for index in range(8)))
+            capacity = FreeCapacity.of_whole(8, 255, 0)
+            situation = Situation(TopologyClass(node), 255, capacity=capacity, to_come=coming.at(model, 0))
+            found = decide(situation, GpuRequest.plain(1))
+            assert isinstance(found, Placement)
+            scores[model, bool(named)] = found.score
+    assert scores["H100", True] < scores["H100", False]
+    assert scores["T4", True] > scores["T4", False]
+
+
+def test_nothing_to_come_makes_nothing_dear() -> None:
+    """As before any pod is seen, or where all that come ask for no GPU."""
+    assert PodsToCome([(PodKind(0, cpu_milli=1_000), 1.0)], {"T4": 8}).at("T4", 14).value(LEFT) == DemandProfile(
+        ()
+    ).value(LEFT)

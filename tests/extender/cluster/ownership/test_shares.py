@@ -26,6 +26,11 @@ def view(*objects: Node | Pod) -> NodeView:
     return cluster(*objects).views["n1"]
 
 
+def ended(name: str) -> Pod:
+    """Build a pod whose containers have stopped, and whose node's agent does not know it yet."""
+    return sharer(name, 1, on="n1", gpu=A, phase="Succeeded", terminated=True)
+
+
 def taken(found: NodeView) -> dict[str, tuple[int, str | None]]:
     """Return GPU → GiB and class."""
     return {gpu: (use.memory_gib, use.sharing_class) for gpu, use in found.uses.items()}
@@ -59,6 +64,8 @@ def test_each_container_takes_its_share_once(node: Node, pods: list[Pod], expect
         (sharing_node(share(A, "p", 1), seen={A: {"q": 1}}), [sharer("q", 1, on="n1", sharing_class="dev")]),
         (sharing_node(share(A, "p", 1), whole={A: "q"}), [running("q", "n1", A)]),
         (sharing_node(share(A, "p", 1)), [running("q", "n1", A)]),
+        (sharing_node(claim(A, "q"), seen={A: {"q": 1}}), [running("q", "n1", A)]),
+        (sharing_node(claim(A, "q"), seen={A: {"over": 1}}), [running("q", "n1", A), ended("over")]),
         (sharing_node(share(A, "p", 1), whole={A: "nobody-knows"}), []),
     ],
 )

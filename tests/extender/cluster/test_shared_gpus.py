@@ -1,0 +1,60 @@
+"""What else looks at GPUs sees all pods that share one: sickness, groups, autoscaling, and what would be without some pods."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.autoscaling.need import FreeCounts, NoNeed, need_of
+from extender.cluster.candidates.groups import read_group
+from extender.cluster.objects.group_words import ALL_WORDS
+from extender.cluster.sickness import stricken_pods
+from extender.kubectl.eviction import without
+from tests.extender.autoscaling.scattered import refuse
+from tests.extender.builders import at, cluster, gpus
+from tests.extender.shares import SHARE_GIB, share, sharer, sharing, sharing_node
+from topology.annotations import keys
+from topology.annotations.status_codec import decode_status, encode_status
+
+A, B, *_ = gpus("n1", *range(8))
+PAIR = share(A, "p", 10), share(A, "q", 10)
+BOTH = sharing("p", A), sharing("q", A)
+SEEN = {A: {"p": 10, "q": 10}}
+
+
+def test_all_who_share_a_sick_gpu_are_told_for_certain() -> None:
+    """Not only the first of them."""
+    node = sharing_node(*PAIR, seen=SEEN)
+    annotations = node.metadata.annotations
+    assert annotations is not None
+    status = decode_status(annotations[keys.STATUS])
+    sick = tuple(replace(gpu, healthy=False, sick_since=1) if gpu.uuid == A else gpu for gpu in status.gpus)
+    annotations[keys.STATUS] = encode_status(replace(status, gpus=sick))
+    found = {each.pod.uid: each.is_certain for each in stricken_pods(cluster(node, *BOTH))}
+    assert found == {"p": True, "q": True}
+
+
+def test_a_pod_with_a_ceiling_is_in_its_group() -> None:
+    """What a share may compute says nothing of groups."""
+    wants = {keys.GROUP: "llama", keys.COMPUTE_PERCENT: "20", keys.SAME_GPU: "required"}
+    group = read_group(sharer("p", wants=wants), ALL_WORDS)
+    assert group is not None and group.name == "llama"
+
+
+def test_autoscalers_see_shares_themselves() -> None:
+    """No placeholder of whole GPUs stands for a share."""
+    asked = sharer("p", SHARE_GIB + 1, wants={keys.GPU_MODEL: "*H200*"})
+    state = cluster(sharing_node(), asked)
+    refuse(state, asked, "n1")
+    found = state.pods.get("p")
+    assert found is not None
+    assert need_of(state, found, ["n1"], FreeCounts(state), at()) is NoNeed.OTHER_REASON
+
+
+def test_a_gpu_is_as_it_would_be_without_one_of_those_who_share_it() -> None:
+    """The other stays, in ledger and report; without both it is whole again."""
+    node = sharing_node(*PAIR, seen=SEEN)
+    found = cluster(*(each for some in without([node], BOTH, {("ml", "p")}) for each in some)).views["n1"]
+    assert {gpu: use.memory_gib for gpu, use in found.uses.items()} == {A: 10}
+    assert [who.name for who in found.sharers[A]] == ["q"]
+    empty = cluster(*without([node], BOTH, {("ml", "p"), ("ml", "q")})[0]).views["n1"]
+    assert (empty.uses, empty.shape.free) == ({}, 0b1111_1111)
