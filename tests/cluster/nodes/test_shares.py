@@ -125,7 +125,7 @@ def test_shares_keep_their_plans_through_kills(
         f"churn of {pods} pods, whole and shared, killed {dict(Counter(died))}: {kept.words}, of them "
         f"{len(kept.pods & shares)} pods with shares; refused {refusals(told)}"
     )
-    assert len(died) >= 2
+    assert len(died) >= rounds(1, 10)
     assert_none_lost(told, kept.pods, pods, arrived=0.8)
 
 
