@@ -165,6 +165,7 @@ class ShapeIndex:
             if bucket.shape.topology_class is topology_class:
                 self._buckets.pop(bucket.shape, None)
                 bucket.shape = GONE
+        self._forget_moves()  # of buckets that have lost their shapes nobody can say where they were
         topology_class.forget()
 
     def _forget_moves(self) -> None:
