@@ -162,7 +162,7 @@ def test_sharers_that_are_too_many_to_be_told_close_the_node() -> None:
     assert patch.annotations.keys() == {keys.STATUS}
     said = decode_status(patch.annotations[keys.STATUS]).device_plugin
     assert said == replace(plugin, ready=False, reasons=(TOO_MANY_HOLDERS,))
-    node.publication.learned(node.annotations | patch.annotations, 1.0)
+    node.publication.learned({**node.annotations, **patch.annotations}, 1.0)
     assert node.publication.patch(discovery(), 2.0, look) is None
 
 
