@@ -128,6 +128,18 @@ class Scheduling(Section):
         return Weights(pods_to_come=self.foresight, admission=self.admission, demand=demand)
 
 
+class Steering(Section):
+    """Nominations: kube-scheduler is told where the pods of a queue go before it looks, and then tries that node first."""
+
+    enabled: bool = False
+    queue: int = Field(default=20, ge=1)
+    """Pods that have to wait before any is nominated."""
+    ahead: int = Field(default=128, ge=32)
+    """Nominations at once, about: the queue's next pods."""
+    life: Duration = Field(default=10.0, ge=1)
+    """How long GPUs are held for a nominated pod; a nomination that has not come true a second later is taken back."""
+
+
 class Watch(Section):
     """How the caches are kept. The API server sends a bookmark two seconds before it ends a watch."""
 
@@ -275,6 +287,7 @@ class ExtenderConfiguration(Section):
     health: Health = Health()
     kubernetes: Kubernetes = Kubernetes()
     scheduling: Scheduling = Scheduling()
+    steering: Steering = Steering()
     watch: Watch = Watch()
     reconcile: Reconcile = Reconcile()
     agents: Agents = Agents()

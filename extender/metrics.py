@@ -36,6 +36,7 @@ VERDICTS: Final[Mapping[str, tuple[str, ...]]] = {
 """Verb → what may be said to a call of it."""
 RESOURCES: Final = ("nodes", "pods", "resourceclaims", "resourceslices")
 REPAIRS: Final = ("rebuilt", "adopted", "moved", "restored")
+NOMINATIONS: Final = ("made", "failed", "served", "elsewhere", "lost", "withdrawn")
 WAITS: Final = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
 RATIOS: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 LOSSES: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -103,6 +104,12 @@ class Metrics:
             ["outcome"],
             registry=self._registry,
         )
+        self._nominations = Counter(
+            "gputopo_nominations",
+            "Nominations by which a queue is planned ahead: those that were made or not, and what became of them.",
+            ["outcome"],
+            registry=self._registry,
+        )
         self._ratio = Histogram(
             "gputopo_placement_bandwidth_ratio",
             "Predicted bandwidth of the GPUs that a pod got, two or more, over that of the best so many of the empty machine.",
@@ -141,6 +148,8 @@ class Metrics:
             self._waited.labels(reason)
         for intent, reply in product(get_args(Intent), get_args(Reply)):
             self._replies.labels(intent.__name__, reply.__name__)
+        for outcome in NOMINATIONS:
+            self._nominations.labels(outcome)
         for kind in REPAIRS:
             self._repairs.labels(kind)
         for resource, fate in product(RESOURCES, FATES):
@@ -201,6 +210,10 @@ class Metrics:
     def node_requested(self, outcome: str) -> None:
         """Count one placeholder, or what became of one."""
         self._placeholders.labels(outcome).inc()
+
+    def nominated(self, outcome: str) -> None:
+        """Count one nomination, or what became of one."""
+        self._nominations.labels(outcome).inc()
 
     def burdened(self, resource: str, fate: str) -> None:
         """Count one heavy object, or one that was passed over."""

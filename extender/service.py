@@ -37,6 +37,7 @@ from extender.kubernetes.reflector import Reflector
 from extender.kubernetes.watching import Watching
 from extender.measured_file import MeasuredFile
 from extender.metrics import Figures, Metrics, Recent
+from extender.nominating import Nominating
 from extender.patience import Patience
 from extender.quality import Quality
 from extender.sick_gpus import SickGpus
@@ -137,6 +138,7 @@ class Extender:
             clock=clock,
             settings=config.autoscaling,
         )
+        self._nominating = Nominating(self.state, self._driver, clock, self.metrics, config)
         self.measured = MeasuredFile(config.measured.file, self.state) if config.measured.file else None
         """What stands in the place of predictions, when somebody has measured."""
         pods_to_come = config.scheduling.weights.pods_to_come
@@ -160,6 +162,7 @@ class Extender:
             self.measured.look()
             work["measured"] = self.measured.run(self.config.measured.reread)
         work |= {"autoscaling": self._ask_for_nodes()} if self.config.autoscaling.enabled else {}
+        work |= {"nominating": self._nominating.run(self.synced)} if self.config.steering.enabled else {}
         work["quality"] = self._judge()
         work["resourceclaims"] = self.devices.run()
         work |= {"group-sizes": self.sizes.run()} if self.config.groups.read_sizes else {}
@@ -189,6 +192,7 @@ class Extender:
         kube-scheduler asks again only when something happens in the cluster. What made it ask, even our own write of a ledger, it
         may have heard of before us; and a search that ends is nothing that happens. Others are served meanwhile.
         """
+        self._nominating.asked()
         result = self._filter(args)
         if is_refusal(result):
             result = await self._filter_after_news(args, result)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from topology.node.sharing import Limits
 
-_FIRST_DRIVER = 615
-"""The first that takes memory limits for cgroups."""
 _SAYS = {
     "FUNCTION_NOT_FOUND": "the driver's NVML knows no memory limits by cgroup: they come with driver r615",
     "NO_PERMISSION": "the agent may not set memory limits: that takes root and the capability SYS_ADMIN",
@@ -26,8 +24,6 @@ class Ground:
 
     gpus: frozenset[str]
     """That may be shared."""
-    driver: str | None = None
-    """Its version; `None`: not known."""
     unified: bool = True
     """Whether /sys/fs/cgroup is cgroup v2."""
     pods: bool = True
@@ -55,8 +51,8 @@ NOT_LOOKED = Level(Limits.NONE, ("the agent has not looked for limits yet",))
 def decide(ground: Ground) -> Level:
     """Return the strongest limit that holds on all GPUs that may be shared.
 
-    >>> decide(Ground(frozenset({"GPU-1"}), "580.65.06")).reasons[0]
-    'driver 580.65.06 takes no memory limits by cgroup: they come with r615'
+    >>> decide(Ground(frozenset({"GPU-1"}), unified=False)).reasons[0]
+    'the node has cgroup v1, and the driver takes memory limits with cgroup v2 only'
     """
     if not (against_cgroup := _against_cgroup(ground)):
         return Level(Limits.CGROUP)
@@ -73,8 +69,6 @@ def refused(code: str) -> str:
 def _against_cgroup(ground: Ground) -> str:
     if not ground.unified:
         return "the node has cgroup v1, and the driver takes memory limits with cgroup v2 only"
-    if not _is_new_enough(ground.driver):
-        return f"driver {ground.driver} takes no memory limits by cgroup: they come with r{_FIRST_DRIVER}"
     if not ground.pods:
         return "the agent does not see the kubelet's cgroups under /sys/fs/cgroup"
     codes = sorted({ground.refusals[gpu] for gpu in ground.gpus if gpu in ground.refusals})
@@ -88,8 +82,3 @@ def _against_mps(ground: Ground) -> str:
         of = "any GPU" if missing == len(ground.gpus) else f"{missing} of {len(ground.gpus)} GPUs"
         return f"no MPS daemon answers for {of}"
     return ""
-
-
-def _is_new_enough(driver: str | None) -> bool:
-    major = (driver or "").partition(".")[0]
-    return not major.isdecimal() or int(major) >= _FIRST_DRIVER  # NVML itself says it where the version does not

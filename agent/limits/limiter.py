@@ -86,15 +86,15 @@ class Limiter:
         waits = self.level is NOT_LOOKED or (self._required and self.level.limits is Limits.NONE)
         return "; ".join(self.level.reasons) if waits else ""
 
-    async def look(self, gpus: Collection[str], driver: str | None = None) -> Level:
+    async def look(self, gpus: Collection[str]) -> Level:
         """Find out what holds containers on GPUs that may be shared; never raises."""
         self._gpus = frozenset(gpus)
         try:
-            found = await self._visits.ask(partial(self._found, driver))
+            found = await self._visits.ask(self._found)
         except (TimeoutError, NvmlUnavailable) as error:
             if _code(error) in (PAUSED, CLOSED) and self.level is not NOT_LOOKED:
                 return self.level  # a driver that is left alone takes what it took
-            found = self._ground(driver, dict.fromkeys(gpus, _code(error)))
+            found = self._ground(dict.fromkeys(gpus, _code(error)))
         self._takes = decide(found).limits is Limits.CGROUP
         of_pods = {place.gpu: code for place, code in self._refusals.items()}
         before, self.level = self.level, decide(replace(found, refusals={**of_pods, **found.refusals}))
@@ -145,16 +145,16 @@ class Limiter:
         refusals = await self._hold({**dict.fromkeys(gone), **changed})
         self._refusals = {place: code for place, code in refusals.items() if place in wanted.pods}
 
-    def _ground(self, driver: str | None, refusals: Mapping[str, str]) -> Ground:
+    def _ground(self, refusals: Mapping[str, str]) -> Ground:
         uses_mps, pipes = self._means.daemons is not None, frozenset(self._pipes)
-        return Ground(self._gpus, driver, refusals=refusals, mps=uses_mps, daemons=pipes)
+        return Ground(self._gpus, refusals=refusals, mps=uses_mps, daemons=pipes)
 
-    def _found(self, driver: str | None) -> Ground:
+    def _found(self) -> Ground:
         """Look at cgroups, daemons and NVML."""
         cgroups, daemons = self._means.cgroups, self._means.daemons
         self._pipes = daemons.look(self._gpus) if daemons else {}
         top = cgroups.all_pods() if cgroups.is_unified else None
-        found = replace(self._ground(driver, {}), unified=cgroups.is_unified, pods=top is not None)
+        found = replace(self._ground({}), unified=cgroups.is_unified, pods=top is not None)
         return replace(found, refusals=self._tried(str(top))) if decide(found).limits is Limits.CGROUP else found
 
     def _tried(self, top: str) -> dict[str, str]:

@@ -42,6 +42,9 @@ def scheduler(
         int, typer.Option("--percentage-of-nodes-to-score", min=0, max=100, help="0: kube-scheduler's own choice.")
     ] = 100,
     candidates: Candidates = 16,
+    burst: Annotated[
+        bool, typer.Option("--burst", help="Create the pods while the scheduler runs, and not before it starts.")
+    ] = False,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 1,
     kube_bin: Annotated[
         Path | None,
@@ -58,7 +61,7 @@ def scheduler(
     from benchmarks.simulated.fleet import TooFewGpus
 
     try:
-        found = measure(Load(nodes, pods, candidates, percentage), rounds, find_binaries(kube_bin))
+        found = measure(Load(nodes, pods, candidates, percentage, burst), rounds, find_binaries(kube_bin))
     except (BinariesMissing, NotReady, Stalled, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))

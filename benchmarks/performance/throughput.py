@@ -1,9 +1,9 @@
 """`gputopo-bench scheduler`: pods per second through a real kube-scheduler, with our extender, a trivial one, and none.
 
 Each measurement has a control plane of its own on which nodes and waiting pods are created first; then the scheduler starts,
-and the time from the first Binding to the last one counts. etcd, API server, scheduler and extender share the machine, and so
-does the watch that looks on. The trivial extender (`benchmarks.processes.echo`) passes on as many candidates as ours, and its
-bind writes to node and pod as often; so the ratio is what our decisions cost.
+and the time from the first Binding to the last one counts. In a burst the pods are created while it runs. etcd, API server,
+scheduler and extender share the machine, and so does the watch that looks on. The trivial extender (`benchmarks.processes.echo`)
+passes on as many candidates as ours, and its bind writes to node and pod as often; so the ratio is what our decisions cost.
 """
 
 from __future__ import annotations
@@ -55,13 +55,16 @@ class Variant:
     extender: Extender
     binder: str
     """`extender`, or `scheduler` where the extender has filter and prioritize only."""
+    steered: bool = False
+    """Whether our extender plans the queue ahead."""
 
 
 NONE = Variant(Extender.NONE, "scheduler")
 TRIVIAL, GPUTOPO = Variant(Extender.TRIVIAL, "extender"), Variant(Extender.GPUTOPO, "extender")
 GPUTOPO_LOOKS = Variant(Extender.GPUTOPO, "scheduler")
-VARIANTS = (NONE, TRIVIAL, GPUTOPO, GPUTOPO_LOOKS)
-COMPARED = ((GPUTOPO, TRIVIAL), (GPUTOPO_LOOKS, NONE), (GPUTOPO, NONE))
+STEERED = Variant(Extender.GPUTOPO, "extender", steered=True)
+VARIANTS = (NONE, TRIVIAL, GPUTOPO, GPUTOPO_LOOKS, STEERED)
+COMPARED = ((GPUTOPO, TRIVIAL), (GPUTOPO_LOOKS, NONE), (GPUTOPO, NONE), (STEERED, NONE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class Load:
     candidates: int
     percentage_of_nodes_to_score: int
     """0: kube-scheduler's own choice, which is 10 at 5,000 nodes."""
+    burst: bool = False
+    """Whether the pods are created while the scheduler runs, and not before it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +87,11 @@ class Row:
     round: int
     extender: Extender
     binder: str
+    steered: bool
     nodes: int
     pods: int
     percentage_of_nodes_to_score: int
+    burst: bool
     seconds: float
     """From the first Binding to the last."""
     pods_per_second: float
@@ -92,9 +99,12 @@ class Row:
     """Of nodes and pods, Bindings among them, as the API server counts them."""
     extender_cpu_ms_per_pod: float | None
     """What the extender computes for a pod: the figure here that other load stretches least."""
+    created_to_bound_p50_seconds: float | None = None
+    """Of a burst."""
+    created_to_bound_p99_seconds: float | None = None
 
 
-def measure(load: Load, rounds: int, binaries: Path) -> dict[str, Any]:
+def measure(load: Load, rounds: int, binaries: Path, variants: Sequence[Variant] = VARIANTS) -> dict[str, Any]:
     """Return a row for each variant and round, and the ratios of pods per second; raises `TooFewGpus`, `NotReady`, `Stalled`."""
     check_capacity(load.nodes, load.pods)
     machine = describe_machine()
@@ -102,7 +112,7 @@ def measure(load: Load, rounds: int, binaries: Path) -> dict[str, Any]:
     rows = []
     for number in range(rounds):
         # Back and forth, so that whatever slows the machine down meanwhile favours nobody.
-        for variant in VARIANTS if number % 2 == 0 else reversed(VARIANTS):
+        for variant in variants if number % 2 == 0 else reversed(variants):
             print(f"round {number + 1} of {rounds}: {_name(variant)}", file=sys.stderr, flush=True)
             with tempfile.TemporaryDirectory(prefix="gputopo-scheduler-") as folder:
                 rows.append(asyncio.run(_measure(Path(folder), binaries, load, variant, number)))
@@ -117,7 +127,8 @@ def measure(load: Load, rounds: int, binaries: Path) -> dict[str, Any]:
 
 def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return how many times as fast ours was in each comparison, round by round: median, lowest, highest."""
-    return [_ratio(rows, ours, other) for ours, other in COMPARED]
+    there = {_variant(row) for row in rows}
+    return [_ratio(rows, ours, other) for ours, other in COMPARED if {ours, other} <= there]
 
 
 def as_text(found: dict[str, Any]) -> str:
@@ -143,7 +154,9 @@ def scheduler_configuration(extender_url: str | None, binder: str, percentage_of
         "httpTimeout": "5s",
         "nodeCacheCapable": True,
         "ignorable": False,
-        "managedResources": [{"name": keys.GPU_RESOURCE, "ignoredByScheduler": False}],
+        "managedResources": [
+            {"name": name, "ignoredByScheduler": False} for name in (keys.GPU_RESOURCE, keys.SHARE_RESOURCE)
+        ],
     }
     if binder == "extender":
         extender["bindVerb"] = "bind"
@@ -156,27 +169,39 @@ async def _measure(folder: Path, binaries: Path, load: Load, variant: Variant, n
         ApiClient.from_kubeconfig(plane.kubeconfig) as api,
     ):
         await join(api, mixed_fleet(load.nodes))
-        await _create_pods(api, load.pods)
+        if not load.burst:
+            await _create_pods(api, load.pods)
         async with _asked(plane, load, variant) as extender:
             url = extender.url if extender else None
             configuration = scheduler_configuration(url, variant.binder, load.percentage_of_nodes_to_score)
             before, computed = await _writes(api), _computed(extender)
-            version = (await api.call("GET", _PODS, limit="1")).ok()["metadata"]["resourceVersion"]
             async with running_scheduler(plane, configuration) as scheduler:
-                seconds = await _until_bound(api, version, load.pods, scheduler)
+                looking = asyncio.create_task(_until_bound(api, load.pods, scheduler))
+                created = await _create_pods(api, load.pods) if load.burst else {}
+                bound = await looking
             writes, computed = await _writes(api) - before, _computed(extender) - computed
+    seconds = max(bound.values()) - min(bound.values())
+    waited = sorted(bound[name] - since for name, since in created.items())
     return Row(
         number,
         variant.extender,
         variant.binder,
+        variant.steered,
         load.nodes,
         load.pods,
         load.percentage_of_nodes_to_score,
+        load.burst,
         round(seconds, 2),
         round((load.pods - 1) / seconds, 1),
         round(writes / load.pods, 2),
         round(1000 * computed / load.pods, 2) if extender else None,
+        _percentile(waited, 50),
+        _percentile(waited, 99),
     )
+
+
+def _percentile(rising: Sequence[float], percent: int) -> float | None:
+    return round(rising[len(rising) * percent // 100], 2) if rising else None
 
 
 @asynccontextmanager
@@ -189,7 +214,10 @@ async def _asked(plane: ControlPlane, load: Load, variant: Variant) -> AsyncIter
             async with running_echo(plane.folder, candidates=load.candidates, kubeconfig=plane.kubeconfig) as echo:
                 yield echo
         case Extender.GPUTOPO:
-            settings = {"scheduling": {"candidates": load.candidates}}
+            settings = {
+                "scheduling": {"candidates": load.candidates, "schedulerNames": ["default-scheduler"]},
+                "steering": {"enabled": variant.steered},
+            }
             async with running_extender(plane.kubeconfig, plane.folder, settings) as ours:
                 yield ours
 
@@ -198,34 +226,41 @@ def _computed(extender: RunningExtender | None) -> float:
     return extender.process.cpu_seconds() if extender else 0.0
 
 
-async def _create_pods(api: ApiClient, pods: int) -> None:
-    gate = asyncio.Semaphore(_AT_ONCE)
+async def _create_pods(api: ApiClient, pods: int) -> dict[str, float]:
+    """Return when each was created, as we heard of it."""
+    gate, created = asyncio.Semaphore(_AT_ONCE), dict[str, float]()
 
     async def create(number: int) -> None:
         async with gate:
             (await api.call("POST", _PODS, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)]))).ok()
+            created[f"pod-{number}"] = time.perf_counter()
 
     async with asyncio.TaskGroup() as group:
         for number in range(pods):
             group.create_task(create(number))
+    return created
 
 
-async def _until_bound(api: ApiClient, version: str, pods: int, scheduler: Process) -> float:
-    """Return the seconds between the first Binding and the last one, as a watch tells of them."""
+async def _until_bound(api: ApiClient, pods: int, scheduler: Process) -> dict[str, float]:
+    """Return when each pod was bound, as watches tell of it that begin with those that there are; a slow watcher is cut off."""
     bound: dict[str, float] = {}
-    events = api.watch(_PODS, resourceVersion=version)
     try:
         while len(bound) < pods:
-            async with asyncio.timeout(STALLED_AFTER_SECONDS):
-                _, pod = await anext(events)
-            if pod["spec"].get("nodeName"):
-                bound.setdefault(pod["metadata"]["name"], time.perf_counter())
-    except (TimeoutError, StopAsyncIteration) as silence:
+            events = api.watch(_PODS)
+            try:
+                while len(bound) < pods:
+                    async with asyncio.timeout(STALLED_AFTER_SECONDS):
+                        _, pod = await anext(events)
+                    if pod["spec"].get("nodeName"):
+                        bound.setdefault(pod["metadata"]["name"], time.perf_counter())
+            except StopAsyncIteration:
+                continue
+            finally:
+                await events.aclose()
+    except TimeoutError as silence:
         said = scheduler.log_tail()
         raise Stalled(f"{len(bound)} of {pods} pods are bound, and nothing happens any more:\n{said}") from silence
-    finally:
-        await events.aclose()
-    return max(bound.values()) - min(bound.values())
+    return bound
 
 
 async def _writes(api: ApiClient) -> int:
@@ -252,19 +287,28 @@ def _ratio(rows: Sequence[Row], ours: Variant, other: Variant) -> dict[str, Any]
 
 
 def _rates(rows: Sequence[Row], variant: Variant) -> list[float]:
-    chosen = [row for row in rows if Variant(row.extender, row.binder) == variant]
+    chosen = [row for row in rows if _variant(row) == variant]
     return [row.pods_per_second for row in sorted(chosen, key=lambda row: row.round)]
 
 
+def _variant(row: Row) -> Variant:
+    return Variant(row.extender, row.binder, row.steered)
+
+
 def _name(variant: Variant) -> str:
+    if variant.steered:
+        return f"{variant.extender} (steered)"
     looks_on = variant.extender is not Extender.NONE and variant.binder == "scheduler"
     return f"{variant.extender}{' (filter, prioritize)' if looks_on else ''}"
 
 
 def _line(row: dict[str, Any]) -> str:
-    who = _name(Variant(Extender(row["extender"]), row["binder"]))
+    who = _name(Variant(Extender(row["extender"]), row["binder"], row["steered"]))
     cpu = row["extender_cpu_ms_per_pod"]
     told = f"{who:<30}{row['pods_per_second']:8.1f} pods/s{row['writes_per_pod']:8.2f} writes per pod"
+    if row["burst"]:
+        p50, p99 = row["created_to_bound_p50_seconds"], row["created_to_bound_p99_seconds"]
+        told += f"   created -> bound {p50:.2f} s, p99 {p99:.2f} s"
     return told if cpu is None else f"{told}{cpu:8.1f} ms of the extender's CPU per pod"
 
 

@@ -116,6 +116,20 @@ class WritePlacement:
 
 
 @dataclass(frozen=True, slots=True)
+class Nominate:
+    """Say where a waiting pod will probably go, or with an empty `node` take that back, by a status patch of this version.
+
+    Replies `Done(Pod)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class AskForLook:
     """Have a node's agent report what containers hold, from a look that begins later than a version of the node.
 
@@ -128,7 +142,9 @@ class AskForLook:
     node_version: str
 
 
-Single: TypeAlias = GetPod | GetPodVersion | GetNode | SwapLedger | BindPod | FencePod | WritePlacement | AskForLook
+Single: TypeAlias = (
+    GetPod | GetPodVersion | GetNode | SwapLedger | BindPod | FencePod | WritePlacement | Nominate | AskForLook
+)
 """What takes one request."""
 Intent = Single | ListPods
 

@@ -17,6 +17,7 @@ from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.resource_claims import ResourceClaims
 from extender.cluster.caches.schedulers import Schedulers
+from extender.cluster.caches.waiting import Waiting
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
 from extender.cluster.candidates.node_groups import LABEL, NodeGroups
@@ -75,6 +76,7 @@ class ClusterState:
         self.cpu = CpuInUse(self._node_touched)
         self.budgets = Budgets()
         self.schedulers = Schedulers()
+        self.waiting = Waiting()
         self.claims = ResourceClaims(self._node_touched)
         """Of DRA; where nobody reads them there are none."""
         self.group_words = group_words
@@ -221,6 +223,7 @@ class ClusterState:
         self.groups.take(uid, pod)
         self.placeholders.take(uid, pod)
         self.schedulers.take(uid, pod)
+        self.waiting.take(uid, pod)
         if pod is not None:
             self.values.meet(
                 uid,

@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
+from extender.cluster.objects.gpu_pods import without_constraints
 from extender.cluster.objects.group_words import ANNOTATIONS, LABELS
 from extender.cluster.objects.kinds import (
     ContainerState,
@@ -168,7 +169,7 @@ def _of_groups(metadata: ObjectMeta) -> ObjectMeta:
 
 def _bare_spec(spec: PodSpec) -> PodSpec:
     gates = [{"name": str(gate.get("name", ""))} for gate in spec.scheduling_gates or ()]
-    return msgspec.structs.replace(spec, scheduling_gates=gates or None)
+    return msgspec.structs.replace(without_constraints(spec), scheduling_gates=gates or None)
 
 
 def _bare_status(status: PodStatus) -> PodStatus:

@@ -22,6 +22,7 @@ from extender.binding.intents import (
     GetPodVersion,
     Gone,
     NoAnswer,
+    Nominate,
     Refused,
     Reply,
     Single,
@@ -33,6 +34,8 @@ from extender.kubernetes.documents import BrokenStream, decoder, read_metadata
 from topology.annotations import keys
 
 FIELD_MANAGER: Final = "gputopo-extender"
+STEERING: Final = "gputopo-steering"
+"""Its field manager for nominations, so that people see who has made one."""
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON: Final = "application/json"
@@ -102,6 +105,8 @@ def to_request(intent: Single) -> Request:
             return replace(_annotate_pod(intent, {keys.FENCE: intent.mark}), accept=_METADATA_ONLY)
         case WritePlacement():
             return _annotate_pod(intent, {keys.PLACEMENT: intent.placement})
+        case Nominate():
+            return _nominate(intent)
         case AskForLook():
             metadata = {"uid": intent.node_uid, "annotations": {keys.LOOK: intent.node_version}}
             path = _managed(_node_path(intent.node))
@@ -172,6 +177,19 @@ def _bind(intent: BindPod) -> Request:
     return Request("POST", _managed(path), _encode(binding))
 
 
+def _nominate(intent: Nominate) -> Request:
+    """Write the field and our mark at once; for this version only, so that nobody else's nomination is overwritten."""
+    node = intent.node or None
+    metadata = {
+        "uid": intent.uid,
+        "resourceVersion": intent.resource_version,
+        "annotations": {keys.NOMINATED: node},
+    }
+    body = {"metadata": metadata, "status": {"nominatedNodeName": node}}
+    path = _pod_path(intent.namespace, intent.name) + "/status"
+    return Request("PATCH", _managed(path, STEERING), _encode(body), _MERGE_PATCH)
+
+
 def _annotate_pod(intent: FencePod | WritePlacement, annotations: dict[str, str]) -> Request:
     """Write by way of the status, which is all that we may touch of a pod."""
     metadata = {"uid": intent.uid, "resourceVersion": intent.resource_version, "annotations": annotations}
@@ -182,7 +200,7 @@ def _annotate_pod(intent: FencePod | WritePlacement, annotations: dict[str, str]
 def _done(intent: Single, body: bytes) -> Reply:
     try:
         match intent:
-            case GetPod() | WritePlacement():
+            case GetPod() | WritePlacement() | Nominate():
                 return Done(_decode_pod(body))
             case GetPodVersion():
                 return Done(Pod(read_metadata(body).metadata))
@@ -211,5 +229,5 @@ def _pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 
-def _managed(path: str) -> str:
-    return f"{path}?fieldManager={FIELD_MANAGER}"
+def _managed(path: str, manager: str = FIELD_MANAGER) -> str:
+    return f"{path}?fieldManager={manager}"

@@ -11,9 +11,11 @@ def test_schedules_with_our_extender_with_a_trivial_one_and_with_none(binaries: 
     found = json.loads(
         run("benchmarks", "scheduler", "--nodes", "20", "--pods", "12", "--kube-bin", str(binaries)).stdout
     )
-    writes = {(row["extender"], row["binder"]): row["writes_per_pod"] for row in found["rows"]}
-    assert writes["none", "scheduler"] == 1
-    assert writes["trivial", "extender"] == 2
-    assert 2 <= writes["gputopo", "extender"] <= 3
+    writes = {(row["extender"], row["binder"], row["steered"]): row["writes_per_pod"] for row in found["rows"]}
+    assert writes["none", "scheduler", False] == 1
+    assert writes["trivial", "extender", False] == 2
+    assert 2 <= writes["gputopo", "extender", False] <= 3
+    assert 2 <= writes["gputopo", "extender", True] <= 4
     assert all(row["pods_per_second"] > 0 for row in found["rows"])
+    assert {"of": "gputopo (steered)", "to": "none"}.items() <= found["ratios"][-1].items()
     assert all(ratio["lowest"] <= ratio["median"] <= ratio["highest"] for ratio in found["ratios"])

@@ -74,6 +74,15 @@ def test_only_who_is_told_to_evict_may(form: str) -> None:
     assert re.search(r"sickGpus:\n +evict: true\n", rendered)
 
 
+def test_only_who_is_told_to_steer_queues_does() -> None:
+    """Off by default; switched on, it takes no further right: `pods/status` is patched anyway, for fences."""
+    without, rendered = render(), render("extender.steerQueues=true", "extender.config.steering.queue=50")
+    assert "steering" not in without
+    assert re.search(r"steering:\n +enabled: true\n +queue: 50\n", rendered)
+    rules = [each["rules"] for each in yaml.safe_load_all(rendered) if each and "rules" in each]
+    assert rules == [each["rules"] for each in yaml.safe_load_all(without) if each and "rules" in each]
+
+
 @pytest.mark.parametrize("form", ["extender.service.enabled=false", "extender.service.enabled=true"])
 def test_only_who_is_told_to_ask_for_nodes_may(form: str) -> None:
     """Off by default; switched on, the extender may create and delete Jobs in one namespace that has nothing else."""

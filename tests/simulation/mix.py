@@ -99,6 +99,8 @@ class Mix:
     """How many of the pods ask for a share of a GPU; where none does, no node shares its GPUs."""
     shared_gpus: int
     """Of one node, at most, at one time."""
+    steered: bool = False
+    """Whether extenders nominate pods, and kube-scheduler tries the nominated node first."""
 
     def __str__(self) -> str:
         used = ", ".join(f"{fault} {rate:.3f}" for fault, rate in self.rates.items() if rate)

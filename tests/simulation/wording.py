@@ -18,6 +18,7 @@ from extender.binding.intents import (
     Intent,
     ListPods,
     NoAnswer,
+    Nominate,
     Refused,
     Reply,
     SwapLedger,
@@ -51,6 +52,9 @@ def intent_words(intent: Intent) -> str:
             return f"look at {name}"
         case AskForLook():
             return f"ask the agent of {intent.node} ({intent.node_uid}) for a look after @{intent.node_version}"
+        case Nominate():
+            pod = f"{intent.name} ({intent.uid}) @{intent.resource_version}"
+            return f"nominate {pod} for {intent.node}" if intent.node else f"take back the nomination of {pod}"
         case ListPods(node):
             return f"list the pods of {node or 'no node'}"
         case SwapLedger():

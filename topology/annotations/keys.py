@@ -81,6 +81,9 @@ PLACEMENT: Final = "alloc.gputopo.dev/placement"
 FENCE: Final = "alloc.gputopo.dev/fence"
 """Moves a pod's resourceVersion, so that a Binding prepared before can no longer commit."""
 
+NOMINATED: Final = "alloc.gputopo.dev/nominated"
+"""The node that the extender has nominated the pod for; where `status.nominatedNodeName` says another one, that is not ours."""
+
 LOOK: Final = "alloc.gputopo.dev/look"
 """On the node: a resourceVersion of it; the agent is to report what containers hold after a later version than that one."""
 

@@ -25,6 +25,8 @@ def admit_update(resource: Resource, old: Object, new: Object, subresource: str)
     if resource in (PODS, NODES):
         mine, theirs = ("status", "spec") if subresource == "status" else ("spec", "status")
         new = {**new, mine: new.get(mine) or {}, theirs: old[theirs]}
+    if resource is PODS and old["spec"].get("nodeName"):
+        _check_nomination(old, new)
     if resource is PODS and old["spec"] != new["spec"]:
         if _fixed(old["spec"]) != _fixed(new["spec"]):
             why = "spec: Forbidden: pod updates may only change images, gates and tolerations"
@@ -88,6 +90,14 @@ def grace_period_seconds(pod: Object, requested: int | None) -> int | None:
         return 0
     period: int = pod["spec"]["terminationGracePeriodSeconds"] if requested is None else requested
     return period if period >= 0 else 1
+
+
+def _check_nomination(old: Object, new: Object) -> None:
+    """Refuse one of a bound pod, as kube-apiserver does from 1.35 on."""
+    node = new["status"].get("nominatedNodeName")
+    if node and node != old["status"].get("nominatedNodeName"):
+        why = "status.nominatedNodeName: Forbidden: cannot be set on a pod that is bound"
+        raise invalid("Pod", old["metadata"]["name"], why)
 
 
 def _check_annotations(resource: Resource, item: Object) -> None:

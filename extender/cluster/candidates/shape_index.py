@@ -123,6 +123,12 @@ class ShapeIndex:
         self._orders.clear()
         self._compact()
 
+    def like(self) -> ShapeIndex:
+        """Return an empty one, whose verdicts count with the same pods to come."""
+        found = ShapeIndex()
+        found._to_come = self._to_come
+        return found
+
     def bucket_of(self, name: str) -> Bucket | None:
         """Return the bucket of a node, `None` when it is not known."""
         return self._bucket_of.get(name)
@@ -159,6 +165,7 @@ class ShapeIndex:
             if bucket.shape.topology_class is topology_class:
                 self._buckets.pop(bucket.shape, None)
                 bucket.shape = GONE
+        self._forget_moves()  # of buckets that have lost their shapes nobody can say where they were
         topology_class.forget()
 
     def _forget_moves(self) -> None:

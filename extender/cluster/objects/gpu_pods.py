@@ -10,7 +10,7 @@ import msgspec
 
 from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
 from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords
-from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod
+from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod, PodSpec
 from extender.cluster.objects.parts import Part, Parts, of_record
 from extender.cluster.objects.placeholders import NEVER_PLACED, is_placeholder
 from extender.cluster.objects.quantities import cpu_milli, whole_cpus
@@ -28,9 +28,9 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""
 MAX_MODELS_CHARACTERS = 256
 """Of `gpu-model`; a pod that says more is not placed."""
-_OURS = (keys.PLACEMENT, keys.FENCE)
+_OURS = (keys.PLACEMENT, keys.FENCE, keys.NOMINATED)
 _OURS_BYTES = MAX_BYTES + 1024
-"""Of the largest record, the mark of a fence, and their keys."""
+"""Of the largest record, the mark of a fence, the name of a node, and their keys."""
 _FENCED_POD_BYTES = MAX_POD_BYTES + MAX_POD_BYTES // 4
 """etcd refuses 1.5 MiB, by default; what is stored there is hardly ever longer than the JSON."""
 
@@ -165,7 +165,12 @@ def names_gpus(pod: Pod, resource: str = keys.GPU_RESOURCE) -> bool:
 
 
 def lean(pod: Pod) -> Pod:
-    """Return the pod without what its owner may have any number of: labels beyond a bound, further gates, conditions."""
+    """Return the pod without what its owner may have any number of: labels beyond a bound, further gates, conditions.
+
+    What says on which nodes it may be counts as long as it waits.
+    """
+    if pod.spec.node_name:
+        pod = msgspec.structs.replace(pod, spec=without_constraints(pod.spec))
     if pod.status.conditions:
         kept = [each for each in pod.status.conditions if each.type == _EVICTED and each.status == "True"][:1]
         pod = msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=kept or None))
@@ -174,6 +179,19 @@ def lean(pod: Pod) -> Pod:
     metadata = msgspec.structs.replace(pod.metadata, labels=_kept(pod.metadata.labels))
     spec = msgspec.structs.replace(pod.spec, scheduling_gates=(pod.spec.scheduling_gates or [])[:1] or None)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+
+
+def without_constraints(spec: PodSpec) -> PodSpec:
+    """Return the spec without what says on which nodes the pod may be."""
+    return msgspec.structs.replace(
+        spec,
+        node_selector=None,
+        tolerations=None,
+        affinity=None,
+        topology_spread_constraints=None,
+        resource_claims=None,
+        volumes=None,
+    )
 
 
 def _kept(labels: Mapping[str, str] | None) -> dict[str, str] | None:

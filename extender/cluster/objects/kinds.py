@@ -10,6 +10,10 @@ MAX_POD_BYTES: Final = 1 << 20
 """Of JSON: of a larger pod, writes may be refused (`extender.cluster.objects.gpu_pods.has_place_for_ours`)."""
 
 
+KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
+"""Effects of taints that keep pods from a node; others only have it come last."""
+
+
 class OwnerReference(msgspec.Struct, frozen=True):
     """Who made an object."""
 
@@ -62,6 +66,26 @@ class WorkloadReference(msgspec.Struct, frozen=True, rename="camel"):
     pod_group_replica_key: str | None = None
 
 
+class Present(msgspec.Struct, frozen=True):
+    """Something of which only counts that it is there."""
+
+
+class Volume(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a volume comes from, if it may be bound to some nodes only."""
+
+    persistent_volume_claim: Present | None = None
+    ephemeral: Present | None = None
+
+
+class Toleration(msgspec.Struct, frozen=True):
+    """A taint that a pod puts up with."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     """What a pod asks for and where it is."""
 
@@ -77,6 +101,13 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     workload_ref: WorkloadReference | None = None
     overhead: dict[str, str | int] | None = None
     """What its runtime takes beside the containers."""
+    node_selector: dict[str, str] | None = None
+    """This, and what follows, is kept of pods that wait only, and read where the queue is planned ahead."""
+    tolerations: list[Toleration] | None = None
+    affinity: Present | None = None
+    topology_spread_constraints: list[Present] | None = None
+    resource_claims: list[Present] | None = None
+    volumes: list[Volume] | None = None
 
 
 class ContainerState(msgspec.Struct, frozen=True):
@@ -163,11 +194,15 @@ class Node(msgspec.Struct, frozen=True):
 
 
 def bare(node: Node) -> Node:
-    """Return a node with the one condition that decides, without the words of others: there are thousands of nodes.
+    """Return a node with the one condition that decides, and the taints that do, without the words of others.
+
+    There are thousands of nodes.
+
 
     >>> bare(Node(status=NodeStatus(None, [NodeCondition("Ready", "True", "KubeletReady", "kubelet is posting")])))
     Node(metadata=..., status=NodeStatus(allocatable=None, conditions=[NodeCondition(type='Ready', status='True', reason='', ...
     """
     conditions = node.status.conditions
     ready = conditions and [NodeCondition(each.type, each.status) for each in conditions if each.type == "Ready"]
-    return Node(node.metadata, NodeStatus(node.status.allocatable, ready))
+    taints = node.spec.taints and [taint for taint in node.spec.taints if taint.effect in KEEPS_AWAY]
+    return Node(node.metadata, NodeStatus(node.status.allocatable, ready), NodeSpec(taints or None))

@@ -14,7 +14,7 @@ OFF = "MPS is off (sharing.mps)"
 
 def ground(**found: object) -> Ground:
     """Return a node where all is well, but for what is given."""
-    return Ground(GPUS, **{"driver": "615.65.01", **found})  # type: ignore[arg-type]
+    return Ground(GPUS, **found)  # type: ignore[arg-type]
 
 
 def test_the_drivers_own_limit_is_the_strongest() -> None:
@@ -27,10 +27,9 @@ def test_the_drivers_own_limit_is_the_strongest() -> None:
     ("found", "reason"),
     [
         ({"unified": False}, V1),
-        ({"driver": "580.65.06"}, "driver 580.65.06 takes no memory limits by cgroup: they come with r615"),
         ({"pods": False}, "the agent does not see the kubelet's cgroups under /sys/fs/cgroup"),
         (
-            {"refusals": {"GPU-a": "FUNCTION_NOT_FOUND"}, "driver": None},
+            {"refusals": {"GPU-a": "FUNCTION_NOT_FOUND"}},
             "the driver's NVML knows no memory limits by cgroup: they come with driver r615",
         ),
         (

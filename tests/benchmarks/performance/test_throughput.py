@@ -11,6 +11,7 @@ from benchmarks.performance.throughput import (
     GPUTOPO,
     GPUTOPO_LOOKS,
     NONE,
+    STEERED,
     TRIVIAL,
     Row,
     Variant,
@@ -32,17 +33,19 @@ def programs(folder: Path) -> Path:
 
 
 def measured(number: int, variant: Variant, pods_per_second: float) -> Row:
-    return Row(number, variant.extender, variant.binder, 1000, 300, 100, 10.0, pods_per_second, 1.0, None)
+    who = variant.extender, variant.binder, variant.steered
+    return Row(number, *who, 1000, 300, 100, False, 10.0, pods_per_second, 1.0, None)
 
 
 def test_compares_within_a_round() -> None:
     """A machine that is half as fast in one round changes no ratio, in whichever order the round went."""
-    rates = {NONE: 100.0, TRIVIAL: 80.0, GPUTOPO: 72.0, GPUTOPO_LOOKS: 95.0}
+    rates = {NONE: 100.0, TRIVIAL: 80.0, GPUTOPO: 72.0, GPUTOPO_LOOKS: 95.0, STEERED: 300.0}
     first = [measured(0, variant, rate) for variant, rate in rates.items()]
     second = [measured(1, variant, rate / 2) for variant, rate in reversed(rates.items())]
     ratios = {(ratio["of"], ratio["to"]): (ratio["lowest"], ratio["highest"]) for ratio in compare([*first, *second])}
     assert ratios["gputopo", "trivial"] == (0.9, 0.9)
     assert ratios["gputopo (filter, prioritize)", "none"] == (0.95, 0.95)
+    assert ratios["gputopo (steered)", "none"] == (3.0, 3.0)
 
 
 def test_the_scheduler_asks_as_the_chart_has_it() -> None:

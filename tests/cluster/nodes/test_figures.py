@@ -56,7 +56,7 @@ def test_a_thousand_share_devices_cost_the_kubelet_little(
     nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
     """Eight GPUs of 192 GiB: pods with shares are admitted about as fast as those with whole GPUs, its checkpoint included."""
-    node, count, others = nodes.one("hgx_h100"), rounds(4, 40), 30
+    node, count, others = nodes.one("hgx_h100"), rounds(3, 40), rounds(10, 30)
     node.machine.become(lambda text: f"{text}gpu 0-7 memory_mib {193 * 1024}\n")
     enforcing(node, sharing={"gpus": "all", "limits": "preferred"})
     eventually(lambda: node.allocatable(SHARE_RESOURCE) == 8 * 192, within_seconds=60)

@@ -115,7 +115,7 @@ def test_shares_keep_their_plans_through_kills(
         for node in nodes.start(MACHINES):
             sharing_agent(node)
         victims = [process for process in nodes.components if process.name in ("agent", "kubelet")]
-        with killing(victims, random.Random(5), every_seconds=5) as died:
+        with killing(victims, random.Random(5), every_seconds=rounds(3, 5)) as died:
             told = churn(sharing_cluster, nodes, history, pods, random.Random(4), shares=0.8)
     assert history.violations() == []
     kept = assert_plans_kept(told, nodes)
@@ -133,7 +133,7 @@ def test_shares_keep_their_plans(
     sharing_cluster: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
     """Without kills nobody is refused, whatever becomes shared, whole or free again meanwhile."""
-    pods = rounds(40, 640)
+    pods = rounds(24, 640)
     with recorded(sharing_cluster.api) as history:
         for node in nodes.start(MACHINES):
             sharing_agent(node)

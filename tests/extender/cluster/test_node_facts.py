@@ -166,12 +166,13 @@ def test_of_others_words_only_what_matters_is_kept() -> None:
     """Thousands of nodes have dozens of conditions and taints each, with messages."""
     chatter = [NodeCondition(f"C{number}", "False", "reason", "message " * 20) for number in range(40)]
     known = with_conditions(*chatter, NodeCondition("Ready", "True", "KubeletReady", "kubelet is posting"))
-    tainted = msgspec.structs.replace(known, spec=NodeSpec([Taint("example.com/mine", "NoSchedule")]))
+    mine = Taint("example.com/mine", "NoSchedule")
+    tainted = msgspec.structs.replace(known, spec=NodeSpec([mine, Taint("example.com/soft", "PreferNoSchedule")]))
     kept = cluster(tainted).nodes.get("n1")
     assert kept is not None
     assert (kept.node.status.conditions, kept.node.spec.taints, kept.signs) == (
         [NodeCondition("Ready", "True")],
-        None,
+        [mine],
         (),
     )
 

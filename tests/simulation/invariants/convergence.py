@@ -54,6 +54,8 @@ def check_waiting(
             continue
         name, gpus = pod["metadata"]["name"], gpus_of(pod)
         trace.count("calm: pods waiting")
+        if node := _nominated_by_us(pod):
+            trace.violation("NNN", f"{name} ({pod['metadata']['uid']}) waits, and is still nominated for {node}")
         for node, room in rooms.items():
             if gpus <= room:
                 trace.violation(
@@ -61,6 +63,12 @@ def check_waiting(
                 )
                 for process in replicas:
                     trace.note(process.name, _view(process, node))
+
+
+def _nominated_by_us(pod: Object) -> str | None:
+    """Return the node for which a pod is nominated by an extender; autoscalers would pass over it."""
+    node: str | None = pod["status"].get("nominatedNodeName")
+    return node if node and pod["metadata"].get("annotations", {}).get(keys.NOMINATED) == node else None
 
 
 def check_objects(server: Server, ownership: Ownership, trace: Trace) -> None:

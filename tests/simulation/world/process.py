@@ -39,6 +39,7 @@ from tests.simulation.world.server import EPOCH, Server
 from tests.simulation.world.wire import Answer, Wire
 from tests.world.faults import Fault
 
+SCHEDULER_NAME = "gpu-scheduler"
 BIND_SECONDS = 3.0
 """The product's default deadline."""
 PAGE_SIZE = 4
@@ -73,13 +74,19 @@ class Witness(Protocol):
         """Take note of background tasks that ended on their own."""
 
 
-def configuration(orphan_seconds: float) -> ExtenderConfiguration:
-    """Return the product's defaults, but for small pages, and for times that would outlast a run."""
+def configuration(orphan_seconds: float, *, steered: bool = False) -> ExtenderConfiguration:
+    """Return the product's defaults, but for small pages, short queues, and for times that would outlast a run."""
     return ExtenderConfiguration.model_validate(
         {
             "watch": {"pageSize": PAGE_SIZE, "stream": 9.0, "silence": 12.0},
             "kubernetes": {"requestTimeout": 5.0},
-            "scheduling": {"hold": 6.0, "bindDeadline": BIND_SECONDS, "appraiseAfter": "1h"},
+            "scheduling": {
+                "hold": 6.0,
+                "bindDeadline": BIND_SECONDS,
+                "appraiseAfter": "1h",
+                "schedulerNames": (SCHEDULER_NAME,),
+            },
+            "steering": {"enabled": steered, "queue": 1, "life": 2.0},
             "reconcile": {"orphanAfter": orphan_seconds},
         }
     )
@@ -103,7 +110,7 @@ class Process:
 
     def __init__(self, name: str, server: Server, storm: Storm, trace: Trace, witness: Witness, random: Random) -> None:
         self.name = name
-        self.config = configuration(storm.mix.orphan_seconds)
+        self.config = configuration(storm.mix.orphan_seconds, steered=storm.mix.steered)
         self.coincide: Callable[[], None] = lambda: None
         """Is called when a Binding is held: the time for bad luck."""
         self.starts = 0

@@ -19,12 +19,12 @@ from extender.binding.outcome import Bound
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of
-from tests.simulation.world.process import Process
+from tests.simulation.world.process import SCHEDULER_NAME, Process
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.world.faults import Fault
 from topology.annotations import keys
 
-NAME = "gpu-scheduler"
+NAME = SCHEDULER_NAME
 _HTTP_TIMEOUT_SECONDS = 5.0
 
 T = TypeVar("T")
@@ -98,7 +98,12 @@ class Scheduler:
             self._spawn(self._bind(pod, other, echo=True))
 
     async def _choose(self, pod: Object, names: list[str]) -> str | None:
-        name = pod["metadata"]["name"]
+        name, nominated = pod["metadata"]["name"], pod["status"].get("nominatedNodeName")
+        if self._storm.mix.steered and nominated in names:
+            alone = await self._call(partial(self._replica().filter, {"Pod": pod, "NodeNames": [nominated]}))
+            self._trace.count(f"nominated node: {'taken' if alone.node_names else 'refused'}")
+            if alone.node_names:
+                return str(nominated)
         result = await self._call(partial(self._replica().filter, {"Pod": pod, "NodeNames": names}))
         passed = list(result.node_names)
         self._trace.note(self.name, f"filter {name}: {' '.join(passed) or result.error or 'no node'}")

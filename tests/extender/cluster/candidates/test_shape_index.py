@@ -65,6 +65,15 @@ def test_the_order_is_that_of_all_nodes_sorted(puts: list[tuple[str, Shape | Non
             assert [found for *_, found in index.order(request).best_first(names)] == naive_order(nodes, names, request)
 
 
+def test_the_last_node_of_its_class_is_named_no_more_when_it_has_left() -> None:
+    """Its class is let go of in the same moment."""
+    index = ShapeIndex()
+    for shape in (Shape(CLASSES[1], 0b1110001), Shape(CLASSES[1], 0b10001011), None):
+        index.put("n0", shape)
+        found = [name for *_, name in index.order(REQUEST).best_first(frozenset({"n0"}))]
+        assert found == (["n0"] if shape else [])
+
+
 def test_the_order_survives_that_nodes_which_share_never_look_the_same_again() -> None:
     """Each move of one makes a shape; the index is not the larger for it, and what fits stays in order."""
     index, nodes = ShapeIndex(), {}

@@ -1,0 +1,72 @@
+"""The pods that wait for a node, in the order in which kube-scheduler takes them: priority first, then time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator
+from heapq import merge
+from itertools import count
+
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.placeholders import is_placeholder
+from topology.annotations import keys
+
+Turn = tuple[int, str, int, str]
+"""Minus the priority, when the pod was created, how many were heard of before it, and its UID."""
+
+
+class Waiting:
+    """By scheduler. Pods with gates, and placeholders, wait for something else."""
+
+    def __init__(self) -> None:
+        self.nominated: dict[str, GpuPod] = {}
+        """By UID, those of them that somebody has nominated for a node."""
+        self._lines: dict[str, list[Turn]] = {}
+        self._turns: dict[str, tuple[str, Turn]] = {}
+        """UID → scheduler and turn."""
+        self._arrivals = count()
+
+    def take(self, uid: str, pod: GpuPod | None) -> None:
+        """Take note of the newest version of a pod; `None`: it is gone."""
+        if pod is None or not _waits(pod):
+            self._leave(uid)
+            return
+        if pod.pod.status.nominated_node_name:
+            self.nominated[uid] = pod
+        else:
+            self.nominated.pop(uid, None)
+        if uid not in self._turns:
+            scheduler, metadata = pod.pod.spec.scheduler_name or "", pod.pod.metadata
+            turn = -(pod.pod.spec.priority or 0), metadata.creation_timestamp or "", next(self._arrivals), uid
+            self._turns[uid] = scheduler, turn
+            insort(self._lines.setdefault(scheduler, []), turn)
+
+    def line(self, schedulers: Collection[str]) -> Iterator[str]:
+        """Yield the UIDs of the pods that wait for one of these schedulers, in their order."""
+        return (uid for *_, uid in merge(*(self._lines.get(name, ()) for name in sorted(schedulers))))
+
+    def length(self, schedulers: Collection[str]) -> int:
+        """Return how many these are."""
+        return sum(len(self._lines.get(name, ())) for name in schedulers)
+
+    def _leave(self, uid: str) -> None:
+        self.nominated.pop(uid, None)
+        found = self._turns.pop(uid, None)
+        if found is not None:
+            scheduler, turn = found
+            line = self._lines[scheduler]
+            del line[bisect_left(line, turn)]
+            if not line:
+                del self._lines[scheduler]
+
+
+def nominated_by_us(pod: GpuPod) -> str | None:
+    """Return the node that an extender has nominated a waiting pod for, unless somebody else has nominated it since."""
+    node = pod.pod.status.nominated_node_name
+    return node if node and (pod.pod.metadata.annotations or {}).get(keys.NOMINATED) == node else None
+
+
+def _waits(pod: GpuPod) -> bool:
+    metadata, spec = pod.pod.metadata, pod.pod.spec
+    is_free = pod.node is None and metadata.deletion_timestamp is None and not spec.scheduling_gates
+    return is_free and not pod.ended and not is_placeholder(pod.pod)

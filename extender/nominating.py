@@ -1,0 +1,131 @@
+"""The rounds by which a queue is planned ahead: short ones, as long as kube-scheduler asks this extender and a queue stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+import structlog
+
+from extender.binding.driver import Driver
+from extender.binding.intents import Step
+from extender.clock import Clock
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.state import ClusterState
+from extender.config import ExtenderConfiguration
+from extender.metrics import Metrics
+from extender.steering.nominations import Nominations
+from extender.steering.plan import Course, plan_queue
+from extender.steering.queue import next_wanted, on_their_way
+
+AT_ONCE: Final = 12
+"""Writes; the extender has 32 connections, and binds go on meanwhile."""
+BATCH: Final = 32
+"""Pods that are planned in one go: some milliseconds, in which no call is answered."""
+ROUND_SECONDS: Final = 0.05
+BEHIND_SECONDS: Final = 2.0
+"""A nominated pod that is not bound after this long says that binds are the bottleneck: more of them would only wait longer."""
+NO_PLACE_SECONDS: Final = 5.0
+"""For which a pod is left to kube-scheduler that nothing is free for: others behind it are looked at meanwhile."""
+LIVELY_SECONDS: Final = 10.0
+"""For which an extender that was asked counts as one that is: others, that stand by, do not plan."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Nominating:
+    """The rounds of one extender."""
+
+    state: ClusterState
+    driver: Driver
+    clock: Clock
+    metrics: Metrics
+    config: ExtenderConfiguration
+    nominations: Nominations = field(init=False)
+    _asked_at: float = -LIVELY_SECONDS
+    _left_until: dict[str, float] = field(default_factory=dict)
+    """UID → until when a pod is left to kube-scheduler."""
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    def __post_init__(self) -> None:
+        """Begin with none."""
+        self.nominations = Nominations(self.state, self.config.steering.life)
+
+    def asked(self) -> None:
+        """Take note that kube-scheduler asks this extender."""
+        self._asked_at = self.clock().monotonic
+
+    async def run(self, synced: Callable[[], Awaitable[None]]) -> NoReturn:
+        """Make one round after the other, from when the cluster is known until cancelled."""
+        await synced()
+        while True:
+            try:
+                await self.round()
+            except Exception:  # nobody depends on it
+                log.exception("planning ahead failed")
+            await asyncio.sleep(ROUND_SECONDS)
+
+    async def round(self) -> None:
+        """Take back what came to nothing, and nominate the next pods of the queue."""
+        now = self.clock().monotonic
+        for outcome in self.nominations.ended(now):
+            self.metrics.nominated(outcome)
+        overdue = self.nominations.overdue(now)
+        await self._all(self._withdraw(pod, now) for pod in overdue)
+        if self._is_due(now):
+            await self._all(self._nominate(course) for course in self._plan())
+
+    def _is_due(self, now: float) -> bool:
+        """Whether there is a queue, or the rest of one, and room for another batch."""
+        standing, settings = self.nominations.own_since(), self.config.steering
+        waiting = self.state.waiting.length(self.config.scheduling.scheduler_names)
+        is_queue = bool(standing) or waiting >= settings.queue
+        is_asked = now - self._asked_at < LIVELY_SECONDS
+        is_behind = bool(standing) and now - min(standing) >= BEHIND_SECONDS
+        return is_queue and is_asked and not is_behind and len(standing) + BATCH <= settings.ahead
+
+    def _plan(self) -> list[Course]:
+        """Plan the next pods, and hold what they are to get."""
+        now = self.clock()
+        self._left_until = {uid: until for uid, until in self._left_until.items() if until > now.monotonic}
+        wanted = next_wanted(
+            self.state,
+            self.config.scheduling.scheduler_names,
+            now,
+            at_most=BATCH,
+            may_begin=lambda pod: self._may_begin(pod, now.monotonic),
+        )
+        if not wanted:
+            return []
+        with self.state.effort.bounded():
+            courses = plan_queue(self.state, wanted, on_their_way(self.state, now))
+        for course in courses:
+            self.nominations.hold(course, now.monotonic)
+        planned = {course.pod.metadata.uid for course in courses}
+        without = {each.pod.metadata.uid for each in wanted} - planned
+        self._left_until |= dict.fromkeys(without, now.monotonic + NO_PLACE_SECONDS)
+        return courses
+
+    def _may_begin(self, pod: GpuPod, now: float) -> bool:
+        return pod.uid not in self._left_until and self.nominations.may_begin(pod, now)
+
+    async def _nominate(self, course: Course) -> None:
+        is_made = await self._drive(self.nominations.nominate(course, self.clock().monotonic))
+        self.metrics.nominated("made" if is_made else "failed")
+
+    async def _withdraw(self, pod: GpuPod, now: float) -> None:
+        if await self._drive(self.nominations.withdraw(pod, now)):
+            self.metrics.nominated("withdrawn")
+            node = pod.pod.status.nominated_node_name
+            log.info("took a nomination back", pod="/".join(pod.key), uid=pod.uid, node=node)
+
+    async def _drive(self, steps: Step[bool]) -> bool:
+        async with self._slots:
+            return await self.driver.drive(steps, self.driver.deadline())
+
+    @staticmethod
+    async def _all(work: Iterable[Awaitable[None]]) -> None:
+        await asyncio.gather(*work)

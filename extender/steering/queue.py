@@ -1,0 +1,72 @@
+"""Which pods of the queue are planned ahead next, and what is on its way to others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from typing import Final
+
+from extender.clock import Instant
+from extender.cluster.candidates.holds import NOTHING, Held
+from extender.cluster.objects.constraints import is_plain
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.state import ClusterState
+from extender.steering.plan import Wanted
+from extender.verbs.asked import Asked
+from topology.errors import RequestError
+from topology.placement.verdict import Placement
+
+LOOKED_AT: Final = 2000
+"""Pods from the head of the queue: whoever cannot be planned must not hide those behind, nor cost a walk through all."""
+READ: Final = 256
+"""Of these, what they ask for."""
+
+
+def next_wanted(
+    state: ClusterState,
+    schedulers: Collection[str],
+    now: Instant,
+    *,
+    at_most: int,
+    may_begin: Callable[[GpuPod], bool],
+) -> list[Wanted]:
+    """Return so many of the pods that wait for these schedulers, and that nothing is known of yet, in their order."""
+    held = state.holds.places(now.monotonic)
+    pods = (state.pods.get(uid) for uid in islice(state.waiting.line(schedulers), LOOKED_AT) if uid not in held)
+    plain = (pod for pod in pods if pod is not None and _may_be_planned(state, pod) and may_begin(pod))
+    return list(islice(_read(state, islice(plain, READ), now), at_most))
+
+
+def on_their_way(state: ClusterState, now: Instant) -> dict[str, Held]:
+    """Return node → what is held, or what pods will get which somebody else has nominated."""
+    taken = state.holds.others("", now.monotonic)
+    on_the_way = state.holds.places(now.monotonic)
+    for uid, pod in state.waiting.nominated.items():
+        view = state.views.get(pod.pod.status.nominated_node_name or "")
+        if uid in on_the_way or view is None:
+            continue
+        for wanted in _read(state, [pod], now):
+            held = taken.get(view.name, NOTHING)
+            verdict = view.decide_for(uid, wanted.request, held)
+            if isinstance(verdict, Placement):
+                gpus = sum(1 << position for position in verdict.gpus)
+                taken[view.name] = Held(held.gpus | gpus, held.shares)
+    return taken
+
+
+def _may_be_planned(state: ClusterState, pod: GpuPod) -> bool:
+    """Whether nobody has nominated it, it holds nothing yet, and its place rests on nothing that is not looked at here."""
+    status = pod.pod.status
+    is_new = not (status.nominated_node_name or status.extended_resource_claim_status or state.claimed_on(pod.uid))
+    return is_new and is_plain(pod.pod)
+
+
+def _read(state: ClusterState, pods: Iterator[GpuPod] | list[GpuPod], now: Instant) -> Iterator[Wanted]:
+    """Yield those that ask for GPUs alone: where a pod of a group may go depends on its others."""
+    for pod in pods:
+        try:
+            asked = Asked.read(state, pod.pod, now)
+        except RequestError:
+            continue
+        if asked.request.gpus and asked.group is None:
+            yield Wanted(pod.pod, asked.request, tuple(asked.away(state)))

@@ -1,0 +1,129 @@
+"""A queue is planned in kube-scheduler's order, each pod where filter and prioritize would want it beside those before it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from extender.cluster.candidates.holds import Hold
+from extender.cluster.objects.kinds import Node, NodeSpec, Pod, Present, Taint, Toleration, Volume
+from extender.cluster.state import ClusterState
+from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from tests.extender.builders import PAIRS, args, at, cluster, node, pod
+from tests.extender.steering.queues import courses, nominated, planned, waiting
+from topology.annotations import keys
+
+
+def one_by_one(state: ClusterState, *names: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Have kube-scheduler place the pods with all nodes in view, each held by its predicted winner."""
+    found = {}
+    for name in names:
+        known = state.pods.find("ml", name)
+        assert known
+        passing = filter_nodes(state, args(known.pod, *state.views), at()).node_names
+        if not passing:
+            continue
+        if len(passing) > 1:
+            prioritize_nodes(state, args(known.pod, *passing), at())
+        place = state.holds.places(0.0)[name]
+        mask = state.holds.own(name, place, 0.0)
+        found[name] = place, tuple(position for position in range(mask.bit_length()) if mask >> position & 1)
+    return found
+
+
+def test_a_plan_says_what_full_view_would() -> None:
+    """Mixed machines and sizes: node for node and GPU for GPU what filter and prioritize choose one after the other."""
+    machines = [node(f"a{number}") for number in range(3)] + [node(f"b{number}", PAIRS) for number in range(3)]
+    sizes = [1, 2, 4, 2, 1, 4, 8, 1, 2, 2]
+    pods = [waiting(f"p{number}", size) for number, size in enumerate(sizes)]
+    plan = {
+        course.pod.metadata.name: (course.node, tuple(sorted(course.placement.gpus)))
+        for course in courses(cluster(*machines, *pods))
+    }
+    assert plan == one_by_one(cluster(*machines, *pods), *(each.metadata.name for each in pods))
+    assert len(plan) == len(pods)
+
+
+def test_no_gpu_is_planned_twice() -> None:
+    """Whoever is planned later gets what is left."""
+    plan = courses(cluster(node("n1"), *(waiting(f"p{number}", 2) for number in range(6))))
+    taken = [position for course in plan for position in course.placement.gpus]
+    assert sorted(taken) == list(range(8))
+
+
+def test_higher_priority_is_planned_first() -> None:
+    """In kube-scheduler's order, whoever came first."""
+    state = cluster(node("n1"), waiting("early", 8), waiting("urgent", 8, priority=5))
+    assert planned(state) == {"urgent": "n1"}
+
+
+def test_of_equal_priority_the_older_one_is_served() -> None:
+    """A later pod that is larger never pushes it out."""
+    state = cluster(node("n1"), waiting("a-early", 1), waiting("b-late", 8))
+    assert planned(state) == {"a-early": "n1"}
+
+
+def test_the_queue_is_planned_as_one_where_that_serves_more() -> None:
+    """One by one the small pod takes a GPU of the only machine that the large one may have."""
+    small, large = waiting("a", 1), waiting("b", 8, node_selector={"pool": "large"})
+    machines = node("n1", labels={"pool": "large"}), node("n2")
+    assert planned(cluster(*machines, small)) == {"a": "n1"}
+    assert planned(cluster(*machines, small, large)) == {"a": "n2", "b": "n1"}
+
+
+def test_what_is_on_its_way_to_others_is_left_to_them() -> None:
+    """Held GPUs, and those that a pod will get which preemption has nominated."""
+    preemptor = nominated(waiting("preemptor", 4), "n1", by_us=False)
+    state = cluster(node("n1"), preemptor, waiting("a", 4), waiting("b", 4))
+    assert planned(state) == {"a": "n1"}
+    state.holds.put("held", Hold("n1", 0b1, 99.0))
+    assert planned(state) == {}
+
+
+def test_nodes_that_labels_and_taints_forbid_are_passed_over() -> None:
+    """As kube-scheduler would, so that the nomination comes true."""
+    tainted = replace(node("n1"), spec=NodeSpec([Taint("gpu", "NoSchedule", "yes")]))
+    soft = replace(node("n2", PAIRS, labels={"pool": "a"}), spec=NodeSpec([Taint("gpu", "PreferNoSchedule")]))
+    pods = [
+        waiting("tolerates", 8, tolerations=[Toleration("gpu", "Equal", "yes", "NoSchedule")]),
+        waiting("selects", 8, node_selector={"pool": "a"}),
+        waiting("z-selects-another", 1, node_selector={"pool": "b"}),
+    ]
+    assert planned(cluster(tainted, soft, *pods)) == {"tolerates": "n1", "selects": "n2"}
+    assert planned(cluster(tainted, waiting("other"))) == {}
+
+
+def test_pods_with_further_rules_are_left_to_kube_scheduler() -> None:
+    """Affinity, spreading, claims of volumes or devices, groups: where they may go depends on more than is read here."""
+    pods = [
+        waiting("affine", affinity=Present()),
+        waiting("spread", topology_spread_constraints=[Present()]),
+        waiting("volume", volumes=[Volume(Present())]),
+        waiting("claim", resource_claims=[Present()]),
+        waiting("group", wants={keys.GROUP: "train", keys.GROUP_SIZE: "2"}),
+        waiting("plain", volumes=[Volume()]),
+    ]
+    assert planned(cluster(node("n1"), *pods)) == {"plain": "n1"}
+
+
+def test_a_node_without_cpu_is_passed_over() -> None:
+    """Counting the pods that are planned onto it as well."""
+    state = cluster(*_with_cpu())
+    assert sorted(planned(state).values()) == ["n1", "n2"]
+
+
+def _with_cpu() -> list[Node | Pod]:
+    nodes = [node("n1", cpu="4"), node("n2", cpu="4")]
+    asking = [pod(name, 1, cpu="3") for name in ("a", "b", "c")]
+    return [*nodes, *(replace(each, spec=replace(each.spec, scheduler_name="gputopo")) for each in asking)]
+
+
+def test_pods_of_other_schedulers_gates_and_placeholders_do_not_wait_here() -> None:
+    """Nobody will look at a nomination of theirs now."""
+    state = cluster(
+        node("n1"),
+        waiting("gated", scheduling_gates=[{"name": "x"}]),
+        pod("other"),
+        waiting("stands-for", wants={keys.PLACEHOLDER_FOR: "ml/x/y"}),
+    )
+    assert state.waiting.length(["gputopo"]) == 0
+    assert planned(state) == {}
