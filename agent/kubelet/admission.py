@@ -158,10 +158,16 @@ class Admission:
         return reason
 
     async def _shares(self, gpus: frozenset[str], pods: tuple[ListedPod, ...] | None) -> tuple[Share, ...]:
-        """Return all shares that the ledger promises to the pod with these devices; none where it knows of none on their GPU."""
-        keys = {pod.key for pod in pods or () if pod.gpus & gpus} or {
-            item.key for item in self._served if gpus <= item.gpus
-        }
+        """Return all shares that the ledger promises to the pod with these devices; none where it knows of none on their GPU.
+
+        Of an ordinary init container that nobody remembers, it is any of the listed pods that are promised as much: whatever
+        the ledger promises to others may stand as well.
+        """
+        keys = (
+            {pod.key for pod in pods or () if pod.gpus & gpus}
+            or {item.key for item in self._served if item.name and gpus <= item.gpus}
+            or {pod.key for pod in pods or ()}
+        )
         reading = await self._records.ledger.read(self._deadline_seconds * _LEDGER_SHARE)
         uids = {plan.uid for key, plan in plans_of(reading.ledger).items() if key in keys and plan.covers(gpus)}
         return tuple(share for share in shares_of(reading.ledger) if share.uid in uids) if reading.ledger else ()

@@ -44,6 +44,8 @@ class PodCgroups:
 
     def of_pod(self, uid: str) -> Path | None:
         """Return the cgroup of a pod, or `None`; which class of service it has is seen by where it is."""
+        if "/" in uid:  # a ledger is read without trust, and what is below a pod's cgroup can lead anywhere
+            return None
         above = (*self._above(), "kubepods")
         names = ((*above, *filter(None, (qos,)), f"pod{uid}") for qos in _QOS)
         found = (self.root / path for name in names for path in _paths(name))

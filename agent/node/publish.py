@@ -27,11 +27,14 @@ from topology.errors import PayloadError
 from topology.node.status import GpuStatus, NodeStatus, Outlook
 
 TOO_LARGE: Final = "topology cannot be published, the old one stands"
+TOO_MANY_HOLDERS: Final = "the containers that share GPUs are too many to be told"
 _OURS = (keys.TOPOLOGY, keys.TOPOLOGY_DIGEST, keys.STATUS, keys.OBSERVED)
 _OF_THE_PLUGIN: Final = "the device plugin"
 """In every reason why a GPU is withheld, and in no other."""
 _OPENS: Final = "it opens once the device plugin offers it whole"
 _RESTART: Final = "restart the node's device plugin pod: NVIDIA's takes back no GPU after a critical error (XID)"
+_ANY_GENERATION, _ANY_VERSION = 2**63 - 1, "9" * 20
+"""As long as they can be."""
 _JITTER = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 120.0
 
@@ -117,6 +120,7 @@ class Publication:
         if self._published is None or not self.is_known or not self.may_ask(now):
             return None
         changed: dict[str, str] = {}
+        look = _tellable(look)
         before, shown = self._status_before(), self._observed_before()
         status, refused = _status(discovery.status, look, before), None
         observed = _observed(discovery, look)
@@ -148,6 +152,18 @@ class Publication:
             return decode_status((self._published or {}).get(keys.STATUS, ""))
         except PayloadError:
             return None
+
+
+def _tellable(look: Look | None) -> Look | None:
+    """Return what can be told of a look; where nobody can be told who holds what, no pod may come to the node."""
+    if look is None or look.held is None or not look.shared:
+        return look
+    try:
+        encode_observed(Observed(look.held, _ANY_GENERATION, dict.fromkeys(look.held, 1), _ANY_VERSION, look.shared))
+    except PayloadError:
+        plugin = replace(look.plugin, ready=False, reasons=(*look.plugin.reasons, TOO_MANY_HOLDERS))
+        return replace(look, plugin=plugin, held=None, shared={})
+    return look
 
 
 def _observed(discovery: Discovery, look: Look | None) -> Observed | None:

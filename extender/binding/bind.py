@@ -16,6 +16,7 @@ claim whose Binding may still be under way is kept; `release` fences it later. N
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -330,5 +331,7 @@ def _record(view: NodeView, asked: PodRequest, placement: Placement) -> Placemen
 
 
 def _are_same(some: Iterable[Claim], others: Iterable[Claim]) -> bool:
-    """Whether claims promise the same GPUs, or as much of them, to whichever container."""
-    return {(each.gpu, each.memory_gib) for each in some} == {(each.gpu, each.memory_gib) for each in others}
+    """Whether claims promise the same GPUs, or shares of them as often, to whichever container."""
+    return Counter((each.gpu, each.memory_gib) for each in some) == Counter(
+        (each.gpu, each.memory_gib) for each in others
+    )

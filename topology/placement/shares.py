@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -98,6 +99,17 @@ class Shares:
             shareable=self.shareable & ~(1 << position),
             more=self.more - 1 if begins and self.more is not None else self.more,
         )
+
+    def filled(self, places: Sequence[int], gib: Sequence[int], sharing_class: str) -> tuple[Shares, int]:
+        """Return what is left where a pod's shares find room in these places, over and over, and how often they do."""
+        wanted = Counter[int]()
+        for position, each in zip(places, gib, strict=True):
+            wanted[position] += each
+        often = min(self.room_gib(position, sharing_class) // each for position, each in wanted.items())
+        left = self
+        for position, each in wanted.items():
+            left = left.taken(position, often * each, sharing_class)
+        return left, often
 
     def takes(self, gib: Sequence[int], sharing_class: str, *, apart: bool) -> bool:
         """Whether all these shares have a place, each on a GPU of its own (`apart`) or on any; exact."""

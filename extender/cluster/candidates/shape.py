@@ -108,15 +108,16 @@ class Shape:
     def how_many_fit(self, request: GpuRequest) -> tuple[int, bool]:
         """Return how many pods with this request fit one after the other, each planned beside those before it.
 
-        And whether that is all: the search for the next one may still go on.
+        And whether that is all: the search for the next one may still go on. Shares go where the one before went for as long as
+        there is room: a GPU takes a hundred of them, and one decision does for all.
         """
         shape, pods = self, 0
         while isinstance(found := shape.decide(request), Placement) and found.gpus:
-            taken, shares = sum(1 << position for position in found.gpus), shape.shares
-            for position, gib in zip(found.shares, request.memory_gib, strict=True):
-                shares = shares.taken(position, gib, request.sharing_class)
+            taken, shares, often = sum(1 << position for position in found.gpus), shape.shares, 1
+            if request.is_share:
+                shares, often = shares.filled(found.shares, request.memory_gib, request.sharing_class)
             shape = replace(shape, free=shape.free & ~taken, perhaps_free=shape.perhaps_free & ~taken, shares=shares)
-            pods += 1
+            pods += often
         return pods, found is not UNDECIDED
 
     @property

@@ -21,7 +21,7 @@ from topology.errors import PayloadError, RequestError
 from topology.request.counts import asked_of
 from topology.request.gpu_request import ContainerGpus, PodRequest, pod_request
 from topology.request.shares import gib_of
-from topology.request.words import percent
+from topology.request.words import name, percent
 from topology.value.fragmentation import PodKind
 
 MAX_ANNOTATION_BYTES = 256 * 1024
@@ -246,8 +246,12 @@ def gib_by_container(pod: Pod) -> dict[str, int]:
 
 
 def sharing_class_of(pod: Pod) -> str:
-    """Return the class of the pod's shares, as it says it now."""
-    return (pod.metadata.annotations or {}).get(keys.SHARING_CLASS, "")
+    """Return the class of the pod's shares, as it says it now; one that cannot be read is none: no ledger could hold it."""
+    said = (pod.metadata.annotations or {}).get(keys.SHARING_CLASS)
+    try:
+        return "" if said is None else name(keys.SHARING_CLASS, said)
+    except RequestError:
+        return ""
 
 
 def _compute_percent(pod: Pod) -> int | None:

@@ -46,6 +46,16 @@ def test_pods_are_found_under_both_drivers_in_each_class_of_service(tmp_path: Pa
     assert cgroups.of_pod(UID.replace("1", "2")) is None
 
 
+def test_a_uid_that_is_a_path_is_no_pod(tmp_path: Path) -> None:
+    """Whoever forges a ledger sets no limit on the node's own cgroups by it."""
+    for folder in (f"kubepods/pod{UID}", f"kubepods.slice/kubepods-pod{ESCAPED}.slice", "system.slice"):
+        (tmp_path / folder).mkdir(parents=True)
+    cgroups = PodCgroups(tmp_path)
+    assert [cgroups.of_pod(f"{UID}{rest}") for rest in ("/../../system.slice", ".slice/../../system", "/..")] == [
+        None
+    ] * 3
+
+
 def test_what_is_no_pod_is_none(tmp_path: Path) -> None:
     """Folders of other kinds stand beside pods."""
     (tmp_path / "kubepods" / "burstable" / f"pod{UID}" / "0123abcd").mkdir(parents=True)

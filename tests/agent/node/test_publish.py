@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from agent.node.look import Look
-from agent.node.publish import TOO_LARGE, Publication
+from agent.node.publish import TOO_LARGE, TOO_MANY_HOLDERS, Publication
 from agent.plugin.offers import SHARED
 from tests.agent.builders import discovery
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology, digest
-from topology.annotations.records import Holder, Observed, decode_observed
+from topology.annotations.records import Holder, Observed, Sharer, decode_observed
 from topology.annotations.status_codec import decode_status
 from topology.node.offers import Offer, OfferForm
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
@@ -147,6 +147,23 @@ def test_oversized_topology_keeps_the_old_one() -> None:
     assert node.annotations[keys.TOPOLOGY] == before[keys.TOPOLOGY]
     assert node.status.reasons == (TOO_LARGE,)
     assert node.turn(2.0, gpus=64, reason="a reason that differs for every pair") == set()
+
+
+def test_sharers_that_are_too_many_to_be_told_close_the_node() -> None:
+    """Pods that came around the scheduler have no ledger to bound them: nothing is said of who holds what, once, and why."""
+    node = Node()
+    node.turn(0.0)
+    uuid = discovery().topology.gpus[0].uuid
+    sharers = tuple(Sharer("ml", f"notebook-{number:0>200}", "main", 1) for number in range(200))
+    plugin = DevicePluginStatus(Mode.ENFORCE, ready=True)
+    look = Look(plugin, {uuid: Holder("ml", sharers[0].name, "main")}, shared={uuid: sharers})
+    patch = node.publication.patch(discovery(), 1.0, look)
+    assert patch is not None
+    assert patch.annotations.keys() == {keys.STATUS}
+    said = decode_status(patch.annotations[keys.STATUS]).device_plugin
+    assert said == replace(plugin, ready=False, reasons=(TOO_MANY_HOLDERS,))
+    node.publication.learned({**node.annotations, **patch.annotations}, 1.0)
+    assert node.publication.patch(discovery(), 2.0, look) is None
 
 
 def test_nothing_is_written_before_the_api_has_said_what_it_holds() -> None:

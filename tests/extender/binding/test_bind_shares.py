@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated.double.resources import NODES, PODS
+from extender.binding.intents import BindPod, Conflict
 from extender.binding.outcome import Bound, Failure, NotBound
 from extender.cluster.candidates.holds import Hold
 from tests.extender.binds import kinds
@@ -125,6 +126,36 @@ def test_a_pod_keeps_the_shares_that_it_has_claimed() -> None:
     assert {(each.gpu, each.container, each.memory_gib) for each in claims(world)} == {
         (each.gpu, each.container, each.memory_gib) for each in before
     }
+
+
+def test_shares_that_are_spread_otherwise_over_the_same_gpus_are_fenced_first() -> None:
+    """A Binding on its way carries the spread that it was planned with, and what no claim says of it could be given again."""
+    world = World(machine_name=MACHINE)
+    replica = sharing(world, replace(ON, max_gpus=2))
+    for name, gib in (("x", 6), ("y", 8)):
+        share(world, name, gib)
+        replica.catch_up()
+        assert isinstance(replica.bind(name), Bound)
+    share(world, "p", 2, 2, 2)
+    replica.catch_up()
+    steps = replica.start_bind("p")
+    on_its_way = steps.send(world.execute(next(steps)))
+    steps.close()
+    before = Counter(claim.gpu for claim in claims(world) if claim.name == "p")
+    for ended, name, gib in (("x", "x2", 5), ("y", "y2", 6)):
+        end(world, ended)
+        share(world, name, gib)
+        replica.catch_up()
+        assert isinstance(replica.bind(name), Bound)
+    late = Replica(world)
+    again = late.start_bind("p")
+    intent = again.send(world.execute(next(again)))
+    while not isinstance(intent, BindPod):
+        intent = again.send(world.execute(intent))
+    after = Counter(claim.gpu for claim in claims(world) if claim.name == "p")
+    assert before != after
+    assert before.keys() == after.keys()
+    assert isinstance(world.execute(on_its_way), Conflict)
 
 
 def test_an_init_container_claims_what_it_needs_beyond_those_after_it() -> None:

@@ -167,3 +167,18 @@ def test_a_share_that_moved_takes_claim_and_record_along() -> None:
     found = world.find("p")
     assert found is not None
     assert decode_placement(found["metadata"]["annotations"][keys.PLACEMENT]).containers == {"main": (other,)}
+
+
+def test_a_class_that_nobody_can_read_harms_no_other_pod_of_the_node() -> None:
+    """A ledger could not hold it: a pod that bypassed us with such a class is one without a class, and others are bound."""
+    world = sharing_world()
+    add_share(world, "stray", 8, node="n1", sharing_class="no class!")
+    world.set_status("stray", "Running", "running")
+    replica = Replica(world)
+    with world.unchecked():
+        look(world, stray=(B, 8))
+        replica.reconcile()
+        assert claims(world) == {("stray", B, 8, "", None)}
+        add_share(world, "next", 12)
+        replica.catch_up()
+        assert isinstance(replica.bind("next"), Bound)
