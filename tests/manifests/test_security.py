@@ -14,6 +14,7 @@ from extender.binding.intents import (
     GetNode,
     GetPod,
     GetPodVersion,
+    Nominate,
     Single,
     SwapLedger,
     WritePlacement,
@@ -35,6 +36,7 @@ INTENTS: list[Single] = [
     BindPod("team", "p", "uid", "7", "n", {}),
     FencePod("team", "p", "uid", "7", "mark", Pod()),
     WritePlacement("team", "p", "uid", "7", "{}"),
+    Nominate("team", "p", "uid", "7", "n"),
 ]
 
 

@@ -169,7 +169,7 @@ def lean(pod: Pod) -> Pod:
 
     What says on which nodes it may be counts as long as it waits.
     """
-    if pod.spec.node_name:
+    if pod.spec.node_name and _is_constrained(pod.spec):
         pod = msgspec.structs.replace(pod, spec=without_constraints(pod.spec))
     if pod.status.conditions:
         kept = [each for each in pod.status.conditions if each.type == _EVICTED and each.status == "True"][:1]
@@ -179,6 +179,20 @@ def lean(pod: Pod) -> Pod:
     metadata = msgspec.structs.replace(pod.metadata, labels=_kept(pod.metadata.labels))
     spec = msgspec.structs.replace(pod.spec, scheduling_gates=(pod.spec.scheduling_gates or [])[:1] or None)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+
+
+def _is_constrained(spec: PodSpec) -> bool:
+    return any(
+        said is not None
+        for said in (
+            spec.node_selector,
+            spec.tolerations,
+            spec.affinity,
+            spec.topology_spread_constraints,
+            spec.resource_claims,
+            spec.volumes,
+        )
+    )
 
 
 def without_constraints(spec: PodSpec) -> PodSpec:
