@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchmarks.commands.answers import print_json, refuse
+from benchmarks.commands.sharing import shares_of
 from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
+from topology.node.model import NodeTopology
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 if TYPE_CHECKING:
-    from benchmarks.optimum.comparison import Outcome
+    from benchmarks.optimum.comparison import Outcome, Question
 
-_SHARE = re.compile(r"([1-9]\d?)=(\d{1,6}(?:\.\d{1,6})?)")
+_SHARE = re.compile(r"([1-9]\d{0,2})=(\d{1,6}(?:\.\d{1,6})?)")
 
 
 class OptimumFormat(StrEnum):
@@ -32,6 +35,9 @@ def optimum(
     load: Annotated[float, typer.Option("--load", help="GPUs asked for on average, over those there are.")],
     machines: Annotated[int, typer.Option("--machines", min=1, max=2, help="Of this kind.")] = 1,
     mix: Annotated[str, typer.Option("--mix", help="Pods by GPUs asked for: size=share.")] = "1=40,2=35,4=25",
+    shares: Annotated[
+        str | None, typer.Option("--shares", help="Pods that share a GPU, by what they take: GiB=share, beside --mix.")
+    ] = None,
     policies: Annotated[str | None, typer.Option("--policies", help="To compare, with commas between.")] = None,
     output: Annotated[OptimumFormat, typer.Option("--output", "-o")] = OptimumFormat.TABLE,
 ) -> None:
@@ -39,18 +45,18 @@ def optimum(
 
     Pods come at random and run for a random time. What counts is the worth of the pods that run, in the product's own measure.
     """
-    from benchmarks.optimum.comparison import POLICIES, Question, compare
+    from benchmarks.optimum.comparison import POLICIES, POLICIES_WITH_SHARES, compare
     from benchmarks.optimum.whole_gpus import TooManyStates
     from benchmarks.placement.policies import UnknownPolicy, check_policy
 
     if not (math.isfinite(load) and 0 < load <= MOST_LOAD):
         refuse(f"--load {load}: no number above 0 and up to {MOST_LOAD}")
-    chosen = policies.split(",") if policies else POLICIES
+    chosen = policies.split(",") if policies else POLICIES_WITH_SHARES if shares else POLICIES
     try:
         node = load_topology(source, None)
         for policy in chosen:
             check_policy(policy)
-        question = Question(node, machines, load, _mix(mix, len(node)))
+        question = _question(node, machines, load, mix, shares)
         outcomes = [*compare(question, chosen, lambda text: typer.echo(text, err=True))]
     except (UnreadableSource, UnknownPolicy) as wrong:
         refuse(str(wrong))
@@ -66,35 +72,72 @@ MOST_LOAD = 10.0
 """Beyond it nearly all pods are refused, whatever the rule."""
 
 
-def _mix(text: str, gpus: int) -> dict[int, float]:
-    """Read `1=40,2=35`; sizes that no such machine can hold are bad input."""
+def _question(node: NodeTopology, machines: int, load: float, mix: str, shares: str | None) -> Question:
+    """Return what is asked, the shares of all kinds of pods adding up to 1."""
+    from benchmarks.optimum.comparison import Question
+
+    whole, parts, share_gib = _pairs("--mix", mix), {}, 1
+    if max(whole) > len(node):
+        refuse(f"--mix {mix!r}: the machine has {len(node)} GPUs")
+    if shares is not None:
+        parts, share_gib = _pairs("--shares", shares), _share_gib(node)
+        for gib in parts:
+            if gib >= share_gib or gib * WHOLE_GPU_MILLI % share_gib:
+                refuse(f"--shares {shares!r}: {gib} GiB are no whole number of thousandths of {share_gib}, below all")
+    total = sum(whole.values()) + sum(parts.values())
+    return Question(
+        node,
+        machines,
+        load,
+        {size: share / total for size, share in whole.items()},
+        {gib: share / total for gib, share in parts.items()},
+        share_gib,
+    )
+
+
+def _share_gib(node: NodeTopology) -> int:
+    """Return what pods can share of each GPU, all of its memory; GPUs that differ are bad input."""
+    each = set(shares_of(node, 0, {}, 0).share_gib)
+    if len(each) != 1:
+        refuse("--shares: the machine's GPUs differ in memory")
+    return each.pop()
+
+
+def _pairs(option: str, text: str) -> dict[int, float]:
+    """Read `1=40,2=35`, in order."""
     pairs = [_SHARE.fullmatch(part.strip()) for part in text.split(",")]
     shares = {int(pair[1]): float(pair[2]) for pair in pairs if pair is not None}
     if None in pairs or len(shares) < len(pairs) or not all(shares.values()):
-        refuse(f"--mix {text!r}: no list of size=share such as 1=40,2=35,4=25")
-    if max(shares) > gpus:
-        refuse(f"--mix {text!r}: the machine has {gpus} GPUs")
-    return {size: share / sum(shares.values()) for size, share in sorted(shares.items())}
+        refuse(f"{option} {text!r}: no list of {_LISTED[option]}")
+    return dict(sorted(shares.items()))
+
+
+_LISTED = {"--mix": "size=share such as 1=40,2=35,4=25", "--shares": "GiB=share such as 6=35,12=25"}
 
 
 def _row(outcome: Outcome) -> dict[str, object]:
     below = outcome.below_optimum
-    return {
+    row: dict[str, object] = {
         "rule": outcome.rule,
         "worth": outcome.worth,
         "below_optimum_pct": None if below is None else 100 * below,
         "lost_pct": {str(size): 100 * lost for size, lost in outcome.lost.items()},
         "clique_ratio": {str(size): ratio for size, ratio in outcome.cliques.items()},
     }
+    if outcome.shares_lost:
+        row["share_lost_pct"] = {str(gib): 100 * lost for gib, lost in outcome.shares_lost.items()}
+    return row
 
 
 def _table(outcomes: Sequence[Outcome]) -> str:
-    sizes = [*outcomes[0].lost]
-    head = f"{'rule':<22}{'below optimum':>14}" + "".join(f"{f'lost {size}':>9}" for size in sizes)
+    sizes, shares = [*outcomes[0].lost], [*outcomes[0].shares_lost]
+    asked = [*map(str, sizes), *(f"{gib}G" for gib in shares)]
+    head = f"{'rule':<22}{'below optimum':>14}" + "".join(f"{f'lost {each}':>9}" for each in asked)
     lines = [head + "".join(f"{f'cliques {size}':>11}" for size in sizes if size > 1)]
     for each in outcomes:
         below = "-" if each.below_optimum is None else f"{100 * each.below_optimum:.2f} %"
-        line = f"{each.rule:<22}{below:>14}" + "".join(f"{100 * lost:>7.1f} %" for lost in each.lost.values())
+        losses = *each.lost.values(), *each.shares_lost.values()
+        line = f"{each.rule:<22}{below:>14}" + "".join(f"{100 * lost:>7.1f} %" for lost in losses)
         ratios = (each.cliques.get(size) for size in sizes if size > 1)
         lines.append(line + "".join(f"{'-' if ratio is None else f'{ratio:.3f}':>11}" for ratio in ratios))
     return "\n".join(lines)

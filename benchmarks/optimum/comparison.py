@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchmarks.optimum.pooled import lost_when_pooled
 from benchmarks.optimum.process import Process
 from benchmarks.optimum.rules import pod_of, rule_of
+from benchmarks.optimum.shared_gpus import SharedGpus
 from benchmarks.optimum.whole_gpus import WholeGpus
+from benchmarks.placement.jobs import Pod
 from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClass
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 from topology.value.score import Weights
 
 POLICIES = (
@@ -23,6 +26,16 @@ POLICIES = (
     "hived-links",
 )
 """What is compared unless others are named; `gputopo-told` knows the mix, which the product learns from the pods it meets."""
+POLICIES_WITH_SHARES = (
+    "gputopo-told",
+    "fgd",
+    "gpu-packing",
+    "best-fit",
+    "stock-most",
+    "hami-binpack",
+    "stock-least",
+)
+"""The same where pods share GPUs; `gputopo-told` and `fgd` know the mix."""
 OPTIMUM, POOLED = "optimum", "pooled"
 PODS_TOLD = 1_000
 """In which pods of each size come as often as they will, for policies that are told beforehand."""
@@ -41,6 +54,8 @@ class Outcome:
     """Of the pods of each size, those that find no place."""
     cliques: Mapping[int, float]
     """Of those that run with several GPUs, those with an NVLink between every two of them."""
+    shares_lost: Mapping[int, float] = field(default_factory=dict)
+    """Of the pods that share a GPU, by GiB, those that find no place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,39 +68,70 @@ class Question:
     """GPUs asked for on average, over those that there are."""
     mix: Mapping[int, float]
     """Share of pods by GPUs asked for."""
+    shares: Mapping[int, float] = field(default_factory=dict)
+    """The same of pods that share one, by GiB; each a whole number of thousandths of a GPU, in which policies count."""
+    share_gib: int = 1
+    """What all shares of a GPU may take together."""
 
     @property
     def rates(self) -> list[float]:
-        """Pods of each size that come in the mean time that one runs."""
+        """Pods of each kind that come in the mean time that one runs: those of whole GPUs, then those that share one."""
         per_pod = sum(size * share for size, share in self.mix.items())
-        return [self.load * self.machines * len(self.node) / per_pod * share for share in self.mix.values()]
+        per_pod += sum(gib / self.share_gib * share for gib, share in self.shares.items())
+        often = self.load * self.machines * len(self.node) / per_pod
+        return [often * share for share in (*self.mix.values(), *self.shares.values())]
+
+    @property
+    def kinds(self) -> list[Pod]:
+        """One pod of each kind."""
+        parts = [pod_of(1, gib * WHOLE_GPU_MILLI // self.share_gib) for gib in self.shares]
+        return [*(pod_of(size) for size in self.mix), *parts]
+
+    @property
+    def pods(self) -> list[Pod]:
+        """Pods as often as they come, those of one kind spread evenly."""
+        told = [round(PODS_TOLD * share) for share in (*self.mix.values(), *self.shares.values())]
+        places = [((turn + 0.5) / often, place) for place, often in enumerate(told) for turn in range(often)]
+        return [self.kinds[place] for _, place in sorted(places)]
 
 
 def compare(question: Question, policies: Sequence[str], progress: Callable[[str], None]) -> Iterator[Outcome]:
     """Find the best rule, then look at each policy; raises `TooManyStates`, `UnknownPolicy`."""
-    weights = Weights()
-    sizes = [*question.mix]
-    machine = WholeGpus(TopologyClass(question.node, weights), sizes, weights)
+    sizes, gib = [*question.mix], [*question.shares]
+    machine = _machine(question)
     states = machine.states
     process = Process(states, question.machines, question.rates)
     progress(f"{len(states):,} states of one machine; looking for the best rule")
     best = process.optimum()
-    shares = None
-    pods = [pod_of(size) for size, share in question.mix.items() for _ in range(round(PODS_TOLD * share))]
+    time, pods = None, question.pods
     for name in (OPTIMUM, *policies):
         progress(f"following {name}")
-        rule = best.rule if name == OPTIMUM else rule_of(name, machine, question.machines, pods)
-        time = process.balance(rule, shares)
-        shares = time if shares is None else shares
-        worth = process.mean(time, states.worth)
-        held = [process.mean(time, states.pods[:, place]) for place in range(len(sizes))]
-        linked = [process.mean(time, states.cliques[:, place]) for place in range(len(sizes))]
+        rule = best.rule if name == OPTIMUM else rule_of(name, machine, question.machines, question.kinds, pods)
+        found = process.balance(rule, time)
+        time = found if time is None else time
+        worth = process.mean(found, states.worth)
+        held = [process.mean(found, of_kind) for of_kind in states.pods.T]
+        linked = [process.mean(found, states.cliques[:, place]) for place in range(len(sizes))]
+        lost = [max(0.0, 1 - mean / rate) for mean, rate in zip(held, question.rates, strict=True)]
         yield Outcome(
             name,
             worth,
             max(0.0, 1 - worth / best.most),
-            {size: max(0.0, 1 - mean / rate) for size, mean, rate in zip(sizes, held, question.rates, strict=True)},
-            {size: of / mean for size, mean, of in zip(sizes, held, linked, strict=True) if size > 1 and mean},
+            dict(zip(sizes, lost, strict=False)),
+            {size: of / mean for size, mean, of in zip(sizes, held, linked, strict=False) if size > 1 and mean},
+            dict(zip(gib, lost[len(sizes) :], strict=True)),
         )
-    lost = lost_when_pooled(question.machines * len(question.node), sizes, question.rates)
-    yield Outcome(POOLED, None, None, dict(zip(sizes, lost, strict=True)), {})
+    unit = question.share_gib
+    asked = [*(size * unit for size in sizes), *gib]
+    lost = lost_when_pooled(question.machines * len(question.node) * unit, asked, question.rates)
+    yield Outcome(
+        POOLED, None, None, dict(zip(sizes, lost, strict=False)), {}, dict(zip(gib, lost[len(sizes) :], strict=True))
+    )
+
+
+def _machine(question: Question) -> WholeGpus | SharedGpus:
+    weights = Weights()
+    topology_class, sizes = TopologyClass(question.node, weights), [*question.mix]
+    if question.shares:
+        return SharedGpus(topology_class, sizes, [*question.shares], question.share_gib, weights)
+    return WholeGpus(topology_class, sizes, weights)

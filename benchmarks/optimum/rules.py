@@ -1,61 +1,97 @@
-"""What a policy of the benchmark does on one or two machines, asked once for every two free sets.
+"""What a policy of the benchmark does on one or two machines, asked once for whatever may be left of them.
 
-So it has to decide by the free GPUs alone. Where it draws lots each outcome counts with its chance. It sees one of all free sets
-that are alike, so ties that it breaks by position are broken there.
+So it has to decide by what is left of the GPUs alone. Where it draws lots each outcome counts with its chance. It sees one of all
+ways in which the same is left, so ties that it breaks by position are broken there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import lcm
 from random import Random
-from typing import TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from benchmarks.optimum.process import Rule
 from benchmarks.optimum.states import Indexes
-from benchmarks.optimum.whole_gpus import WholeGpus
 from benchmarks.placement.cluster import Allotment, Cluster, Server
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.policy import PodByPod, Policy
+from benchmarks.placement.product_sharing import GputopoSharing
 from benchmarks.placement.scenarios.link_graph import CPU_MILLI_PER_GPU, MEMORY_MIB_PER_GPU
-from topology.bandwidth.rings import members_of
+from topology.placement.topology_class import TopologyClass
+from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 T = TypeVar("T")
 
+Left: TypeAlias = tuple[int, ...]
+"""By position, what is left of each GPU, in thousandths."""
 Choice = tuple[int, int] | None
 """Machine, and GPUs as a mask; `None`: refused."""
 
 
-def rule_of(policy: str, machine: WholeGpus, machines: int, pods: Sequence[Pod]) -> Rule:
-    """Return what the policy of that name does in every state; `pods` are such as come, as often as they come."""
+class Machine(Protocol):
+    """What a policy can be asked about."""
+
+    @property
+    def topology_class(self) -> TopologyClass:
+        """The wires."""
+        ...
+
+    @property
+    def left_milli(self) -> Sequence[Left]:
+        """What is left of each GPU, by state."""
+        ...
+
+    def after(self, state: int, place: int, taken: int) -> int:
+        """Return where it leads to that a pod of one of the kinds takes these GPUs (mask), or its share of the one."""
+        ...
+
+
+def rule_of(policy: str, machine: Machine, machines: int, kinds: Sequence[Pod], pods: Sequence[Pod]) -> Rule:
+    """Return what the policy of that name does in every state with each kind of pod.
+
+    `pods` are such as come, as often as they come. The product where GPUs are shared learns the mix from them, as it does from
+    pods that it serves.
+    """
     node = machine.topology_class.node
     size = len(node)
     cluster = Cluster([Server("node", node, size * CPU_MILLI_PER_GPU, size * MEMORY_MIB_PER_GPU)] * machines)
     lots = _Lots()
     asked = policy_for_pods(policy, pods)(cluster, lots)
-    views = [*dict.fromkeys(machine.free)]
-    choices: list[dict[tuple[int, ...], list[Choice]]] = [{} for _ in machine.sizes]
-    for frees in product(views, repeat=machines):
-        used = [
-            Allotment(at, members_of(((1 << size) - 1) & ~free), pod_of(size - free.bit_count()))
-            for at, free in enumerate(frees)
-        ]
+    if isinstance(asked, GputopoSharing):
+        for number, pod in enumerate(pods):
+            asked.place(Job(number, 0.0, 1.0, (pod,)))
+    views = [*dict.fromkeys(machine.left_milli)]
+    choices: list[dict[tuple[Left, ...], list[Choice]]] = [{} for _ in kinds]
+    for lefts in product(views, repeat=machines):
+        used = [allotment for at, left in enumerate(lefts) for allotment in _used(at, left)]
         for allotment in used:
             cluster.take(allotment)
-        for found, wanted in zip(choices, machine.sizes, strict=True):
-            found[frees] = _answers(asked, Job(0, 0.0, 1.0, (pod_of(wanted),)), lots)
+        for found, wanted in zip(choices, kinds, strict=True):
+            found[lefts] = _answers(asked, Job(0, 0.0, 1.0, (wanted,)), lots)
         for allotment in used:
             cluster.give_back(allotment)
-    return [_in_every_state(found, machine, machines) for found in choices]
+    return [_in_every_state(found, machine, machines, place) for place, found in enumerate(choices)]
 
 
-def pod_of(gpus: int) -> Pod:
+def pod_of(gpus: int, gpu_milli: int = WHOLE_GPU_MILLI) -> Pod:
     """Return a pod that asks for CPU and memory in step with its GPUs, so that they never decide."""
-    return Pod(gpus, cpu_milli=gpus * CPU_MILLI_PER_GPU, memory_mib=gpus * MEMORY_MIB_PER_GPU)
+    milli = gpus * gpu_milli
+    cpu_milli, memory_mib = milli * CPU_MILLI_PER_GPU, milli * MEMORY_MIB_PER_GPU
+    return Pod(gpus, gpu_milli, cpu_milli // WHOLE_GPU_MILLI, memory_mib // WHOLE_GPU_MILLI)
+
+
+def _used(at: int, left: Left) -> Iterator[Allotment]:
+    """Return pods that leave so much of a machine: one with all GPUs of which nothing is left, one for each that is shared."""
+    whole = tuple(position for position, milli in enumerate(left) if not milli)
+    yield Allotment(at, whole, pod_of(len(whole)))
+    for position, milli in enumerate(left):
+        if 0 < milli < WHOLE_GPU_MILLI:
+            yield Allotment(at, (position,), pod_of(1, WHOLE_GPU_MILLI - milli))
 
 
 class _Lots(Random):
@@ -91,27 +127,29 @@ def _answer(policy: Policy, job: Job) -> Choice:
 
 
 def _in_every_state(
-    choices: dict[tuple[int, ...], list[Choice]], machine: WholeGpus, machines: int
+    choices: dict[tuple[Left, ...], list[Choice]], machine: Machine, machines: int, place: int
 ) -> list[tuple[float, Indexes]]:
     """Return where the choices lead, from each state of all machines."""
-    columns = len(machine.free) if machines == 2 else 1
-    free_in = np.array(machine.free)
-    states = {free: np.flatnonzero(free_in == free).astype(np.int32) for free in dict.fromkeys(machine.free)}
-    afters: dict[tuple[int, int], Indexes] = {}
+    count = len(machine.left_milli)
+    columns = count if machines == 2 else 1
+    states: dict[Left, Indexes] = {}
+    for left in dict.fromkeys(machine.left_milli):
+        states[left] = np.array([i for i, other in enumerate(machine.left_milli) if other == left], dtype=np.int32)
+    afters: dict[tuple[Left, int], Indexes] = {}
     outcomes = lcm(*(len(answers) for answers in choices.values()))
-    nowhere = np.arange(len(machine.free) * columns, dtype=np.int32).reshape(-1, columns)
+    nowhere = np.arange(count * columns, dtype=np.int32).reshape(-1, columns)
     found = [nowhere.copy() for _ in range(outcomes)]
-    for frees, answers in choices.items():
+    for lefts, answers in choices.items():
         for outcome, after in enumerate(found):
             choice = answers[outcome % len(answers)]
             if choice is None:
                 continue
             at, taken = choice
-            if (frees[at], taken) not in afters:
-                leads = [machine.after(int(state), taken) for state in states[frees[at]]]
-                afters[frees[at], taken] = np.array(leads, dtype=np.int32)
-            lines: list[Indexes] = [states[free] for free in frees] + [np.zeros(1, dtype=np.int32)] * (2 - machines)
+            if (lefts[at], taken) not in afters:
+                leads = [machine.after(int(state), place, taken) for state in states[lefts[at]]]
+                afters[lefts[at], taken] = np.array(leads, dtype=np.int32)
+            lines: list[Indexes] = [states[left] for left in lefts] + [np.zeros(1, dtype=np.int32)] * (2 - machines)
             here = np.ix_(*lines)
-            lines[at] = afters[frees[at], taken]
+            lines[at] = afters[lefts[at], taken]
             after[here] = lines[0][:, None] * columns + lines[1][None, :]
     return [(1 / outcomes, after) for after in found]

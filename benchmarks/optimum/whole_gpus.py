@@ -16,6 +16,7 @@ from benchmarks.optimum.states import States
 from topology.bandwidth.rings import members_of
 from topology.placement.topology_class import TopologyClass
 from topology.request.suitability import kinds
+from topology.value.fragmentation import FreeCapacity
 from topology.value.score import Weights, worth
 from topology.value.symmetry import Counts, Symmetry, subsets
 
@@ -42,10 +43,11 @@ class WholeGpus:
         self._numbers: dict[Held, int] = {}
         self._held: list[Held] = []
         self.states = self._explored()
-        self.free = [self._symmetry.set_of(free) for free, _ in self._held]
-        """By state: the free GPUs as a mask."""
+        masks = [self._symmetry.set_of(free) for free, _ in self._held]
+        self.left_milli = [FreeCapacity.of_whole(len(topology_class.node), mask, 0).gpu_milli for mask in masks]
+        """By state: what is left of each GPU, all or nothing."""
 
-    def after(self, state: int, taken: int) -> int:
+    def after(self, state: int, place: int, taken: int) -> int:
         """Return where it leads to that a pod takes these of the free GPUs (mask)."""
         free, pods = self._held[state]
         return self._number(self._with(free, pods, self._symmetry.counts(taken)))
