@@ -68,7 +68,7 @@ def rule_of(policy: str, machine: Machine, machines: int, kinds: Sequence[Pod], 
     views = [*dict.fromkeys(machine.left_milli)]
     choices: list[dict[tuple[Left, ...], list[Choice]]] = [{} for _ in kinds]
     for lefts in product(views, repeat=machines):
-        used = [allotment for at, left in enumerate(lefts) for allotment in _used(at, left)]
+        used = [allotment for at, left in enumerate(lefts) for allotment in pods_that_leave(at, left)]
         for allotment in used:
             cluster.take(allotment)
         for found, wanted in zip(choices, kinds, strict=True):
@@ -85,7 +85,7 @@ def pod_of(gpus: int, gpu_milli: int = WHOLE_GPU_MILLI) -> Pod:
     return Pod(gpus, gpu_milli, cpu_milli // WHOLE_GPU_MILLI, memory_mib // WHOLE_GPU_MILLI)
 
 
-def _used(at: int, left: Left) -> Iterator[Allotment]:
+def pods_that_leave(at: int, left: Left) -> Iterator[Allotment]:
     """Return pods that leave so much of a machine: one with all GPUs of which nothing is left, one for each that is shared."""
     whole = tuple(position for position, milli in enumerate(left) if not milli)
     yield Allotment(at, whole, pod_of(len(whole)))

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+from random import Random
+
 import pytest
 
 from benchmarks.optimum.comparison import OPTIMUM, POLICIES_WITH_SHARES, POOLED, Outcome, Question, compare
 from benchmarks.optimum.process import OPTIMUM_PRECISION, Process
-from benchmarks.optimum.rules import rule_of
+from benchmarks.optimum.rules import pods_that_leave, rule_of
 from benchmarks.optimum.shared_gpus import SharedGpus
+from benchmarks.placement.cluster import Cluster, Node, Server
+from benchmarks.placement.jobs import Job
+from benchmarks.placement.policies import policy_for_pods
+from benchmarks.placement.product_sharing import GputopoSharing
+from benchmarks.placement.scenarios.link_graph import CPU_MILLI_PER_GPU, MEMORY_MIB_PER_GPU
+from extender.cluster.candidates.shape import Shape, in_steps
+from extender.cluster.candidates.shape_index import ShapeIndex
 from tests.benchmarks.optimum.brute_force_of_shares import Kind, best_worth_of_shares
 from topology.formats.catalog import machine
+from topology.placement.shares import SharedGpu, Shares
 from topology.placement.topology_class import TopologyClass
+from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
 from topology.value.score import Weights, worth
 
 NODE = machine("rtx-3090-2")
@@ -101,3 +115,49 @@ def test_pooled_gpus_lose_less_of_what_needs_two() -> None:
     found = outcomes(2, 0.82, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25})
     assert found[POOLED].lost[2] < found[OPTIMUM].lost[2]
     assert found[POOLED].shares_lost.keys() == {6, 12}
+
+
+def shape_of(node: Node, topology_class: TopologyClass) -> Shape:
+    """Return what the extender sees of such a node, in whole GiB."""
+    left = enumerate(milli * SHARE_GIB // 1000 for milli in node.gpu_milli)
+    shared = tuple(SharedGpu(position, gib) for position, gib in left if 0 < gib < SHARE_GIB)
+    shares = Shares((SHARE_GIB,) * len(node.gpu_milli), shared, node.free)
+    return Shape(topology_class, node.free, cpu_milli=in_steps(node.cpu_milli), shares=shares)
+
+
+def answer_of(index: ShapeIndex, request: GpuRequest) -> tuple[int, tuple[int, ...]] | None:
+    """Return the node that the extender puts first, and the GPUs there."""
+    order = index.order(request)
+    for *_, name in order.best_first(("0", "1")):
+        bucket = index.bucket_of(name)
+        verdict = order.verdicts[bucket.serial] if bucket else None
+        assert isinstance(verdict, Placement)
+        return int(name), verdict.gpus
+    return None
+
+
+def test_the_product_here_is_the_extenders_own_order() -> None:
+    """Asked in whole GiB, its index of nodes gives the node and the GPUs that the rule does, whatever is left of both."""
+    question = Question(NODE, 2, 0.82, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25}, SHARE_GIB)
+    cluster = Cluster([Server("node", NODE, 2 * CPU_MILLI_PER_GPU, 2 * MEMORY_MIB_PER_GPU)] * 2)
+    rule = policy_for_pods("gputopo-told", question.pods)(cluster, Random(0))
+    assert isinstance(rule, GputopoSharing)
+    for number, pod in enumerate(question.pods):
+        rule.place(Job(number, 0.0, 1.0, (pod,)))
+    index, asked = ShapeIndex(), 0
+    for lefts in product(dict.fromkeys(shared_gpus((1, 2), (6, 12)).left_milli), repeat=2):
+        used = [allotment for at, left in enumerate(lefts) for allotment in pods_that_leave(at, left)]
+        for allotment in used:
+            cluster.take(allotment)
+        for node in cluster.nodes:
+            index.put(str(node.index), shape_of(node, rule.classes[node.index]))
+        index.forget_verdicts(rule.values.typical)
+        for pod, gib in zip(question.kinds, (0, 0, 6, 12), strict=True):
+            said = GpuRequest(0, memory_gib=(gib,)) if gib else GpuRequest.plain(pod.gpus)
+            found = rule.choose(pod, Job(0, 0.0, 1.0, (pod,)))
+            expected = answer_of(index, replace(said, cpu_milli=pod.cpu_milli))
+            assert (found and (found.node, found.gpus)) == expected, (lefts, gib or pod.gpus)
+            asked += 1
+        for allotment in used:
+            cluster.give_back(allotment)
+    assert asked > 500
