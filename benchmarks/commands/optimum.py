@@ -46,6 +46,7 @@ def optimum(
     Pods come at random and run for a random time. What counts is the worth of the pods that run, in the product's own measure.
     """
     from benchmarks.optimum.comparison import POLICIES, POLICIES_WITH_SHARES, compare
+    from benchmarks.optimum.most_pods import MOST_PODS
     from benchmarks.optimum.whole_gpus import TooManyStates
     from benchmarks.placement.policies import UnknownPolicy, check_policy
 
@@ -54,7 +55,7 @@ def optimum(
     chosen = policies.split(",") if policies else POLICIES_WITH_SHARES if shares else POLICIES
     try:
         node = load_topology(source, None)
-        for policy in chosen:
+        for policy in {*chosen} - {MOST_PODS}:
             check_policy(policy)
         question = _question(node, machines, load, mix, shares)
         outcomes = [*compare(question, chosen, lambda text: typer.echo(text, err=True))]
@@ -83,7 +84,7 @@ def _question(node: NodeTopology, machines: int, load: float, mix: str, shares: 
         parts, share_gib = _pairs("--shares", shares), _share_gib(node)
         for gib in parts:
             if gib >= share_gib or gib * WHOLE_GPU_MILLI % share_gib:
-                refuse(f"--shares {shares!r}: {gib} GiB are no whole number of thousandths of {share_gib}, below all")
+                refuse(f"--shares {shares!r}: {gib} GiB of {share_gib} are all, or no whole number of thousandths")
     total = sum(whole.values()) + sum(parts.values())
     return Question(
         node,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.optimum.most_pods import MOST_PODS, most_pods
 from benchmarks.optimum.pooled import lost_when_pooled
 from benchmarks.optimum.process import Process
 from benchmarks.optimum.rules import pod_of, rule_of
@@ -34,6 +35,7 @@ POLICIES_WITH_SHARES = (
     "stock-most",
     "hami-binpack",
     "stock-least",
+    MOST_PODS,
 )
 """The same where pods share GPUs; `gputopo-told` and `fgd` know the mix."""
 OPTIMUM, POOLED = "optimum", "pooled"
@@ -106,7 +108,12 @@ def compare(question: Question, policies: Sequence[str], progress: Callable[[str
     time, pods = None, question.pods
     for name in (OPTIMUM, *policies):
         progress(f"following {name}")
-        rule = best.rule if name == OPTIMUM else rule_of(name, machine, question.machines, question.kinds, pods)
+        if name == OPTIMUM:
+            rule = best.rule
+        elif name == MOST_PODS:
+            rule = most_pods(machine, question.machines, question.kinds)
+        else:
+            rule = rule_of(name, machine, question.machines, question.kinds, pods)
         found = process.balance(rule, time)
         time = found if time is None else time
         worth = process.mean(found, states.worth)

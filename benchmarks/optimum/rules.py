@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from benchmarks.optimum.process import Rule
-from benchmarks.optimum.states import Indexes
+from benchmarks.optimum.states import Indexes, States
 from benchmarks.placement.cluster import Allotment, Cluster, Server
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
@@ -39,6 +39,11 @@ class Machine(Protocol):
     @property
     def topology_class(self) -> TopologyClass:
         """The wires."""
+        ...
+
+    @property
+    def states(self) -> States:
+        """What it can hold."""
         ...
 
     @property

@@ -227,6 +227,16 @@ def test_the_optimum_is_printed_beside_policies_and_the_pooled_system() -> None:
     assert bench(*asks).stdout.splitlines()[0].split()[:3] == ["rule", "below", "optimum"]
 
 
+def test_the_optimum_counts_pods_that_share_a_gpu_beside_others() -> None:
+    """By the GiB that they take; all kinds together are all pods."""
+    kinds = "--mix", "1=20,2=20", "--shares", "6=35,12=25"
+    asks = "optimum", "rtx-3090-2", "--load", "0.82", *kinds, "--policies", "gputopo-told,most-pods"
+    rows = answer(*asks, "-o", "json")["rows"]
+    assert [row["rule"] for row in rows] == ["optimum", "gputopo-told", "most-pods", "pooled"]
+    assert all((row["lost_pct"].keys(), row["share_lost_pct"].keys()) == ({"1", "2"}, {"6", "12"}) for row in rows)
+    assert bench(*asks).stdout.splitlines()[0].split()[-6:] == ["lost", "6G", "lost", "12G", "cliques", "2"]
+
+
 @pytest.mark.parametrize(
     ("asks", "reason"),
     [
@@ -236,6 +246,12 @@ def test_the_optimum_is_printed_beside_policies_and_the_pooled_system() -> None:
         (("--load", "0.8", "--mix", "1=1,4=1"), "the machine has 2 GPUs"),
         (("--load", "0.8", "--mix", "1=1", "--policies", "nobody"), "no policy is called 'nobody'"),
         (("--load", "0.8", "--mix", "1=1", "--machines", "3"), "--machines"),
+        (("--load", "0.8", "--mix", "1=1", "--shares", "6"), "no list of GiB=share"),
+        (
+            ("--load", "0.8", "--mix", "1=1", "--shares", "7=1"),
+            "7 GiB of 24 are all, or no whole number of thousandths",
+        ),
+        (("--load", "0.8", "--mix", "1=1", "--shares", "24=1"), "24 GiB of 24 are all"),
     ],
 )
 def test_an_optimum_of_nonsense_is_exit_code_2(asks: tuple[str, ...], reason: str) -> None:

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from benchmarks.optimum.comparison import OPTIMUM, POLICIES_WITH_SHARES, POOLED, Outcome, Question, compare
+from benchmarks.optimum.most_pods import MOST_PODS, most_pods
 from benchmarks.optimum.process import OPTIMUM_PRECISION, Process
 from benchmarks.optimum.rules import pods_that_leave, rule_of
 from benchmarks.optimum.shared_gpus import SharedGpus
@@ -103,11 +104,22 @@ def test_every_rule_serves_whatever_fits(policy: str) -> None:
     question = Question(NODE, 1, 0.82, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25}, SHARE_GIB)
     found = shared_gpus((1, 2), (6, 12))
     pods = found.states.pods
-    for place, choices in enumerate(rule_of(policy, found, 1, question.kinds, question.pods)):
+    rule = (
+        most_pods(found, 1, question.kinds)
+        if policy == MOST_PODS
+        else rule_of(policy, found, 1, question.kinds, question.pods)
+    )
+    for place, choices in enumerate(rule):
         for _, after in choices:
             for state, leads in enumerate(after.ravel()):
                 fits = len(found.states.moves[place][state]) > 0
                 assert (pods[leads] - pods[state]).tolist() == [float(fits and kind == place) for kind in range(4)]
+
+
+def test_what_will_be_free_counts_for_more_than_what_is() -> None:
+    """Where most pods share, a rule that counts the pods of a machine and nothing else is nearer to the best than the product."""
+    found = outcomes(2, 0.82, {1: 0.1, 2: 0.1}, {6: 0.5, 12: 0.3}, "gputopo-told", MOST_PODS)
+    assert (found[MOST_PODS].below_optimum or 0) < (found["gputopo-told"].below_optimum or 0)
 
 
 def test_pooled_gpus_lose_less_of_what_needs_two() -> None:
