@@ -12,8 +12,12 @@ from extender.binding.intents import SwapLedger
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.claims import going_together
 from extender.cluster.ownership.standing import Standing
+from topology.annotations.payload import MAX_BYTES
 from topology.annotations.records import Claim, Ledger, encode_ledger
 from topology.errors import PayloadError
+
+_FOR_WHOLE_GPUS_BYTES = 4096
+"""Of a ledger, that shares leave: a node has far fewer GPUs than pods that could share them."""
 
 
 def next_generation(view: NodeView) -> int:
@@ -38,7 +42,8 @@ def swap_ledger(
         facts: Claims of pods that hold their GPUs already; they rest on nothing.
 
     Raises:
-        PayloadError: The new ledger would be larger than readers accept; not where claims only end.
+        PayloadError: The new ledger would be larger than readers accept, or leave no room for whole GPUs beside new shares; not
+            where claims only end.
 
     """
     begun = [*facts, *claims]
@@ -50,6 +55,8 @@ def swap_ledger(
         if begun:
             raise
         ledger = _encode(view, kept)  # what is missing counts without a claim, too; what ended must not stay for it
+    if any(claim.memory_gib for claim in claims) and len(ledger) > MAX_BYTES - _FOR_WHOLE_GPUS_BYTES:
+        raise PayloadError("$", "shares are in all of it but what whole GPUs need")
     return SwapLedger(
         node=view.name,
         node_uid=view.node.metadata.uid,

@@ -98,10 +98,13 @@ class Candidate:
         pools = (self._evictable,) if costs.knows_budgets else (self._offered_ones, self._evictable)
         for pool in pools:
             yield
-            if self._gain(pool) is not None:
-                chosen = yield from (self._best if len(pool) <= EXACT_PODS else self._spared)(pool, costs)
-                if chosen is None or self._is_undecided:
+            is_exact = len(pool) <= EXACT_PODS
+            if self._gain(pool) is not None or (is_exact and self._shares_too_many):
+                chosen = yield from (self._best if is_exact else self._spared)(pool, costs)
+                if self._is_undecided:
                     return []
+                if chosen is None:
+                    continue
                 self.cost = costs.of(chosen)
                 return self._in_order(chosen)
         return []
@@ -159,6 +162,13 @@ class Candidate:
         if self._free_without(victims).bit_count() < self._request.gpus or not (victims or self._in_any_case):
             return None
         return self._bandwidth(victims) if self._freed is None or self._freed.is_enough(victims) else None
+
+    @property
+    def _shares_too_many(self) -> bool:
+        """Whether more GPUs are shared than may be: then one that all sharers leave takes none any more, and fewer help more."""
+        plugin = self.view.payloads.status.value.device_plugin if self.view.payloads.status.value else None
+        most = plugin.sharing.max_gpus if plugin and plugin.sharing else 0
+        return self._request.is_share and len(self.view.shape.shares.shared) > most > 0
 
     def _free_without(self, victims: Collection[str]) -> int:
         """Return the mask of the GPUs that are free when these are gone, and those who go in any case."""

@@ -26,7 +26,7 @@ GONE = Shape(None, 0, "no node has such GPUs any more")
 """Of a bucket whose class was let go of."""
 REQUESTS = 256
 """Different requests whose orders are kept; one more costs a decision per shape."""
-MOVES = 4_096
+MOVES = 512
 """Nodes that changed their shapes: so many are remembered for orders that have not been asked since."""
 HEAD = 64
 """Of the best shapes of an order: so many are looked through for those that no node will have again."""

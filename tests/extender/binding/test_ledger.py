@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -10,7 +12,9 @@ from extender.binding.ledger import next_generation, swap_ledger
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.kinds import Node, Pod
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
-from topology.annotations.records import decode_ledger
+from tests.extender.shares import share
+from topology.annotations.records import Claim, decode_ledger
+from topology.errors import PayloadError
 
 G = gpus("n1", *range(8))
 
@@ -44,6 +48,24 @@ def test_a_version_that_is_no_number_counts_for_nothing() -> None:
     for found, generation in ((node(generation=4), 5), (node(claims=None), 1)):
         metadata = msgspec.structs.replace(found.metadata, resource_version="abc")
         assert next_generation(view(msgspec.structs.replace(found, metadata=metadata))) == generation
+
+
+def test_shares_leave_room_in_the_ledger_for_whole_gpus() -> None:
+    """Or many small ones on one GPU would keep whole pods from all others of the node."""
+    full, claims = None, list[Claim]()
+    while full is None:
+        claims.append(share(G[0], f"notebook-{len(claims)}", 1))
+        try:
+            swap_ledger(view(node()), claims=claims)
+        except PayloadError as error:
+            full = error
+    assert len(claims) > 100
+    assert full.reason == "shares are in all of it but what whole GPUs need"
+    found = view(node(claims=tuple(claims[:-1])))
+    with pytest.raises(PayloadError):
+        swap_ledger(found, claims=claims[-1:])
+    whole = [replace(claim(gpu, "n" * 63), namespace="n" * 63, container="n" * 63) for gpu in G[1:]]
+    assert owners(swap_ledger(found, claims=whole)).keys() == {*G}
 
 
 def test_new_claims_rest_on_all_that_they_were_chosen_by() -> None:

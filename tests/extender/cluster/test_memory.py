@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
+from extender.cluster.candidates.shape_index import MOVES
 from extender.cluster.ownership.fences import MAX_NAMES
 from tests.extender.builders import claim, cluster, gpus, node
 from tests.extender.turnover import Turnover, sizes
 from topology.value.demand import Demand
 from topology.value.fragmentation import PodKind
 
-BOUNDS = {"Fences._gaps": MAX_NAMES}
+BOUNDS = {"Fences._gaps": MAX_NAMES, "ShapeIndex._moves": MOVES, "ShapeIndex._moves[]": 3 * MOVES}
 """What fills more slowly than this test, up to so many."""
 LOOKS = 20
 """At the sizes of everything, while time goes on."""

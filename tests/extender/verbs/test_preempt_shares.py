@@ -80,6 +80,15 @@ def test_no_set_of_victims_is_cheaper() -> None:
     assert sum(judge(seed) for seed in range(150)) > 40
 
 
+def test_somebody_stays_on_a_gpu_that_could_not_be_shared_anew() -> None:
+    """The bound was lowered while two GPUs were shared: one that all have left is shared no more, so not all have to go."""
+    here = tuple(Guest(f"p{i}", 0, gib, "", 0) for i, gib in enumerate((18, 21)))
+    there = Guest("stays", 1, 31, "", 100)
+    node = SharedNode(2, (*here, there), asked_gpus=0, asked_gib=11, asked_class="", beyond_gib=0, max_gpus=1)
+    found = finish(preempt(node.state(), node.args(), at, budget_seconds=1e9)).victims["n1"]
+    assert list(found.uids) == ["p0"]
+
+
 @pytest.mark.slow
 def test_no_set_of_victims_is_cheaper_on_a_thousand_shared_nodes(rounds: Callable[[int, int], int]) -> None:
     """The same, of 1,000."""
