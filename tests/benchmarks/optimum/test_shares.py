@@ -116,6 +116,14 @@ def test_every_rule_serves_whatever_fits(policy: str) -> None:
                 assert (pods[leads] - pods[state]).tolist() == [float(fits and kind == place) for kind in range(4)]
 
 
+def test_the_product_knows_the_mix_that_comes() -> None:
+    """Ten pods are too few to learn from, and it decides otherwise then."""
+    question = Question(NODE, 2, 0.82, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25}, SHARE_GIB)
+    found = shared_gpus((1, 2), (6, 12))
+    told, untold = (rule_of("gputopo", found, 2, question.kinds, pods) for pods in (question.pods, question.pods[:10]))
+    assert any((a[0][1] != b[0][1]).any() for a, b in zip(told, untold, strict=True))
+
+
 def test_what_will_be_free_counts_for_more_than_what_is() -> None:
     """Where most pods share, a rule that counts the pods of a machine and nothing else is nearer to the best than the product."""
     found = outcomes(2, 0.82, {1: 0.1, 2: 0.1}, {6: 0.5, 12: 0.3}, "gputopo-told", MOST_PODS)
