@@ -71,8 +71,6 @@ def test_no_rule_does_better_and_the_best_one_does_what_was_promised() -> None:
         ("rtx-a6000-4-pairs", 2),
         ("a100-pcie-8-pairs", 1),
         pytest.param("dgx-1v", 1, marks=pytest.mark.slow),
-        pytest.param("dgx-1p", 2, marks=pytest.mark.slow),
-        pytest.param("a100-pcie-8-pairs", 2, marks=pytest.mark.slow),
     ],
 )
 def test_the_product_stays_within_one_percent_of_the_best(name: str, machines: int) -> None:
