@@ -18,7 +18,7 @@ from extender.config import ExtenderConfiguration
 from extender.metrics import Metrics
 from extender.steering.nominations import Nominations
 from extender.steering.plan import Course, plan_queue
-from extender.steering.queue import next_wanted, on_their_way
+from extender.steering.queue import NodesOfCluster, next_wanted, on_their_way
 
 AT_ONCE: Final = 12
 """Writes; the extender has 32 connections, and binds go on meanwhile."""
@@ -83,7 +83,7 @@ class Nominating:
             await self._all(self._nominate(course) for course in self._plan())
 
     def _is_due(self, now: float) -> bool:
-        """Whether there is a queue, or the rest of one, looking for nodes takes kube-scheduler long, and there is room for a batch."""
+        """Whether there is a queue, or the rest of one, that takes kube-scheduler long, and room for another batch."""
         standing, settings = self.nominations.own_since(), self.config.steering
         waiting = self.state.waiting.length(self.config.scheduling.scheduler_names)
         is_queue = bool(standing) or waiting >= settings.queue
@@ -106,7 +106,7 @@ class Nominating:
         if not wanted:
             return []
         with self.state.effort.bounded():
-            courses = plan_queue(self.state, wanted, on_their_way(self.state, now))
+            courses = plan_queue(NodesOfCluster(self.state), wanted, on_their_way(self.state, now))
         for course in courses:
             self.nominations.hold(course, now.monotonic)
         planned = {course.pod.metadata.uid for course in courses}

@@ -10,7 +10,7 @@ from extender.binding.intents import Done, Nominate, Reply, Step
 from extender.cluster.objects.kinds import ObjectMeta, OwnerReference, Pod, PodStatus
 from extender.cluster.state import ClusterState
 from extender.steering.plan import Course, plan_queue
-from extender.steering.queue import next_wanted, on_their_way
+from extender.steering.queue import NodesOfCluster, next_wanted, on_their_way
 from tests.extender.builders import at, pod
 from topology.annotations import keys
 
@@ -48,7 +48,7 @@ def planned(state: ClusterState, seconds: float = 0.0) -> dict[str, str]:
 def courses(state: ClusterState, seconds: float = 0.0) -> list[Course]:
     """Plan the queue."""
     wanted = next_wanted(state, SCHEDULER, at(seconds), at_most=100, may_begin=lambda _: True)
-    return plan_queue(state, wanted, on_their_way(state, at(seconds)))
+    return plan_queue(NodesOfCluster(state), wanted, on_their_way(state, at(seconds)))
 
 
 def answered(steps: Step[bool], reply: Reply | None = None) -> tuple[Nominate | None, bool]:
