@@ -8,7 +8,7 @@ from heapq import merge
 from itertools import islice
 from typing import Final, Protocol
 
-from extender.cluster.candidates.holds import Held
+from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.candidates.shape_index import Key, ShapeIndex
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import cpu_milli
@@ -43,12 +43,12 @@ class Ahead:
     def __init__(self, nodes: Nodes, taken: Mapping[str, Held]) -> None:
         """Begin with GPUs of some nodes that are on their way to somebody."""
         self._nodes, self._names, self._shapes = nodes, nodes.names, nodes.shapes
-        self._taken: dict[str, int] = {}
+        self._taken: dict[str, Held] = {}
         self._cpu_milli: dict[str, int] = {}
         self._touched = self._shapes.like()
         for node, held in taken.items():
             if node in self._names:
-                self._take(node, held.touched)
+                self._take(node, held)
 
     def place(self, pod: Pod, request: GpuRequest, avoided: Collection[str]) -> tuple[str, Placement] | None:
         """Give the pod the best GPUs there are, as filter and prioritize would; `None` where it is not known which."""
@@ -62,15 +62,16 @@ class Ahead:
                 verdict = ordered.verdicts[bucket.serial] if bucket else None
                 if not isinstance(verdict, Placement):
                     return None
-                self._take(name, sum(1 << position for position in verdict.gpus))
+                self._take(name, Held.of(verdict, request))
                 self._cpu_milli[name] = self._cpu_milli.get(name, 0) + cpu_milli(pod)
                 return name, verdict
         return None
 
-    def _take(self, name: str, gpus: int) -> None:
+    def _take(self, name: str, held: Held) -> None:
         bucket = self._shapes.bucket_of(name)
         assert bucket is not None, "each node has a shape"
-        self._taken[name] = self._taken.get(name, 0) | gpus
+        taken = self._taken[name] = self._taken.get(name, NOTHING) + held
         shape = bucket.shape
-        free = shape.free & ~self._taken[name]
-        self._touched.put(name, replace(shape, free=free, doubtful=shape.doubtful & free))
+        free = shape.free & ~taken.touched
+        shares = shape.shares.beside(taken.gpus, taken.shares)
+        self._touched.put(name, replace(shape, free=free, doubtful=shape.doubtful & free, shares=shares))

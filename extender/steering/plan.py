@@ -32,6 +32,7 @@ class Course:
     """Where a pod is to go."""
 
     pod: Pod
+    request: GpuRequest
     node: str
     placement: Placement
 
@@ -51,7 +52,7 @@ def plan_queue(nodes: Nodes, queue: Sequence[Wanted], taken: Mapping[str, Held])
 
     """
     first = _in_order(nodes, queue, taken)
-    larger_first = sorted(queue, key=lambda wanted: (-(wanted.pod.spec.priority or 0), -wanted.request.gpus))
+    larger_first = sorted(queue, key=lambda wanted: (-(wanted.pod.spec.priority or 0), *_smallness(wanted.request)))
     if larger_first == list(queue):
         return _of(queue, first)
     second = _in_order(nodes, larger_first, taken)
@@ -65,7 +66,7 @@ def _in_order(nodes: Nodes, queue: Sequence[Wanted], taken: Mapping[str, Held]) 
             continue
         place = ahead.place(wanted.pod, wanted.request, wanted.avoided)
         if place is not None:
-            found[wanted.pod.metadata.uid] = Course(wanted.pod, *place)
+            found[wanted.pod.metadata.uid] = Course(wanted.pod, wanted.request, *place)
         elif not wanted.avoided:
             in_vain.add(alike)  # what is left only gets less
     return found
@@ -76,6 +77,10 @@ def _alike(wanted: Wanted) -> Hashable:
     spec = wanted.pod.spec
     selected = tuple(sorted((spec.node_selector or {}).items()))
     return wanted.request, selected, tuple(spec.tolerations or ()), cpu_milli(wanted.pod)
+
+
+def _smallness(request: GpuRequest) -> tuple[int, int]:
+    return -request.gpus, -sum(request.memory_gib)
 
 
 def _worth(plan: Mapping[str, Course]) -> tuple[int, float]:

@@ -79,8 +79,7 @@ def on_their_way(state: ClusterState, now: Instant) -> dict[str, Held]:
             held = taken.get(view.name, NOTHING)
             verdict = view.decide_for(uid, wanted.request, held)
             if isinstance(verdict, Placement):
-                gpus = sum(1 << position for position in verdict.gpus)
-                taken[view.name] = Held(held.gpus | gpus, held.shares)
+                taken[view.name] = held + Held.of(verdict, wanted.request)
     return taken
 
 
@@ -98,5 +97,5 @@ def _read(state: ClusterState, pods: Iterator[GpuPod] | list[GpuPod], now: Insta
             asked = Asked.read(state, pod.pod, now)
         except RequestError:
             continue
-        if asked.request.gpus and asked.group is None:
+        if asked.request.asks and asked.group is None:
             yield Wanted(pod.pod, asked.request, tuple(asked.away(state)))

@@ -12,6 +12,7 @@ from extender.cluster.state import ClusterState
 from extender.steering.plan import Course, plan_queue
 from extender.steering.queue import NodesOfCluster, next_wanted, on_their_way
 from tests.extender.builders import at, pod
+from tests.extender.shares import sharer
 from topology.annotations import keys
 
 SCHEDULER = ("gputopo",)
@@ -31,6 +32,12 @@ def waiting(
     references = [OwnerReference(owner, controller=True)] if owner else None
     metadata = replace(built.metadata, owner_references=references)
     return replace(built, metadata=metadata, spec=replace(built.spec, scheduler_name=SCHEDULER[0], **spec))
+
+
+def waiting_share(name: str, gib: int, *, sharing_class: str = "") -> Pod:
+    """Build a pod that waits for a share of a GPU."""
+    built = sharer(name, gib, sharing_class=sharing_class)
+    return replace(built, spec=replace(built.spec, scheduler_name=SCHEDULER[0]))
 
 
 def nominated(item: Pod, node: str | None, *, by_us: bool = True, version: int = 2) -> Pod:

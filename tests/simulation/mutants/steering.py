@@ -14,6 +14,7 @@ from tests.simulation.mix import Mix, steered, whole_gpus
 from tests.simulation.mutants import seams
 from tests.simulation.mutants.mutant import DOUBLE, Mutant
 from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
 
 _protocol: Any = binding
 _claim = _protocol._Bind._claim
@@ -22,12 +23,13 @@ _claim = _protocol._Bind._claim
 def the_same_for_all(nodes: NodesOfCluster, queue: Sequence[Wanted], taken: Mapping[str, Held]) -> list[Course]:
     """Send every pod to the same node for the same GPUs, whether they are free or not."""
     node = min(nodes.names, default=None)
-    gpus = [wanted.request.gpus for wanted in queue]
-    return [
-        Course(wanted.pod, node, Placement(tuple(range(count)), None, None, 0.0))
-        for wanted, count in zip(queue, gpus, strict=True)
-        if node is not None
-    ]
+    return [Course(wanted.pod, wanted.request, node, _lowest(wanted.request)) for wanted in queue if node is not None]
+
+
+def _lowest(request: GpuRequest) -> Placement:
+    if request.is_share:
+        return Placement((0,), None, None, 0.0, shares=(0,) * len(request.memory_gib))
+    return Placement(tuple(range(request.gpus)), None, None, 0.0)
 
 
 def claim_unless_nominated(self: Any, view: Any, pod: Pod, record: Any) -> Any:
