@@ -192,7 +192,7 @@ class Extender:
         kube-scheduler asks again only when something happens in the cluster. What made it ask, even our own write of a ledger, it
         may have heard of before us; and a search that ends is nothing that happens. Others are served meanwhile.
         """
-        self._nominating.asked()
+        self._nominating.asked(len(args.names))
         result = self._filter(args)
         if is_refusal(result):
             result = await self._filter_after_news(args, result)

@@ -78,11 +78,11 @@ class Learning(PodByPod):
     def ended(self, job: Job) -> None:
         """Take note that a job is gone."""
         for number in range(len(job.pods)):
-            self.values.forget(_uid(job, number))
+            self.values.forget(uid_of(job, number))
 
     def _meet(self, job: Job, *, running: bool) -> None:
         for number, pod in enumerate(job.pods):
-            self.values.meet(_uid(job, number), self.kind_of(pod), running=running)
+            self.values.meet(uid_of(job, number), self.kind_of(pod), running=running)
 
     def _appraise(self) -> None:
         for _ in self.values.appraise():
@@ -186,7 +186,8 @@ class GputopoObserve(Gputopo):
         return best_effort(node.server.topology, free, len(decided.gpus))
 
 
-def _uid(job: Job, number: int) -> str:
+def uid_of(job: Job, number: int) -> str:
+    """Return the UID of one of the job's pods."""
     return f"{job.number}/{number}"
 
 
