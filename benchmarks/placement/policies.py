@@ -26,7 +26,6 @@ from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import NodeThenGpus, Policy, PolicyFactory
 from benchmarks.placement.product import Gputopo, GputopoObserve
-from benchmarks.placement.product_sharing import GputopoSharing
 from benchmarks.placement.scoring import Ties
 from topology.value.score import Weights
 
@@ -109,8 +108,7 @@ def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
         if shared:
             raise UnknownPolicy(f"{name}: NVIDIA's plugin hands out whole GPUs, and pods of this workload share them")
         return lambda cluster, random: GputopoObserve(cluster, weights, random, required=required)
-    product = GputopoSharing if shared else Gputopo
-    return lambda cluster, _: product(cluster, weights, required=required)
+    return lambda cluster, _: Gputopo(cluster, weights, required=required, shared=shared)
 
 
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
