@@ -28,7 +28,7 @@ def test_a_new_kind_of_request_is_answered_in_slices_and_the_next_one_at_once() 
     pods = (pod("p", 2), pod("q", 2), pod("r", 2, wants=GROUP), pod("s", 2, wants=GROUP))
     pauses = [len([*filter_in_slices(state, args(asked, *NAMES), at(), 16, 30.0)]) for asked in pods]
     assert pauses[0] >= 1
-    assert pauses[2] >= 1
+    assert pauses[2] >= 2  # how many pods fit is counted, too, and once more for sets that are joined well
     assert pauses[1] == pauses[3] == 0
     assert [*prioritize_in_slices(state, args(pod("q", 2), *NAMES), at(), 30.0)] == []
 

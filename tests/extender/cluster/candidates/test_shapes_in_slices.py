@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.candidates.shape import Shape
@@ -25,14 +25,14 @@ from topology.request.gpu_request import GpuRequest
 from topology.value.fragmentation import DemandProfile, PodKind
 
 ANYWHERE = dict.fromkeys(NAMES, Location())
-MANAGERS = (None, TopologyManager(Policy.SINGLE_NUMA_NODE))
+MANAGERS = (None, None, TopologyManager(Policy.SINGLE_NUMA_NODE))
 PROFILE = DemandProfile([(PodKind(1, cpu_milli=4000), 0.5), (PodKind(2, cpu_milli=8000), 0.5)])
 
 all_sorts = st.builds(
     Shape,
     st.sampled_from(CLASSES),
     st.sampled_from((0b11, 0b1111, 0b11110000)),
-    st.sampled_from((None, "closed")),
+    st.sampled_from((None, None, None, "closed")),
     doubtful=st.sampled_from((0, 0b1, 0b110000)),
     hidden=st.sampled_from((0, 1)),
     plugin_chooses=st.booleans(),
@@ -66,6 +66,7 @@ def test_what_is_decided_in_slices_is_what_every_node_for_itself_would_get(
         assert order.fitting(order.census(names, ANYWHERE)).total() == sum(each)
 
 
+@settings(max_examples=300)
 @given(all_sorts, all_sorts, st.sampled_from((REQUEST, SHARE)), st.booleans())
 def test_shapes_that_are_alike_to_a_request_get_one_verdict(
     one: Shape, other: Shape, request: GpuRequest, counts: bool
@@ -116,3 +117,15 @@ def test_a_shape_is_asked_about_again_when_its_class_has_found_something(monkeyp
     for _ in effort.work():
         pass
     assert call().verdicts != [UNDECIDED]
+
+
+def test_shapes_that_are_still_to_be_decided_on_survive_that_others_are_forgotten() -> None:
+    """Between two slices a node may change a thousand times, and the index forgets what nobody has any more."""
+    index = ShapeIndex()
+    for mask in (0b11, 0b110000, 0b1100):
+        index.put(f"n{mask}", Shape(CLASSES[0], mask))
+    assert not index.prepare(REQUEST, 1)
+    for number in range(1_100):
+        index.put("restless", Shape(CLASSES[1], 0b1111, f"reason {number}"))
+    found = [name for *_, name in index.order(REQUEST).best_first(frozenset({"n3", "n48", "n12"}))]
+    assert sorted(found) == ["n12", "n3", "n48"]
