@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict, deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from extender.cluster.candidates.shape import Shape
@@ -106,11 +106,7 @@ class ShapeIndex:
         return order
 
     def prepare(self, request: GpuRequest, at_most: int, *, counts: bool = False) -> bool:
-        """Decide on so many of the shapes that nobody has decided on for this request; returns whether none are left.
-
-        Whoever asks for the order then finds little left to do, and whatever happens in between makes no difference. `counts`:
-        it will be asked how many pods fit.
-        """
+        """Decide on so many of the shapes that are new, and count how many pods fit there; returns whether none are left."""
         order = self._begun(request)
         return order.prepare(at_most) and (not counts or order.count(at_most))
 
@@ -213,7 +209,6 @@ class Order:
         self._counts: dict[object, int] = {}
         """The same by what of the shape makes a difference."""
         self._uncounted: deque[Bucket] = deque()
-        """Those that fit, and that nobody has counted before a call."""
         self._new: deque[Bucket] = deque()
         """Those that nobody has decided on yet; simple machines come first."""
         self._undecided: dict[Bucket, int] = {}
@@ -252,11 +247,8 @@ class Order:
 
     def catch_up(self) -> None:
         """Decide on all shapes that are new, and on those that had no answer and may have one by now."""
-        again, in_vain = (
-            [each for each, since in self._undecided.items() if _may_be_answered(each, since)],
-            set[object](),
-        )
-        for bucket in again:
+        in_vain = set[object]()
+        for bucket in [each for each, news in self._undecided.items() if _may_be_answered(each, news)]:
             del self._undecided[bucket]
             self._decide(bucket, in_vain)
         self.prepare(len(self._new))
@@ -272,9 +264,8 @@ class Order:
             return
         shape = bucket.shape
         news, to_come = shape.topology_class.news if shape.topology_class else 0, self.to_come(shape)
-        links = seen = shape.seen_by(self._request, counts=False)
-        if to_come is not None:
-            seen = shape.seen_by(self._request, counts=True)
+        links = shape.seen_by(self._request, counts=False)
+        seen = links if to_come is None else shape.seen_by(self._request, counts=True)
         verdict = self._seen.get(seen) if seen is not None else None
         if verdict is None:
             verdict = UNDECIDED if links in in_vain else shape.decide(self._request, to_come)
@@ -386,6 +377,13 @@ class Order:
                 if name in names:
                     yield *merits, name
 
+    def best_of(self, names: Iterable[str], bucket_of: Callable[[str], Bucket | None]) -> Iterator[Key]:
+        """Yield those of a few names that fit, best first: the same, by looking each of them up."""
+        found = ((name, bucket) for name in names if (bucket := bucket_of(name)) is not None)
+        verdicts = ((name, bucket.shape, self.verdicts[bucket.serial]) for name, bucket in found)
+        keys = [(*_merits(shape, fits), name) for name, shape, fits in verdicts if isinstance(fits, Placement)]
+        return iter(sorted(keys))
+
     def _list(self, merits: Merits) -> list[str]:
         found = self._names[merits] = sorted(chain.from_iterable(bucket.names for bucket in self._alike[merits]))
         return found
@@ -397,6 +395,5 @@ def _merits(shape: Shape, verdict: Placement) -> Merits:
 
 def _may_be_answered(bucket: Bucket, news: int) -> bool:
     """Whether a shape may be decided on that had no node, or no answer when its class had so much news."""
-    topology_class = bucket.shape.topology_class
-    is_new = topology_class is None or topology_class.news != news or not topology_class.effort.is_bounded
-    return is_new and bool(bucket.names)
+    of = bucket.shape.topology_class
+    return bool(bucket.names) and (of is None or of.news != news or not of.effort.is_bounded)
