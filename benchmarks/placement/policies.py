@@ -27,7 +27,6 @@ from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import NodeThenGpus, Policy, PolicyFactory
 from benchmarks.placement.product import Gputopo, GputopoObserve
 from benchmarks.placement.product_queue import GputopoAsOne
-from benchmarks.placement.product_sharing import GputopoSharing
 from benchmarks.placement.scoring import Ties
 from topology.value.score import Weights
 
@@ -113,8 +112,7 @@ def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
         return lambda cluster, random: GputopoObserve(cluster, weights, random, required=required)
     if form["as_one"]:
         return lambda cluster, _: GputopoAsOne(cluster, weights, required=required)
-    product = GputopoSharing if shared else Gputopo
-    return lambda cluster, _: product(cluster, weights, required=required)
+    return lambda cluster, _: Gputopo(cluster, weights, required=required, shared=shared)
 
 
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
