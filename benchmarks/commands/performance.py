@@ -18,18 +18,21 @@ def latency(
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 5000,
     pods: Annotated[int, typer.Option("--pods", min=1, help="Scheduled one after another.")] = 2000,
     candidates: Candidates = 16,
+    binds_at_once: Annotated[
+        int, typer.Option("--binds-at-once", min=0, help="Binds of a burst at the end; 0: no burst.")
+    ] = 30,
     shared: Annotated[
         bool, typer.Option("--shared", help="Filter too where pods share GPUs of half of the nodes.")
     ] = False,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure the verbs over HTTP beside the floor of a handler that only echoes the names."""
-    from benchmarks.performance.latency import as_text, measure
+    from benchmarks.performance.latency import Load, as_text, measure
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
 
     try:
-        found = measure(nodes, pods, candidates, shared=shared)
+        found = measure(Load(nodes, pods, candidates, binds_at_once, shared))
     except (NotReady, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))
