@@ -73,14 +73,18 @@ def scheduler(
 def state(
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 5000,
     pods: Annotated[int, typer.Option("--pods", min=0, help="Running already, on all nodes together.")] = 50_000,
+    events: Annotated[
+        int, typer.Option("--events", min=0, help="Of a burst of changes, once it is ready; 0: no burst.")
+    ] = 50_000,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long the burst takes.")] = 10,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
-    """Measure how long the extender takes to know a whole cluster after its start, and how much memory that takes."""
+    """Measure how long the extender takes to know a whole cluster, its memory, and what a burst of events does to it."""
     from benchmarks.performance.state import as_text, measure
     from benchmarks.processes.process import NotReady
 
     try:
-        found = measure(nodes, pods)
+        found = measure(nodes, pods, events, seconds)
     except NotReady as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))

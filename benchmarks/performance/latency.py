@@ -85,14 +85,18 @@ def measure(load: Load) -> dict[str, Any]:
 
     Raises `TooFewGpus` and `NotReady`.
     """
-    check_capacity(load.nodes, _WARM_UP + load.pods + load.bursts * load.binds_at_once)
     machine = describe_machine()
     end_in_order_on_signals()
+    return {"rows": _rows(sample(load), load.nodes), "candidates": load.candidates, "machine": machine}
+
+
+def sample(load: Load) -> Samples:
+    """Return every call that was made; raises `TooFewGpus` and `NotReady`."""
+    check_capacity(load.nodes, _WARM_UP + load.pods + load.bursts * load.binds_at_once)
     with tempfile.TemporaryDirectory(prefix="gputopo-latency-") as folder:
         for fleet in (_PLAIN, _SHARED, _OF_THE_FLOOR):
             (Path(folder) / fleet).mkdir()
-        samples = asyncio.run(_measure(Path(folder), load))
-    return {"rows": _rows(samples, load.nodes), "candidates": load.candidates, "machine": machine}
+        return asyncio.run(_measure(Path(folder), load))
 
 
 def as_text(found: dict[str, Any]) -> str:

@@ -24,11 +24,12 @@ class RunningExtender:
 
 @asynccontextmanager
 async def running_extender(
-    kubeconfig: Path, folder: Path, settings: Mapping[str, Any] | None = None
+    kubeconfig: Path, folder: Path, settings: Mapping[str, Any] | None = None, *, ticks: Path | None = None
 ) -> AsyncIterator[RunningExtender]:
     """Run `gputopo-extender` against the API server of `kubeconfig`, and enter once it is ready.
 
-    `folder` takes its configuration and log; `settings` is merged into the configuration's top level.
+    `folder` takes its configuration and log; `settings` is merged into the configuration's top level. At its end `ticks` has what
+    `benchmarks.processes.ticking` says of its event loop.
     """
     port = free_port()
     document = {
@@ -41,6 +42,7 @@ async def running_extender(
     config = folder / "extender.yaml"
     config.write_text(yaml.safe_dump(document, sort_keys=False))
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "extender", "--config", str(config)]
+    watched = ["benchmarks.processes.ticking", str(ticks)] if ticks else []
+    command = [sys.executable, "-m", *watched, "extender", "--config", str(config)]
     async with running("extender", command, folder, f"{url}/readyz") as process:
         yield RunningExtender(url, process)
