@@ -1,4 +1,4 @@
-"""`latency`, `scheduler` and `state`: what the extender costs; `monitoring`: what the agent does."""
+"""`latency`, `scheduler`, `state` and `curves`: what the extender costs; `monitoring`: what the agent does."""
 
 from __future__ import annotations
 
@@ -85,6 +85,36 @@ def state(
 
     try:
         found = measure(nodes, pods, events, seconds)
+    except NotReady as wrong:
+        refuse(str(wrong))
+    reply(output, found, as_text(found))
+
+
+def curves(
+    of: Annotated[
+        str | None, typer.Option("--of", help="One of nodes, pods, kinds, gpus, waiting; all without it.")
+    ] = None,
+    points: Annotated[
+        str | None, typer.Option("--points", help="Where it is measured, rising: 1000,5000. Needs --of.")
+    ] = None,
+    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+) -> None:
+    """Measure how the extender's CPU and memory grow with nodes, pods, kinds of machines, GPUs of a node, waiting pods."""
+    from benchmarks.performance.curves import POINTS, Curve, as_text, measure
+    from benchmarks.processes.process import NotReady
+
+    try:
+        asked = {Curve(of): POINTS[Curve(of)]} if of else POINTS
+        if points:
+            if not of:
+                refuse("--points needs --of")
+            asked = {Curve(of): tuple(sorted({int(point) for point in points.split(",")}))}
+        if any(place < 1 for places in asked.values() for place in places):
+            refuse("--points: whole numbers from 1 on")
+    except ValueError as wrong:
+        refuse(str(wrong))
+    try:
+        found = measure(asked)
     except NotReady as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))

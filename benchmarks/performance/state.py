@@ -84,7 +84,7 @@ def _of_burst(row: dict[str, Any]) -> str:
 async def _measure(folder: Path, nodes: int, pods: int, events: int, seconds: float) -> dict[str, Any]:
     store = Store()
     simulated = mixed_fleet(nodes)
-    gpu_pods = _populate(store, simulated, pods)
+    gpu_pods = populate(store, simulated, pods)
     async with ApiServer(store) as server, ApiClient(server.url) as api:
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, server.url)
@@ -137,7 +137,7 @@ def _lateness(whose: str, file: Path, during: Outcome) -> dict[str, float]:
     return {f"{whose}_late_{name}_ms": round(figure, 1) for name, figure in figures.items()}
 
 
-def _populate(store: Store, nodes: tuple[SimulatedNode, ...], pods: int) -> int:
+def populate(store: Store, nodes: tuple[SimulatedNode, ...], pods: int) -> int:
     """Fill `store` with nodes and so many running pods, spread evenly; returns how many of these have GPUs."""
     with_gpus = 0
     for position, node in enumerate(nodes):
