@@ -24,6 +24,12 @@ def latency(
     shared: Annotated[
         bool, typer.Option("--shared", help="Filter too where pods share GPUs of half of the nodes.")
     ] = False,
+    gpushare: Annotated[
+        Path | None,
+        typer.Option(
+            "--gpushare", exists=True, help="The program of gpushare-scheduler-extender, a peer in Go.", dir_okay=False
+        ),
+    ] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure the verbs over HTTP beside the floor of a handler that only echoes the names."""
@@ -32,7 +38,7 @@ def latency(
     from benchmarks.simulated.fleet import TooFewGpus
 
     try:
-        found = measure(Load(nodes, pods, candidates, binds_at_once, shared))
+        found = measure(Load(nodes, pods, candidates, binds_at_once, shared, gpushare))
     except (NotReady, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))

@@ -93,7 +93,7 @@ POINTS: dict[Curve, tuple[int, ...]] = {
     Curve.NODES: (1000, 2000, 5000, 10_000, 20_000),
     Curve.PODS: (5000, 10_000, 20_000, 50_000),
     Curve.KINDS: (1, 4, 16),
-    Curve.GPUS: (8, 16, 32, 64),
+    Curve.GPUS: (8, 16, 24),
     Curve.WAITING: (100, 1000, 5000),
 }
 """Where each is measured, unless somebody says otherwise."""

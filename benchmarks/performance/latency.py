@@ -39,6 +39,7 @@ from benchmarks.performance.verbs import (
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
 from benchmarks.processes.echo import running_echo
 from benchmarks.processes.extender_process import RunningExtender
+from benchmarks.processes.gpushare import gpushare_node, gpushare_pod, running_gpushare
 from benchmarks.processes.process import end_in_order_on_signals
 from benchmarks.simulated.fleet import (
     POD_SIZES,
@@ -58,6 +59,8 @@ FLOOR, PYDANTIC, GPUTOPO, ALL_NAMES = "floor", "pydantic", "gputopo", "gputopo, 
 """`prioritize` normally gets the candidates of `filter`; the floor gets all names, and so do we once more."""
 API_ALONE = "API alone"
 """The writes of a bind with no extender between: what our caller and the API double need for them."""
+GPUSHARE = "gpushare"
+"""A peer in Go; its pods ask for a part of one GPU. It has no prioritize."""
 SHARED, A_SHARE = "half shared", "half shared, 8 GiB"
 """Another extender, for which pods share GPUs of every second node: what its filter takes for the same pods, and for a share."""
 
@@ -73,6 +76,8 @@ class Load:
     """Of a burst; 0: none."""
     shared: bool = False
     """Whether another extender is asked, for which half of the nodes are shared."""
+    gpushare: Path | None = None
+    """The program of a peer that is asked too."""
 
     @property
     def bursts(self) -> int:
@@ -94,7 +99,7 @@ def sample(load: Load) -> Samples:
     """Return every call that was made; raises `TooFewGpus` and `NotReady`."""
     check_capacity(load.nodes, _WARM_UP + load.pods + load.bursts * load.binds_at_once)
     with tempfile.TemporaryDirectory(prefix="gputopo-latency-") as folder:
-        for fleet in (_PLAIN, _SHARED, _OF_THE_FLOOR):
+        for fleet in (_PLAIN, _SHARED, _OF_THE_FLOOR, GPUSHARE):
             (Path(folder) / fleet).mkdir()
         return asyncio.run(_measure(Path(folder), load))
 
@@ -135,9 +140,13 @@ async def _measure(folder: Path, load: Load) -> Samples:
         api, kubeconfig = await enter(running_cluster(folder / _OF_THE_FLOOR, few))
         floor = Fleet(api, await enter(running_echo(folder, kubeconfig=kubeconfig)), kubeconfig)
         pydantic = await enter(running_echo(folder, pydantic=True))
+        peer = None
+        if load.gpushare:
+            api, kubeconfig = await enter(running_cluster(folder / GPUSHARE, simulated, gpushare_node))
+            peer = Fleet(api, await enter(running_gpushare(load.gpushare, kubeconfig, folder)), kubeconfig)
         session = await enter(aiohttp.ClientSession())
         names = [node.name for node in simulated], [node.name for node in few]
-        return await _Course(session, ours, floor, pydantic, half, *names).run(load)
+        return await _Course(session, ours, floor, pydantic, half, peer, *names).run(load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +158,7 @@ class _Course:
     floor: Fleet
     pydantic: RunningExtender
     half_shared: Fleet | None
+    gpushare: Fleet | None
     names: list[str]
     names_of_the_floor: list[str]
 
@@ -161,6 +171,8 @@ class _Course:
                 await self._one_pod(samples, number)
                 if self.half_shared:
                     await self._one_pod_beside_shares(self.half_shared, samples, number)
+                if self.gpushare:
+                    await self._one_pod_of_gpushare(self.gpushare, samples, number)
             for number in progress.track(range(load.bursts), description="bursts"):
                 await self._burst(samples, number, load.binds_at_once)
         return samples
@@ -232,6 +244,12 @@ class _Course:
         if not found.get("NodeNames"):
             raise RuntimeError(f"no node takes a share: {found}"[:600])
         await shared.api.call("DELETE", f"{PODS}/share-{number}")
+
+    async def _one_pod_of_gpushare(self, peer: Fleet, samples: Samples, number: int) -> None:
+        pod = await create(peer.api, gpushare_pod(f"pod-{number}", 8))
+        fitting = await self._ask(samples, Of(GPUSHARE, FILTER), peer.extender, about(pod, self.names))
+        nodes = fitting["NodeNames"]
+        await self._ask(samples, Of(GPUSHARE, BIND), peer.extender, binding(pod, nodes[number % len(nodes)]))
 
     def _next_of_the_floor(self, number: int) -> str:
         return self.names_of_the_floor[number % len(self.names_of_the_floor)]

@@ -6,7 +6,7 @@ The cluster is an API double in this process; the extender is the real program, 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ class Sample:
     milliseconds: float
     """As the caller sees it: what else the machine does counts."""
     cpu_ms: float
-    """What the server's main thread computed meanwhile."""
+    """What the server computed meanwhile: its main thread, or all threads where any may answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,9 @@ class Fleet:
 
 
 @asynccontextmanager
-async def running_cluster(folder: Path, nodes: Iterable[SimulatedNode]) -> AsyncIterator[tuple[ApiClient, Path]]:
+async def running_cluster(
+    folder: Path, nodes: Iterable[SimulatedNode], as_object: Callable[[SimulatedNode], Json] = node_object
+) -> AsyncIterator[tuple[ApiClient, Path]]:
     """Serve these nodes; enter with a client and a kubeconfig, which is written into `folder`."""
     store, kubeconfig = Store(), folder / "kubeconfig"
     occupied = []
@@ -56,7 +58,7 @@ async def running_cluster(folder: Path, nodes: Iterable[SimulatedNode]) -> Async
         if node.used or node.shared_gib:
             occupied.append(node)
         else:
-            store.create(NODES, "", node_object(node))
+            store.create(NODES, "", as_object(node))
     async with ApiServer(store) as server, ApiClient(server.url) as api:
         await join(api, occupied)
         store.compact()
@@ -84,13 +86,13 @@ async def create(api: ApiClient, pod: Json) -> Json:
 async def ask(session: aiohttp.ClientSession, asked: RunningExtender, verb: str, body: Json) -> tuple[Any, Sample]:
     """Call a verb, and return its answer and what it cost; raises `RuntimeError` where it is refused."""
     content = msgspec.json.encode(body)
-    computed, begun = asked.process.main_thread_cpu_ms(), time.perf_counter()
-    async with session.post(f"{asked.url}/v1/extender/{verb}", data=content, headers=_JSON) as response:
+    computed, begun = asked.cpu_ms(), time.perf_counter()
+    async with session.post(f"{asked.url}{asked.path}/{verb}", data=content, headers=_JSON) as response:
         answer = await response.read()
         milliseconds = 1000 * (time.perf_counter() - begun)
     if response.status != 200:
         raise RuntimeError(f"{verb}: {response.status} {answer[:200]!r}")
-    cpu_ms = asked.process.main_thread_cpu_ms() - computed
+    cpu_ms = asked.cpu_ms() - computed
     said = msgspec.json.decode(answer)
     if isinstance(said, dict) and said.get("Error"):
         raise RuntimeError(f"{verb}: {said['Error']}")

@@ -20,6 +20,14 @@ class RunningExtender:
 
     url: str
     process: Process
+    path: str = "/v1/extender"
+    """Where its verbs are."""
+    is_threaded: bool = False
+    """Whether any of its threads may answer, and not its main thread alone."""
+
+    def cpu_ms(self) -> float:
+        """Return what it has computed for its callers so far."""
+        return self.process.threads_cpu_ms() if self.is_threaded else self.process.main_thread_cpu_ms()
 
 
 @asynccontextmanager
