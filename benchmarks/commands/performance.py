@@ -54,6 +54,9 @@ def scheduler(
     burst: Annotated[
         bool, typer.Option("--burst", help="Create the pods while the scheduler runs, and not before it starts.")
     ] = False,
+    storm: Annotated[
+        bool, typer.Option("--storm", help="Ours alone, without and with 50 pods that it rejects again and again.")
+    ] = False,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 1,
     kube_bin: Annotated[
         Path | None,
@@ -64,13 +67,14 @@ def scheduler(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure pods per second through a real kube-scheduler: with our extender, with a trivial one, and with none."""
-    from benchmarks.performance.throughput import Load, Stalled, as_text, measure
+    from benchmarks.performance.throughput import IN_A_STORM, VARIANTS, Load, Stalled, as_text, measure
     from benchmarks.processes.kube_binaries import BinariesMissing, find_binaries
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
 
     try:
-        found = measure(Load(nodes, pods, candidates, percentage, burst), rounds, find_binaries(kube_bin))
+        load, variants = Load(nodes, pods, candidates, percentage, burst), IN_A_STORM if storm else VARIANTS
+        found = measure(load, rounds, find_binaries(kube_bin), variants)
     except (BinariesMissing, NotReady, Stalled, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))

@@ -16,7 +16,7 @@ from functools import partial
 import aiohttp
 
 from benchmarks.performance.verbs import FILTER, about, ask, create
-from benchmarks.processes.client import ApiClient
+from benchmarks.processes.client import ApiClient, Json
 from benchmarks.processes.extender_process import RunningExtender
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import NODES, PODS
@@ -110,7 +110,7 @@ async def burst(
     return Outcome(events, round(ended - begun, 2), begun, ended, round(clock() - ended, 2), missed)
 
 
-async def _wrong(extender: RunningExtender, pod: object, nodes: Sequence[SimulatedNode], sick: dict[str, bool]) -> int:
+async def _wrong(extender: RunningExtender, pod: Json, nodes: Sequence[SimulatedNode], sick: dict[str, bool]) -> int:
     """Return of how many nodes filter says the wrong thing."""
     wrong = 0
     async with aiohttp.ClientSession() as session:

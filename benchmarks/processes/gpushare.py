@@ -22,7 +22,7 @@ async def running_gpushare(program: Path, kubeconfig: Path, folder: Path) -> Asy
     """Run it as a process of its own, and enter once it is ready."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = ["env", f"KUBECONFIG={kubeconfig}", f"PORT={port}", "LOG_LEVEL=error", program]
+    command: list[str | Path] = ["env", f"KUBECONFIG={kubeconfig}", f"PORT={port}", "LOG_LEVEL=error", program]
     async with running("gpushare", command, folder, f"{url}/version") as process:
         yield RunningExtender(url, process, "/gpushare-scheduler", is_threaded=True)
 

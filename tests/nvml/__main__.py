@@ -19,13 +19,14 @@ from tests.nvml.script import Scripted
 
 def main(arguments: list[str]) -> int:
     """Return the command's exit status, or 2 for bad usage."""
+    text: Path | None = None
     match arguments:
         case [name, "--script", script, *command]:
             text = HERE / "scripts" / f"{script}.script"
         case [name, *command]:
-            text = None
+            pass
         case _:
-            name, command, text = "", [], None
+            name, command = "", []
     if not (command and machine(name).exists() and (text is None or text.exists())):
         print(
             "usage: python -m tests.nvml MACHINE [--script SCRIPT] COMMAND…, as in tests/nvml/machines and scripts",
