@@ -138,7 +138,7 @@ def why_not(
     node: Annotated[str, typer.Option("--node", help="That node alone, GPUs or not.")] = "",
     namespace: Namespace = None,
 ) -> None:
-    """Say of each node why a pod does not fit there: the rule, the numbers, and what would help."""
+    """Say of each node why a pod does not fit there, and what would help; of a placed pod what its node was preferred to."""
     within = namespace or source.place.namespace
 
     def estimate() -> Why | None:

@@ -106,8 +106,9 @@ async def explain_pod(extender: Serving, namespace: str, name: str) -> Explanati
 async def explain_nodes(
     extender: Serving, namespace: str, name: str, node: str = "", after: str = "", limit: Limit = 100
 ) -> Why:
-    """Say of each node, or of one, why the pod does not fit there and what would help."""
-    told = why(extender.state, namespace, name, now(), node=node, after=after, limit=limit)
+    """Say of each node, or of one, why the pod does not fit there; of a placed pod, what it was preferred to."""
+    decisions = extender.quality.decisions
+    told = why(extender.state, namespace, name, now(), node=node, after=after, limit=limit, decisions=decisions)
     return _found(told, "no such pod, or it asks for no GPU")
 
 
