@@ -20,6 +20,7 @@ import aiohttp
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.performance.gpushare import gpushare_node, gpushare_pod, running_gpushare
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.verbs import (
     BIND,
@@ -39,7 +40,6 @@ from benchmarks.performance.verbs import (
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
 from benchmarks.processes.echo import running_echo
 from benchmarks.processes.extender_process import RunningExtender
-from benchmarks.processes.gpushare import gpushare_node, gpushare_pod, running_gpushare
 from benchmarks.processes.process import end_in_order_on_signals
 from benchmarks.simulated.fleet import (
     POD_SIZES,
