@@ -18,5 +18,5 @@ def test_measures_an_extender_that_knows_who_holds_what() -> None:
     assert row["candidates_by_gpus"] == {"1": 16, "2": 16, "4": 0, "8": 0}
     assert min(row["ready_seconds"], row["cpu_seconds"], row["list_seconds"], row["resident_mib"]) > 0
     assert (row["burst_events"], row["missed"]) == (500, 0)
-    assert 0 < row["loop_late_p50_ms"] <= row["loop_late_p99_ms"] <= row["loop_late_max_ms"]
-    assert row["floor_late_p99_ms"] > 0
+    assert 0 <= row["loop_late_p50_ms"] <= row["loop_late_p99_ms"] <= row["loop_late_max_ms"]
+    assert row["floor_late_p99_ms"] >= 0
