@@ -69,7 +69,14 @@ STEERED = Variant(Extender.GPUTOPO, "extender", steered=True)
 STORMY = Variant(Extender.GPUTOPO, "extender", storm=True)
 VARIANTS = (NONE, TRIVIAL, GPUTOPO, GPUTOPO_LOOKS, STEERED)
 IN_A_STORM = (GPUTOPO, STORMY)
-COMPARED = ((GPUTOPO, TRIVIAL), (GPUTOPO_LOOKS, NONE), (GPUTOPO, NONE), (STEERED, NONE), (STORMY, GPUTOPO))
+COMPARED = (
+    (GPUTOPO, TRIVIAL),
+    (GPUTOPO_LOOKS, NONE),
+    (GPUTOPO, NONE),
+    (STEERED, NONE),
+    (STEERED, GPUTOPO),
+    (STORMY, GPUTOPO),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,7 @@ def measure(load: Load, rounds: int, binaries: Path, variants: Sequence[Variant]
 
 
 def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return how many times as fast ours was in each comparison, round by round: median, lowest, highest."""
+    """Return how many times as fast ours was in each comparison, round by round, and how many times as long pods waited."""
     there = {_variant(row) for row in rows}
     return [_ratio(rows, ours, other) for ours, other in COMPARED if {ours, other} <= there]
 
@@ -142,7 +149,10 @@ def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def as_text(found: dict[str, Any]) -> str:
     """Return rows and ratios as lines."""
     rows = [_line(row) for row in found["rows"]]
-    ratios = [f"{ratio['of']} / {ratio['to']}: {ratio['median']:.2f}{_spread(ratio)}" for ratio in found["ratios"]]
+    ratios = [
+        f"{ratio['of']} / {ratio['to']}: {ratio['median']:.2f}{_spread(ratio)}{_waits(ratio)}"
+        for ratio in found["ratios"]
+    ]
     return "\n".join(
         [*rows, *ratios, f"Kubernetes {found['kubernetes']}; load {found['machine']['load']} at the beginning"]
     )
@@ -290,19 +300,25 @@ _WRITES = re.compile(
 
 
 def _ratio(rows: Sequence[Row], ours: Variant, other: Variant) -> dict[str, Any]:
-    ratios = [a / b for a, b in zip(_rates(rows, ours), _rates(rows, other), strict=True)]
+    pairs = [*zip(_rows_of(rows, ours), _rows_of(rows, other), strict=True)]
+    ratios = [a.pods_per_second / b.pods_per_second for a, b in pairs]
+    waits = [
+        a.created_to_bound_p99_seconds / b.created_to_bound_p99_seconds
+        for a, b in pairs
+        if a.created_to_bound_p99_seconds and b.created_to_bound_p99_seconds
+    ]
     return {
         "of": _name(ours),
         "to": _name(other),
         "median": round(statistics.median(ratios), 3),
         "lowest": round(min(ratios), 3),
         "highest": round(max(ratios), 3),
+        "created_to_bound_p99": round(statistics.median(waits), 3) if waits else None,
     }
 
 
-def _rates(rows: Sequence[Row], variant: Variant) -> list[float]:
-    chosen = [row for row in rows if _variant(row) == variant]
-    return [row.pods_per_second for row in sorted(chosen, key=lambda row: row.round)]
+def _rows_of(rows: Sequence[Row], variant: Variant) -> list[Row]:
+    return sorted((row for row in rows if _variant(row) == variant), key=lambda row: row.round)
 
 
 def _variant(row: Row) -> Variant:
@@ -328,6 +344,11 @@ def _line(row: dict[str, Any]) -> str:
     if cpu is not None:
         told += f"{cpu:8.1f} ms of the extender's CPU per pod"
     return f"{told}{row['storm_cpu_percent']:8.1f} % of a core afterwards" if row["storm"] else told
+
+
+def _waits(ratio: dict[str, Any]) -> str:
+    found = ratio["created_to_bound_p99"]
+    return "" if found is None else f", created -> bound p99 {found:.2f}"
 
 
 def _spread(ratio: dict[str, Any]) -> str:
