@@ -25,10 +25,7 @@ def latency(
         bool, typer.Option("--shared", help="Filter too where pods share GPUs of half of the nodes.")
     ] = False,
     gpushare: Annotated[
-        Path | None,
-        typer.Option(
-            "--gpushare", exists=True, help="The program of gpushare-scheduler-extender, a peer in Go.", dir_okay=False
-        ),
+        Path | None, typer.Option("--gpushare", help="The program of gpushare-scheduler-extender, a peer in Go.")
     ] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
@@ -37,6 +34,8 @@ def latency(
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
 
+    if gpushare and not gpushare.is_file():
+        refuse(f"{gpushare}: no such program")
     try:
         found = measure(Load(nodes, pods, candidates, binds_at_once, shared, gpushare))
     except (NotReady, TooFewGpus) as wrong:

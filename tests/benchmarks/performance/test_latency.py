@@ -43,3 +43,9 @@ def test_refuses_more_pods_than_find_a_place() -> None:
     done = run("benchmarks", "latency", "--nodes", "10", "--pods", "100")
     assert (done.returncode, done.stdout) == (2, "")
     assert "more than half of the 80 that 10 nodes have" in done.stderr
+
+
+def test_refuses_a_peer_that_is_not_there() -> None:
+    """Before anything is started."""
+    done = run("benchmarks", "latency", "--gpushare", "/nowhere")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "/nowhere: no such program\n")
