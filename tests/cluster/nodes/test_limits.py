@@ -70,7 +70,7 @@ def test_every_container_is_held_to_its_share_through_kills(
         agents, looks = [each.share() for each in limited], Looks(sharing_cluster, limited)
         victims = [process for process in nodes.components if process.name in ("agent", "kubelet")]
         with watched(limited) as unheld:
-            with killing(victims, random.Random(8), every_seconds=rounds(5, 10)) as died:
+            with killing(victims, random.Random(8), every_seconds=rounds(6, 10)) as died:
                 told = churn(sharing_cluster, nodes, history, pods, random.Random(9), shares=1.0, look=looks.into)
             last = [share_pod(f"last{number}", 4, schedulerName=SCHEDULER_NAME) for number in range(2 * len(limited))]
             looks.submit(last)
@@ -89,7 +89,8 @@ def test_every_container_is_held_to_its_share_through_kills(
         f"shares, never a process that was not; refused {refusals(told)}; no limit left"
     )
     assert len(died) >= rounds(1, 10)
-    assert_none_lost(told, kept.pods, pods + len(last), arrived=0.8)
+    # One kill meets half of the few pods of every day: they are created together.
+    assert_none_lost(told, kept.pods, pods + len(last), arrived=0.8, ran=rounds(3, 6) / 10)
 
 
 def test_driver_without_limits_is_told_where_the_operator_does_without(nodes: Nodes) -> None:
