@@ -37,9 +37,9 @@ from tests.kubelet.test_model import Direct, Lister, nobody
 from topology.annotations.keys import GPU_RESOURCE, LEDGER, SHARE_RESOURCE
 from topology.annotations.records import Claim, Ledger, encode_ledger
 
-GPUS = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
-GIB = 8
-MOST = 3
+GPUS = ("GPU-a", "GPU-b", "GPU-c")
+GIB = 4
+MOST = 2
 """GPUs that may be shared at one time."""
 CLASSES = st.sampled_from(["", "dev"])
 
@@ -119,8 +119,9 @@ class SharedNode(RuleBasedStateMachine):
         name=CLASSES,
         exact=st.booleans(),
         init=st.booleans(),
+        at_once=st.booleans(),
     )
-    def promise_shares(self, sizes: list[int], name: str, exact: bool, init: bool) -> None:
+    def promise_shares(self, sizes: list[int], name: str, exact: bool, init: bool, at_once: bool) -> None:
         pod, found = self._pod([Container(f"c{place}", 0, gib=gib) for place, gib in enumerate(sizes)]), list[Claim]()
         if init:
             sizes = sizes[:1]
@@ -132,22 +133,25 @@ class SharedNode(RuleBasedStateMachine):
                 return
             gpu, version = self.random.choice(places), str(self.number)
             found.append(Claim(gpu, pod.uid, "ml", pod.name, container.name, version, exact, gib, name))
-        self._bind(pod, found)
+        self._bind(pod, found, at_once=at_once)
 
-    @rule(size=st.integers(1, 2), exact=st.booleans())
-    def promise_whole(self, size: int, exact: bool) -> None:
+    @rule(size=st.integers(1, 2), exact=st.booleans(), at_once=st.booleans())
+    def promise_whole(self, size: int, exact: bool, at_once: bool) -> None:
         told = _told(self.said)
         taken = {claim.gpu for claim in self.claims} | told.shared | {gpu for gpu, _ in self._strays() if gpu in GPUS}
         if len(free := [gpu for gpu in GPUS if gpu not in taken]) < size:
             return
         pod = self._pod([Container("c0", size)])
         gpus = self.random.sample(free, size)
-        self._bind(pod, [Claim(gpu, pod.uid, "ml", pod.name, "c0", str(self.number), exact) for gpu in gpus])
+        claims = [Claim(gpu, pod.uid, "ml", pod.name, "c0", str(self.number), exact) for gpu in gpus]
+        self._bind(pod, claims, at_once=at_once)
 
     @precondition(lambda self: self.bound)
     @rule()
     def arrive(self) -> None:
-        pod = self.bound.pop(0)
+        self._arrives(self.bound.pop(0))
+
+    def _arrives(self, pod: Pod) -> None:
         mine = [claim for claim in self.claims if claim.uid == pod.uid]
         reason = self._admit(pod)
         assert self.has_strays or not reason
@@ -160,8 +164,9 @@ class SharedNode(RuleBasedStateMachine):
     @rule(gib=st.integers(0, GIB))
     def stray(self, gib: int) -> None:
         """Have a pod around the extender; one that asks for 0 GiB asks for a whole GPU."""
-        self.has_strays = True
+        self.has_strays, before = True, self._robbed()
         self._admit(self._pod([Container("c0", 0 if gib else 1, gib=gib)]))
+        assert self._robbed() <= before
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data(), release=st.booleans())
@@ -213,9 +218,12 @@ class SharedNode(RuleBasedStateMachine):
         name = name if name not in taken else f"p{self.number}"
         return Pod(name, tuple(containers), f"uid-{self.number}", "ml", self.number)
 
-    def _bind(self, pod: Pod, claims: list[Claim]) -> None:
+    def _bind(self, pod: Pod, claims: list[Claim], *, at_once: bool) -> None:
         self.claims += claims
-        self.bound.append(pod)
+        if at_once:
+            self._arrives(pod)
+        else:
+            self.bound.append(pod)
 
     def _has_room(self, gpu: str, gib: int, name: str, more: list[Claim]) -> bool:
         """Whether the extender gives a share of a GPU: by all claims, and by what the node says."""
@@ -287,6 +295,15 @@ class SharedNode(RuleBasedStateMachine):
         parts = Counter(gpu_of(device) for device in held if REPLICA in device)
         return {device for device in held if REPLICA not in device}, parts
 
+    def _robbed(self) -> set[str]:
+        """Return the GPUs that have less left than is promised to pods that have not come yet."""
+        (whole, parts), coming = self._in_use(), {pod.uid for pod in self.bound}
+        promised = Counter[str]()
+        for claim in self.claims:
+            if claim.uid in coming:
+                promised[claim.gpu] += claim.memory_gib or GIB
+        return {gpu for gpu, gib in promised.items() if gpu in whole or parts[gpu] + gib > GIB}
+
     def _class_of(self, pod: Pod) -> str:
         return next((claim.sharing_class for claim in self.claims if claim.uid == pod.uid), "?")
 
@@ -307,8 +324,8 @@ def _told(pods: tuple[ListedPod, ...]) -> Told:
 
 TestSharedNode = pytest.mark.slow(SharedNode.TestCase)
 TestSharedNode.settings = settings(
-    max_examples=30,
-    stateful_step_count=25,
+    max_examples=60,
+    stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
