@@ -47,8 +47,8 @@ CLASSES = st.sampled_from(["", "dev"])
 class SharedNode(RuleBasedStateMachine):
     """Pods with shares and with whole GPUs come and go, planned and not; kubelet and agent crash between any two of these."""
 
-    @initialize(seed=st.integers(0, 2**16))
-    def boot(self, seed: int) -> None:
+    @initialize(seed=st.integers(0, 2**16), strays=st.booleans())
+    def boot(self, seed: int, *, strays: bool) -> None:
         self.loop = asyncio.new_event_loop()
         self.folder = TemporaryDirectory()
         self.random, self.pods, self.claims = Random(seed), list[Pod](), list[Claim]()
@@ -57,8 +57,8 @@ class SharedNode(RuleBasedStateMachine):
         self.number = 0
         self.said: tuple[ListedPod, ...] = ()
         """What the node says: who held what when that was seen."""
-        self.has_strays = False
-        """Whether a pod ever came around the extender, which hears of it late."""
+        self.has_strays = strays
+        """Whether pods come around the extender, which hears of them late."""
         self.crash_kubelet()
 
     @rule()
@@ -155,16 +155,17 @@ class SharedNode(RuleBasedStateMachine):
         mine = [claim for claim in self.claims if claim.uid == pod.uid]
         reason = self._admit(pod)
         assert self.has_strays or not reason
-        if not reason and mine[0].exact:
+        if not reason and (mine[0].exact or not self.has_strays):
             planned = Counter({claim.gpu: 0 for claim in mine})
             for claim in mine:
                 planned[claim.gpu] += claim.memory_gib or 1
             assert Counter(gpu_of(device) for device in self._held(pod)) == planned
 
+    @precondition(lambda self: self.has_strays)
     @rule(gib=st.integers(0, GIB))
     def stray(self, gib: int) -> None:
         """Have a pod around the extender; one that asks for 0 GiB asks for a whole GPU."""
-        self.has_strays, before = True, self._robbed()
+        before = self._robbed()
         self._admit(self._pod([Container("c0", 0 if gib else 1, gib=gib)]))
         assert self._robbed() <= before
 
