@@ -7,7 +7,7 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any, Final, Literal, TextIO
 
-import structlog
+from agent.plain_structlog import structlog
 
 MAX_FIELD_CHARACTERS: Final = 256
 _FIRST = ("ts", "level", "logger", "msg")

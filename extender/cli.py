@@ -36,6 +36,7 @@ from extender.kubectl.options import (
     Headless,
     Namespace,
     SchedulerNames,
+    SnapshotFile,
     Url,
     Watch,
     verb,
@@ -57,7 +58,7 @@ from extender.kubectl.output import (
 )
 from extender.kubectl.reading import Source, ask, fail, kubeconfig, read_cluster, say_no
 from extender.kubectl.replay import replay
-from extender.kubectl.snapshot import Unreadable
+from extender.kubectl.snapshot import Heard, Snapshot, Unreadable
 from extender.kubectl.top import ask_agents, top
 from topology.annotations import keys
 
@@ -139,7 +140,7 @@ def why_not(
     node: Annotated[str, typer.Option("--node", help="That node alone, GPUs or not.")] = "",
     namespace: Namespace = None,
 ) -> None:
-    """Say of each node why a pod does not fit there: the rule, the numbers, and what would help."""
+    """Say of each node why a pod does not fit there, and what would help; of a placed pod what its node was preferred to."""
     within = namespace or source.place.namespace
 
     def estimate() -> Why | None:
@@ -228,9 +229,14 @@ def show_fragmentation(source: Source, form: Form) -> None:
 def show_measured(
     output: Format = Output.TABLE,
     no_headers: Headless = False,
+    snapshot: SnapshotFile = None,
     extender: Url = None,
 ) -> None:
     """Show what was measured beside what is predicted, farthest off first; only a running extender knows."""
+    if snapshot is not None:
+        fail(
+            f"{snapshot} does not hold what was measured, as no snapshot does: ask a running extender, with --extender"
+        )
     if extender is None:
         fail("say which extender to ask, with --extender or $GPUTOPO_EXTENDER")
     try:
@@ -242,7 +248,7 @@ def show_measured(
         raise typer.Exit(1)
 
 
-@verb(app, "top", without=("snapshot", "extender"))
+@verb(app, "top", without=("extender",))
 def show_use(
     source: Source,
     form: Form,
@@ -250,7 +256,7 @@ def show_use(
     idle: Annotated[bool, typer.Option("--idle", help="Only GPUs that somebody holds and does not use.")] = False,
 ) -> None:
     """Show what GPUs do and who holds them, as the agents' metrics tell it; exit 1 where no agent tells."""
-    heard, state = ask(ask_agents(kubeconfig(source.file, source.context), name)), source.state()
+    heard, state = _heard(source, name), source.state()
     names = [each for each in inspection.node_names(state) if name in ("", each)]
     if name and not names:
         say_no(f"no node {name}")
@@ -258,6 +264,16 @@ def show_use(
     print_top(told, form)
     if names and not heard.told:
         raise typer.Exit(1)
+
+
+def _heard(source: Source, node: str) -> Heard:
+    if not isinstance(source.place, Snapshot):
+        return ask(ask_agents(source.place, node))
+    if source.place.use is None:
+        fail(
+            f"{source.snapshot_file} does not hold what GPUs do: `kubectl gputopo snapshot --use` writes one that does"
+        )
+    return source.place.use
 
 
 @verb(app, "drift", without=("extender",))
@@ -272,11 +288,15 @@ def show_drift(source: Source, form: Form) -> None:
 @app.command("snapshot")
 def take_snapshot(
     to: Annotated[Path, typer.Argument(help="The file, or `-`.")],
+    use: Annotated[bool, typer.Option("--use", help="With what GPUs do, for `top`; the agents are asked.")] = False,
     file: File = None,
     context: Context = None,
 ) -> None:
     """Write the cluster into a file that --snapshot takes: to ask later, or elsewhere; it holds no secrets."""
-    found = ask(read_cluster(kubeconfig(file, context)))
+    place = kubeconfig(file, context)
+    found = ask(read_cluster(place))
+    if use:
+        found = replace(found, use=ask(ask_agents(place)))
     try:
         found.write(to)
     except Unreadable as error:

@@ -134,6 +134,8 @@ class Steering(Section):
     enabled: bool = False
     queue: int = Field(default=20, ge=1)
     """Pods that have to wait before any is nominated."""
+    nodes: int = Field(default=500, ge=1)
+    """That kube-scheduler looks at for a pod, at least: where it looks at fewer, a nomination costs what it saves."""
     ahead: int = Field(default=128, ge=32)
     """Nominations at once, about: the queue's next pods."""
     life: Duration = Field(default=10.0, ge=1)

@@ -18,7 +18,7 @@ from extender.config import ExtenderConfiguration
 from extender.metrics import Metrics
 from extender.steering.nominations import Nominations
 from extender.steering.plan import Course, plan_queue
-from extender.steering.queue import next_wanted, on_their_way
+from extender.steering.queue import NodesOfCluster, next_wanted, on_their_way
 
 AT_ONCE: Final = 12
 """Writes; the extender has 32 connections, and binds go on meanwhile."""
@@ -46,6 +46,8 @@ class Nominating:
     config: ExtenderConfiguration
     nominations: Nominations = field(init=False)
     _asked_at: float = -LIVELY_SECONDS
+    _looked_at: int = 0
+    """Nodes, by kube-scheduler for the last pod that it did not look at the nominated one for."""
     _left_until: dict[str, float] = field(default_factory=dict)
     """UID → until when a pod is left to kube-scheduler."""
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
@@ -54,9 +56,11 @@ class Nominating:
         """Begin with none."""
         self.nominations = Nominations(self.state, self.config.steering.life)
 
-    def asked(self) -> None:
-        """Take note that kube-scheduler asks this extender."""
+    def asked(self, nodes: int) -> None:
+        """Take note that kube-scheduler asks this extender, about so many nodes; about one alone after a nomination."""
         self._asked_at = self.clock().monotonic
+        if nodes > 1:
+            self._looked_at = nodes
 
     async def run(self, synced: Callable[[], Awaitable[None]]) -> NoReturn:
         """Make one round after the other, from when the cluster is known until cancelled."""
@@ -79,13 +83,14 @@ class Nominating:
             await self._all(self._nominate(course) for course in self._plan())
 
     def _is_due(self, now: float) -> bool:
-        """Whether there is a queue, or the rest of one, and room for another batch."""
+        """Whether there is a queue, or the rest of one, that takes kube-scheduler long, and room for another batch."""
         standing, settings = self.nominations.own_since(), self.config.steering
         waiting = self.state.waiting.length(self.config.scheduling.scheduler_names)
         is_queue = bool(standing) or waiting >= settings.queue
         is_asked = now - self._asked_at < LIVELY_SECONDS
+        is_dear = self._looked_at >= settings.nodes
         is_behind = bool(standing) and now - min(standing) >= BEHIND_SECONDS
-        return is_queue and is_asked and not is_behind and len(standing) + BATCH <= settings.ahead
+        return is_queue and is_asked and is_dear and not is_behind and len(standing) + BATCH <= settings.ahead
 
     def _plan(self) -> list[Course]:
         """Plan the next pods, and hold what they are to get."""
@@ -101,7 +106,7 @@ class Nominating:
         if not wanted:
             return []
         with self.state.effort.bounded():
-            courses = plan_queue(self.state, wanted, on_their_way(self.state, now))
+            courses = plan_queue(NodesOfCluster(self.state), wanted, on_their_way(self.state, now))
         for course in courses:
             self.nominations.hold(course, now.monotonic)
         planned = {course.pod.metadata.uid for course in courses}

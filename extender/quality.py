@@ -115,6 +115,7 @@ class Quality:
                 at=datetime.fromtimestamp(int(bound.at), UTC),
                 namespace=bound.target.namespace,
                 name=bound.target.name,
+                uid=bound.target.uid,
                 node=bound.target.node,
                 indexes=tuple(chosen.topology_class.node.indexes[position] for position in placement.gpus),
                 gb_per_s=_gb_per_s(placement),

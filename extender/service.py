@@ -16,6 +16,7 @@ from typing import Any, Self
 from weakref import WeakValueDictionary
 
 from extender.autoscaling.asking import Autoscaling
+from extender.between_calls import go_on_searching, keep_appraised
 from extender.binding.bind import bind
 from extender.binding.driver import Driver
 from extender.binding.intents import Intent, Reply
@@ -54,8 +55,6 @@ from extender.verbs.wire import (
 )
 from extender.watches import watches
 
-APPRAISE_SECONDS = 10.0
-"""Between looks whether values are out of date."""
 CLAIMS_UNLISTED = "ResourceClaims have not been listed yet"
 EXPOSITION_SECONDS = 1.0
 """An exposition serves everybody for so long: it costs milliseconds, and whoever reaches the port may ask."""
@@ -66,8 +65,6 @@ NEWS_SECONDS = 0.05
 """How much later than kube-scheduler we may hear of a change, usually far less."""
 SEARCH_SECONDS = 0.05
 """After which a call that waits for searches looks again; most take less."""
-SLICE_PAUSE_SECONDS = 0.004
-"""Between two slices of searches, twice what a slice takes."""
 WAIT_RATIO = 2 / 3
 """Of a bind's time that it may wait for its turn; one that begins too late to end would only leave a claim in doubt."""
 
@@ -157,7 +154,11 @@ class Extender:
             f"{reflector.name}-watch": reflector.run() for reflector in self._reflectors
         }
         work |= {"events": self._events.run(), "reconcile": self._reconcile(), "preconditions": self._try_api_server()}
-        work |= {"values": self._appraise(), "searches": self._search(), "sick-gpus": self._look_after_sick_gpus()}
+        work |= {
+            "values": self._appraise(),
+            "searches": go_on_searching(self.state.effort),
+            "sick-gpus": self._look_after_sick_gpus(),
+        }
         if self.measured:
             self.measured.look()
             work["measured"] = self.measured.run(self.config.measured.reread)
@@ -192,7 +193,7 @@ class Extender:
         kube-scheduler asks again only when something happens in the cluster. What made it ask, even our own write of a ledger, it
         may have heard of before us; and a search that ends is nothing that happens. Others are served meanwhile.
         """
-        self._nominating.asked()
+        self._nominating.asked(len(args.names))
         result = self._filter(args)
         if is_refusal(result):
             result = await self._filter_after_news(args, result)
@@ -341,24 +342,9 @@ class Extender:
         await self._autoscaling.run(self.config.reconcile.interval)
 
     async def _appraise(self) -> None:
-        """Keep the values of free GPUs in step with machines and demand, a few milliseconds at a time."""
         await asyncio.sleep(self.config.scheduling.appraise_after)
         await self.synced()
-        while True:
-            for _ in self.state.values.appraise():
-                await asyncio.sleep(0)
-            await asyncio.sleep(APPRAISE_SECONDS)
-
-    async def _search(self) -> None:
-        """Go on with searches that were too large for the calls that asked, for a third of the time at most."""
-        begun = asyncio.Event()
-        begun.set()
-        self.state.effort.wake = begun.set
-        while True:
-            await begun.wait()
-            begun.clear()
-            for _ in self.state.effort.work():
-                await asyncio.sleep(SLICE_PAUSE_SECONDS)
+        await keep_appraised(self.state.values)
 
     def _turn(self, node: str) -> asyncio.Lock:
         return self._turns.setdefault(node, asyncio.Lock())

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -28,15 +27,13 @@ from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
+from agent.plugin.lazy_scorer import LazyScorer
 from agent.plugin.offers import Sliced, gpu_of
 from agent.plugin.pods import ListedPod, plans_of
 from topology.annotations.records import Ledger
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu
 from topology.node.status import NodeStatus
-
-if TYPE_CHECKING:
-    from agent.plugin import best
 
 log = structlog.get_logger()
 
@@ -70,7 +67,7 @@ class KubeletSide:
         self._enforces = settings.mode == "enforce"
         self._ending = False
         self._topology: NodeTopology | None = None
-        self._scorer: best.Scorer | None = None
+        self._scorer: LazyScorer | None = None
 
     def start(self) -> None:
         """Start looking."""
@@ -85,13 +82,9 @@ class KubeletSide:
         self._thread.join()
 
     def offer(self, discovery: Discovery) -> None:
-        """Take these GPUs for the node's; compiling a new topology takes its time here, where nobody waits."""
+        """Take these GPUs for the node's."""
         if self._enforces and discovery.topology != self._topology:
-            from agent.plugin import best  # a sixth of the agent's memory, and nothing to an observer
-
-            scorer = best.Scorer(discovery.topology)
-            self._scorer, self._topology = scorer, discovery.topology
-            Thread(target=self._appraise, args=(scorer,), name="values", daemon=True).start()
+            self._scorer, self._topology = LazyScorer(discovery.topology, self._begin_values), discovery.topology
         if self._scorer:
             self._scorer.doubtful = discovery.status.doubtful
         sliced = _sliced(discovery.topology)
@@ -152,7 +145,10 @@ class KubeletSide:
         held = {pod.key: frozenset(map(gpu_of, pod.gpus)) for pod in self._watch.pods or ()}
         return any(not plan.gpus <= held.get(plan.key, frozenset()) for plan in plans_of(self._ledger.known).values())
 
-    def _appraise(self, scorer: best.Scorer) -> None:
+    def _begin_values(self, scorer: LazyScorer) -> None:
+        Thread(target=self._appraise, args=(scorer,), name="values", daemon=True).start()
+
+    def _appraise(self, scorer: LazyScorer) -> None:
         """Compute values for as long as this scorer is the one in use, and leave most of the time to others."""
         for _ in scorer.appraise():
             if self._closing.wait(_STEP_PAUSE_SECONDS) or self._scorer is not scorer:

@@ -20,7 +20,7 @@ from benchmarks.placement.cluster import Allotment, Cluster, Server
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.policy import PodByPod, Policy
-from benchmarks.placement.product_sharing import GputopoSharing
+from benchmarks.placement.product import Gputopo
 from benchmarks.placement.scenarios.link_graph import CPU_MILLI_PER_GPU, MEMORY_MIB_PER_GPU
 from topology.placement.topology_class import TopologyClass
 from topology.value.fragmentation import WHOLE_GPU_MILLI
@@ -67,7 +67,7 @@ def rule_of(policy: str, machine: Machine, machines: int, kinds: Sequence[Pod], 
     cluster = Cluster([Server("node", node, size * CPU_MILLI_PER_GPU, size * MEMORY_MIB_PER_GPU)] * machines)
     lots = _Lots()
     asked = policy_for_pods(policy, pods)(cluster, lots)
-    if isinstance(asked, GputopoSharing):
+    if isinstance(asked, Gputopo) and any(pod.shares for pod in pods):
         for number, pod in enumerate(pods):
             asked.place(Job(number, 0.0, 1.0, (pod,)))
     views = [*dict.fromkeys(machine.left_milli)]

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
+from itertools import groupby
 
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
-from benchmarks.placement.policy import Placed, Policy
+from benchmarks.placement.policy import Placed, PlansQueues, Policy
 from benchmarks.placement.waiting import Waiting
 
 
@@ -63,7 +64,7 @@ def simulate(
     """Run all jobs to their end and yield what happens, in order of time; `jobs` rise by arrival.
 
     A waiting job is tried again when something has ended. Of jobs that ask for the same only the first is, since the
-    answer would be the same.
+    answer would be the same. A policy that plans queues is shown the whole queue first, and all that arrive at one moment in it.
     """
     return _Run(cluster, policy, discipline, run_time).events(jobs)
 
@@ -74,22 +75,28 @@ class _Run:
         self._policy = policy
         self._discipline = discipline
         self._run_time = run_time
+        self._plans = policy if isinstance(policy, PlansQueues) and discipline is Discipline.SKIP else None
         self._waiting = Waiting()
         self._running: list[tuple[float, int, Started]] = []
 
     def events(self, jobs: Iterable[Job]) -> Iterator[Event]:
         blocking = self._discipline is Discipline.BLOCK
         now = 0.0
-        for job in jobs:
-            now = job.arrival_s
+        for now, together in groupby(jobs, lambda job: job.arrival_s):
             yield from self._until(now)
-            started = None if blocking and self._waiting else self._start(job, now)
-            if started is not None:
-                yield started
-            elif self._discipline is Discipline.REFUSE:
-                yield Refused(now, job)
-            else:
-                self._waiting.append(job)
+            if self._plans:
+                for job in together:
+                    self._waiting.append(job)
+                yield from self._serve(now)
+                continue
+            for job in together:
+                started = None if blocking and self._waiting else self._start(job, now)
+                if started is not None:
+                    yield started
+                elif self._discipline is Discipline.REFUSE:
+                    yield Refused(now, job)
+                else:
+                    self._waiting.append(job)
         while self._running:
             now = self._running[0][0]
             yield from self._until(now)
@@ -116,14 +123,18 @@ class _Run:
                 served.append(started)
             return started is not None
 
+        for job, placed in self._plans.place_queue([*self._waiting]) if self._plans else ():
+            served.append(self._begin(job, placed, now))
+            self._waiting.remove(job)
         self._waiting.serve(start, self._cluster.may_fit, in_order=self._discipline is Discipline.BLOCK)
         return served
 
     def _start(self, job: Job, now: float) -> Started | None:
         """Start the job if it fits: the cluster holds its GPUs from then on."""
         placed = self._policy.place(job) if self._cluster.may_fit(job) else None
-        if placed is None:
-            return None
+        return None if placed is None else self._begin(job, placed, now)
+
+    def _begin(self, job: Job, placed: Placed, now: float) -> Started:
         for allotment in placed:
             self._cluster.take(allotment)
         started = Started(now, job, placed)

@@ -26,7 +26,7 @@ from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.policy import NodeThenGpus, Policy, PolicyFactory
 from benchmarks.placement.product import Gputopo, GputopoObserve
-from benchmarks.placement.product_sharing import GputopoSharing
+from benchmarks.placement.product_queue import GputopoAsOne
 from benchmarks.placement.scoring import Ties
 from topology.value.score import Weights
 
@@ -34,7 +34,8 @@ PRODUCT: Final = "gputopo"
 """`gputopo@0.3` is the same with a λ of 0.3, the weight of the pods to come, `gputopo@0.3:8` with an admission of 8 too.
 `gputopo-told` starts from how often each size of pod comes, as FGD does, and not from a prior; all learn as they go.
 `gputopo-required`: jobs that say `heavy` also require NVLink, where an empty machine has it, and wait for it. `gputopo-observe`:
-NVIDIA's device plugin chooses the GPUs on the node, and the node is chosen by what it is likely to choose."""
+NVIDIA's device plugin chooses the GPUs on the node, and the node is chosen by what it is likely to choose.
+`gputopo-as-one`: queues are planned ahead as one, by what `extender.steerQueues` switches on."""
 
 BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
     {
@@ -105,17 +106,18 @@ def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
     form = _product_form(name)
     weights = _weights(form, pods)
     required, shared = form["required"] is not None, any(pod.shares for pod in pods)
+    if shared and (form["observe"] or form["as_one"]):
+        raise UnknownPolicy(f"{name}: it hands out whole GPUs, and pods of this workload share them")
     if form["observe"]:
-        if shared:
-            raise UnknownPolicy(f"{name}: NVIDIA's plugin hands out whole GPUs, and pods of this workload share them")
         return lambda cluster, random: GputopoObserve(cluster, weights, random, required=required)
-    product = GputopoSharing if shared else Gputopo
-    return lambda cluster, _: product(cluster, weights, required=required)
+    if form["as_one"]:
+        return lambda cluster, _: GputopoAsOne(cluster, weights, required=required)
+    return lambda cluster, _: Gputopo(cluster, weights, required=required, shared=shared)
 
 
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
 _PRODUCT_NAME = re.compile(
-    rf"{PRODUCT}(?P<observe>-observe)?(?P<told>-told)?(?P<required>-required)?(?:@(?P<pods_to_come>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
+    rf"{PRODUCT}(?P<observe>-observe)?(?P<as_one>-as-one)?(?P<told>-told)?(?P<required>-required)?(?:@(?P<pods_to_come>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
 )
 
 
@@ -125,6 +127,7 @@ def _product_form(name: str) -> re.Match[str]:
     if found is None:
         forms = (
             f"{PRODUCT}-observe",
+            f"{PRODUCT}-as-one",
             f"{PRODUCT}-told",
             f"{PRODUCT}-required",
             f"{PRODUCT}@λ",

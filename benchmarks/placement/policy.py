@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from benchmarks.placement.cluster import Allotment, Cluster, Node
 from benchmarks.placement.jobs import Job, Pod
@@ -25,6 +25,15 @@ class Policy(Protocol):
 
     def ended(self, job: Job) -> None:
         """Take note that a job is gone; its GPUs are free by now."""
+        ...
+
+
+@runtime_checkable
+class PlansQueues(Protocol):
+    """A policy that plans for jobs together."""
+
+    def place_queue(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Placed]]:
+        """Yield those of the waiting jobs that go somewhere now, and where; each is taken before the next one is asked for."""
         ...
 
 

@@ -2,13 +2,15 @@
 
 A pod meets what it would meet in a cluster: kube-scheduler's own filters (CPU, memory, GPU model) first, then the extender's
 order, whose first node has the only 10, then the decision on that node. The mix of pods to come is learnt from those that came.
+Traces count shares in thousandths of a GPU: where pods share GPUs, each has 1000 GiB for shares.
 A job of several pods is a group, and says so; leaf switches are its racks. Its pods come one after the other.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 from benchmarks.placement.cluster import Allotment, Cluster, Node
@@ -22,11 +24,12 @@ from topology.node.links import Affinity
 from topology.placement.decide import Situation, decide
 from topology.placement.group import Progress, narrow
 from topology.placement.nvidia_best_effort import best_effort
+from topology.placement.shares import NO_SHARES, SharedGpu, Shares
 from topology.placement.topology_class import TopologyClass, TopologyClasses
 from topology.placement.verdict import Placement, Rejection
 from topology.request.domains import GroupRequest, Location
 from topology.request.gpu_request import Communication, GpuRequest
-from topology.value.fragmentation import PodKind
+from topology.value.fragmentation import WHOLE_GPU_MILLI, PodKind
 from topology.value.score import Weights
 
 
@@ -47,10 +50,6 @@ class Learning(PodByPod):
     @abstractmethod
     def forget_verdicts(self) -> None:
         """Ask for all plans anew: there are other values, or other typical pods."""
-
-    @abstractmethod
-    def kind_of(self, pod: Pod) -> PodKind:
-        """Return what the pod takes, as demand counts it."""
 
     def request(self, pod: Pod, job: Job) -> GpuRequest:
         """Return what the pod says to the extender.
@@ -78,11 +77,11 @@ class Learning(PodByPod):
     def ended(self, job: Job) -> None:
         """Take note that a job is gone."""
         for number in range(len(job.pods)):
-            self.values.forget(_uid(job, number))
+            self.values.forget(uid_of(job, number))
 
     def _meet(self, job: Job, *, running: bool) -> None:
         for number, pod in enumerate(job.pods):
-            self.values.meet(_uid(job, number), self.kind_of(pod), running=running)
+            self.values.meet(uid_of(job, number), kind_of(pod), running=running)
 
     def _appraise(self) -> None:
         for _ in self.values.appraise():
@@ -95,10 +94,18 @@ class Gputopo(Learning):
     plugin_chooses = False
     """Whether NVIDIA's device plugin chooses the GPUs, and not we."""
 
-    def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
+    def __init__(
+        self,
+        cluster: Cluster,
+        weights: Weights = Weights(),  # noqa: B008 - a frozen value
+        *,
+        required: bool = False,
+        shared: bool = False,
+    ) -> None:
+        """Start with an empty cluster; `shared`: pods may share all its GPUs."""
+        self._shared = shared
         width = len(str(len(cluster.nodes)))
         self._names = [f"{node.index:0{width}}" for node in cluster.nodes]
-        self._all = frozenset(self._names)
         self._locations = {self._names[node.index]: Location(rack=node.server.leaf or None) for node in cluster.nodes}
         self._siblings: list[Location] = []
         self._shapes = ShapeIndex()
@@ -111,10 +118,6 @@ class Gputopo(Learning):
         """Let the index of nodes ask for all plans anew, with the eyes of the pods that are typical now."""
         self._shapes.forget_verdicts(self.values.typical)
 
-    def kind_of(self, pod: Pod) -> PodKind:
-        """Return what the extender counts; that the pod may have the node's model is for kube-scheduler's filters to see."""
-        return PodKind(pod.gpus, cpu_milli=pod.cpu_milli, models=pod.models)
-
     def place(self, job: Job) -> Placed | None:
         """Place a job, its pods near each other."""
         self._siblings.clear()
@@ -123,16 +126,18 @@ class Gputopo(Learning):
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         self._catch_up()
-        request, names = self.request(pod, job), self._open_to(pod)
+        request = self.request(pod, job)
+        names: Container[str] = _OpenTo(pod, self.cluster.nodes)
         if len(job.pods) > 1:
-            names = self._where_the_group_goes(request, names, len(job.pods))
+            fitting = frozenset(name for name in self._names if name in names)
+            names = self._where_the_group_goes(request, fitting, len(job.pods))
         name = next((name for *_, name in self._shapes.order(request).best_first(names)), None)
         if name is None:
             return None
         self._siblings.append(self._locations[name])
         bucket = self._shapes.bucket_of(name)
         assert bucket is not None, "the order names known nodes only"
-        verdict = bucket.shape.decide(request)
+        verdict = self._shapes.order(request).verdicts[bucket.serial]
         assert isinstance(verdict, Placement), "the order names nodes that fit"
         return Allotment(int(name), self.gpus_on(self.cluster.nodes[int(name)], verdict), pod)
 
@@ -149,11 +154,6 @@ class Gputopo(Learning):
         assert not isinstance(found, Rejection), "nothing is required"
         return frozenset(name for name in names if self._locations[name] in found)
 
-    def _open_to(self, pod: Pod) -> frozenset[str]:
-        if not (pod.cpu_milli or pod.memory_mib or pod.models):
-            return self._all
-        return frozenset([self._names[node.index] for node in self.cluster.fitting(pod)])
-
     def _catch_up(self) -> None:
         journal = self.cluster.journal
         for index in sorted(set(journal[self._read :])):
@@ -162,9 +162,28 @@ class Gputopo(Learning):
 
     def _put(self, index: int) -> None:
         node = self.cluster.nodes[index]
-        idle = in_steps(node.cpu_milli) if node.server.cpu_milli else None
-        shape = Shape(self.classes[index], node.free, plugin_chooses=self.plugin_chooses, cpu_milli=idle)
-        self._shapes.put(self._names[index], shape)
+        idle = in_steps(node.cpu_milli) if node.server.cpu_milli or self._shared else None
+        self._shapes.put(
+            self._names[index],
+            Shape(
+                self.classes[index],
+                node.free,
+                plugin_chooses=self.plugin_chooses,
+                cpu_milli=idle,
+                shares=_shares_of(node) if self._shared else NO_SHARES,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenTo(Container[str]):
+    """The nodes that kube-scheduler's own filters let a pod go to, each looked at when it is asked about."""
+
+    pod: Pod
+    nodes: Sequence[Node]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.nodes[int(name)].fits_beside_gpus(self.pod)
 
 
 class GputopoObserve(Gputopo):
@@ -186,12 +205,33 @@ class GputopoObserve(Gputopo):
         return best_effort(node.server.topology, free, len(decided.gpus))
 
 
-def _uid(job: Job, number: int) -> str:
+def uid_of(job: Job, number: int) -> str:
+    """Return the UID of one of the job's pods."""
     return f"{job.number}/{number}"
 
 
+def kind_of(pod: Pod) -> PodKind | None:
+    """Return what the extender counts of a pod; of one without GPUs it does not hear."""
+    if not pod.gpus:
+        return None
+    return PodKind(
+        pod.gpus,
+        cpu_milli=pod.cpu_milli,
+        models=tuple(sorted({model.lower() for model in pod.models})),
+        memory_gib=pod.gpu_milli if pod.shares else 0,
+    )
+
+
+def _shares_of(node: Node) -> Shares:
+    """Return what pods can share of a node whose GPUs all have 1000 GiB."""
+    shared = (SharedGpu(i, milli) for i, milli in enumerate(node.gpu_milli) if 0 < milli < WHOLE_GPU_MILLI)
+    return Shares((WHOLE_GPU_MILLI,) * len(node.gpu_milli), tuple(shared), node.free)
+
+
 def request_of(pod: Pod, job: Job) -> GpuRequest:
-    """Return what the pod's annotations and resources say to the extender."""
+    """Return what the pod's annotations and resources say to the extender; its GPU model is for other filters to see."""
+    if pod.shares:
+        return replace(GpuRequest.plain(0), memory_gib=(pod.gpu_milli,), cpu_milli=pod.cpu_milli)
     usual = GpuRequest.plain(pod.gpus)
     communication = job.communication if pod.gpus > 1 else usual.communication
     return replace(usual, communication=communication, cpu_milli=pod.cpu_milli)

@@ -12,7 +12,7 @@ from benchmarks.placement.scenarios import kalos, pollux
 from benchmarks.placement.scenarios.inflation import Inflation
 from benchmarks.placement.scenarios.kalos import Kalos
 from benchmarks.placement.scenarios.link_graph import LinkGraph
-from benchmarks.placement.scenarios.mixed_fleet import MixedFleet
+from benchmarks.placement.scenarios.mixed_fleet import BURST, MixedFleet
 from benchmarks.placement.scenarios.one_server import OneServer
 from benchmarks.placement.scenarios.philly import Philly
 from benchmarks.placement.scenarios.pollux import Pollux
@@ -55,6 +55,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Path | None], Scenario]]] = MappingProxy
         "link-graph": _invented(LinkGraph),
         "one-server": _invented(OneServer),
         "mixed-fleet": _invented(MixedFleet),
+        "bursts": _invented(lambda: MixedFleet(burst=BURST)),
         "kalos": lambda folder: Kalos(trace_folder(folder, "kalos")),
         "pollux": lambda folder: Pollux(
             trace_folder(folder, "pollux"), workload_file("pollux_placements_aws_t4.csv", folder)

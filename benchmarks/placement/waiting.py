@@ -28,8 +28,15 @@ class Waiting:
 
     def append(self, job: Job) -> None:
         """Let a job wait behind all others."""
-        kind = (job.pods, job.communication, job.minimal_utility)
-        self._queues.setdefault(kind, deque()).append(job)
+        self._queues.setdefault(_kind(job), deque()).append(job)
+
+    def remove(self, job: Job) -> None:
+        """Let a job wait no more, whoever is before it."""
+        kind = _kind(job)
+        queue = self._queues[kind]
+        queue.remove(job)
+        if not queue:
+            del self._queues[kind]
 
     def serve(self, start: Callable[[Job], bool], may_fit: Callable[[Job], bool], *, in_order: bool) -> None:
         """Offer each job a start, oldest first; those that `start` takes stop waiting.
@@ -55,3 +62,7 @@ class Waiting:
                 heappush(order, (queue[0].number, place, kind))
             else:
                 del self._queues[kind]
+
+
+def _kind(job: Job) -> _Kind:
+    return job.pods, job.communication, job.minimal_utility

@@ -37,6 +37,8 @@ from topology.value.fragmentation import WHOLE_GPU_MILLI
 SERVED = "extender"
 POLICIES = ("gputopo", "fgd", "best-fit")
 _ATTEMPTS = 5
+_SETTINGS = {"scheduling": {"appraiseAfter": "10ms"}}
+"""All pods come within seconds: an extender that has just started would meet most before it knows what GPUs are worth."""
 _PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -94,7 +96,7 @@ async def _serve(course: Course, folder: Path) -> float:
         write_kubeconfig(kubeconfig, server.url)
         for name, bought in zip(names, course.servers, strict=True):
             (await api.call("POST", "/api/v1/nodes", node_of(name, bought))).ok()
-        async with running_extender(kubeconfig, folder) as extender, aiohttp.ClientSession() as session:
+        async with running_extender(kubeconfig, folder, _SETTINGS) as extender, aiohttp.ClientSession() as session:
             verbs = _Verbs(session, f"{extender.url}/v1/extender")
             for number, pod in enumerate(course.arrivals):
                 await _place(api, verbs, cluster, names, f"pod-{number}", pod)

@@ -38,6 +38,7 @@ class Decision:
     """When the pod was bound."""
     namespace: str
     name: str
+    uid: str
     node: str
     indexes: tuple[int, ...]
     """Of the GPUs, in ring order."""
@@ -49,6 +50,40 @@ class Decision:
     """To the pods to come, weighed by λ; `None` where it is not known."""
     alternative: Alternative | None
     """`None` where kube-scheduler asked about no other node that the pod fitted on."""
+
+    @property
+    def line(self) -> str:
+        """When it was, and how good, for people."""
+        rate = (
+            ""
+            if self.gb_per_s is None
+            else f"predicted {self.gb_per_s:.0f} of at best {self.best_gb_per_s:.0f} GB/s there"
+        )
+        loss = "" if self.loss is None else f"the pods to come lose {self.loss:.2f} of the score"
+        return "; ".join(filter(None, (f"bound at {self.at:%Y-%m-%dT%H:%M:%SZ}", rate, loss)))
+
+    @property
+    def instead(self) -> str:
+        """What it was preferred to, and what that would have cost, for people."""
+        other = self.alternative
+        if other is None:
+            return "no other node is known that it fitted on then"
+        rate = "" if other.gb_per_s is None else f"predicted {_beside(other.gb_per_s, self.gb_per_s, 0)} GB/s"
+        loss = (
+            ""
+            if other.loss is None
+            else f"the pods to come would lose {_beside(other.loss, self.loss, 2)} of the score"
+        )
+        return "; ".join(filter(None, (f"preferred to {other.node}", rate, loss)))
+
+
+def _beside(there: float, here: float | None, digits: int) -> str:
+    """Return a figure and how far it is from that of the choice."""
+    if here is None:
+        return f"{there:.{digits}f}"
+    more = round(there - here, digits)
+    beside = f"{abs(more):.{digits}f} {'more' if more > 0 else 'less'}" if more else "as much"
+    return f"{there:.{digits}f} ({beside})"
 
 
 class DecisionPage(Answer):
@@ -72,6 +107,10 @@ class Decisions:
     def add(self, decision: Decision) -> None:
         """Keep one, which has the next number."""
         self._kept.append(decision)
+
+    def of(self, uid: str) -> Decision | None:
+        """Return how a pod was decided about, where that is remembered; it was bound once."""
+        return next((each for each in reversed(self._kept) if each.uid == uid), None)
 
     def page(self, limit: int, after: int | None = None) -> DecisionPage:
         """Return the newest ones, or those older than number `after`."""

@@ -29,6 +29,12 @@ class LinkFaultInfo(BaseModel):
     """When they are used again if they stay up; `None` while they are down."""
 
     @property
+    def line(self) -> str:
+        """Which they are, and why, for people."""
+        which = f"NVLink{'s' if len(self.links) > 1 else ''} {', '.join(map(str, self.links))}"
+        return f"{which} not used: {self.reason}"
+
+    @property
     def next(self) -> str:
         """What comes next, for people."""
         return "used again if up until then" if self.until else "used again when up for some minutes"

@@ -1,11 +1,16 @@
-"""Why a pod waits, node by node: the rule that is broken there, the figures, and what would make the pod fit."""
+"""Why a pod waits, node by node: the rule that is broken there, the figures, and what would make the pod fit.
+
+And why a pod that waits no more is where it is: what its node was preferred to.
+"""
 
 from __future__ import annotations
 
 from itertools import islice
+from typing import Final
 
 from extender.clock import Instant
 from extender.cluster.state import ClusterState
+from extender.inspect.decisions import Decision, Decisions
 from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.inspection import Answer, BestSet, PodInfo, best_set, node_names, pod_info
 from extender.inspect.judgement import Judgement
@@ -13,6 +18,10 @@ from extender.inspect.new_nodes import NewNodes, new_nodes
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
 from topology.placement.verdict import Placement, Reason, Rejection
+
+_FORGOTTEN: Final = (
+    "what it was preferred to is known to the extender that bound it, for its last thousand pods: --extender asks one"
+)
 
 
 class NodeVerdict(Answer):
@@ -44,6 +53,8 @@ class Why(Answer):
     """What is wrong with the pod itself."""
     nodes: tuple[NodeVerdict, ...] = ()
     next: str | None = None
+    decision: Decision | None = None
+    """Of a pod on its node; `None` where nobody asked remembers it."""
     estimate: bool = False
     """Worked out from annotations alone, without what only a running extender knows."""
 
@@ -52,9 +63,24 @@ class Why(Answer):
         """Whether one of these nodes will do."""
         return any(verdict.fits for verdict in self.nodes)
 
+    @property
+    def choice(self) -> tuple[str, ...]:
+        """How its node was chosen, for people; empty as long as it has none."""
+        if self.decision:
+            return self.decision.line, self.decision.instead
+        return (_FORGOTTEN,) if self.pod.node else ()
+
 
 def why(
-    state: ClusterState, namespace: str, name: str, now: Instant, *, node: str = "", after: str = "", limit: int
+    state: ClusterState,
+    namespace: str,
+    name: str,
+    now: Instant,
+    *,
+    node: str = "",
+    after: str = "",
+    limit: int,
+    decisions: Decisions | None = None,
 ) -> Why | None:
     """Say what each node says to a pod, at most `limit` of them by name; `None` when the pod is not known.
 
@@ -66,6 +92,7 @@ def why(
         node: That one alone, GPUs or not; else all that have to do with GPUs.
         after: Nodes whose names follow this one.
         limit: Nodes at most.
+        decisions: What is remembered of pods that were bound.
 
     """
     found = state.pods.find(namespace, name)
@@ -77,7 +104,7 @@ def why(
     except RequestError as error:
         return Why(pod=pod, problem=str(error))
     if found.node is not None:
-        return Why(pod=pod, group=group_info(state, asked))
+        return Why(pod=pod, group=group_info(state, asked), decision=decisions.of(found.uid) if decisions else None)
     names = [node] if node else list(islice(node_names(state, after=after), limit + 1))
     verdicts = Judgement.of(state, asked).verdicts(names[:limit])
     return Why(

@@ -258,7 +258,11 @@ def print_why(told: Why, form: Form) -> None:
         return
     pod = told.pod
     print(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
-    if _is_understood(told) and not pod.node:
+    if not _is_understood(told):
+        return
+    for line in told.choice:
+        print(printable(line))
+    if not pod.node:
         heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")
         form.table(heads, map(_verdict_row, told.nodes), 2)
 

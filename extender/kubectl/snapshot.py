@@ -52,6 +52,19 @@ class PodAsListed(Pod, frozen=True):
     spec: SelectingSpec = SelectingSpec()
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What agents have told of their GPUs: node → UUID → series → value, and of which nodes nothing was heard, and why."""
+
+    told: dict[str, dict[str, dict[str, float]]]
+    failed: dict[str, str]
+
+    @property
+    def bare(self) -> Heard:
+        """The same without the words in which others say why not."""
+        return Heard(self.told, dict.fromkeys(self.failed, "its agent told nothing when the snapshot was taken"))
+
+
 class _Item(msgspec.Struct):
     kind: str = ""
 
@@ -60,6 +73,7 @@ class _File(msgspec.Struct):
     items: list[msgspec.Raw]
     kind: str = ""
     taken: float | None = None
+    use: Heard | None = None
 
     @property
     def kind_of_all(self) -> str:
@@ -83,6 +97,8 @@ class Snapshot:
     """Of NVIDIA's driver, where they may be read."""
     claims_trouble: str | None = None
     """Why these could not be read."""
+    use: Heard | None = None
+    """What GPUs do; `None` where the agents were not asked."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -96,13 +112,14 @@ class Snapshot:
         except (msgspec.DecodeError, BrokenStream, EOFError, zlib.error) as error:
             raise Unreadable(f"{file}: no snapshot of a cluster: {error}") from error
         taken = time.time() if document.taken is None else document.taken
-        return cls(nodes, pods, taken, claims=claims, slices=slices)
+        return cls(nodes, pods, taken, claims=claims, slices=slices, use=document.use)
 
     def write(self, file: Path) -> None:
         """Write it, to standard output where `file` is `-`; raises `Unreadable`."""
         items = [*map(_node_item, self.nodes), *map(_pod_item, self.pods)]
         items += [*map(_device_item, self.claims), *map(_device_item, self.slices)]
-        document = {"apiVersion": "v1", "kind": "List", "taken": self.taken, "items": items}
+        use = {"use": self.use.bare} if self.use else {}
+        document = {"apiVersion": "v1", "kind": "List", "taken": self.taken, **use, "items": items}
         text = gzip.compress(msgspec.json.encode(document), mtime=int(self.taken))
         try:
             if str(file) == "-":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
@@ -17,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.cluster.caches.agents import LABELS
 from extender.inspect.inspection import Answer, GpuState, NodeInfo
 from extender.kubectl.cleanup import AT_ONCE
+from extender.kubectl.snapshot import Heard
 from extender.kubernetes.documents import message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
@@ -26,6 +26,13 @@ from extender.kubernetes.rest import Request
 IDLE_RATIO: Final = 0.05
 """Below it, a GPU that somebody holds does next to nothing."""
 _PREFIX: Final = "gputopo_gpu_"
+_SERIES: Final = (
+    "utilization_ratio",
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "power_watts",
+    "temperature_celsius",
+)
 _AGENTS: Final = quote(",".join(f"{label}={value}" for label, value in LABELS.items()), safe="")
 
 
@@ -55,14 +62,6 @@ class Top(Answer):
     gpus: tuple[GpuUse, ...]
     unheard: dict[str, str]
     """Node → why its agent has told nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What agents have told: node → UUID → series → value, and of which nodes nothing was heard, and why."""
-
-    told: Mapping[str, Mapping[str, Mapping[str, float]]]
-    failed: Mapping[str, str]
 
 
 class _Metadata(msgspec.Struct):
@@ -103,18 +102,14 @@ def _of(node: NodeInfo, told: Mapping[str, Mapping[str, float]]) -> Iterator[Gpu
             uuid=gpu.uuid,
             state=gpu.state,
             pod=gpu.pod,
-            utilization_ratio=series.get("utilization_ratio"),
-            memory_used_bytes=series.get("memory_used_bytes"),
-            memory_total_bytes=series.get("memory_total_bytes"),
-            power_watts=series.get("power_watts"),
-            temperature_celsius=series.get("temperature_celsius"),
+            **{name: series.get(name) for name in _SERIES},
         )
 
 
 async def ask_agents(config: Kubeconfig, node: str = "") -> Heard:
     """Ask the agents of all nodes, or of one, a few at once; raises `Unavailable` where agents cannot be listed."""
     places = asyncio.Semaphore(AT_ONCE)
-    told, failed = dict[str, Mapping[str, Mapping[str, float]]](), dict[str, str]()
+    told, failed = dict[str, dict[str, dict[str, float]]](), dict[str, str]()
 
     async def ask(agent: _Agent) -> None:
         where = f"/api/v1/namespaces/{quote(agent.metadata.namespace)}/pods/{quote(agent.metadata.name)}/proxy/metrics"
@@ -145,8 +140,9 @@ def _read(exposition: bytes) -> dict[str, dict[str, float]]:
     try:
         for family in text_string_to_metric_families(exposition.decode()):
             for sample in family.samples:
-                if sample.name.startswith(_PREFIX) and sample.labels.keys() == {"uuid"}:
-                    found.setdefault(sample.labels["uuid"], {})[sample.name.removeprefix(_PREFIX)] = sample.value
+                name = sample.name.removeprefix(_PREFIX)
+                if name in _SERIES and sample.labels.keys() == {"uuid"}:
+                    found.setdefault(sample.labels["uuid"], {})[name] = sample.value
     except (ValueError, KeyError):
         return {}
     return found

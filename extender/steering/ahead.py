@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import replace
 from heapq import merge
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
-from extender.cluster.candidates.holds import Held
-from extender.cluster.candidates.shape_index import Key
-from extender.cluster.objects.constraints import may_go
+from extender.cluster.candidates.holds import NOTHING, Held
+from extender.cluster.candidates.shape_index import Key, ShapeIndex
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import cpu_milli
-from extender.cluster.state import ClusterState
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
@@ -21,43 +19,59 @@ LOOKED_AT: Final = 500
 """Nodes, best first, before a pod is left to kube-scheduler, which looks at all of them side by side."""
 
 
+class Nodes(Protocol):
+    """Those that a queue is planned over, as they are now."""
+
+    @property
+    def names(self) -> Container[str]:
+        """All of them."""
+        ...
+
+    @property
+    def shapes(self) -> ShapeIndex:
+        """The same by shape."""
+        ...
+
+    def lets(self, pod: Pod, node: str, taken_cpu_milli: int) -> bool:
+        """Whether all but GPUs lets the pod go there, where so much of the CPU is planned for others."""
+        ...
+
+
 class Ahead:
     """Nodes of which GPUs are taken beside all others, which stand where filter finds them; both are read best first."""
 
-    def __init__(self, state: ClusterState, taken: Mapping[str, Held]) -> None:
+    def __init__(self, nodes: Nodes, taken: Mapping[str, Held]) -> None:
         """Begin with GPUs of some nodes that are on their way to somebody."""
-        self._state = state
-        self._views, self._shapes = state.views, state.shapes
-        self._taken: dict[str, int] = {}
+        self._nodes, self._names, self._shapes = nodes, nodes.names, nodes.shapes
+        self._taken: dict[str, Held] = {}
         self._cpu_milli: dict[str, int] = {}
         self._touched = self._shapes.like()
         for node, held in taken.items():
-            if node in self._views:
-                self._take(node, held.touched)
+            if node in self._names:
+                self._take(node, held)
 
     def place(self, pod: Pod, request: GpuRequest, avoided: Collection[str]) -> tuple[str, Placement] | None:
         """Give the pod the best GPUs there are, as filter and prioritize would; `None` where it is not known which."""
         order, touched = self._shapes.order(request), self._touched
-        plain = (key for key in order.best_first(self._views) if key[-1] not in self._taken)
+        plain = (key for key in order.best_first(self._names) if key[-1] not in self._taken)
         best_first: Iterator[Key] = merge(plain, touched.order(request).best_first(self._taken))
         for *_, name in islice(best_first, LOOKED_AT):
-            if name not in avoided and may_go(pod, self._views[name].node) and self._has_cpu(pod, name):
+            if name not in avoided and self._nodes.lets(pod, name, self._cpu_milli.get(name, 0)):
                 index, ordered = (touched, touched.order(request)) if name in self._taken else (self._shapes, order)
                 bucket = index.bucket_of(name)
                 verdict = ordered.verdicts[bucket.serial] if bucket else None
                 if not isinstance(verdict, Placement):
                     return None
-                self._take(name, sum(1 << position for position in verdict.gpus))
+                self._take(name, Held.of(verdict, request))
                 self._cpu_milli[name] = self._cpu_milli.get(name, 0) + cpu_milli(pod)
                 return name, verdict
         return None
 
-    def _take(self, name: str, gpus: int) -> None:
-        self._taken[name] = self._taken.get(name, 0) | gpus
-        shape = self._views[name].shape
-        free = shape.free & ~self._taken[name]
-        self._touched.put(name, replace(shape, free=free, doubtful=shape.doubtful & free))
-
-    def _has_cpu(self, pod: Pod, name: str) -> bool:
-        free = self._state.cpu.free_milli(self._views[name].node)
-        return free is None or cpu_milli(pod) + self._cpu_milli.get(name, 0) <= free
+    def _take(self, name: str, held: Held) -> None:
+        bucket = self._shapes.bucket_of(name)
+        assert bucket is not None, "each node has a shape"
+        taken = self._taken[name] = self._taken.get(name, NOTHING) + held
+        shape = bucket.shape
+        free = shape.free & ~taken.touched
+        shares = shape.shares.beside(taken.gpus, taken.shares)
+        self._touched.put(name, replace(shape, free=free, doubtful=shape.doubtful & free, shares=shares))

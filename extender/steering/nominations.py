@@ -71,7 +71,7 @@ class Nominations:
     def hold(self, course: Course, now: float) -> None:
         """Keep the GPUs of a course from others, until kube-scheduler asks for its pod or the time is over."""
         ranked = (Ranked(course.node, course.placement),)
-        hold = Hold(course.node, course.gpus, now + self.life_seconds, course.placement.value_lost, ranked)
+        hold = Hold.of(course.node, course.placement, course.request, now + self.life_seconds, ranked)
         self.state.holds.put(course.pod.metadata.uid, hold)
 
     def nominate(self, course: Course, now: float) -> Step[bool]:

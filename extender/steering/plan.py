@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import cpu_milli
-from extender.cluster.state import ClusterState
-from extender.steering.ahead import Ahead
+from extender.steering.ahead import Ahead, Nodes
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
@@ -33,6 +32,7 @@ class Course:
     """Where a pod is to go."""
 
     pod: Pod
+    request: GpuRequest
     node: str
     placement: Placement
 
@@ -42,31 +42,31 @@ class Course:
         return sum(1 << position for position in self.placement.gpus)
 
 
-def plan_queue(state: ClusterState, queue: Sequence[Wanted], taken: Mapping[str, Held]) -> list[Course]:
+def plan_queue(nodes: Nodes, queue: Sequence[Wanted], taken: Mapping[str, Held]) -> list[Course]:
     """Return where pods of a queue go, in its order; those for whom nothing is left are not among them.
 
     Args:
-        state: The cluster.
+        nodes: Where they may go.
         queue: The pods, in the order in which they are served.
         taken: Node → what is on its way to others there.
 
     """
-    first = _in_order(state, queue, taken)
-    larger_first = sorted(queue, key=lambda wanted: (-(wanted.pod.spec.priority or 0), -wanted.request.gpus))
+    first = _in_order(nodes, queue, taken)
+    larger_first = sorted(queue, key=lambda wanted: (-(wanted.pod.spec.priority or 0), *_smallness(wanted.request)))
     if larger_first == list(queue):
         return _of(queue, first)
-    second = _in_order(state, larger_first, taken)
+    second = _in_order(nodes, larger_first, taken)
     return _of(queue, second if second.keys() >= first.keys() and _worth(second) > _worth(first) else first)
 
 
-def _in_order(state: ClusterState, queue: Sequence[Wanted], taken: Mapping[str, Held]) -> dict[str, Course]:
-    ahead, found, in_vain = Ahead(state, taken), dict[str, Course](), set[Hashable]()
+def _in_order(nodes: Nodes, queue: Sequence[Wanted], taken: Mapping[str, Held]) -> dict[str, Course]:
+    ahead, found, in_vain = Ahead(nodes, taken), dict[str, Course](), set[Hashable]()
     for wanted in queue:
         if (alike := _alike(wanted)) in in_vain:
             continue
         place = ahead.place(wanted.pod, wanted.request, wanted.avoided)
         if place is not None:
-            found[wanted.pod.metadata.uid] = Course(wanted.pod, *place)
+            found[wanted.pod.metadata.uid] = Course(wanted.pod, wanted.request, *place)
         elif not wanted.avoided:
             in_vain.add(alike)  # what is left only gets less
     return found
@@ -77,6 +77,10 @@ def _alike(wanted: Wanted) -> Hashable:
     spec = wanted.pod.spec
     selected = tuple(sorted((spec.node_selector or {}).items()))
     return wanted.request, selected, tuple(spec.tolerations or ()), cpu_milli(wanted.pod)
+
+
+def _smallness(request: GpuRequest) -> tuple[int, int]:
+    return -request.gpus, -sum(request.memory_gib)
 
 
 def _worth(plan: Mapping[str, Course]) -> tuple[int, float]:

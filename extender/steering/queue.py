@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from extender.clock import Instant
 from extender.cluster.candidates.holds import NOTHING, Held
-from extender.cluster.objects.constraints import is_plain
+from extender.cluster.candidates.shape_index import ShapeIndex
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.quantities import cpu_milli
 from extender.cluster.state import ClusterState
 from extender.steering.plan import Wanted
 from extender.verbs.asked import Asked
@@ -20,6 +25,31 @@ LOOKED_AT: Final = 2000
 """Pods from the head of the queue: whoever cannot be planned must not hide those behind, nor cost a walk through all."""
 READ: Final = 256
 """Of these, what they ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodesOfCluster:
+    """The nodes of a cluster, with what of kube-scheduler's rules is read here."""
+
+    state: ClusterState
+
+    @property
+    def names(self) -> Mapping[str, NodeView]:
+        """All of them."""
+        return self.state.views
+
+    @property
+    def shapes(self) -> ShapeIndex:
+        """The same by shape."""
+        return self.state.shapes
+
+    def lets(self, pod: Pod, node: str, taken_cpu_milli: int) -> bool:
+        """Whether labels, taints and CPU let the pod go there."""
+        item = self.state.views[node].node
+        if not may_go(pod, item):
+            return False
+        free = self.state.cpu.free_milli(item)
+        return free is None or cpu_milli(pod) + taken_cpu_milli <= free
 
 
 def next_wanted(
@@ -49,8 +79,7 @@ def on_their_way(state: ClusterState, now: Instant) -> dict[str, Held]:
             held = taken.get(view.name, NOTHING)
             verdict = view.decide_for(uid, wanted.request, held)
             if isinstance(verdict, Placement):
-                gpus = sum(1 << position for position in verdict.gpus)
-                taken[view.name] = Held(held.gpus | gpus, held.shares)
+                taken[view.name] = held + Held.of(verdict, wanted.request)
     return taken
 
 
@@ -68,5 +97,5 @@ def _read(state: ClusterState, pods: Iterator[GpuPod] | list[GpuPod], now: Insta
             asked = Asked.read(state, pod.pod, now)
         except RequestError:
             continue
-        if asked.request.gpus and asked.group is None:
+        if asked.request.asks and asked.group is None:
             yield Wanted(pod.pod, asked.request, tuple(asked.away(state)))

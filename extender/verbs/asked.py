@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from extender.clock import Instant
 from extender.cluster.candidates.groups import PlaceOf, fitting_for, key_of
+from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.gpu_pods import owner_of, read_request
 from extender.cluster.objects.group_words import GroupKey
 from extender.cluster.objects.kinds import Pod
@@ -61,17 +62,18 @@ class Asked:
         """
         away = [name for name in self.away(state) if name in names]
         tried = [Names(names.all.difference(away)), Names(names.all.difference(away[1:])), names] if away else [names]
-        are_held = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
-        for yielding in (False, True) if are_held else (False,):
+        held_for_others = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
+        for yielding in (False, True) if held_for_others else (False,):
             for some in tried:
-                ranking = self._rank(state, some, yielding=yielding)
+                ranking = self._rank(state, some, held_for_others, yielding=yielding)
                 if ranking.best is not None:
                     return ranking
         return ranking
 
-    def _rank(self, state: ClusterState, names: Names, *, yielding: bool) -> Ranking:
+    def _rank(
+        self, state: ClusterState, names: Names, held_for_others: Mapping[str, Held], *, yielding: bool
+    ) -> Ranking:
         """Rank these nodes; of a group's pod only those count where the group goes."""
-        held_for_others = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
         uid = self.pod.metadata.uid
         rails = RailsOfGroup(state, uid, self.now.monotonic)
 

@@ -7,6 +7,8 @@ from typing import Final
 
 FEW: Final = 500
 """A set of so many is made at once."""
+LOOKED_UP: Final = 32
+"""So many are looked up one by one: the nominated node alone, or filter's candidates."""
 
 
 class Names:
@@ -28,6 +30,11 @@ class Names:
         if self._all is None:
             self._all = frozenset(self._listed)
         return self._all
+
+    @property
+    def are_few(self) -> bool:
+        """Whether to look up each of them is less than to look through the nodes for them."""
+        return len(self._listed) <= LOOKED_UP
 
     def expect(self, some: Iterable[str]) -> None:
         """Get ready to be asked about these, in one pass through the names; it pays the first time only."""

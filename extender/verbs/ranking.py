@@ -148,7 +148,9 @@ class Ranking:
 
     def best_first(self) -> Iterator[str]:
         """Yield the names of the nodes that fit."""
-        plain = (key for key in self._order.best_first(self._names) if key[-1] not in self._special)
+        names, order = self._names, self._order
+        found = order.best_of(names.all, self._shapes.bucket_of) if names.are_few else order.best_first(names)
+        plain = (key for key in found if key[-1] not in self._special)
         return (key[-1] for key in merge(self._special_keys(), plain))
 
     def _special_keys(self) -> list[Key]:

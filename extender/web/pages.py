@@ -110,7 +110,7 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "") -> 
         node.device_plugin.line if node.device_plugin else None,
         node.closed,
     ]
-    drawing = f"{_node_path(node.name, '/v1/inspect')}/topology.svg?v={picture.version(node)}"
+    drawing = f"{_node_path(node.name, '/v1/inspect')}/topology.svg?v={picture.version(node, placed)}"
     return _render(
         "node.html",
         node=node,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from extender.inspect.inspection import GpuInfo, NodeInfo, PodInfo
+from extender.inspect.inspection import GpuInfo, NodeDetail, NodeInfo, PodInfo
+from extender.inspect.nvlinks import LinkFaultInfo
 from topology.formats.marks import Mark, colour_of, letters_of
 from topology.formats.render import render_svg
 from topology.node.model import NodeTopology
@@ -26,12 +27,16 @@ class Holder:
     indexes: tuple[int, ...]
 
 
-def draw(topology: NodeTopology, node: NodeInfo, ringed: PodInfo | None = None) -> str:
-    """Return the picture, with the ring of `ringed` if that is a pod on the node."""
+def draw(
+    topology: NodeTopology, node: NodeInfo, pods: Sequence[PodInfo], faults: Sequence[LinkFaultInfo], ringed: str = ""
+) -> str:
+    """Return the picture, with the ring of `ringed`, a `namespace/name`; those of other pods are seen by who points at them."""
     positions = {gpu.index: position for position, gpu in enumerate(node.gpus)}
-    ring = [positions[index] for index in ringed.indexes if index in positions] if ringed else []
+    rings = {
+        f"{pod.namespace}/{pod.name}": [positions[index] for index in pod.indexes if index in positions] for pod in pods
+    }
     free = [position for position, gpu in enumerate(node.gpus) if gpu.state == "free"]
-    return render_svg(topology, free, ring, _marks(node))
+    return render_svg(topology, free, rings.get(ringed), _marks(node, faults), rings)
 
 
 def holders(node: NodeInfo) -> list[Holder]:
@@ -42,13 +47,18 @@ def holders(node: NodeInfo) -> list[Holder]:
     ]
 
 
-def version(node: NodeInfo) -> str:
+def version(node: NodeDetail, pods: Sequence[PodInfo]) -> str:
     """Return a word that changes when the picture does."""
-    return f"{crc32(repr((node.gpus, node.closed)).encode()):08x}"
+    rings = [pod.indexes for pod in pods]
+    return f"{crc32(repr((node.gpus, node.closed, node.link_faults, rings)).encode()):08x}"
 
 
-def _marks(node: NodeInfo) -> Sequence[Mark]:
-    return [Mark(_holder(gpu), gpu.line) for gpu in node.gpus]
+def _marks(node: NodeInfo, faults: Sequence[LinkFaultInfo] = ()) -> Sequence[Mark]:
+    return [Mark(_holder(gpu), gpu.line, _unused(gpu, faults)) for gpu in node.gpus]
+
+
+def _unused(gpu: GpuInfo, faults: Sequence[LinkFaultInfo]) -> str:
+    return "; ".join(fault.line for fault in faults if fault.uuid == gpu.uuid)
 
 
 def _holder(gpu: GpuInfo) -> str:

@@ -19,6 +19,7 @@ from extender.inspect import inspection
 from extender.inspect.decisions import DecisionPage
 from extender.inspect.inspection import Explanation, NodeDetail, NodePage, PodInfo
 from extender.inspect.measured import MeasuredReport
+from extender.inspect.nvlinks import link_faults_of
 from extender.inspect.room_over_time import RoomOverTime
 from extender.inspect.why import Why, why
 from extender.service import Extender, now
@@ -75,15 +76,13 @@ async def read_node(extender: Serving, name: str) -> NodeDetail:
 
 @router.get("/v1/inspect/nodes/{name}/topology.svg", tags=["inspect"], response_class=Response, responses=_DRAWING)
 async def draw_node(extender: Serving, name: str, pod: str = "") -> Response:
-    """Draw one node: GPUs in their holders' colours, sick ones marked, and the ring of `pod`, a `namespace/name` on it."""
+    """Draw one node: GPUs in their holders' colours, what is sick marked, and the ring of `pod`, a `namespace/name` on it."""
     view = extender.state.views.get(name)
     if view is None or view.shape.topology_class is None:
         raise HTTPException(404, "no such node, or no topology")
     [node] = inspection.nodes(extender.state, [name], now())
-    ringed = next(
-        (one for one in inspection.pods_on(extender.state, name) if f"{one.namespace}/{one.name}" == pod), None
-    )
-    drawn = picture.draw(view.shape.topology_class.node, node, ringed)
+    pods, faults = inspection.pods_on(extender.state, name), link_faults_of(view)
+    drawn = picture.draw(view.shape.topology_class.node, node, pods, faults, pod)
     return Response(drawn, media_type="image/svg+xml", headers=_OF_A_PICTURE)
 
 
@@ -106,8 +105,9 @@ async def explain_pod(extender: Serving, namespace: str, name: str) -> Explanati
 async def explain_nodes(
     extender: Serving, namespace: str, name: str, node: str = "", after: str = "", limit: Limit = 100
 ) -> Why:
-    """Say of each node, or of one, why the pod does not fit there and what would help."""
-    told = why(extender.state, namespace, name, now(), node=node, after=after, limit=limit)
+    """Say of each node, or of one, why the pod does not fit there; of a placed pod, what it was preferred to."""
+    decisions = extender.quality.decisions
+    told = why(extender.state, namespace, name, now(), node=node, after=after, limit=limit, decisions=decisions)
     return _found(told, "no such pod, or it asks for no GPU")
 
 

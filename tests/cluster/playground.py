@@ -32,7 +32,7 @@ FLEET = (
     SimulatedNode("h100-b", "hgx-h100", used=(0, 1, 2, 3, 4)),
     SimulatedNode("h100-bridged", "h100-nvl-8-pairs", used=(1, 4)),
     SimulatedNode("b200", "hgx-b200-gpu2-off-fabric", used=(0,)),
-    SimulatedNode("l40s", "l40s-8"),
+    SimulatedNode("l40s", "l40s-8", shared_gpus=4),
     SimulatedNode("t4", "t4-4"),
 )
 """No eight GPUs that are free have a ring of NVLinks: the example that requires one shows how a pod waits."""

@@ -199,6 +199,7 @@ def test_installed_configuration_places_every_example(installed: ControlPlane) -
     """The real scheduler and extender, configured by the ConfigMap and with the account's rights only, bind them all."""
     for number in range(6):
         installed.admin.post(NODES, node_object(SimulatedNode(f"hgx-{number}", "hgx-h100")))
+    installed.admin.post(NODES, node_object(SimulatedNode("shared", "hgx-h100", shared_gpus=3)))
     with running(installed):
         kubectl(installed, "apply", "-f", MANIFESTS / "examples")
         eventually(lambda: all(pod["spec"].get("nodeName") for pod in installed.admin.list(PODS)))

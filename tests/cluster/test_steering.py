@@ -24,7 +24,7 @@ from topology.annotations import keys
 pytestmark = [pytest.mark.usefixtures("kubelets"), pytest.mark.slow]
 
 LIFE_SECONDS = 3
-STEERING = {"enabled": True, "queue": 2, "life": f"{LIFE_SECONDS}s"}
+STEERING = {"enabled": True, "queue": 2, "nodes": 2, "life": f"{LIFE_SECONDS}s"}
 PATIENT = STEERING | {"life": "60s"}
 
 

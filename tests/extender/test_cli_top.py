@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,7 +57,8 @@ async def asked(tmp_path: Path, metrics: Mapping[str, tuple[int, bytes]], *words
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(KubeApi, "send", send)
-            return await asyncio.to_thread(invoke, "top", *words, "--kubeconfig", str(tmp_path / "kubeconfig"))
+            verb = () if words[:1] == ("snapshot",) else ("top",)
+            return await asyncio.to_thread(invoke, *verb, *words, "--kubeconfig", str(tmp_path / "kubeconfig"))
 
 
 BOTH = {"agent-1": (200, exposition(0.02, 0.97, 0.0, 0.0)), "agent-2": (503, b'{"message": "no route to host"}')}
@@ -98,3 +100,28 @@ async def test_where_no_agent_tells_the_answer_is_no(tmp_path: Path) -> None:
     broken = await asked(tmp_path, {"agent-1": (200, b"gputopo_gpu_x{"), "agent-2": (200, b"\xff")})
     assert broken.exit_code == 0
     assert [line.split()[4] for line in broken.stdout.splitlines()[1:]] == ["<none>"] * 8
+
+
+async def test_a_snapshot_with_what_gpus_do_answers_as_the_cluster_did(tmp_path: Path) -> None:
+    """But for why an agent told nothing: these are words of others, and may hold what is secret."""
+    file = str(tmp_path / "kept")
+    assert (await asked(tmp_path, BOTH, "snapshot", file, "--use")).exit_code == 0
+    live = await asked(tmp_path, BOTH)
+    kept = await asyncio.to_thread(invoke, "top", "--snapshot", file)
+    assert (kept.exit_code, kept.stdout) == (live.exit_code, live.stdout)
+    assert kept.stderr == "n2: its agent told nothing when the snapshot was taken\n"
+    assert b"route" not in gzip.decompress(await asyncio.to_thread(Path(file).read_bytes))
+    one = await asyncio.to_thread(invoke, "top", "n2", "-o", "name", "--snapshot", file)
+    assert len(one.stdout.split()) == 4
+
+
+async def test_a_snapshot_without_it_says_how_to_get_one(tmp_path: Path) -> None:
+    """Also where an environment variable names it; and what was measured is in no snapshot."""
+    file = str(tmp_path / "kept")
+    assert (await asked(tmp_path, BOTH, "snapshot", file)).exit_code == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPUTOPO_SNAPSHOT", file)
+        use, measured = [await asyncio.to_thread(invoke, verb) for verb in ("top", "measured")]
+    assert (use.exit_code, use.stdout, measured.exit_code, measured.stdout) == (2, "", 2, "")
+    assert f"{file} does not hold what GPUs do: `kubectl gputopo snapshot --use` writes one" in use.stderr
+    assert f"{file} does not hold what was measured" in measured.stderr

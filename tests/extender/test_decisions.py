@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.web import pages
 from extender.web.curves import curves
 from tests.extender.builders import PAIRS, args, at, claim, cluster, finish, gpus, node, pod
+from tests.extender.plugin import invoke
 from tests.extender.polling import eventually
 from tests.extender.serving import Running, serving
 from topology.formats.catalog import machine
@@ -43,6 +46,7 @@ def decision(number: int, name: str = "p") -> Decision:
         at=datetime.fromtimestamp(1_700_000_000 + number, UTC),
         namespace=name[:63],
         name=name,
+        uid=f"uid-{number}",
         node=name[::-1],
         indexes=tuple(range(8)),
         gb_per_s=float(number),
@@ -128,6 +132,7 @@ def test_a_decision_tells_the_best_of_an_empty_node_and_the_loss_as_the_score_we
             at=datetime(1970, 1, 1, 0, 1, 30, tzinfo=UTC),
             namespace="ml",
             name="p",
+            uid="uid",
             node="n1",
             indexes=(0, 2),
             gb_per_s=found.bandwidth.point,
@@ -193,6 +198,38 @@ def test_a_drawing_of_a_whole_day_is_small() -> None:
     assert len("".join(pages.fragmentation_page(room.times, drawn))) < 64 * 1024
 
 
+@pytest.mark.parametrize(
+    ("alternative", "said"),
+    [
+        (None, "no other node is known that it fitted on then"),
+        (
+            Alternative("n2", 119.4, 0.25),
+            "preferred to n2; predicted 119 (82 less) GB/s; the pods to come would lose 0.25 (1.25 less) of the score",
+        ),
+        (
+            Alternative("n2", 201.0, 1.75),
+            "preferred to n2; predicted 201 (as much) GB/s; the pods to come would lose 1.75 (0.25 more) of the score",
+        ),
+        (Alternative("n2", None, None), "preferred to n2"),
+    ],
+)
+def test_what_a_choice_was_preferred_to_is_said_in_words(alternative: Alternative | None, said: str) -> None:
+    """And what that would have cost, beside what the choice did."""
+    found = replace(decision(1), gb_per_s=201.0, loss=1.5, alternative=alternative)
+    assert (
+        found.line
+        == "bound at 2023-11-14T22:13:21Z; predicted 201 of at best 201 GB/s there; the pods to come lose 1.50 of the score"
+    )
+    assert found.instead == said
+
+
+def test_a_choice_is_that_of_the_pod_and_not_of_a_namesake() -> None:
+    """By UID: a pod of the same name that another extender bound is not remembered."""
+    kept = remembered(3)
+    assert kept.of("uid-2") == kept.page(3).decisions[1]
+    assert kept.of("uid-of-a-namesake") is None
+
+
 async def test_a_served_extender_shows_what_it_bound_and_what_else_there_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,12 +246,22 @@ async def test_a_served_extender_shows_what_it_bound_and_what_else_there_was(
         _, page = await extender.get("/decisions")
         _, older = await extender.get(f"/decisions?after={found['next']}")
         _, odd = await extender.get("/decisions?after=%C2%B2%00<script>")
+        asked = ("why", "four", "-n", "default", "--kubeconfig", str(tmp_path / "kubeconfig"))
+        told = await asyncio.to_thread(invoke, *asked, "--extender", extender.url)
+        forgotten = await asyncio.to_thread(invoke, *asked)
         room = json.loads((await extender.get("/v1/inspect/fragmentation"))[1])
         _, drawn = await extender.get("/fragmentation")
     assert [each["name"] for each in (*found["decisions"], *rest["decisions"])] == ["four", "two", "one"]
     four = found["decisions"][0]
     assert {four["node"], four["alternative"]["node"]} == {"n1", "n2"}
     assert four["gb_per_s"] == four["best_gb_per_s"] > four["alternative"]["gb_per_s"]
+    first, _, *choice = told.stdout.splitlines()
+    assert first == f"default/four: on {four['node']}"
+    assert (
+        f"Z; predicted {four['gb_per_s']:.0f} of at best {four['best_gb_per_s']:.0f} GB/s there; the pods" in choice[0]
+    )
+    assert choice[1].startswith(f"preferred to {four['alternative']['node']}; predicted ")
+    assert "--extender asks one" in forgotten.stdout
     assert re.findall(r'href="/pods/default/(\w+)"', page) == ["four", "two", "one"]
     assert re.findall(r'href="/pods/default/(\w+)"', older) == ["one"]
     assert "<script>" not in odd

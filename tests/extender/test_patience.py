@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from extender.between_calls import go_on_searching
 from extender.clock import Instant
 from extender.config_sources import load
 from extender.kubernetes.kube import KubeApi
@@ -39,7 +40,7 @@ def extender_with(tmp_path: Path, *machines: str) -> Extender:
 async def test_the_first_pod_on_an_observed_machine_has_its_answer(tmp_path: Path, machine: str) -> None:
     """The forecast takes more than one call may; without a second look the pod would wait until something else happens."""
     extender = extender_with(tmp_path, machine)
-    searches = asyncio.create_task(extender._search())
+    searches = asyncio.create_task(go_on_searching(extender.state.effort))
     result = await extender.filter(args(pod("p", 2), "n0"))
     searches.cancel()
     assert result.node_names == ["n0"]

@@ -106,8 +106,14 @@ async def test_enforcing_agent_says_when_pods_may_be_bound(
 
 @pytest.mark.slow
 async def test_enforcing_agent_computes_values_in_the_background(tmp_path: Path, kubelet: KubeletDouble) -> None:
-    """It serves before they are there, by a formula; then ties are broken as the extender breaks them."""
-    with capture_logs() as logs, running(settings(tmp_path, kubelet, "enforce"), FakeNode(), FACTS):
+    """It serves before they are there, by a formula; then ties are broken as the extender breaks them.
+
+    They are begun when it had to choose for the first time.
+    """
+    node = FakeNode()
+    with capture_logs() as logs, running(settings(tmp_path, kubelet, "enforce"), node, FACTS):
+        await until(lambda: is_ready(node))
+        await kubelet.run(gpu_pod("unplanned", 1))
         await until(lambda: any(entry["event"] == "free GPUs have computed values" for entry in logs))
 
 

@@ -1,13 +1,18 @@
 """Every example asks for what its comment says, and says no more than that."""
 
+import os
+import subprocess
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.manifests.helm import MANIFESTS
+from topology.annotations.keys import PLACEMENT as PLACEMENT_KEY
 from topology.node.links import Affinity
 from topology.request.domains import GroupRequest, Level
 from topology.request.gpu_request import Communication, ContainerGpus, GpuRequest, NicAffinity, PodRequest, parse_pod
@@ -88,3 +93,32 @@ def test_example_opts_in_and_begins_with_a_comment(example: Path) -> None:
     assert pod["metadata"]["name"] == example.stem
     assert pod["spec"]["schedulerName"] == "gputopo"
     assert example.read_text().startswith("# ")
+
+
+UUID = "GPU-41000000-0000-4000-8000-000000000003"
+PLACEMENT = '{"affinity":"nvlink","bandwidth_gb_per_s":{"point":361.2}}'
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_example_prints_its_gpus_and_what_was_predicted_and_waits(example: Path, tmp_path: Path) -> None:
+    """By its own command in a real shell, beside a driver's program of ours; it ends at once when it is told to."""
+    (tmp_path / "nvidia-smi").write_text(f'#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: NVIDIA H100 (UUID: {UUID})"\n')
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    for container in load(example)["spec"]["containers"]:
+        (named,) = container["env"]
+        assert named["valueFrom"]["fieldRef"]["fieldPath"] == f"metadata.annotations['{PLACEMENT_KEY}']"
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", named["name"]: PLACEMENT}
+        command = subprocess.Popen(
+            container["command"], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        with command as shell:
+            try:
+                assert shell.stdout
+                assert UUID in shell.stdout.readline()
+                assert shell.stdout.readline() == f"planned: {PLACEMENT}\n"
+                assert shell.poll() is None
+                shell.terminate()
+                assert shell.wait(30) == 0
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(shell.pid, SIGKILL)  # a container's end does that to what the shell has begun

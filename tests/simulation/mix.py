@@ -78,6 +78,10 @@ EVENTS: Rates = {
 """The highest weight of what happens around the extenders, one event at a time; a policy forbids a pod for good."""
 
 
+NOMINATED: Rates = {Fault.POD_NOMINATED: 6.0}
+"""The same where queues are planned ahead, and only there: seeds without it are what they were."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mix:
     """One run's mix."""
@@ -124,6 +128,11 @@ def as_drawn(mix: Mix) -> Mix:
 def whole_gpus(mix: Mix) -> Mix:
     """Let nobody ask for a share."""
     return replace(mix, share_ratio=0.0)
+
+
+def steered(mix: Mix) -> Mix:
+    """Have queues planned ahead, and wrong nominations of others among these."""
+    return replace(mix, steered=True, rates={**mix.rates, **NOMINATED})
 
 
 def only(rates: Rates, **settings: Any) -> Adapt:

@@ -38,6 +38,7 @@ class Fault(StrEnum):
     POD_FAILED_UNBOUND = "unbound pod failed by somebody"
     POD_PATCHED = "pod patched by somebody"
     POD_NAMESAKE = "pod replaced by a namesake"
+    POD_NOMINATED = "pod nominated by somebody"
     POD_UNREADABLE = "request made unreadable"
     POD_CRASHING = "container crashed and will restart"
     FOREIGN_BINDING = "pod bound around us"

@@ -19,6 +19,8 @@ class Mark:
     """Who has it; empty for nobody."""
     sick: str = ""
     """Why it gets no new pods; empty where it does."""
+    links: str = ""
+    """Which of its NVLinks are not used, and why; empty where all are."""
 
 
 def letters_of(marks: Iterable[Mark]) -> dict[str, str]:

@@ -1,58 +1,23 @@
 """A node as a picture (SVG) and as a few lines of text; the same node always gives the same bytes.
 
 The picture needs nothing from outside, reads on light and dark pages (it brings its own card, in two colour schemes), and says
-with form what it says with colour. The colours are Okabe and Ito's, which all kinds of sight can tell apart.
+with form what it says with colour.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import pairwise, starmap
 from math import sqrt
-from typing import Final
+from types import MappingProxyType
 
 from topology.formats.layout import MARGIN, Box, Layout, arc_height, has_arc, lay_out
 from topology.formats.marks import Mark, colour_of, letters_of
+from topology.formats.picture_style import OF_MARKS, STYLE, on_pointing
 from topology.node.links import PciePath
 from topology.node.model import Gpu, NodeTopology
-
-_STYLE: Final = """\
-text{font-family:ui-sans-serif,system-ui,-apple-system,"Segoe UI",Helvetica,Arial,"DejaVu Sans",sans-serif;fill:#1f2328}
-.card{fill:#fff;stroke:#d0d7de}.head{font-size:18px;font-weight:600}.note{font-size:12px;fill:#59636e}
-.numa{fill:#f4f6f8;stroke:#d0d7de}.name{font-size:11px;font-weight:600;fill:#59636e}.cpus{font-size:10px;fill:#7b8590}
-.bridge{fill:#fff;stroke:#9aa4af}.PXB{stroke-dasharray:5 3}.socket{stroke:#c3cad2;stroke-width:6}
-.nic{fill:#f4f6f8;stroke:#9aa4af}.tiny{font-size:10px;fill:#59636e;text-anchor:middle}
-.link{stroke:#009e73;fill:none;stroke-linecap:round}.ring{stroke:#d55e00}.off{stroke:#9aa4af;stroke-dasharray:2 5}
-.pill{fill:#fff;stroke:#009e73}.count{font-size:10px;font-weight:600;fill:#006b4e;text-anchor:middle}
-.ring-pill{fill:#fff;stroke:#d55e00}.ring-count{font-size:10px;font-weight:600;fill:#a34700;text-anchor:middle}
-.switch{fill:#009e73}.on-switch{font-size:14px;font-weight:600;fill:#fff;text-anchor:middle;letter-spacing:.06em}
-.gpu{stroke-width:2;fill:#d9eefa;stroke:#0072b2}.number{font-size:24px;font-weight:700;fill:#083d5c;text-anchor:middle}
-.size{font-size:10px;fill:#2d5f7d;text-anchor:middle}
-.used{fill:#e6e8eb;stroke:#a3abb4;stroke-dasharray:4 3}.used-number,.used-size{fill:#8b949e}
-.chosen{fill:#e69f00;stroke:#b35900;stroke-width:4}.chosen-number,.chosen-size{fill:#2b1b00}
-@media (prefers-color-scheme:dark){
-text{fill:#e6edf3}.card{fill:#0d1117;stroke:#30363d}.note,.name,.tiny{fill:#9da7b1}.cpus{fill:#7d8590}
-.numa,.nic{fill:#161b22;stroke:#30363d}.bridge{fill:#0d1117;stroke:#545d68}.nic{stroke:#545d68}.socket{stroke:#30363d}
-.link{stroke:#1fb58a}.ring{stroke:#f08a3c}.off{stroke:#545d68}.pill{fill:#0d1117;stroke:#1fb58a}.count{fill:#6fdcb8}
-.ring-pill{fill:#0d1117;stroke:#f08a3c}.ring-count{fill:#f6b27f}
-.switch{fill:#00795a}.on-switch{fill:#fff}.gpu{fill:#0c2d42;stroke:#56b4e9}.number{fill:#d9eefa}.size{fill:#9ccbe6}
-.used{fill:#1c2128;stroke:#545d68}.used-number,.used-size{fill:#6e7681}
-.chosen{fill:#e69f00;stroke:#ffd27a}.chosen-number,.chosen-size{fill:#2b1b00}}
-"""
-
-
-_MARKS_STYLE: Final = """\
-svg{color-scheme:light dark}
-.holder{stroke:#24292f}.holder-number,.holder-size,.letter{fill:#16191d}.letter{font-size:12px;font-weight:700}
-.h0{fill:#e69f00}.h1{fill:#5cc8f2}.h2{fill:#35c89f}.h3{fill:#f0e442}.h4{fill:#dc8fba}.h5{fill:#f58a4b}.h6{fill:#b9adf0}.h7{fill:#c3ccd5}
-.unheld{fill:#fff;stroke:#0072b2}.used.sick{fill:#e6e8eb}.sick{stroke-dasharray:6 3}.around{stroke:#d55e00;stroke-width:5}
-.cross{stroke:#b3261e;stroke-width:3;fill:none;opacity:.55}.bad{fill:#b3261e}.bad-mark{font-size:13px;font-weight:700;fill:#fff;text-anchor:middle}
-.link.sick{stroke:#b3261e;stroke-dasharray:2 7}
-@media (prefers-color-scheme:dark){.unheld{fill:#0d1117;stroke:#56b4e9}.holder{stroke:#e6edf3}.used.sick{fill:#1c2128}
-.cross,.link.sick{stroke:#ff7b72}.around{stroke:#f08a3c}.holder-number,.holder-size,.letter{fill:#16191d}.bad-mark{fill:#fff}}
-"""
 
 
 def render_svg(
@@ -60,13 +25,15 @@ def render_svg(
     free: Collection[int] | None = None,
     chosen: Sequence[int] | None = None,
     marks: Sequence[Mark] | None = None,
+    rings: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> str:
     """Return the picture of a node; `free` and `chosen` are positions, `chosen` in ring order, and colour the GPUs.
 
     Without `free` no GPU is shown as in use. NVLinks that the ring of the chosen GPUs runs over are marked. With `marks`, one for
-    each GPU, a GPU has its holder's colour and letter, and sick GPUs and links have a sign, with the reason in the title.
+    each GPU, a GPU has its holder's colour and letter, and sick GPUs and links have a sign, with the reason in the title; of a
+    holder in `rings` the ring is seen while somebody points at one of its GPUs.
     """
-    return "\n".join(_Picture(node, free, tuple(chosen or ()), marks).lines()) + "\n"
+    return "\n".join(_Picture(node, free, tuple(chosen or ()), marks, rings).lines()) + "\n"
 
 
 def render_text(node: NodeTopology) -> str:
@@ -129,8 +96,14 @@ def _text(x: float, y: float, kind: str, words: str) -> str:
     return f'<text class="{kind}" x="{_n(x)}" y="{_n(y)}">{_xml(words)}</text>'
 
 
-def _titled(title: str, *drawn: str) -> str:
-    return f"<g><title>{_xml(title)}</title>{''.join(drawn)}</g>"
+def _titled(title: str, *drawn: str, kind: str = "") -> str:
+    return f"<g{kind and f' class={chr(34)}{kind}{chr(34)}'}><title>{_xml(title)}</title>{''.join(drawn)}</g>"
+
+
+def _hops(ring: Sequence[int]) -> set[tuple[int, int]]:
+    """Return the pairs of neighbours on a ring, each in order."""
+    around = (*ring, ring[0]) if len(ring) > 2 else ring
+    return {(min(hop), max(hop)) for hop in pairwise(around)}
 
 
 def _stroke(count: int) -> float:
@@ -147,14 +120,15 @@ class _Picture:
         free: Collection[int] | None,
         chosen: tuple[int, ...],
         marks: Sequence[Mark] | None,
+        rings: Mapping[str, Sequence[int]],
     ) -> None:
         self.node = node
         self.free = free
         self.chosen = chosen
         self.marks = marks
         self.letters = letters_of(marks or ())
-        around = (*chosen, chosen[0]) if len(chosen) > 2 else chosen
-        self.ring = {(min(hop), max(hop)) for hop in pairwise(around)}
+        self.rings = {self.letters[holder]: ring for holder, ring in rings.items() if holder in self.letters}
+        self.ring = _hops(chosen)
         self.at: Layout = lay_out(node)
         self._labels: list[Box] = []
 
@@ -166,7 +140,7 @@ class _Picture:
             f'width="{width}" height="{height}" role="img">'
         )
         yield f"<title>{_xml(title)}</title>"
-        yield f"<style>{_STYLE if self.marks is None else _STYLE + _MARKS_STYLE}</style>"
+        yield f"<style>{STYLE if self.marks is None else STYLE + OF_MARKS}{''.join(map(on_pointing, self.rings))}</style>"
         yield _rect(Box(0.5, 0.5, self.at.width - 1, self.at.height - 1), "card", 12)
         yield _text(MARGIN, 34, "head", _models(self.node))
         yield _text(MARGIN, 53, "note", self._note())
@@ -175,8 +149,10 @@ class _Picture:
         labels: list[str] = []
         yield from self._ribbons(labels)
         yield from self._direct(labels)
+        yield from starmap(self._pointed_at, self.rings.items())
         for position, gpu in enumerate(self.node.gpus):
             yield self._gpu(position, gpu)
+        yield from self._unused()
         yield from labels
         yield from self._legend()
         yield "</svg>"
@@ -218,20 +194,47 @@ class _Picture:
         if bar is None:
             return
         for position, gpu in enumerate(self.node.gpus):
-            box = self.at.gpus[position]
-            start, end = (box.y, bar.bottom) if self.at.is_mirrored(position) else (box.bottom, bar.y)
-            line = f'd="M{_n(box.centre)} {_n(start)}V{_n(end)}"'
+            line, x, y = self._ribbon(position, bar)
             if not gpu.switch_links:
                 yield _titled(
-                    f"GPU {gpu.index}: not on the NVSwitch", f'<path class="link off" stroke-width="3" {line}/>'
+                    f"GPU {gpu.index}: not on the NVSwitch", f'<path class="link off" stroke-width="3" d="{line}"/>'
                 )
                 continue
             ring = len(self.chosen) > 1 and position in self.chosen
             kind, why = self._of_link(self._reason_everywhere(position), ring=ring)
             wide = f'class="{kind}" stroke-width="{_n(_stroke(gpu.switch_links))}"'
-            yield _titled(f"GPU {gpu.index}: {_links(gpu.switch_links)} to the NVSwitch{why}", f"<path {wide} {line}/>")
-            self._label(labels, box.centre, (start + end) / 2, gpu.switch_links, ring=ring)
+            yield _titled(
+                f"GPU {gpu.index}: {_links(gpu.switch_links)} to the NVSwitch{why}", f'<path {wide} d="{line}"/>'
+            )
+            self._label(labels, x, y, gpu.switch_links, ring=ring)
         yield _titled("NVSwitch", _rect(bar, "switch", 8), _text(bar.centre, bar.y + 24, "on-switch", "NVSwitch"))
+
+    def _ribbon(self, position: int, bar: Box) -> tuple[str, float, float]:
+        """Return the path of a GPU's links to the NVSwitch and where their label goes."""
+        box = self.at.gpus[position]
+        start, end = (box.y, bar.bottom) if self.at.is_mirrored(position) else (box.bottom, bar.y)
+        return f"M{_n(box.centre)} {_n(start)}V{_n(end)}", box.centre, (start + end) / 2
+
+    def _unused(self) -> Iterator[str]:
+        """Draw a stump at each GPU of which links are not used: where they led, no agent says."""
+        for position, mark in enumerate(self.marks or ()):
+            if mark.links:
+                box, gpu = self.at.gpus[position], self.node.gpus[position]
+                line = f'd="M{_n(box.x)} {_n(box.bottom - 12)}h-16m-3 -5v10"'
+                yield _titled(
+                    f"GPU {gpu.index}: {mark.links}",
+                    _rect(Box(box.x - 22, box.bottom - 20, 22, 16), "reach", 0),
+                    f'<path class="link unused" stroke-width="3" {line}/>',
+                )
+
+    def _pointed_at(self, letter: str, ring: Sequence[int]) -> str:
+        """Return the ring of a holder, to lie on top of all links."""
+        links = [self._course(*hop)[0] for hop in sorted(_hops(ring)) if self.node.pairs[hop].nvlinks]
+        if self.at.switch and len(ring) > 1:
+            links += [self._ribbon(each, self.at.switch)[0] for each in ring if self.node.gpus[each].switch_links]
+        drawn = [f'<path class="link" stroke-width="5" d="{line}"/>' for line in links]
+        drawn += [_rect(self.at.gpus[each], "around", 12) for each in ring]
+        return f'<g class="of-a-pod ring-of-{letter}">{"".join(drawn)}</g>'
 
     def _direct(self, labels: list[str]) -> Iterator[str]:
         # Chosen hops last, so that they lie on top.
@@ -325,8 +328,9 @@ class _Picture:
         memory = "" if gpu.memory_bytes is None else f"{gpu.memory_bytes / 2**30:.0f} GiB"
         kind = "" if state == "free" else state
         said = [f"GPU {gpu.index}", gpu.model, memory, gpu.pci or "", gpu.uuid]
-        text, drawn = kind, ""
+        text, drawn, letter = kind, "", ""
         if self.marks is not None:
+            letter = self.letters.get(self.marks[position].holder, "")
             kind, text, more, drawn = self._marked(position, self.marks[position])
             said += more
         elif self.free is not None or self.chosen:
@@ -342,6 +346,7 @@ class _Picture:
                 str(gpu.index),
             ),
             _text(box.centre, box.y + 49, f"size {text}-size" if text else "size", memory) if memory else "",
+            kind=f"held-by-{letter}" if letter in self.rings else "",
         )
 
     def _legend(self) -> Iterator[str]:
@@ -366,3 +371,7 @@ class _Picture:
         if any(link.nvlinks for link in self.node.links) or self.at.switch:
             yield f'<path class="link" stroke-width="5" d="M{_n(x + 2)} {_n(y - 4)}h14"/>'
             yield _text(x + 23, y, "note", "NVLinks")
+            x += 23 + 6.6 * len("NVLinks") + 18
+        if any(mark.links for mark in self.marks or ()):
+            yield f'<path class="link unused" stroke-width="3" d="M{_n(x)} {_n(y - 9)}v10m3 -5h14"/>'
+            yield _text(x + 23, y, "note", "NVLinks that are not used")

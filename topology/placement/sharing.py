@@ -24,6 +24,7 @@ FRAGMENTED_GPU = 500.0
 """What one fragmented GPU counts in the unit of free sets, where the last free GPU of a machine counts 1 to 4: capacity
 that nobody can use is lost for good, a broken island until its pods end."""
 _ROUNDED = 9
+"""Digits of a loss that count: what two nodes lose alike is a tie, and not for the last bit of a sum to break."""
 
 
 def less_fragmentation(
@@ -31,7 +32,7 @@ def less_fragmentation(
 ) -> Placement:
     """Return the placement with what the pods to come lose to fragmentation counted in its score; `pods_to_come` is λ."""
     lost = profile.value(capacity) - profile.value(capacity.without(kind, verdict.gpus))
-    score = verdict.score - pods_to_come * FRAGMENTED_GPU * lost
+    score = round(verdict.score - pods_to_come * FRAGMENTED_GPU * lost, _ROUNDED)
     return replace(verdict, score=score, value_lost=(verdict.value_lost or 0.0) + FRAGMENTED_GPU * lost)
 
 
@@ -122,7 +123,7 @@ class _Places:
             if rest:
                 self._take(positions[share], gib[share])
         of_share = tuple(positions[share] for share in which)
-        score = -self._topology_class.weights.pods_to_come * lost
+        score = round(-self._topology_class.weights.pods_to_come * lost, _ROUNDED)
         return Placement(tuple(dict.fromkeys(of_share)), None, None, score, lost, of_share)
 
     def _best(self, gib: int, rest: Sequence[int]) -> tuple[float, int]:

@@ -9,7 +9,7 @@ pass them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from types import MappingProxyType
 from typing import Final
@@ -18,7 +18,14 @@ from benchmarks.placement.cluster import Cluster, Server
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import Row, quantile_rows, rows
-from benchmarks.placement.scenarios.queueing import bandwidth_ratios, bandwidths, run_queue, times, waits_h
+from benchmarks.placement.scenarios.queueing import (
+    bandwidth_ratios,
+    bandwidths,
+    run_queue,
+    started_at_once_pct,
+    times,
+    waits_h,
+)
 from benchmarks.placement.speed import Sensitivity, SpeedModel
 from topology.formats.catalog import machine
 from topology.request.gpu_request import Communication
@@ -30,6 +37,8 @@ SIZES: Final[Mapping[int, float]] = MappingProxyType({1: 0.45, 2: 0.2, 4: 0.2, 8
 TRAFFIC_GB_PER_S = (0.0, 1.0, 5.0, 12.0)
 LOADS = (0.8, 0.95)
 JOBS = 3_000
+BURST = 48
+"""Jobs that come at once in the scenario of that name; what they ask for is two thirds of the fleet."""
 NODE_GPUS = 8
 CPU_MILLI_PER_GPU, MEMORY_MIB_PER_GPU = 12_000, 131_072
 MEAN_RUN_S = 3600.0
@@ -40,6 +49,8 @@ class MixedFleet:
     """The scenario; a workload is `load-0.8/SENSITIVITY`."""
 
     jobs: int = JOBS
+    burst: int = 1
+    """Jobs that arrive at the same moment, with the last of them; more than one: a queue to be planned as one, or one by one."""
 
     @property
     def workloads(self) -> tuple[str, ...]:
@@ -49,6 +60,8 @@ class MixedFleet:
     @property
     def policies(self) -> tuple[str, ...]:
         """Those that choose nodes."""
+        if self.burst > 1:
+            return "stock-most", "gputopo", "gputopo-as-one"
         return (
             "stock-least", "stock-most", "hami-binpack", "vgpu-manager", "koordinator-most", "hived", "hived-links",
             "mapa-preserve", "mapa-preserve-fleet", "topo-aware", "topo-aware-links", "topo-aware-p", "best-fit", "fgd",
@@ -67,16 +80,25 @@ class MixedFleet:
         gpus = sum(len(server.topology) for server in servers)
         gap_s = _gpu_seconds_per_job() / (float(load.removeprefix("load-")) * gpus)
         jobs = _draw(random, self.jobs, gap_s, Sensitivity(sensitivity))
+        jobs = _in_bursts(jobs, self.burst)
         random.shuffle(servers)
         cluster = Cluster(servers)
         chosen = policy_for_pods(policy, [job.pods[0] for job in jobs])(cluster, random)
         speed = SpeedModel(cluster)
         outcome = run_queue(jobs, cluster, chosen, speed.run_time)
+        at_once = {"started_at_once_pct": started_at_once_pct(outcome)} if self.burst > 1 else {}
         return [
-            *rows(workload, policy, seed, times(outcome, speed.run_time) | bandwidths(outcome, speed)),
+            *rows(workload, policy, seed, times(outcome, speed.run_time) | bandwidths(outcome, speed) | at_once),
             *quantile_rows(workload, policy, seed, "wait_h", waits_h(outcome)),
             *quantile_rows(workload, policy, seed, "bandwidth_ratio", bandwidth_ratios(outcome, speed)),
         ]
+
+
+def _in_bursts(jobs: list[Job], burst: int) -> list[Job]:
+    return [
+        replace(job, arrival_s=jobs[min(place - place % burst + burst, len(jobs)) - 1].arrival_s)
+        for place, job in enumerate(jobs)
+    ]
 
 
 def _gpu_seconds_per_job() -> float:

@@ -117,6 +117,11 @@ def bandwidth_ratios(outcome: Outcome, speed: SpeedModel) -> list[float]:
     return [_ratio(speed.bandwidth(event.placed), speed.best_bandwidth(event.job)) for event in together]
 
 
+def started_at_once_pct(outcome: Outcome) -> float:
+    """Return how many of the jobs did not wait at all."""
+    return 100 * mean(float(event.time_s == event.job.arrival_s) for event in outcome.started)
+
+
 def waits_h(outcome: Outcome) -> list[float]:
     """Return how long each job waited, in hours."""
     return [(event.time_s - event.job.arrival_s) / HOUR_S for event in outcome.started]

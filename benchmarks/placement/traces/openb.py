@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.placement.cluster import Server
 from benchmarks.placement.jobs import Pod
 from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, read_rows, tables, whole
+from benchmarks.placement.traces.lookalikes import like
 from benchmarks.sources import UnreadableSource, load_topology
 from topology.formats.catalog import MACHINES
 from topology.node.model import MAX_GPUS, Gpu, NodeTopology
@@ -55,11 +56,15 @@ class OpenbTrace:
         return _read_servers(first)
 
     def pods(self, workload: str) -> tuple[Pod, ...]:
-        """Return the pods of a workload, in the order of the file; at least one asks for a GPU."""
+        """Return the pods of a workload, in the order of the file; at least one asks for a GPU.
+
+        `LIST/MIX`: as many as the list has, drawn from it for that mix, see `like`.
+        """
         lists = _pod_lists(self.folder)
-        if workload not in lists:
-            raise BadTrace(f"{self.folder} holds no list of pods {workload!r}; it has {', '.join(lists)}")
-        return _read_pods(lists[workload])
+        name, _, mix = workload.partition("/")
+        if name not in lists:
+            raise BadTrace(f"{self.folder} holds no list of pods {name!r}; it has {', '.join(lists)}")
+        return like(_read_pods(lists[name]), mix) if mix else _read_pods(lists[name])
 
 
 def _pod_lists(folder: Path) -> dict[str, Path]:

@@ -33,10 +33,20 @@ class Held:
     """As a whole; a mask over positions."""
     shares: tuple[HeldShare, ...] = ()
 
+    @classmethod
+    def of(cls, found: Placement, request: GpuRequest) -> Held:
+        """Keep what a pod with this request gets by this placement: of GPUs that it shares only its shares."""
+        if found.shares:
+            return cls(shares=_shares_of(found, request))
+        return cls(sum(1 << position for position in found.gpus))
+
     @property
     def touched(self) -> int:
         """The GPUs of which anything is kept."""
         return self.gpus | sum({1 << position for position, _, _ in self.shares} if self.shares else ())
+
+    def __add__(self, other: Held) -> Held:
+        return Held(self.gpus | other.gpus, self.shares + other.shares)
 
     def __bool__(self) -> bool:
         return bool(self.gpus or self.shares)
@@ -66,11 +76,8 @@ class Hold:
         cls, node: str, found: Placement, request: GpuRequest, expires: float, best: tuple[Ranked, ...] = ()
     ) -> Hold:
         """Hold what a pod with this request gets by this placement."""
-        shares = tuple(
-            (position, gib, request.sharing_class)
-            for position, gib in zip(found.shares, request.memory_gib, strict=True)
-        )
-        return cls(node, sum(1 << position for position in found.gpus), expires, found.value_lost, best, shares)
+        gpus = sum(1 << position for position in found.gpus)
+        return cls(node, gpus, expires, found.value_lost, best, _shares_of(found, request))
 
 
 class Holds:
@@ -125,3 +132,8 @@ class Holds:
     def _expire(self, now: float) -> None:
         for expired in [key for key, hold in self._holds.items() if hold.expires <= now]:
             del self._holds[expired]
+
+
+def _shares_of(found: Placement, request: GpuRequest) -> tuple[HeldShare, ...]:
+    places = zip(found.shares, request.memory_gib, strict=True)
+    return tuple((position, gib, request.sharing_class) for position, gib in places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from extender.cluster.candidates.shape import Shape
@@ -308,6 +308,13 @@ class Order:
             for name in listed:
                 if name in names:
                     yield *merits, name
+
+    def best_of(self, names: Iterable[str], bucket_of: Callable[[str], Bucket | None]) -> Iterator[Key]:
+        """Yield those of a few names that fit, best first: the same, by looking each of them up."""
+        found = ((name, bucket) for name in names if (bucket := bucket_of(name)) is not None)
+        verdicts = ((name, bucket.shape, self.verdicts[bucket.serial]) for name, bucket in found)
+        keys = [(*_merits(shape, fits), name) for name, shape, fits in verdicts if isinstance(fits, Placement)]
+        return iter(sorted(keys))
 
     def _list(self, merits: Merits) -> list[str]:
         found = self._names[merits] = sorted(chain.from_iterable(bucket.names for bucket in self._alike[merits]))

@@ -26,6 +26,8 @@ class Values:
         self._demand = Demand(weights.demand)
         self._met: dict[str, PodKind] = {}
         self._running: set[str] = set()
+        self.wake: Callable[[], object] = lambda: None
+        """Is called when so many pods have come that there is something to `appraise`."""
         self.typical: tuple[tuple[PodKind, float], ...] = ()
         """The kinds that most pods are of, and their share of these, as of the last mix."""
 
@@ -41,6 +43,8 @@ class Values:
         if uid not in self._met:
             self._met[uid] = kind
             self._demand.saw(kind)
+            if self._demand.is_news():
+                self.wake()
         if running and uid not in self._running:
             self._running.add(uid)
             self._demand.started(kind)

@@ -16,7 +16,7 @@ from benchmarks.optimum.shared_gpus import SharedGpus
 from benchmarks.placement.cluster import Cluster, Node, Server
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.product_sharing import GputopoSharing
+from benchmarks.placement.product import Gputopo
 from benchmarks.placement.scenarios.link_graph import CPU_MILLI_PER_GPU, MEMORY_MIB_PER_GPU
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.candidates.shape_index import ShapeIndex
@@ -161,17 +161,20 @@ def test_the_product_here_is_the_extenders_own_order() -> None:
     question = Question(NODE, 2, 0.82, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25}, SHARE_GIB)
     cluster = Cluster([Server("node", NODE, 2 * CPU_MILLI_PER_GPU, 2 * MEMORY_MIB_PER_GPU)] * 2)
     rule = policy_for_pods("gputopo-told", question.pods)(cluster, Random(0))
-    assert isinstance(rule, GputopoSharing)
+    assert isinstance(rule, Gputopo)
     for number, pod in enumerate(question.pods):
         rule.place(Job(number, 0.0, 1.0, (pod,)))
     index, asked = ShapeIndex(), 0
+    typical = [
+        (replace(kind, memory_gib=kind.memory_gib * SHARE_GIB // 1000), share) for kind, share in rule.values.typical
+    ]
     for lefts in product(dict.fromkeys(shared_gpus((1, 2), (6, 12)).left_milli), repeat=2):
         used = [allotment for at, left in enumerate(lefts) for allotment in pods_that_leave(at, left)]
         for allotment in used:
             cluster.take(allotment)
         for node in cluster.nodes:
             index.put(str(node.index), shape_of(node, rule.classes[node.index]))
-        index.forget_verdicts(rule.values.typical)
+        index.forget_verdicts(typical)
         for pod, gib in zip(question.kinds, (0, 0, 6, 12), strict=True):
             said = GpuRequest(0, memory_gib=(gib,)) if gib else GpuRequest.plain(pod.gpus)
             found = rule.choose(pod, Job(0, 0.0, 1.0, (pod,)))

@@ -109,3 +109,14 @@ def test_a_pod_fits_where_its_gpus_cpu_memory_and_model_are_free(pod: Pod, nodes
     cluster.take(Allotment(0, (0, 1), Pod(2, cpu_milli=8_000, memory_mib=2)))
     cluster.take(Allotment(0, (2,), Pod(1, gpu_milli=500)))
     assert [node.index for node in cluster.fitting(pod)] == nodes
+
+
+def test_a_queue_is_planned_as_one_where_that_serves_more() -> None:
+    """Of two machines the only one for the second job is the first one's choice, too; planned together both start at once."""
+    queue = [job(0, 1), job(1, pod=Pod(8, models=("dgx-1v",)))]
+    found = {}
+    for policy in ("gputopo", "gputopo-as-one"):
+        cluster = cluster_of("dgx-1v", "dgx-a100")
+        chosen = policy_for_pods(policy, [])(cluster, Random(1))
+        found[policy] = starts([*simulate(queue, cluster, chosen, Discipline.SKIP, lambda job, _: 10.0)])
+    assert found == {"gputopo": {0: 0.0, 1: 10.0}, "gputopo-as-one": {0: 0.0, 1: 0.0}}

@@ -54,6 +54,25 @@ def test_names_file_line_and_reason(tmp_path: Path, pods: str, reason: str) -> N
         trace(tmp_path, pods=pods).pods("mine")
 
 
+@pytest.mark.parametrize("percent", [0, 20, 60, 100])
+def test_a_list_is_drawn_anew_so_that_shares_are_a_part_of_what_is_asked_for(tmp_path: Path, percent: int) -> None:
+    """Always the same list, as long as the first one, with its pods that ask for no GPU."""
+    mixed = PODS + "r,4000,10,1,1000,\n" * 500 + "s,6000,10,1,700,\n" * 500
+    found = trace(tmp_path, pods=mixed)
+    drawn = found.pods(f"mine/gpushare{percent}")
+    asked, shared = (sum(pod.gpus * pod.gpu_milli for pod in drawn if pod.shares >= only) for only in (False, True))
+    assert shared == pytest.approx(asked * percent / 100, abs=1000)
+    assert set(drawn) <= set(found.pods("mine")) and len(drawn) == 1002 and sum(not pod.gpus for pod in drawn) == 1
+    assert drawn == OpenbTrace(tmp_path).pods(f"mine/gpushare{percent}")
+
+
+@pytest.mark.parametrize("mix", ["gpushare101", "gpushare020", "cpu100", "gpushare50"])
+def test_what_cannot_be_drawn_is_refused(tmp_path: Path, mix: str) -> None:
+    """Another kind of list, or one that needs pods which are not there."""
+    with pytest.raises(BadTrace, match=f"no pods can be drawn for {mix!r}"):
+        trace(tmp_path).pods(f"mine/{mix}")
+
+
 @pytest.mark.parametrize("nodes", [NODES.replace("1000,2", "1000,0"), "sn,cpu_milli,memory_mib,gpu,model\n"])
 def test_a_cluster_without_gpus_is_no_cluster(tmp_path: Path, nodes: str) -> None:
     """There is nothing to place on it."""

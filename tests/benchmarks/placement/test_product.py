@@ -10,7 +10,7 @@ import pytest
 from benchmarks.placement.cluster import Allotment, Cluster, Server
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import UnknownPolicy, check_policy, policy_for_pods
-from benchmarks.placement.product import Gputopo
+from benchmarks.placement.product import Gputopo, kind_of
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.benchmarks.placement.builders import cluster_of, job
 from tests.extender.builders import args, at, gpus, node, pod, running
@@ -131,7 +131,7 @@ def test_where_cpu_runs_out_the_node_is_still_the_extenders_answer(seed: int) ->
     policy = Gputopo(cluster)
     past = [job(number, pod=Pod(1, cpu_milli=8000)) for number in range(1, 1 + 2 * int(PRIOR_PODS))]
     for each in past:
-        policy.values.meet(str(each.number), policy.kind_of(each.pods[0]), running=False)
+        policy.values.meet(str(each.number), kind_of(each.pods[0]), running=False)
     simulated = policy.place(job(0, pod=Pod(1, cpu_milli=1000 * wants)))
 
     nodes = [node(name, "dgx-1v", cpu="96") for name in cores]

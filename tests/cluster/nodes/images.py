@@ -12,15 +12,15 @@ from pathlib import Path
 
 IMAGE = "gputopo.test/inside:1"
 """Tells what GPUs it sees, and waits."""
-EXAMPLES = "registry.k8s.io/pause:3.10"
-"""What the examples of the documentation run; here it tells, too."""
+EXAMPLES = "docker.io/nvidia/cuda:12.4.1-base-ubuntu22.04"
+"""What the examples of the documentation run. Here its shell is our program, which tells, too, and runs nothing else."""
 PAUSE = "gputopo.test/pause:1"
 """Waits; the process that holds a pod's namespaces."""
 
 
 def write_archive(file: Path, names: Sequence[str], program: Path, entrypoint: str) -> None:
-    """Write an image with one program as `docker save` would, for `ctr images import`."""
-    _write(file, names, {entrypoint: program}, {"Entrypoint": [entrypoint], "Env": ["PATH=/"]})
+    """Write an image with one program, its shell too, as `docker save` would, for `ctr images import`."""
+    _write(file, names, {entrypoint: program, "/sh": program}, {"Entrypoint": [entrypoint], "Env": ["PATH=/"]})
 
 
 def write_shell_archive(file: Path, name: str, programs: Mapping[str, Path]) -> None:

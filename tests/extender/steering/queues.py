@@ -10,8 +10,9 @@ from extender.binding.intents import Done, Nominate, Reply, Step
 from extender.cluster.objects.kinds import ObjectMeta, OwnerReference, Pod, PodStatus
 from extender.cluster.state import ClusterState
 from extender.steering.plan import Course, plan_queue
-from extender.steering.queue import next_wanted, on_their_way
+from extender.steering.queue import NodesOfCluster, next_wanted, on_their_way
 from tests.extender.builders import at, pod
+from tests.extender.shares import sharer
 from topology.annotations import keys
 
 SCHEDULER = ("gputopo",)
@@ -33,6 +34,12 @@ def waiting(
     return replace(built, metadata=metadata, spec=replace(built.spec, scheduler_name=SCHEDULER[0], **spec))
 
 
+def waiting_share(name: str, gib: int, *, sharing_class: str = "") -> Pod:
+    """Build a pod that waits for a share of a GPU."""
+    built = sharer(name, gib, sharing_class=sharing_class)
+    return replace(built, spec=replace(built.spec, scheduler_name=SCHEDULER[0]))
+
+
 def nominated(item: Pod, node: str | None, *, by_us: bool = True, version: int = 2) -> Pod:
     """Return the next version of a pod, nominated for a node by us or by somebody else."""
     annotations = {**(item.metadata.annotations or {}), **({keys.NOMINATED: node} if node and by_us else {})}
@@ -48,7 +55,7 @@ def planned(state: ClusterState, seconds: float = 0.0) -> dict[str, str]:
 def courses(state: ClusterState, seconds: float = 0.0) -> list[Course]:
     """Plan the queue."""
     wanted = next_wanted(state, SCHEDULER, at(seconds), at_most=100, may_begin=lambda _: True)
-    return plan_queue(state, wanted, on_their_way(state, at(seconds)))
+    return plan_queue(NodesOfCluster(state), wanted, on_their_way(state, at(seconds)))
 
 
 def answered(steps: Step[bool], reply: Reply | None = None) -> tuple[Nominate | None, bool]:

@@ -9,7 +9,8 @@ from extender.cluster.objects.kinds import Node, NodeSpec, Pod, Present, Taint, 
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import PAIRS, args, at, cluster, node, pod
-from tests.extender.steering.queues import courses, nominated, planned, waiting
+from tests.extender.shares import SHARE_GIB, sharing_node
+from tests.extender.steering.queues import courses, nominated, planned, waiting, waiting_share
 from topology.annotations import keys
 
 
@@ -39,6 +40,23 @@ def test_a_plan_says_what_full_view_would() -> None:
         course.pod.metadata.name: (course.node, tuple(sorted(course.placement.gpus)))
         for course in courses(cluster(*machines, *pods))
     }
+    assert plan == one_by_one(cluster(*machines, *pods), *(each.metadata.name for each in pods))
+    assert len(plan) == len(pods)
+
+
+def test_shares_are_planned_as_full_view_would_give_them() -> None:
+    """Beside whole GPUs and each other, of two classes and up to a bound: node for node and GPU for GPU."""
+    machines = [sharing_node(max_gpus=2), sharing_node(name="n2", max_gpus=3)]
+    pods = [
+        waiting_share("a", 30),
+        waiting_share("b", 20),
+        waiting("c", 2),
+        waiting_share("d", SHARE_GIB),
+        waiting_share("e", 20, sharing_class="dev"),
+        waiting_share("f", 10),
+    ]
+    found = courses(cluster(*machines, *pods))
+    plan = {course.pod.metadata.name: (course.node, tuple(sorted(course.placement.gpus))) for course in found}
     assert plan == one_by_one(cluster(*machines, *pods), *(each.metadata.name for each in pods))
     assert len(plan) == len(pods)
 

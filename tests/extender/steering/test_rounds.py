@@ -21,6 +21,7 @@ STEERED = {
     "scheduling.schedulerNames": "[default-scheduler]",
     "steering.enabled": "true",
     "steering.queue": "4",
+    "steering.nodes": "3",
     "steering.life": "1s",
 }
 SOME_ROUNDS_SECONDS = 0.3
@@ -45,13 +46,18 @@ async def queue(extender: Running, pods: int, gpus: int = 2) -> None:
 
 @pytest.mark.parametrize(
     ("pods", "is_asked", "settings"),
-    [(3, True, STEERED), (4, False, STEERED), (4, True, STEERED | {"steering.enabled": "false"})],
-    ids=["short", "standby", "off"],
+    [
+        (3, True, STEERED),
+        (4, True, STEERED | {"steering.nodes": "4"}),
+        (4, False, STEERED),
+        (4, True, STEERED | {"steering.enabled": "false"}),
+    ],
+    ids=["short", "few-nodes", "standby", "off"],
 )
 async def test_nobody_is_nominated_without_a_reason(
     tmp_path: Path, pods: int, is_asked: bool, settings: Mapping[str, str]
 ) -> None:
-    """A short queue, an extender that stands by, or one that is not told to."""
+    """A short queue, few nodes to look at, an extender that stands by, or one that is not told to."""
     async with serving(tmp_path, *NODES, settings=settings) as extender:
         await queue(extender, pods)
         if is_asked:

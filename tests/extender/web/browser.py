@@ -6,7 +6,7 @@ import asyncio
 import base64
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -82,6 +82,10 @@ class Tab:
             await self.call(
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode={"Tab": 9}[key]
             )
+
+    async def point(self, at: Sequence[float]) -> None:
+        """Move the pointer to a place of the window."""
+        await self.call("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
 
     async def look(self, scheme: str = "light", medium: str = "screen") -> None:
         """Show pages as to somebody with that colour scheme, or as they are printed."""

@@ -207,6 +207,46 @@ async def test_the_ring_of_the_pod_under_pointer_or_keyboard_is_drawn(tmp_path: 
         await page.becomes(f"{drawn} === 0")
 
 
+# Where the first GPU of `train` is in the window, and of how many GPUs the rings are that the picture shows.
+GPU = """(() => {
+  const picture = document.querySelector('object.picture');
+  picture.scrollIntoView({block: 'center'});
+  const drawn = picture.contentDocument, seen = picture.getBoundingClientRect();
+  const held = [...drawn.querySelectorAll('[class^=held-by]')].find((gpu) => gpu.textContent.includes('default/train'));
+  const box = held.querySelector('.gpu').getBoundingClientRect();
+  const scale = seen.width / drawn.documentElement.getBoundingClientRect().width;
+  return [seen.x + scale * (box.x + box.width / 2), seen.y + scale * (box.y + box.height / 2)];
+})()"""
+SHOWN = """[...document.querySelector('object.picture').contentDocument.querySelectorAll('.of-a-pod')]
+  .filter((ring) => getComputedStyle(ring).visibility === 'visible')
+  .map((ring) => ring.querySelectorAll('.around').length).join()"""
+
+
+async def test_pointing_at_a_gpu_shows_the_ring_of_its_pod(tmp_path: Path) -> None:
+    """As long as the pointer is there, and that ring alone; the picture runs no script for it."""
+    async with inhabited(tmp_path) as extender, tab(tmp_path / "profile") as page:
+        await page.open(f"{extender.url}/nodes/n1")
+        assert await page.value(SHOWN) == ""
+        await page.point(await page.value(GPU))
+        await page.becomes(f"{SHOWN} === '4'")
+        keep("pointed", await page.screenshot())
+        await page.point((1, 1))
+        await page.becomes(f"{SHOWN} === ''")
+        assert page.complaints == []
+
+
+async def test_nvlinks_that_are_not_used_are_drawn_with_their_reason(tmp_path: Path) -> None:
+    """What the agent wrote is text, whatever it is."""
+    drawn = "document.querySelector('object.picture').contentDocument"
+    async with inhabited(tmp_path) as extender, tab(tmp_path / "profile") as page:
+        await page.open(f"{extender.url}/nodes/n3")
+        stumps = f"[...{drawn}.querySelectorAll('g:has(> .link.unused) > title')].map((title) => title.textContent)"
+        keep("unused", await page.screenshot())
+        assert await page.value(stumps) == [f"GPU 5: NVLink 3 not used: {HOSTILE}"]
+        assert await page.value("window.hacked") is None
+        assert page.complaints == []
+
+
 async def test_the_keyboard_reaches_the_content_first(tmp_path: Path) -> None:
     """One key to the link that skips what every page begins with."""
     async with inhabited(tmp_path) as extender, tab(tmp_path / "profile") as page:

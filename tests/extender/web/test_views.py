@@ -64,6 +64,7 @@ DECISION = Decision(
     at=datetime(2026, 11, 23, 9, 12, tzinfo=UTC),
     namespace=HOSTILE,
     name=HOSTILE,
+    uid=HOSTILE,
     node=HOSTILE,
     indexes=(0,),
     gb_per_s=None,

@@ -9,7 +9,7 @@ from random import Random
 from tests.simulation.disturbances.nodes import NodeDisturbances
 from tests.simulation.disturbances.pods import PodDisturbances
 from tests.simulation.disturbances.processes import ProcessDisturbances
-from tests.simulation.mix import EVENTS
+from tests.simulation.mix import EVENTS, NOMINATED
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.process import Process
@@ -51,7 +51,8 @@ class Disturbances:
 
     async def run(self) -> None:
         """Let things happen until the calm."""
-        weights = [self._storm.mix.rates.get(event, 0.0) for event in EVENTS]
+        events = [*EVENTS, *NOMINATED]
+        weights = [self._storm.mix.rates.get(event, 0.0) for event in events]
         while True:
             await self._storm.sleep(self._random.expovariate(1 / self._storm.mix.event_seconds))
             if self._storm.is_over:
@@ -59,7 +60,7 @@ class Disturbances:
             if self._random.random() < _NEW_PODS_RATIO:
                 self._pods.create()
             elif any(weights):
-                self._happen(self._random.choices(list(EVENTS), weights)[0])
+                self._happen(self._random.choices(events, weights)[0])
 
     def begin(self) -> None:
         """Create the first pods."""

@@ -42,6 +42,7 @@ class PodDisturbances:
             Fault.POD_FAILED_UNBOUND: self._fail_unbound,
             Fault.POD_PATCHED: self._patch,
             Fault.POD_NAMESAKE: self._replace,
+            Fault.POD_NOMINATED: self._nominate,
             Fault.POD_UNREADABLE: self._garble,
             Fault.POD_CRASHING: self._crash_container,
             Fault.FOREIGN_BINDING: self._bind_around,
@@ -98,6 +99,21 @@ class PodDisturbances:
             self._create(pod["metadata"]["name"], _limits(pod), sharing_class_of(pod))
 
         return self._with_pod(replace, _is_pending if self._random.random() < 0.5 else _is_any)
+
+    def _nominate(self) -> str | None:
+        """Nominate a pod for any node, or one that is not there, or take a nomination back.
+
+        Our mark may be beside it, for that node or another one, or be missing, as where preemption has nominated.
+        """
+        names = [node["metadata"]["name"] for node in self._server.nodes()]
+        node = self._random.choice([*names, "not-there", None])
+        mark = self._random.choice([node, node, *names, None])
+
+        def nominate(pod: Object) -> None:
+            metadata = {"annotations": {keys.NOMINATED: mark}}
+            self._modify(pod, {"metadata": metadata, "status": {"nominatedNodeName": node}}, "status")
+
+        return self._with_pod(nominate, _is_pending)
 
     def _garble(self) -> str | None:
         return self._with_pod(lambda pod: self._annotate(pod, keys.MIN_BANDWIDTH, "fast"), _is_pending)

@@ -49,13 +49,15 @@ def check_waiting(
                 )
                 for process in replicas:
                     trace.note(process.name, _view(process, site.name))
+    for pod in filter(_waits, server.pods()):
+        if node := _nominated_by_us(pod):
+            name = f"{pod['metadata']['name']} ({pod['metadata']['uid']})"
+            trace.violation("NNN", f"{name} waits, and is still nominated for {node}")
     for pod in server.pods():
         if not _waits(pod) or share_of(pod) or pod["metadata"]["name"] in server.forbidden:
             continue
         name, gpus = pod["metadata"]["name"], gpus_of(pod)
         trace.count("calm: pods waiting")
-        if node := _nominated_by_us(pod):
-            trace.violation("NNN", f"{name} ({pod['metadata']['uid']}) waits, and is still nominated for {node}")
         for node, room in rooms.items():
             if gpus <= room:
                 trace.violation(

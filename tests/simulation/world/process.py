@@ -86,7 +86,7 @@ def configuration(orphan_seconds: float, *, steered: bool = False) -> ExtenderCo
                 "appraiseAfter": "1h",
                 "schedulerNames": (SCHEDULER_NAME,),
             },
-            "steering": {"enabled": steered, "queue": 1, "life": 2.0},
+            "steering": {"enabled": steered, "queue": 1, "nodes": 1, "life": 2.0},
             "reconcile": {"orphanAfter": orphan_seconds},
         }
     )

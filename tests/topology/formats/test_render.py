@@ -197,3 +197,31 @@ def test_a_sick_link_is_marked_with_its_reason() -> None:
     svg = render_svg(node, marks=[Mark()] * 8)
     assert svg.count('"link sick"') == 1
     assert any(title.endswith("· too many errors") for title in titles(svg))
+
+
+def test_the_ring_of_a_holder_is_there_for_whoever_points_at_its_gpus() -> None:
+    """Its links and its GPUs, hidden until then; a holder whose ring nobody knows has none."""
+    marks = [Mark("ns/a")] * 4 + [Mark("ns/b")] * 2 + [Mark()] * 2
+    svg = render_svg(machine("dgx-1v"), free={6, 7}, marks=marks, rings={"ns/a": (0, 3, 2, 1), "ns/gone": (6, 7)})
+    assert (svg.count('<g class="held-by-A">'), svg.count('<g class="held-by-B">')) == (4, 0)
+    (ring,) = re.findall(r'<g class="of-a-pod ring-of-A">(.*)</g>', svg)
+    assert (ring.count('class="link"'), ring.count('class="around"')) == (4, 4)
+    assert "svg:has(.held-by-A:hover) .ring-of-A{visibility:visible}" in svg
+
+
+def test_on_a_switch_the_ring_runs_by_way_of_it() -> None:
+    """A single GPU has no way to go."""
+    marks = [Mark("ns/a")] * 2 + [Mark("ns/b")] + [Mark()] * 5
+    svg = render_svg(machine("hgx-h100"), marks=marks, rings={"ns/a": (0, 1), "ns/b": (2,)})
+    drawn = dict(re.findall(r'<g class="of-a-pod ring-of-(\w)">(.*)</g>', svg))
+    assert {letter: ring.count('class="link"') for letter, ring in drawn.items()} == {"A": 2, "B": 0}
+
+
+def test_nvlinks_that_are_not_used_are_a_stump_with_the_reason() -> None:
+    """At the GPU that has them; and the legend says what a stump is."""
+    marks = [Mark(), Mark(links="NVLink 3 not used: <b>")] + [Mark()] * 6
+    svg = render_svg(machine("dgx-1v"), marks=marks)
+    assert "GPU 1: NVLink 3 not used: <b>" in titles(svg)
+    assert "NVLinks that are not used" in words(svg)
+    assert svg.count('class="link unused"') == 1 + 1
+    assert 'class="link unused"' not in render_svg(machine("dgx-1v"), marks=[Mark()] * 8)

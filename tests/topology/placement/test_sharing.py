@@ -106,6 +106,14 @@ def test_the_score_of_a_share_is_what_the_others_lose(gpu_milli: tuple[int, ...]
     assert found.score == pytest.approx(-MESH.weights.pods_to_come * lost)
 
 
+def test_what_two_nodes_lose_alike_is_a_tie_to_the_last_digit() -> None:
+    """So that the fuller one is taken, and not the one whose sum was rounded down."""
+    lefts = ((530, 190), (530, 190, 350, 1000, 1000), (230, 0, 0, 470), (770, 130, 20), (1000, 610, 240))
+    share, kinds = PodKind(1, gpu_milli=230), DemandProfile(())
+    found = [placed(share, FreeCapacity((*left, *[0] * (8 - len(left))), PLENTY), kinds) for left in lefts]
+    assert len({each.score for each in found if isinstance(each, Placement)}) == 1
+
+
 def test_the_free_capacity_that_others_lose_is_taken_off_the_score_of_whole_gpus() -> None:
     """At the same rate as for shares."""
     capacity, taking = FreeCapacity((1000,) * 8, 40_000), PodKind(2, cpu_milli=32_000)

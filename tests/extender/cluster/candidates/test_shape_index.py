@@ -62,7 +62,9 @@ def test_the_order_is_that_of_all_nodes_sorted(puts: list[tuple[str, Shape | Non
         if shape is not None:
             nodes[name] = shape
         for request in (REQUEST, SHARE):
-            assert [found for *_, found in index.order(request).best_first(names)] == naive_order(nodes, names, request)
+            order = index.order(request)
+            assert [found for *_, found in order.best_first(names)] == naive_order(nodes, names, request)
+            assert [*order.best_of(names, index.bucket_of)] == [*order.best_first(names)]
 
 
 def test_the_last_node_of_its_class_is_named_no_more_when_it_has_left() -> None:

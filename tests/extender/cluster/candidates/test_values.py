@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from extender.cluster.candidates.values import Values
 from extender.cluster.state import ClusterState
 from tests.extender.builders import cluster, node, pod
@@ -66,6 +68,21 @@ def test_typical_pods_are_handed_on_with_a_word() -> None:
         values.meet(f"uid-{number}", PodKind(1, 500, 4000), running=False)
     appraise(values)
     assert told[0] == ((PodKind(1, 500, 4000), 1.0),)
+
+
+def test_pods_that_teach_something_are_told_of_at_once() -> None:
+    """Nobody has to look again and again whether they have come, and a few of them are no news."""
+    values, met, woken = Values(TopologyClasses(), Weights(), lambda: None), count(1), []
+    values.wake = lambda: woken.append(values.demand)
+    few = int(1.5 * PRIOR_PODS)
+    for _ in range(few):
+        values.meet(f"uid-{next(met)}", PodKind(1), running=False)
+    assert not woken
+    values.meet(f"uid-{next(met)}", PodKind(1), running=False)
+    assert len(woken) == 1
+    appraise(values)
+    values.meet(f"uid-{next(met)}", PodKind(1), running=False)
+    assert len(woken) == 1
 
 
 def test_a_few_pods_teach_nothing() -> None:

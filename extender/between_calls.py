@@ -1,0 +1,42 @@
+"""What an extender works out between calls: what free GPUs are worth, and searches that were too large for a call."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import NoReturn
+
+from extender.cluster.candidates.values import Values
+from topology.effort import Effort
+
+APPRAISE_SECONDS = 10.0
+"""Between looks whether there are machines of a new kind; news of pods is not waited for."""
+SLICE_PAUSE_SECONDS = 0.004
+"""Between two slices of searches, twice what a slice takes."""
+
+
+async def keep_appraised(values: Values) -> NoReturn:
+    """Keep the values of free GPUs in step with machines and demand, a few milliseconds at a time.
+
+    A mix of pods that is news is taken in at once: hundreds may come while one look follows the other.
+    """
+    news = asyncio.Event()
+    values.wake = news.set
+    while True:
+        news.clear()
+        for _ in values.appraise():
+            await asyncio.sleep(0)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), APPRAISE_SECONDS)
+
+
+async def go_on_searching(effort: Effort) -> NoReturn:
+    """Go on with searches that were too large for the calls that asked, for a third of the time at most."""
+    begun = asyncio.Event()
+    begun.set()
+    effort.wake = begun.set
+    while True:
+        await begun.wait()
+        begun.clear()
+        for _ in effort.work():
+            await asyncio.sleep(SLICE_PAUSE_SECONDS)
