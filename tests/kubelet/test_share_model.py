@@ -37,18 +37,16 @@ from tests.kubelet.test_model import Direct, Lister, nobody
 from topology.annotations.keys import GPU_RESOURCE, LEDGER, SHARE_RESOURCE
 from topology.annotations.records import Claim, Ledger, encode_ledger
 
-GPUS = ("GPU-a", "GPU-b", "GPU-c")
+GPUS = ("GPU-a", "GPU-b")
 GIB = 4
-MOST = 2
-"""GPUs that may be shared at one time."""
 CLASSES = st.sampled_from(["", "dev"])
 
 
 class SharedNode(RuleBasedStateMachine):
     """Pods with shares and with whole GPUs come and go, planned and not; kubelet and agent crash between any two of these."""
 
-    @initialize(seed=st.integers(0, 2**16), strays=st.booleans())
-    def boot(self, seed: int, *, strays: bool) -> None:
+    @initialize(seed=st.integers(0, 2**16), most=st.integers(1, 2), strays=st.booleans())
+    def boot(self, seed: int, most: int, *, strays: bool) -> None:
         self.loop = asyncio.new_event_loop()
         self.folder = TemporaryDirectory()
         self.random, self.pods, self.claims = Random(seed), list[Pod](), list[Claim]()
@@ -57,6 +55,8 @@ class SharedNode(RuleBasedStateMachine):
         self.number = 0
         self.said: tuple[ListedPod, ...] = ()
         """What the node says: who held what when that was seen."""
+        self.most = most
+        """GPUs that may be shared at one time."""
         self.has_strays = strays
         """Whether pods come around the extender, which hears of them late."""
         self.crash_kubelet()
@@ -81,7 +81,7 @@ class SharedNode(RuleBasedStateMachine):
         devices = DeviceLists(lambda device: SHARE_RESOURCE if REPLICA in device.uuid else GPU_RESOURCE)
         self.offering = Offering(devices, lambda: plans_of(self._ledger()).values())
         self.managers[GPU_RESOURCE].endpoint = Direct(admission, Whole(FirstCome))
-        shared = Shared(FirstCome, lambda: Shareable(self.offering.shareable, MOST))
+        shared = Shared(FirstCome, lambda: Shareable(self.offering.shareable, self.most))
         self.managers[SHARE_RESOURCE].endpoint = Direct(admission, shared)
         self.seen: tuple[ListedPod, ...] | None = None
         self.writing: tuple[ListedPod, ...] | None = None
@@ -101,7 +101,7 @@ class SharedNode(RuleBasedStateMachine):
         """Prepare the kubelet for what the node is to say, and write that; the answer may get lost."""
         assert self.seen is not None
         self.writing = self.seen
-        self.offering.is_to_say(_told(self.writing))
+        self.offering.is_to_say(self._told(self.writing))
         self._offer()
         if not lost:
             self.said = self.writing
@@ -111,7 +111,7 @@ class SharedNode(RuleBasedStateMachine):
     def hear(self) -> None:
         assert self.writing is not None
         self.said, self.writing = self.writing, None
-        self.offering.says(_told(self.said))
+        self.offering.says(self._told(self.said))
         self._offer()
 
     @rule(
@@ -137,7 +137,7 @@ class SharedNode(RuleBasedStateMachine):
 
     @rule(size=st.integers(1, 2), exact=st.booleans(), at_once=st.booleans())
     def promise_whole(self, size: int, exact: bool, at_once: bool) -> None:
-        told = _told(self.said)
+        told = self._told(self.said)
         taken = {claim.gpu for claim in self.claims} | told.shared | {gpu for gpu, _ in self._strays() if gpu in GPUS}
         if len(free := [gpu for gpu in GPUS if gpu not in taken]) < size:
             return
@@ -188,7 +188,7 @@ class SharedNode(RuleBasedStateMachine):
         whole, parts = self._in_use()
         assert self.managers[GPU_RESOURCE].healthy == set(GPUS) - parts.keys()
         promised = {claim.gpu for claim in self.claims if claim.memory_gib} - whole
-        is_full = len(parts) >= MOST
+        is_full = len(parts) >= self.most
         of_shares = [gpu for gpu in GPUS if gpu not in whole and (not is_full or gpu in parts.keys() | promised)]
         healthy = Counter(map(gpu_of, self.managers[SHARE_RESOURCE].healthy))
         assert healthy == dict.fromkeys(of_shares, GIB)
@@ -203,7 +203,7 @@ class SharedNode(RuleBasedStateMachine):
         assert not whole & parts.keys()
         assert all(gib <= GIB for gib in parts.values())
         if not self.has_strays:
-            assert len(parts) <= MOST
+            assert len(parts) <= self.most
             of_class = {(gpu_of(device), self._class_of(pod)) for pod in self.pods for device in self._held(pod)}
             assert len(of_class) == len({gpu for gpu, _ in of_class})
 
@@ -228,7 +228,7 @@ class SharedNode(RuleBasedStateMachine):
 
     def _has_room(self, gpu: str, gib: int, name: str, more: list[Claim]) -> bool:
         """Whether the extender gives a share of a GPU: by all claims, and by what the node says."""
-        claims, told = [*self.claims, *more], _told(self.said)
+        claims, told = [*self.claims, *more], self._told(self.said)
         mine = [claim for claim in claims if claim.gpu == gpu]
         strays = [amount for of, amount in self._strays() if of == gpu]
         is_open = gpu not in told.whole and all(claim.memory_gib and claim.sharing_class == name for claim in mine)
@@ -236,7 +236,7 @@ class SharedNode(RuleBasedStateMachine):
         return (
             is_open
             and (not strays or name == "")
-            and (gpu in shared or len(shared) < MOST)
+            and (gpu in shared or len(shared) < self.most)
             and sum(claim.memory_gib or 0 for claim in mine) + sum(strays) + gib <= GIB
         )
 
@@ -316,11 +316,11 @@ class SharedNode(RuleBasedStateMachine):
         for resource, offered in self.offering.lists.by_resource.items():
             self.managers[resource].listed({device.uuid: device.healthy for device in offered.devices})
 
-
-def _told(pods: tuple[ListedPod, ...]) -> Told:
-    held = frozenset(device for pod in pods for device in pod.gpus)
-    parts = frozenset(gpu_of(device) for device in held if REPLICA in device)
-    return Told(held & frozenset(GPUS), parts, MOST)
+    def _told(self, pods: tuple[ListedPod, ...]) -> Told:
+        """Return what the node says when it tells who holds what."""
+        held = frozenset(device for pod in pods for device in pod.gpus)
+        parts = frozenset(gpu_of(device) for device in held if REPLICA in device)
+        return Told(held & frozenset(GPUS), parts, self.most)
 
 
 TestSharedNode = pytest.mark.slow(SharedNode.TestCase)
