@@ -170,12 +170,18 @@ class SharedNode(RuleBasedStateMachine):
         assert self._robbed() <= before
 
     @precondition(lambda self: self.pods)
-    @rule(data=st.data(), release=st.booleans())
-    def delete(self, data: Any, release: bool) -> None:
+    @rule(data=st.data(), release=st.booleans(), heir=st.booleans())
+    def delete(self, data: Any, release: bool, heir: bool) -> None:
+        """Have a pod gone; an heir asks for the other form of a GPU and comes at once."""
         pod = data.draw(st.sampled_from(self.pods))
+        had_parts = any(container.gib for container in pod.containers)
         self.pods.remove(pod)
         if release:
             self.claims = [claim for claim in self.claims if claim.uid != pod.uid]
+        if heir and had_parts:
+            self.promise_whole(size=1, exact=True, at_once=True)
+        elif heir:
+            self.promise_shares(sizes=[1], name="", exact=True, init=False, at_once=True)
 
     @rule()
     def come_to_rest(self) -> None:
