@@ -75,10 +75,13 @@ class Nominating:
     async def round(self) -> None:
         """Take back what came to nothing, and nominate the next pods of the queue."""
         now = self.clock().monotonic
-        for outcome in self.nominations.ended(now):
-            self.metrics.nominated(outcome)
         overdue = self.nominations.overdue(now)
         await self._all(self._withdraw(pod, now) for pod in overdue)
+        now = self.clock().monotonic
+        for outcome in self.nominations.ended(
+            now
+        ):  # after all that was heard meanwhile: what was in vain is not planned anew
+            self.metrics.nominated(outcome)
         if self._is_due(now):
             await self._all(self._nominate(course) for course in self._plan())
 

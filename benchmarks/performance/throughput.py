@@ -64,7 +64,7 @@ TRIVIAL, GPUTOPO = Variant(Extender.TRIVIAL, "extender"), Variant(Extender.GPUTO
 GPUTOPO_LOOKS = Variant(Extender.GPUTOPO, "scheduler")
 STEERED = Variant(Extender.GPUTOPO, "extender", steered=True)
 VARIANTS = (NONE, TRIVIAL, GPUTOPO, GPUTOPO_LOOKS, STEERED)
-COMPARED = ((GPUTOPO, TRIVIAL), (GPUTOPO_LOOKS, NONE), (GPUTOPO, NONE), (STEERED, NONE))
+COMPARED = ((GPUTOPO, TRIVIAL), (GPUTOPO_LOOKS, NONE), (GPUTOPO, NONE), (STEERED, NONE), (STEERED, GPUTOPO))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def measure(load: Load, rounds: int, binaries: Path, variants: Sequence[Variant]
 
 
 def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return how many times as fast ours was in each comparison, round by round: median, lowest, highest."""
+    """Return how many times as fast ours was in each comparison, round by round, and how many times as long pods waited."""
     there = {_variant(row) for row in rows}
     return [_ratio(rows, ours, other) for ours, other in COMPARED if {ours, other} <= there]
 
@@ -134,7 +134,10 @@ def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def as_text(found: dict[str, Any]) -> str:
     """Return rows and ratios as lines."""
     rows = [_line(row) for row in found["rows"]]
-    ratios = [f"{ratio['of']} / {ratio['to']}: {ratio['median']:.2f}{_spread(ratio)}" for ratio in found["ratios"]]
+    ratios = [
+        f"{ratio['of']} / {ratio['to']}: {ratio['median']:.2f}{_spread(ratio)}{_waits(ratio)}"
+        for ratio in found["ratios"]
+    ]
     return "\n".join(
         [*rows, *ratios, f"Kubernetes {found['kubernetes']}; load {found['machine']['load']} at the beginning"]
     )
@@ -276,19 +279,25 @@ _WRITES = re.compile(
 
 
 def _ratio(rows: Sequence[Row], ours: Variant, other: Variant) -> dict[str, Any]:
-    ratios = [a / b for a, b in zip(_rates(rows, ours), _rates(rows, other), strict=True)]
+    pairs = [*zip(_rows_of(rows, ours), _rows_of(rows, other), strict=True)]
+    ratios = [a.pods_per_second / b.pods_per_second for a, b in pairs]
+    waits = [
+        a.created_to_bound_p99_seconds / b.created_to_bound_p99_seconds
+        for a, b in pairs
+        if a.created_to_bound_p99_seconds and b.created_to_bound_p99_seconds
+    ]
     return {
         "of": _name(ours),
         "to": _name(other),
         "median": round(statistics.median(ratios), 3),
         "lowest": round(min(ratios), 3),
         "highest": round(max(ratios), 3),
+        "created_to_bound_p99": round(statistics.median(waits), 3) if waits else None,
     }
 
 
-def _rates(rows: Sequence[Row], variant: Variant) -> list[float]:
-    chosen = [row for row in rows if _variant(row) == variant]
-    return [row.pods_per_second for row in sorted(chosen, key=lambda row: row.round)]
+def _rows_of(rows: Sequence[Row], variant: Variant) -> list[Row]:
+    return sorted((row for row in rows if _variant(row) == variant), key=lambda row: row.round)
 
 
 def _variant(row: Row) -> Variant:
@@ -310,6 +319,11 @@ def _line(row: dict[str, Any]) -> str:
         p50, p99 = row["created_to_bound_p50_seconds"], row["created_to_bound_p99_seconds"]
         told += f"   created -> bound {p50:.2f} s, p99 {p99:.2f} s"
     return told if cpu is None else f"{told}{cpu:8.1f} ms of the extender's CPU per pod"
+
+
+def _waits(ratio: dict[str, Any]) -> str:
+    found = ratio["created_to_bound_p99"]
+    return "" if found is None else f", created -> bound p99 {found:.2f}"
 
 
 def _spread(ratio: dict[str, Any]) -> str:

@@ -32,9 +32,9 @@ def programs(folder: Path) -> Path:
     return folder
 
 
-def measured(number: int, variant: Variant, pods_per_second: float) -> Row:
+def measured(number: int, variant: Variant, pods_per_second: float, p99_seconds: float | None = None) -> Row:
     who = variant.extender, variant.binder, variant.steered
-    return Row(number, *who, 1000, 300, 100, False, 10.0, pods_per_second, 1.0, None)
+    return Row(number, *who, 1000, 300, 100, False, 10.0, pods_per_second, 1.0, None, None, p99_seconds)
 
 
 def test_compares_within_a_round() -> None:
@@ -46,6 +46,17 @@ def test_compares_within_a_round() -> None:
     assert ratios["gputopo", "trivial"] == (0.9, 0.9)
     assert ratios["gputopo (filter, prioritize)", "none"] == (0.95, 0.95)
     assert ratios["gputopo (steered)", "none"] == (3.0, 3.0)
+    assert ratios["gputopo (steered)", "gputopo"] == (4.167, 4.167)
+
+
+def test_compares_how_long_the_pods_of_a_burst_waited() -> None:
+    """Within a round, too; where the pods were there before the scheduler nobody can say."""
+    rows = [measured(number, NONE, 70.0, 20.0 * number + 10) for number in range(3)]
+    rows += [measured(number, STEERED, 280.0, 4.0 * number + 2) for number in range(3)]
+    assert [ratio["created_to_bound_p99"] for ratio in compare(rows)] == [0.2]
+    assert [
+        ratio["created_to_bound_p99"] for ratio in compare([measured(0, NONE, 1.0), measured(0, STEERED, 1.0)])
+    ] == [None]
 
 
 def test_the_scheduler_asks_as_the_chart_has_it() -> None:
