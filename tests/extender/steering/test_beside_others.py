@@ -1,12 +1,13 @@
-"""Several extenders steer: what others do meanwhile counts before the next pods are planned."""
+"""One round of an extender: what others do meanwhile counts before pods are planned, and a pause is kept."""
 
 from __future__ import annotations
 
 import asyncio
 
-from extender.binding.driver import Driver
+from extender.binding.driver import Driver, Execute
 from extender.binding.intents import Conflict, Intent, Nominate, Reply
-from extender.clock import Instant
+from extender.clock import Clock
+from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
 from extender.metrics import Metrics
 from extender.nominating import Nominating
@@ -14,6 +15,14 @@ from tests.extender.builders import at, cluster, node
 from tests.extender.steering.queues import SCHEDULER, nominated, waiting
 
 LIFE_SECONDS = 2.0
+
+
+def steering(state: ClusterState, execute: Execute, clock: Clock) -> Nominating:
+    settings = {"enabled": True, "queue": 1, "nodes": 2, "life": f"{LIFE_SECONDS}s"}
+    config = ExtenderConfiguration.model_validate(
+        {"scheduling": {"schedulerNames": list(SCHEDULER)}, "steering": settings}
+    )
+    return Nominating(state, Driver(execute, clock, 3.0), clock, Metrics(""), config)
 
 
 def test_what_another_one_takes_back_while_we_try_to_is_not_nominated_again_at_once() -> None:
@@ -26,16 +35,27 @@ def test_what_another_one_takes_back_while_we_try_to_is_not_nominated_again_at_o
         state.pods.changed(nominated(waiting("p1"), None, version=int(intent.resource_version) + 1))
         return Conflict("changed")
 
-    def clock() -> Instant:
-        return now
-
-    steering = {"enabled": True, "queue": 1, "nodes": 2, "life": f"{LIFE_SECONDS}s"}
-    config = ExtenderConfiguration.model_validate(
-        {"scheduling": {"schedulerNames": list(SCHEDULER)}, "steering": steering}
-    )
-    nominating = Nominating(state, Driver(execute, clock, 3.0), clock, Metrics(""), config)
+    nominating = steering(state, execute, lambda: now)
     for seconds in (0.0, LIFE_SECONDS + 2.0, LIFE_SECONDS + 3.0):
         now = at(seconds)
         nominating.asked(2)
         asyncio.run(nominating.round())
     assert asked == [""]
+
+
+def test_nobody_is_nominated_during_a_pause() -> None:
+    """It follows where much has come to nothing; after it the queue is nominated again."""
+    now, asked = at(0.0), list[str]()
+
+    async def execute(intent: Intent, timeout_seconds: float) -> Reply:
+        assert isinstance(intent, Nominate)
+        asked.append(intent.node)
+        return Conflict("changed")
+
+    nominating = steering(cluster(node("n1"), waiting("p1")), execute, lambda: now)
+    nominating.nominations.worth.paused_until = 5.0
+    for seconds, expected in ((4.0, []), (5.0, ["n1"])):
+        now = at(seconds)
+        nominating.asked(2)
+        asyncio.run(nominating.round())
+        assert asked == expected
