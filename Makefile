@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-all test-rest test-gpu test-cluster kills faults soak fuzz model mutants cluster image lint docs verify pictures manifests release image-archive bench report audit sbom clean
+.PHONY: help venv lock demo test test-all test-rest test-gpu test-cluster kills faults soak fuzz model mutants cluster image lint docs verify pictures manifests release image-archive bench profile report audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,6 +132,11 @@ bench: venv ## Measure the extender: latency, start and memory, pods per second 
 	$(BIN)/gputopo-bench latency -o text
 	$(BIN)/gputopo-bench state -o text
 	-$(BIN)/gputopo-bench scheduler -o text
+
+PROFILE_ARGS ?=
+
+profile: venv ## Print where the CPU of a pod goes in the extender, part by part (py-spy has to be allowed to read the process: as root); PROFILE_ARGS="--nodes 5000 --stacks FILE"
+	$(BIN)/python -m benchmarks.performance.profiling $(PROFILE_ARGS)
 
 report: venv ## Run the placement experiments and write reports/placement (minutes to an hour; traces: docs/how-to/compare-placements.md)
 	$(BIN)/gputopo-bench report

@@ -60,6 +60,7 @@ from extender.kubectl.reading import Source, ask, fail, kubeconfig, read_cluster
 from extender.kubectl.replay import replay
 from extender.kubectl.snapshot import Heard, Snapshot, Unreadable
 from extender.kubectl.top import ask_agents, top
+from topology.annotations import keys
 
 Told = TypeVar("Told", Explanation, Why)
 
@@ -163,21 +164,32 @@ def what_would_be(
         str | None, typer.Option(help="With --gpus: nvlink, pcie-switch or numa-node.")
     ] = None,
     min_bandwidth: Annotated[str | None, typer.Option(help="With --gpus: GB/s.")] = None,
-    gpu_model: Annotated[str | None, typer.Option(help="With --gpus: such as *a100*.")] = None,
+    gpu_memory_gib: Annotated[int | None, typer.Option(min=1, help="Instead: a pod with a share of a GPU.")] = None,
+    sharing_class: Annotated[str | None, typer.Option(help="With --gpu-memory-gib: such as prod.")] = None,
+    gpu_model: Annotated[str | None, typer.Option(help="Instead of a manifest's: such as *a100*.")] = None,
     evict: Annotated[
         list[str] | None, typer.Option(help="As though this pod, [NAMESPACE/]NAME, were gone; may be said again.")
     ] = None,
     namespace: Namespace = None,
 ) -> None:
     """Show where a pod could go if it were created now, and why not elsewhere; nothing is written."""
-    wants = {"required-affinity": required_affinity, "min-bandwidth": min_bandwidth, "gpu-model": gpu_model}
-    if (manifest is None) == (gpus is None) or (manifest is not None and any(wants.values())):
-        fail("say either -f FILE, or --gpus and what else they have to be")
+    wants = {
+        "required-affinity": required_affinity,
+        "min-bandwidth": min_bandwidth,
+        "sharing-class": sharing_class,
+        "gpu-model": gpu_model,
+    }
+    amounts = {source.resource: gpus, keys.SHARE_RESOURCE: gpu_memory_gib}
+    asks = [(resource, amount) for resource, amount in amounts.items() if amount is not None]
+    if len(asks) + (manifest is not None) != 1 or (manifest is not None and any(wants.values())):
+        fail("say either -f FILE, or --gpus or --gpu-memory-gib and what else they have to be")
+    if sharing_class is not None and gpu_memory_gib is None:
+        fail("--sharing-class says nothing without --gpu-memory-gib")
     gone = evict or ()
     # Of pods that are gone only an estimate can be had: the extender knows the cluster as it is.
     source = replace(source, extender=None) if gone else source
     within = namespace or source.place.namespace
-    asked = pod_from(manifest, within) if manifest else pod_of(gpus or 0, wants, within, source.resource)
+    asked = pod_from(manifest, within) if manifest else pod_of(*asks[0], wants, within)
     try:
         body = msgspec.json.encode(asked)
     except TypeError as error:

@@ -92,8 +92,16 @@ class Nominating:
         is_queue = bool(standing) or waiting >= settings.queue
         is_asked = now - self._asked_at < LIVELY_SECONDS
         is_dear = self._looked_at >= settings.nodes
+        is_of_use = now >= self.nominations.worth.paused_until
         is_behind = bool(standing) and now - min(standing) >= BEHIND_SECONDS
-        return is_queue and is_asked and is_dear and not is_behind and len(standing) + BATCH <= settings.ahead
+        return (
+            is_queue
+            and is_asked
+            and is_dear
+            and is_of_use
+            and not is_behind
+            and len(standing) + BATCH <= settings.ahead
+        )
 
     def _plan(self) -> list[Course]:
         """Plan the next pods, and hold what they are to get."""

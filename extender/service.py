@@ -43,8 +43,9 @@ from extender.patience import Patience
 from extender.quality import Quality
 from extender.sick_gpus import SickGpus
 from extender.traces import Traces
+from extender.turns import in_turns
 from extender.upkeep import Upkeep
-from extender.verbs.filter_prioritize import filter_nodes, is_refusal, is_undecided, prioritize_nodes
+from extender.verbs.filter_prioritize import filter_in_slices, is_refusal, is_undecided, prioritize_in_slices
 from extender.verbs.preempt import Preemption, preempt
 from extender.verbs.wire import (
     ExtenderArgs,
@@ -194,7 +195,7 @@ class Extender:
         may have heard of before us; and a search that ends is nothing that happens. Others are served meanwhile.
         """
         self._nominating.asked(len(args.names))
-        result = self._filter(args)
+        result = await self._filter(args)
         if is_refusal(result):
             result = await self._filter_after_news(args, result)
         if is_undecided(result):
@@ -209,37 +210,29 @@ class Extender:
             return refused
         self._patience_for_news.spend(NEWS_SECONDS)
         await asyncio.sleep(NEWS_SECONDS)
-        return self._filter(args)
+        return await self._filter(args)
 
     async def _filter_after_searches(self, args: ExtenderArgs, result: ExtenderFilterResult) -> ExtenderFilterResult:
         began = self._clock().monotonic
         until = began + self._patience.left(began)
         while is_undecided(result) and (now := self._clock().monotonic) < until:
             await asyncio.sleep(min(SEARCH_SECONDS, until - now))
-            result = self._filter(args)
+            result = await self._filter(args)
         self._patience.spend(self._clock().monotonic - began)
         return result
 
-    def _filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
+    async def _filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
         limits = self.config.scheduling
-        return filter_nodes(self.state, args, self._clock(), candidates=limits.candidates, hold_seconds=limits.hold)
+        return await in_turns(filter_in_slices(self.state, args, self._clock(), limits.candidates, limits.hold))
 
-    def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+    async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """Score the nodes that are left."""
-        return prioritize_nodes(self.state, args, self._clock(), hold_seconds=self.config.scheduling.hold)
+        return await in_turns(prioritize_in_slices(self.state, args, self._clock(), self.config.scheduling.hold))
 
     async def preempt(self, args: ExtenderPreemptionArgs) -> Preemption:
         """Choose the victims whose GPUs form what the pod asks for, in what time there is; others are served meanwhile."""
-        steps = preempt(
-            self.state, args, self._clock, budget_seconds=PREEMPT_RATIO * self.config.scheduling.bind_deadline
-        )
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                found: Preemption = end.value
-                return found
-            await asyncio.sleep(0)
+        seconds = PREEMPT_RATIO * self.config.scheduling.bind_deadline
+        return await in_turns(preempt(self.state, args, self._clock, budget_seconds=seconds))
 
     async def bind(self, args: ExtenderBindingArgs) -> Outcome:
         """Bind a pod to a node, with exact GPUs, by the deadline or not at all."""

@@ -55,40 +55,50 @@ class Searcher(Protocol):
         ...
 
 
+class Allowance:
+    """How many steps the searches of one call may still take together."""
+
+    def __init__(self, steps: int = CALL_STEPS) -> None:
+        self.steps = steps
+
+
 class Effort:
     """What the searches of one process may do in a call, and which of them wait; outside `bounded` there is no bound."""
 
     def __init__(self) -> None:
         self.wake: Callable[[], object] = lambda: None
         """Is called when a search is put off."""
-        self._left: int | None = None
+        self._allowance: Allowance | None = None
         self._waiting: deque[ref[Searcher]] = deque()
 
     @contextmanager
-    def bounded(self, steps: int = CALL_STEPS) -> Iterator[None]:
-        """Let searches take so many steps together; calls in a call share those of the outer one."""
-        if self._left is not None:
+    def bounded(self, steps: int | Allowance = CALL_STEPS) -> Iterator[None]:
+        """Let searches take so many steps together; calls in a call share those of the outer one.
+
+        A call that comes in slices brings the `Allowance` of all of them.
+        """
+        if self._allowance is not None:
             yield
             return
-        self._left = steps
+        self._allowance = steps if isinstance(steps, Allowance) else Allowance(steps)
         try:
             yield
         finally:
-            self._left = None
+            self._allowance = None
 
     @property
     def is_bounded(self) -> bool:
         """Whether somebody waits for an answer now."""
-        return self._left is not None
+        return self._allowance is not None
 
     def spend(self, search: Search[object], meter: Meter) -> bool:
         """Run a search as far as may be now; returns whether it has come to its end."""
-        if self._left is None:
+        if self._allowance is None:
             finish(search)
             return True
         before = meter.steps
-        done = advance(search, meter, min(SEARCH_STEPS, self._left))
-        self._left -= meter.steps - before
+        done = advance(search, meter, min(SEARCH_STEPS, self._allowance.steps))
+        self._allowance.steps -= meter.steps - before
         return done
 
     def put_off(self, searcher: Searcher) -> None:

@@ -15,6 +15,8 @@ from agent.plugin.offers import REPLICA, gpu_of
 from agent.plugin.pods import Key, ListedPod, PodPlan, gib_by_gpu, listed_gpus
 from agent.plugin.share_devices import number_of
 
+_WHOLE = "another pod has the whole GPU, or is promised it"
+
 
 @dataclass(frozen=True, slots=True)
 class Shareable:
@@ -42,7 +44,7 @@ def choose_share(
     kept = {gpu_of(device) for device in ask.must_include}
     if len(kept) > 1:
         return Refusal(f"the pod's init container holds parts of {_named(kept)}, and a share is of one GPU")
-    within = kept or free.keys()
+    within = (kept or {*free}) - held  # the ledger may not know yet that somebody has one whole
     for gpu in _wanted(who, ask.size):
         if gpu in within and len(free.get(gpu, ())) >= ask.size:
             return Grant(_out_of(free[gpu], ask), Basis.PLANNED)
@@ -72,6 +74,8 @@ def accept_share(
     gpus = {gpu_of(device) for device in devices}
     if len(gpus) > 1:
         return Refusal(f"the kubelet took parts of {_named(gpus)}, and a share is of one GPU")
+    if gpus & listed_gpus(pods):
+        return Refusal(f"the kubelet took a part of {_named(gpus)}: {_WHOLE}")
     order = tuple(sorted(devices, key=number_of))
     percent = who.plan.compute_percent if isinstance(who, Planned) else None
     if gpus <= {*_wanted(who, len(devices))}:
@@ -131,7 +135,7 @@ class Books:
 
     def _why_closed(self, gpu: str, sharing_class: str) -> str | None:
         if gpu in self._whole:
-            return "another pod has the whole GPU, or is promised it"
+            return _WHOLE
         if not self._classes.get(gpu, set()) <= {sharing_class}:
             return "it is shared by pods of another class"
         if gpu not in self.shared and len(self.shared) >= self._shareable.max_gpus:

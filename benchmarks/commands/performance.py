@@ -1,4 +1,4 @@
-"""`latency`, `scheduler` and `state`: what the extender costs; `monitoring`: what the agent does."""
+"""`latency`, `scheduler`, `state` and `curves`: what the extender costs; `monitoring`: what the agent does."""
 
 from __future__ import annotations
 
@@ -18,18 +18,26 @@ def latency(
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 5000,
     pods: Annotated[int, typer.Option("--pods", min=1, help="Scheduled one after another.")] = 2000,
     candidates: Candidates = 16,
+    binds_at_once: Annotated[
+        int, typer.Option("--binds-at-once", min=0, help="Binds of a burst at the end; 0: no burst.")
+    ] = 30,
     shared: Annotated[
         bool, typer.Option("--shared", help="Filter too where pods share GPUs of half of the nodes.")
     ] = False,
+    gpushare: Annotated[
+        Path | None, typer.Option("--gpushare", help="The program of gpushare-scheduler-extender, a peer in Go.")
+    ] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure the verbs over HTTP beside the floor of a handler that only echoes the names."""
-    from benchmarks.performance.latency import as_text, measure
+    from benchmarks.performance.latency import Load, as_text, measure
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
 
+    if gpushare and not gpushare.is_file():
+        refuse(f"{gpushare}: no such program")
     try:
-        found = measure(nodes, pods, candidates, shared=shared)
+        found = measure(Load(nodes, pods, candidates, binds_at_once, shared, gpushare))
     except (NotReady, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))
@@ -45,6 +53,9 @@ def scheduler(
     burst: Annotated[
         bool, typer.Option("--burst", help="Create the pods while the scheduler runs, and not before it starts.")
     ] = False,
+    storm: Annotated[
+        bool, typer.Option("--storm", help="Ours alone, without and with 50 pods that it rejects again and again.")
+    ] = False,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 1,
     kube_bin: Annotated[
         Path | None,
@@ -55,13 +66,14 @@ def scheduler(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure pods per second through a real kube-scheduler: with our extender, with a trivial one, and with none."""
-    from benchmarks.performance.throughput import Load, Stalled, as_text, measure
+    from benchmarks.performance.throughput import IN_A_STORM, VARIANTS, Load, Stalled, as_text, measure
     from benchmarks.processes.kube_binaries import BinariesMissing, find_binaries
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
 
     try:
-        found = measure(Load(nodes, pods, candidates, percentage, burst), rounds, find_binaries(kube_bin))
+        load, variants = Load(nodes, pods, candidates, percentage, burst), IN_A_STORM if storm else VARIANTS
+        found = measure(load, rounds, find_binaries(kube_bin), variants)
     except (BinariesMissing, NotReady, Stalled, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))
@@ -70,14 +82,48 @@ def scheduler(
 def state(
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 5000,
     pods: Annotated[int, typer.Option("--pods", min=0, help="Running already, on all nodes together.")] = 50_000,
+    events: Annotated[
+        int, typer.Option("--events", min=0, help="Of a burst of changes, once it is ready; 0: no burst.")
+    ] = 50_000,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long the burst takes.")] = 10,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
-    """Measure how long the extender takes to know a whole cluster after its start, and how much memory that takes."""
+    """Measure how long the extender takes to know a whole cluster, its memory, and what a burst of events does to it."""
     from benchmarks.performance.state import as_text, measure
     from benchmarks.processes.process import NotReady
 
     try:
-        found = measure(nodes, pods)
+        found = measure(nodes, pods, events, seconds)
+    except NotReady as wrong:
+        refuse(str(wrong))
+    reply(output, found, as_text(found))
+
+
+def curves(
+    of: Annotated[
+        str | None, typer.Option("--of", help="One of nodes, pods, kinds, gpus, waiting; all without it.")
+    ] = None,
+    points: Annotated[
+        str | None, typer.Option("--points", help="Where it is measured, rising: 1000,5000. Needs --of.")
+    ] = None,
+    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+) -> None:
+    """Measure how the extender's CPU and memory grow with nodes, pods, kinds of machines, GPUs of a node, waiting pods."""
+    from benchmarks.performance.curves import POINTS, Curve, as_text, measure
+    from benchmarks.processes.process import NotReady
+
+    try:
+        asked = {Curve(of): POINTS[Curve(of)]} if of else POINTS
+        if points:
+            if not of:
+                refuse("--points needs --of")
+            asked = {Curve(of): tuple(sorted({int(point) for point in points.split(",")}))}
+        if any(place < 1 for places in asked.values() for place in places):
+            refuse("--points: whole numbers from 1 on")
+    except ValueError as wrong:
+        refuse(str(wrong))
+    try:
+        found = measure(asked)
     except NotReady as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))

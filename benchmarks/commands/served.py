@@ -17,7 +17,9 @@ MOST_NODES = 1_000
 
 def served(
     trace: Annotated[Path, typer.Option("--trace", help="Folder with the trace, as `placement` reads it.")],
-    workloads: Annotated[str | None, typer.Option("--workloads", help="Some of its pod lists; default all.")] = None,
+    workloads: Annotated[
+        str | None, typer.Option("--workloads", help="Some of its pod lists, or LIST/gpushare60; default all.")
+    ] = None,
     nodes: Annotated[
         int, typer.Option("--nodes", min=1, max=MOST_NODES, help="How many of its nodes, evenly spread.")
     ] = 24,

@@ -1,8 +1,8 @@
 """`gputopo-bench monitoring`: what it costs a node that its agent samples the GPUs and is scraped.
 
 Two real agents run side by side on whatever NVML is here, beside an API double: one samples every 15 s, one does not. Both are
-scraped every 15 s. What the first computes more is what sampling costs. Then the first is scraped as often as it makes a new
-page, and asked for `/livez` in between, which is the floor of one request.
+scraped every 15 s. What the first computes more is what sampling costs, and what both write to the API server is counted. Then
+the first is scraped as often as it makes a new page, and asked for `/livez` in between, which is the floor of one request.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import re
 import tempfile
 import time
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from benchmarks.processes.agent_process import RunningAgent, running_agent
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import end_in_order_on_signals
+from benchmarks.simulated.double.resources import EVENTS, NODES
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
 
@@ -30,6 +32,8 @@ _NEW_PAGE_SECONDS = 1.05
 """A page of metrics serves everybody for a second."""
 _SAMPLED_WITHIN_SECONDS = 30.0
 _MIB = 1 << 20
+_FLEET = 5000
+"""Nodes, for which the API server's load is computed from that of these two."""
 _SAMPLED = b"\ngputopo_gpu_memory_total_bytes{"
 _TOOK = re.compile(rb"^gputopo_agent_sampling_duration_seconds (\S+)$", re.MULTILINE)
 
@@ -56,13 +60,16 @@ def as_text(found: dict[str, Any]) -> str:
         f"a sample takes {row['sample_ms']} ms\n"
         f"of a core over {row['seconds']:.0f} s, scraped every 15 s: {row['sampling_percent']} % with sampling, "
         f"{row['not_sampling_percent']} % without, so {row['cost_percent']} % for it\n"
-        f"resident {row['resident_mib']} MiB with sampling, {row['not_sampling_resident_mib']} MiB without"
+        f"resident {row['resident_mib']} MiB with sampling, {row['not_sampling_resident_mib']} MiB without\n"
+        f"an agent writes {row['node_writes_per_hour']} times an hour to its Node, and posts {row['events_per_hour']} events; "
+        f"{_FLEET:,} agents write {row['fleet_writes_per_second']} times a second"
     )
 
 
 async def _measure(folder: Path, seconds: float, scrapes: int) -> dict[str, Any]:
     async with AsyncExitStack() as running:
-        server = await running.enter_async_context(ApiServer(Store()))
+        store = Store()
+        server = await running.enter_async_context(ApiServer(store))
         api = await running.enter_async_context(ApiClient(server.url))
         session = await running.enter_async_context(aiohttp.ClientSession())
         kubeconfig = folder / "kubeconfig"
@@ -75,7 +82,10 @@ async def _measure(folder: Path, seconds: float, scrapes: int) -> dict[str, Any]
             agents[gpus] = await running.enter_async_context(running_agent(kubeconfig, folder, gpus, settings))
         sampling, not_sampling = agents["always"], agents["never"]
         await _first_sample(session, sampling)
+        since = store.resource_version
         shares = await _cpu_percent(session, [sampling, not_sampling], seconds)
+        written = Counter(change.resource for change in store.changes_since(since))
+        writes, events = (3600 * written[of] / (seconds * len(agents)) for of in (NODES, EVENTS))
         pages, floor = await _scrape(session, sampling, scrapes)
         _, page = await _get(session, sampling, "/metrics")
         took = _TOOK.search(page)
@@ -93,6 +103,9 @@ async def _measure(folder: Path, seconds: float, scrapes: int) -> dict[str, Any]
             "sampling_percent": round(shares[0], 2),
             "not_sampling_percent": round(shares[1], 2),
             "cost_percent": round(shares[0] - shares[1], 2),
+            "node_writes_per_hour": round(writes, 1),
+            "events_per_hour": round(events, 1),
+            "fleet_writes_per_second": round(_FLEET * (writes + events) / 3600, 1),
             "resident_mib": sampling.process.memory_bytes() // _MIB,
             "not_sampling_resident_mib": not_sampling.process.memory_bytes() // _MIB,
         }

@@ -2,7 +2,8 @@
 
 The real extender lists a cluster that is there already from an API double: mixed nodes, and pods that run on them, four of the
 first ten on each node with six of its eight GPUs. A bare client that reads the same lists page by page and decodes nothing is
-timed before, because the double makes its pages in Python and more slowly than a real API server.
+timed before, because the double makes its pages in Python and more slowly than a real API server. Then a burst of watch events
+comes, while the event loop of the extender is watched, and beside it one that does nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ import aiohttp
 import msgspec
 
 from benchmarks.performance.machine import describe_machine
+from benchmarks.performance.verbs import percentile
+from benchmarks.performance.watch_burst import Outcome, burst
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.extender_process import RunningExtender, running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import end_in_order_on_signals
+from benchmarks.processes.ticking import lateness_ms, running_bare
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import NODES, PODS
 from benchmarks.simulated.double.server import ApiServer
@@ -40,43 +44,68 @@ _PAGE = 500
 _MIB = 1 << 20
 
 
-def measure(nodes: int, pods: int) -> dict[str, Any]:
-    """Return one row: seconds from start to ready, and resident memory then and after some calls; raises `NotReady`."""
+def measure(nodes: int, pods: int, events: int, seconds: float) -> dict[str, Any]:
+    """Return one row: seconds from start to ready, resident memory then and after some calls, and what a burst of events does.
+
+    Without `events` there is no burst. Raises `NotReady`.
+    """
     machine = describe_machine()
     end_in_order_on_signals()
     with tempfile.TemporaryDirectory(prefix="gputopo-state-") as folder:
-        return {"rows": [asyncio.run(_measure(Path(folder), nodes, pods))], "machine": machine}
+        return {"rows": [asyncio.run(_measure(Path(folder), nodes, pods, events, seconds))], "machine": machine}
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """Return each row as three lines."""
+    """Return each row as some lines."""
     return "\n".join(
         f"{row['nodes']:,} nodes, {row['pods']:,} pods, {row['gpu_pods']:,} of them with GPUs: {row['list_mib']} MiB to read\n"
         f"ready after {row['ready_seconds']} s, of which {row['cpu_seconds']} s on a core; "
         f"a bare client reads the lists in {row['list_seconds']} s\n"
         f"resident {row['resident_mib']} MiB when ready (at most {row['peak_mib']} before), "
         f"{row['resident_mib_in_use']} MiB after a call for each size of pod"
+        f"{_of_burst(row) if 'burst_events' in row else ''}"
         for row in found["rows"]
     )
 
 
-async def _measure(folder: Path, nodes: int, pods: int) -> dict[str, Any]:
+def _of_burst(row: dict[str, Any]) -> str:
+    loop, floor = (
+        f"{row[f'{whose}_late_p50_ms']} ms, p99 {row[f'{whose}_late_p99_ms']} ms, at most {row[f'{whose}_late_max_ms']} ms"
+        for whose in ("loop", "floor")
+    )
+    return (
+        f"\n{row['burst_events']:,} events in {row['burst_seconds']} s: the event loop is late by {loop}\n"
+        f"one that does nothing is late by {floor}\n"
+        f"all known {row['settled_seconds']} s later, {row['missed']} missed; "
+        f"{row['burst_cpu_ms_per_event']} ms of CPU an event; {row['resident_mib_after']} MiB"
+    )
+
+
+async def _measure(folder: Path, nodes: int, pods: int, events: int, seconds: float) -> dict[str, Any]:
     store = Store()
     simulated = mixed_fleet(nodes)
-    gpu_pods = _populate(store, simulated, pods)
+    gpu_pods = populate(store, simulated, pods)
     async with ApiServer(store) as server, ApiClient(server.url) as api:
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, server.url)
         begun = time.perf_counter()
         list_bytes = await _read_lists(server.url)
         listed = time.perf_counter()
-        async with running_extender(kubeconfig, folder) as extender:
+        ticks, bare = folder / "ticks", folder / "bare-ticks"
+        came = None
+        async with running_extender(kubeconfig, folder, ticks=ticks) as extender:
             ready = time.perf_counter()
             cpu_seconds = extender.process.cpu_seconds()
             resident, peak = extender.process.memory_bytes(), extender.process.peak_memory_bytes()
             candidates = await _ask(api, extender, [node.name for node in simulated])
             in_use = extender.process.memory_bytes()
-    return {
+            if events:
+                async with running_bare(bare):
+                    before = extender.process.cpu_seconds()
+                    came = await burst(store, api, extender, simulated, events, seconds)
+                    computed = extender.process.cpu_seconds() - before
+                    after = extender.process.memory_bytes()
+    row = {
         "nodes": nodes,
         "pods": pods,
         "gpu_pods": gpu_pods,
@@ -89,9 +118,26 @@ async def _measure(folder: Path, nodes: int, pods: int) -> dict[str, Any]:
         "resident_mib_in_use": in_use // _MIB,
         "candidates_by_gpus": candidates,
     }
+    if came:
+        row |= _lateness("loop", ticks, came) | _lateness("floor", bare, came)
+        row |= {
+            "burst_events": came.events,
+            "burst_seconds": came.seconds,
+            "burst_cpu_ms_per_event": round(1000 * computed / came.events, 3),
+            "settled_seconds": came.settled_seconds,
+            "missed": came.missed,
+            "resident_mib_after": after // _MIB,
+        }
+    return row
 
 
-def _populate(store: Store, nodes: tuple[SimulatedNode, ...], pods: int) -> int:
+def _lateness(whose: str, file: Path, during: Outcome) -> dict[str, float]:
+    late = lateness_ms(file, during.begun, during.ended)
+    figures = {"p50": percentile(late, 50), "p99": percentile(late, 99), "max": max(late)}
+    return {f"{whose}_late_{name}_ms": round(figure, 1) for name, figure in figures.items()}
+
+
+def populate(store: Store, nodes: tuple[SimulatedNode, ...], pods: int) -> int:
     """Fill `store` with nodes and so many running pods, spread evenly; returns how many of these have GPUs."""
     with_gpus = 0
     for position, node in enumerate(nodes):

@@ -15,13 +15,14 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from benchmarks.performance.machine import describe_machine
+from benchmarks.performance.retry_storm import cpu_percent, storm
 from benchmarks.processes.client import ApiClient, Json
 from benchmarks.processes.control_plane import ControlPlane, running_control_plane, running_scheduler
 from benchmarks.processes.echo import running_echo
@@ -57,14 +58,25 @@ class Variant:
     """`extender`, or `scheduler` where the extender has filter and prioritize only."""
     steered: bool = False
     """Whether our extender plans the queue ahead."""
+    storm: bool = False
+    """Whether pods that our extender rejects are tried again and again meanwhile."""
 
 
 NONE = Variant(Extender.NONE, "scheduler")
 TRIVIAL, GPUTOPO = Variant(Extender.TRIVIAL, "extender"), Variant(Extender.GPUTOPO, "extender")
 GPUTOPO_LOOKS = Variant(Extender.GPUTOPO, "scheduler")
 STEERED = Variant(Extender.GPUTOPO, "extender", steered=True)
+STORMY = Variant(Extender.GPUTOPO, "extender", storm=True)
 VARIANTS = (NONE, TRIVIAL, GPUTOPO, GPUTOPO_LOOKS, STEERED)
-COMPARED = ((GPUTOPO, TRIVIAL), (GPUTOPO_LOOKS, NONE), (GPUTOPO, NONE), (STEERED, NONE), (STEERED, GPUTOPO))
+IN_A_STORM = (GPUTOPO, STORMY)
+COMPARED = (
+    (GPUTOPO, TRIVIAL),
+    (GPUTOPO_LOOKS, NONE),
+    (GPUTOPO, NONE),
+    (STEERED, NONE),
+    (STEERED, GPUTOPO),
+    (STORMY, GPUTOPO),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +114,9 @@ class Row:
     created_to_bound_p50_seconds: float | None = None
     """Of a burst."""
     created_to_bound_p99_seconds: float | None = None
+    storm: bool = False
+    storm_cpu_percent: float | None = None
+    """Of a core, what the extender computes for rejected pods that are tried again, once all others are bound."""
 
 
 def measure(load: Load, rounds: int, binaries: Path, variants: Sequence[Variant] = VARIANTS) -> dict[str, Any]:
@@ -178,11 +193,15 @@ async def _measure(folder: Path, binaries: Path, load: Load, variant: Variant, n
             url = extender.url if extender else None
             configuration = scheduler_configuration(url, variant.binder, load.percentage_of_nodes_to_score)
             before, computed = await _writes(api), _computed(extender)
-            async with running_scheduler(plane, configuration) as scheduler:
+            async with (
+                storm(api, load.nodes) if variant.storm else nullcontext(),
+                running_scheduler(plane, configuration) as scheduler,
+            ):
                 looking = asyncio.create_task(_until_bound(api, load.pods, scheduler))
                 created = await _create_pods(api, load.pods) if load.burst else {}
                 bound = await looking
-            writes, computed = await _writes(api) - before, _computed(extender) - computed
+                writes, computed = await _writes(api) - before, _computed(extender) - computed
+                in_the_storm = await cpu_percent(extender.process) if variant.storm and extender else None
     seconds = max(bound.values()) - min(bound.values())
     waited = sorted(bound[name] - since for name, since in created.items())
     return Row(
@@ -200,6 +219,8 @@ async def _measure(folder: Path, binaries: Path, load: Load, variant: Variant, n
         round(1000 * computed / load.pods, 2) if extender else None,
         _percentile(waited, 50),
         _percentile(waited, 99),
+        variant.storm,
+        in_the_storm,
     )
 
 
@@ -301,24 +322,28 @@ def _rows_of(rows: Sequence[Row], variant: Variant) -> list[Row]:
 
 
 def _variant(row: Row) -> Variant:
-    return Variant(row.extender, row.binder, row.steered)
+    return Variant(row.extender, row.binder, row.steered, row.storm)
 
 
 def _name(variant: Variant) -> str:
     if variant.steered:
         return f"{variant.extender} (steered)"
+    if variant.storm:
+        return f"{variant.extender} (retry storm)"
     looks_on = variant.extender is not Extender.NONE and variant.binder == "scheduler"
     return f"{variant.extender}{' (filter, prioritize)' if looks_on else ''}"
 
 
 def _line(row: dict[str, Any]) -> str:
-    who = _name(Variant(Extender(row["extender"]), row["binder"], row["steered"]))
+    who = _name(Variant(Extender(row["extender"]), row["binder"], row["steered"], row["storm"]))
     cpu = row["extender_cpu_ms_per_pod"]
     told = f"{who:<30}{row['pods_per_second']:8.1f} pods/s{row['writes_per_pod']:8.2f} writes per pod"
     if row["burst"]:
         p50, p99 = row["created_to_bound_p50_seconds"], row["created_to_bound_p99_seconds"]
         told += f"   created -> bound {p50:.2f} s, p99 {p99:.2f} s"
-    return told if cpu is None else f"{told}{cpu:8.1f} ms of the extender's CPU per pod"
+    if cpu is not None:
+        told += f"{cpu:8.1f} ms of the extender's CPU per pod"
+    return f"{told}{row['storm_cpu_percent']:8.1f} % of a core afterwards" if row["storm"] else told
 
 
 def _waits(ratio: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 `python -m benchmarks.processes.echo --port N` is the floor that the verbs are measured beside. With `--candidates` filter passes
 on the first so many names; with `--kubeconfig` there is a bind, which patches one annotation of the node and posts the Binding.
+With `--pydantic` bodies are read and written by pydantic's models, in FastAPI's usual way: what a plain implementation costs.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvicorn
 from fastapi import FastAPI, Request, Response
+from pydantic import BaseModel
 
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, RequestRefused
 from benchmarks.processes.extender_process import RunningExtender
@@ -45,18 +48,56 @@ class _Outcome(msgspec.Struct):
     Error: str = ""
 
 
+class _ModelOfArgs(BaseModel):
+    Pod: dict[str, Any]
+    NodeNames: list[str]
+
+
+class _ModelOfResult(BaseModel):
+    NodeNames: list[str]
+
+
+class _ModelOfScore(BaseModel):
+    Host: str
+    Score: int
+
+
 @asynccontextmanager
 async def running_echo(
-    folder: Path, *, candidates: int = 0, kubeconfig: Path | None = None
+    folder: Path, *, candidates: int = 0, kubeconfig: Path | None = None, pydantic: bool = False
 ) -> AsyncIterator[RunningExtender]:
     """Run it as a process of its own, and enter once it is ready."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.processes.echo", "--port", str(port), "--candidates", str(candidates)]
     if kubeconfig:
         command += ["--kubeconfig", str(kubeconfig)]
+    if pydantic:
+        command += ["--pydantic"]
     url = f"http://127.0.0.1:{port}"
-    async with running("echo", command, folder, f"{url}/readyz") as process:
+    async with running("pydantic" if pydantic else "echo", command, folder, f"{url}/readyz") as process:
         yield RunningExtender(url, process)
+
+
+def build_of_models() -> FastAPI:
+    """Return the application that pydantic reads and writes for; it passes on all names."""
+    app = FastAPI()
+
+    @app.post("/v1/extender/filter")
+    async def filter_names(args: _ModelOfArgs) -> _ModelOfResult:
+        """Pass all nodes on."""
+        return _ModelOfResult(NodeNames=args.NodeNames)
+
+    @app.post("/v1/extender/prioritize")
+    async def prioritize_names(args: _ModelOfArgs) -> list[_ModelOfScore]:
+        """Score every node alike."""
+        return [_ModelOfScore(Host=name, Score=0) for name in args.NodeNames]
+
+    @app.get("/readyz")
+    async def readyz() -> str:
+        """Say that it listens."""
+        return "ok"
+
+    return app
 
 
 def build(candidates: int = 0, kubeconfig: Path | None = None) -> FastAPI:
@@ -122,8 +163,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--candidates", type=int, default=0)
     parser.add_argument("--kubeconfig", type=Path)
+    parser.add_argument("--pydantic", action="store_true")
     asked = parser.parse_args()
-    app = build(asked.candidates, asked.kubeconfig)
+    app = build_of_models() if asked.pydantic else build(asked.candidates, asked.kubeconfig)
     uvicorn.run(app, port=asked.port, access_log=False, log_level="warning", timeout_keep_alive=_KEEP_ALIVE_SECONDS)
 
 

@@ -20,15 +20,24 @@ class RunningExtender:
 
     url: str
     process: Process
+    path: str = "/v1/extender"
+    """Where its verbs are."""
+    is_threaded: bool = False
+    """Whether any of its threads may answer, and not its main thread alone."""
+
+    def cpu_ms(self) -> float:
+        """Return what it has computed for its callers so far."""
+        return self.process.threads_cpu_ms() if self.is_threaded else self.process.main_thread_cpu_ms()
 
 
 @asynccontextmanager
 async def running_extender(
-    kubeconfig: Path, folder: Path, settings: Mapping[str, Any] | None = None
+    kubeconfig: Path, folder: Path, settings: Mapping[str, Any] | None = None, *, ticks: Path | None = None
 ) -> AsyncIterator[RunningExtender]:
     """Run `gputopo-extender` against the API server of `kubeconfig`, and enter once it is ready.
 
-    `folder` takes its configuration and log; `settings` is merged into the configuration's top level.
+    `folder` takes its configuration and log; `settings` is merged into the configuration's top level. At its end `ticks` has what
+    `benchmarks.processes.ticking` says of its event loop.
     """
     port = free_port()
     document = {
@@ -41,6 +50,7 @@ async def running_extender(
     config = folder / "extender.yaml"
     config.write_text(yaml.safe_dump(document, sort_keys=False))
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "extender", "--config", str(config)]
+    watched = ["benchmarks.processes.ticking", str(ticks)] if ticks else []
+    command = [sys.executable, "-m", *watched, "extender", "--config", str(config)]
     async with running("extender", command, folder, f"{url}/readyz") as process:
         yield RunningExtender(url, process)

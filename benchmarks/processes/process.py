@@ -47,6 +47,11 @@ class Process:
         """Return what its main thread, which is where an event loop runs, has computed; to the nanosecond (Linux)."""
         return int(self._proc("schedstat").split()[0]) / 1e6
 
+    def threads_cpu_ms(self) -> float:
+        """Return what all its threads that still run have computed; to the nanosecond (Linux)."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6
+
     def memory_bytes(self) -> int:
         """Return what it keeps resident now (Linux)."""
         return self._status_bytes("VmRSS")

@@ -39,6 +39,8 @@ POLICIES = ("gputopo", "fgd", "best-fit")
 _ATTEMPTS = 5
 _SETTINGS = {"scheduling": {"appraiseAfter": "10ms"}}
 """All pods come within seconds: an extender that has just started would meet most before it knows what GPUs are worth."""
+_HEARD_SECONDS = 0.02
+"""From a pod's creation to the first call: kube-scheduler hears of it by a watch, as the extender does, which learns from it."""
 _PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -125,6 +127,7 @@ class _Verbs:
 async def _place(api: ApiClient, verbs: _Verbs, cluster: Cluster, names: Sequence[str], name: str, pod: Pod) -> None:
     """Schedule one pod, again where a bind fails, as kube-scheduler would; one that finds no place is gone."""
     made = (await api.call("POST", _PODS, pod_of(name, pod))).ok()
+    await asyncio.sleep(_HEARD_SECONDS)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             await _try(api, verbs, cluster, names, made, pod)

@@ -88,7 +88,7 @@ def need_of(
         asked = Asked.read(state, pod.pod, now)
     except RequestError:
         return NoNeed.OTHER_REASON
-    if asked.request.is_share:  # autoscalers count shares themselves, and links are nothing to them
+    if asked.request.is_share:  # what of a new node may be shared is not known before its agent tells
         return NoNeed.OTHER_REASON
     if counts.most_of(refused_by) < asked.request.gpus:
         return NoNeed.SEEN_BY_COUNT

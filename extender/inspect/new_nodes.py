@@ -27,8 +27,8 @@ class NewNodes(BaseModel):
 
 
 def new_nodes(state: ClusterState, asked: Asked) -> NewNodes | None:
-    """Say what a new node would do for a pod; `None` where no group of nodes is known."""
-    if not any(True for _ in state.node_groups):
+    """Say what a new node would do for a pod; `None` where no group of nodes is known, or not whether it would share GPUs."""
+    if asked.request.is_share or not any(True for _ in state.node_groups):
         return None
     with state.effort.bounded():
         groups = state.node_groups.would_take(asked.request)

@@ -54,10 +54,10 @@ def _pod_in(document: object) -> dict[str, Any] | None:
     return inner
 
 
-def pod_of(gpus: int, wants: Mapping[str, str | None], namespace: str, resource: str) -> dict[str, Any]:
-    """Return a pod of one container that asks for so many GPUs, with the annotations that have a value."""
+def pod_of(resource: str, amount: int, wants: Mapping[str, str | None], namespace: str) -> dict[str, Any]:
+    """Return a pod of one container that asks for so much of a resource, with the annotations that have a value."""
     annotations = {keys.USER_PREFIX + name: value for name, value in wants.items() if value is not None}
-    container = {"name": "main", "resources": {"limits": {resource: str(gpus)}}}
+    container = {"name": "main", "resources": {"limits": {resource: str(amount)}}}
     metadata = {"name": "what-if", "namespace": namespace, "annotations": annotations}
     return {"metadata": metadata, "spec": {"containers": [container]}}
 

@@ -21,6 +21,7 @@ from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.steering.plan import Course
+from extender.steering.worth import Worth
 
 BEFORE_OWNER_PAUSES: Final = 3
 """Nominations in a row that came to nothing, of pods of one owner: one alone may have been a race that kube-scheduler won."""
@@ -28,6 +29,8 @@ GRACE_SECONDS: Final = 1.0
 """Between the end of a hold and the end of its nomination: a pod that goes elsewhere is bound by then, and loses it so."""
 FIRST_PAUSE_SECONDS: Final = 30.0
 LONGEST_PAUSE_SECONDS: Final = 960.0
+IN_TIME_RATIO: Final = 0.5
+"""Of its life, in which one has to come true to have been of use: later, binds were the bottleneck."""
 LIMIT: Final = 10_000
 """Pods and owners whose pauses are remembered; one that is forgotten may be nominated in vain once more."""
 
@@ -61,6 +64,8 @@ class Nominations:
     state: ClusterState
     life_seconds: float
     """For which GPUs are held for a pod that was nominated, before kube-scheduler asks."""
+    worth: Worth = field(default_factory=Worth)
+    """Of those that this process has made."""
     _made: dict[str, _Made] = field(default_factory=dict)
     _in_vain: OrderedDict[str, _InVain] = field(default_factory=OrderedDict)
 
@@ -93,7 +98,9 @@ class Nominations:
         reply = yield _intent(pod.pod, "")
         if not (isinstance(reply, Done) and isinstance(reply.value, Pod)):
             return False  # the watch tells of whatever has changed, and the next round tries again
-        self._made.pop(pod.uid, None)
+        made = self._made.pop(pod.uid, None)
+        if made is not None and made.is_own:
+            self.worth.ended(now, came_true=False)
         self.state.pods.learn(reply.value)
         self._pause(pod, now)
         return True
@@ -111,6 +118,8 @@ class Nominations:
             elif pod is not None:
                 self._pause(pod, now)
             if made.is_own:
+                in_time = now - made.since <= IN_TIME_RATIO * self.life_seconds
+                self.worth.ended(now, came_true=is_served and in_time)
                 yield "served" if is_served else "elsewhere" if pod and pod.node else "lost"
 
     def overdue(self, now: float) -> list[GpuPod]:

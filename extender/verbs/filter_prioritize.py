@@ -23,9 +23,11 @@ from extender.cluster.candidates.holds import HOLD_SECONDS, Hold, Ranked
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.names import Names
+from extender.verbs.preparing import prepare
 from extender.verbs.ranking import Ranking
 from extender.verbs.scores import levels
 from extender.verbs.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
+from topology.effort import Allowance, Search, finish
 from topology.errors import RequestError
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 
@@ -43,15 +45,15 @@ def filter_nodes(
     hold_seconds: float = HOLD_SECONDS,
 ) -> ExtenderFilterResult:
     """Return the nodes of the call on which the pod may go, best first, at most `candidates` of them (0: all)."""
+    return finish(filter_in_slices(state, args, now, candidates, hold_seconds))
+
+
+def filter_in_slices(
+    state: ClusterState, args: ExtenderArgs, now: Instant, candidates: int, hold_seconds: float
+) -> Search[ExtenderFilterResult]:
+    """Do the same, with pauses while what is new to us is decided on; what is answered holds at the end."""
     if not state.synced:
         return ExtenderFilterResult([], error=NOT_SYNCED)
-    with state.effort.bounded():
-        return _filter(state, args, now, candidates, hold_seconds)
-
-
-def _filter(
-    state: ClusterState, args: ExtenderArgs, now: Instant, candidates: int, hold_seconds: float
-) -> ExtenderFilterResult:
     names = args.names
     try:
         asked = Asked.read(state, args.pod, now)
@@ -59,9 +61,18 @@ def _filter(
         return ExtenderFilterResult([], None, dict.fromkeys(names, str(error)))
     if not asked.request.asks:
         return args.passing(list(dict.fromkeys(names)))
-    uid = args.pod.metadata.uid
+    allowance = Allowance()
+    yield from prepare(state, asked, allowance)
+    with state.effort.bounded(allowance):
+        return _filter(state, asked, args, candidates, hold_seconds)
+
+
+def _filter(
+    state: ClusterState, asked: Asked, args: ExtenderArgs, candidates: int, hold_seconds: float
+) -> ExtenderFilterResult:
+    names, uid, now = args.names, args.pod.metadata.uid, asked.now.monotonic
     state.holds.release(uid)
-    state.setbacks.come_back(uid, asked.owner, now.monotonic)
+    state.setbacks.come_back(uid, asked.owner, now)
     if _is_to_be_passed_over(state, asked, names):
         return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
     ranking, chosen = _offer(state, asked, Names(names), candidates)
@@ -87,6 +98,13 @@ def prioritize_nodes(
     state: ClusterState, args: ExtenderArgs, now: Instant, *, hold_seconds: float = HOLD_SECONDS
 ) -> list[HostPriority]:
     """Return a score of 0 to 10 for each node of the call, 10 for one of them; no scores where there is nothing to say."""
+    return finish(prioritize_in_slices(state, args, now, hold_seconds))
+
+
+def prioritize_in_slices(
+    state: ClusterState, args: ExtenderArgs, now: Instant, hold_seconds: float
+) -> Search[list[HostPriority]]:
+    """Do the same, with pauses as in `filter_in_slices`."""
     if not state.synced:
         return []
     try:
@@ -97,7 +115,9 @@ def prioritize_nodes(
     state.offers.forget(uid)
     if not asked.request.asks:
         return []
-    with state.effort.bounded():
+    allowance = Allowance()
+    yield from prepare(state, asked, allowance)
+    with state.effort.bounded(allowance):
         ranking = asked.rank_for_now(state, Names(names))
     best_two = [*islice(ranking.best_first(), 2)]
     if not best_two:

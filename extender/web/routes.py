@@ -133,7 +133,7 @@ async def _filter(extender: Extender, args: ExtenderArgs) -> Answer:
 
 
 async def _prioritize(extender: Extender, args: ExtenderArgs) -> Answer:
-    scores = extender.prioritize(args)
+    scores = await extender.prioritize(args)
     best = max(scores, key=lambda priority: priority.score, default=None)
     verdict = "scored" if best else "no-opinion"
     return Answer(scores, verdict, {**_pod(args), "nodes": len(scores), "best": best.host if best else None})

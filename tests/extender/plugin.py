@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
+import structlog
 from typer.testing import CliRunner, Result
 
 from benchmarks.processes.client import ApiClient
@@ -20,8 +22,13 @@ NODES = (SimulatedNode("n1", "dgx-a100", used=(0, 1)), SimulatedNode("n2", "t4-4
 
 
 def invoke(*arguments: str) -> Result:
-    """Run the plugin in this process."""
-    return CliRunner().invoke(app, arguments)
+    """Run the plugin in this process; what an extender logs beside it meanwhile is not its output."""
+    before = structlog.get_config()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        return CliRunner().invoke(app, arguments)
+    finally:
+        structlog.configure(**before)
 
 
 async def plugin(tmp_path: Path, *arguments: str) -> Result:

@@ -31,6 +31,7 @@ QUESTIONS = [
     ("why", "odd"),
     ("what-if", "--gpus", "4", "--required-affinity", "nvlink"),
     ("what-if", "--gpus", "6", "--evict", "waits"),
+    ("what-if", "--gpu-memory-gib", "10"),
     ("status",),
     ("fragmentation",),
     ("replay",),

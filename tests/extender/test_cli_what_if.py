@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import Result
 
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
@@ -122,6 +123,41 @@ async def test_a_few_words_are_enough(tmp_path: Path, gpus: str, code: int, name
     assert (result.exit_code, result.stdout.splitlines()) == (code, names)
 
 
+SHARES = {
+    ("4",): [0],
+    ("5",): [1],
+    ("4", "--sharing-class", "dev"): [1],
+    ("40",): None,
+    ("4", "--gpu-model", "*h100*"): None,
+    ("4", "--required-affinity", "nvlink"): None,
+}
+"""What may be asked beside 35 of 39 GiB of GPU 0, which a pod without a class has, and the GPU that would be given."""
+
+
+async def test_a_share_of_a_gpu_is_asked_about(tmp_path: Path) -> None:
+    """By the extender and from a snapshot alike; nothing is written."""
+
+    async def ask(*words: str) -> Result:
+        return await asyncio.to_thread(invoke, *words)
+
+    def told(result: Result) -> list[Any]:
+        answer = json.loads(result.stdout)
+        assert result.exit_code == (not answer["fits"])
+        return [[fit["indexes"] for fit in answer["fits"]], answer["refusals"], answer["problem"]]
+
+    file, here = str(tmp_path / "cluster.json"), ("--kubeconfig", str(tmp_path / "kubeconfig"))
+    questions = [("what-if", "-o", "json", "--gpu-memory-gib", *each) for each in SHARES]
+    async with serving(tmp_path, SimulatedNode("n1", "dgx-a100", shared_gpus=2, shared_gib=35)) as extender:
+        before = (await extender.api.call("GET", "/api/v1/nodes/n1")).ok()
+        answers = [told(await ask(*each, *here, "--extender", extender.url)) for each in questions]
+        await ask("snapshot", file, *here)
+        after = (await extender.api.call("GET", "/api/v1/nodes/n1")).ok()
+        pods = (await extender.api.call("GET", "/api/v1/pods")).ok()["items"]
+    assert [fits for fits, _, _ in answers] == [[] if each is None else [each] for each in SHARES.values()]
+    assert [told(await ask(*each, "--snapshot", file)) for each in questions] == answers
+    assert (before["metadata"], len(pods)) == (after["metadata"], 1)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -133,6 +169,11 @@ async def test_a_few_words_are_enough(tmp_path: Path, gpus: str, code: int, name
         ("-f", "LIST"),
         ("-f", "BROKEN"),
         ("-f", "EMPTY", "--required-affinity", "nvlink"),
+        ("--gpu-memory-gib", "0"),
+        ("--gpu-memory-gib", "1", "--gpus", "1"),
+        ("-f", "EMPTY", "--gpu-memory-gib", "1"),
+        ("-f", "EMPTY", "--sharing-class", "dev"),
+        ("--gpus", "1", "--sharing-class", "dev"),
     ],
 )
 def test_what_is_no_question_is_wrong_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:

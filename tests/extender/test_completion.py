@@ -25,6 +25,7 @@ from tests.extender.plugin import PODS
         (["nodes", "-o", ""], ["json", "name", "table", "wide", "yaml"], NO_FILES),
         (["nodes", "--no"], ["--no-headers"], NO_FILES),
         (["what-if", "-f", ""], [], FILES),
+        (["what-if", "--gpu-m"], ["--gpu-memory-gib", "--gpu-model"], NO_FILES),
         (["nodes", ""], [], NO_FILES),
         (["frobnicate", ""], [], NO_FILES),
     ],

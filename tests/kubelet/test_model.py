@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from agent.kubelet.pod_lists import PodLists
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Ask, Refusal
+from agent.plugin.forms import Form
 from agent.plugin.pods import ListedContainer, ListedPod
 from tests.agent.plans import WHOLE
 from tests.kubelet.device_manager import AdmissionFailed, DeviceManager
@@ -35,23 +37,24 @@ class Direct:
 
     options = DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, form: Form = WHOLE) -> None:
         self._admission = admission
+        self._form = form
 
     async def preferred(self, available: list[str], must: list[str], size: int) -> list[str]:
-        answer = await self._admission.prefer(Ask(frozenset(available), frozenset(must), size), WHOLE)
+        answer = await self._admission.prefer(Ask(frozenset(available), frozenset(must), size), self._form)
         if isinstance(answer, Refusal):
             raise AdmissionFailed(answer.reason)
         return list(answer.gpus)
 
     async def allocate(self, devices: list[str]) -> ContainerAllocateResponse:
-        answer = await self._admission.allocate(frozenset(devices), WHOLE)
+        answer = await self._admission.allocate(frozenset(devices), self._form)
         if isinstance(answer, Refusal):
             raise AdmissionFailed(answer.reason)
         return ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(answer.gpus)})
 
     async def pre_start(self, devices: list[str]) -> None:
-        reason = await self._admission.may_start(frozenset(devices), WHOLE)
+        reason = await self._admission.may_start(frozenset(devices), self._form)
         if reason is not None:
             raise AdmissionFailed(reason)
 
@@ -79,8 +82,8 @@ class Node(RuleBasedStateMachine):
     def crash_agent(self) -> None:
         journal, ledger = JournalFile(Path(self.folder.name)), LedgerReader(NodeLedger(self._annotations))
         clock = self.loop.time
-        records = Records(PodLists(_Lister(self), lambda: None), ledger, journal)
-        admission = Admission(records, Metrics("test"), clock, 5.0, _nobody)
+        records = Records(PodLists(Lister(self.pods_listed), lambda: None), ledger, journal)
+        admission = Admission(records, Metrics("test"), clock, 5.0, nobody)
         self.manager.endpoint = Direct(admission)
         self.manager.listed(dict.fromkeys(GPUS, True))
 
@@ -182,18 +185,18 @@ class Node(RuleBasedStateMachine):
         return {keys.LEDGER: encode_ledger(Ledger(1, tuple(self.claims)))}
 
 
-async def _nobody(gpus: frozenset[str]) -> None:
+async def nobody(gpus: frozenset[str]) -> None:
     """Find nobody on these GPUs."""
 
 
-class _Lister:
-    """Gives `PodLists` the pods of the machine above; its own `pods` is a list."""
+class Lister:
+    """Gives `PodLists` the pods of a machine such as the one above, whose own `pods` is a list."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, listed: Callable[[], Awaitable[tuple[ListedPod, ...]]]) -> None:
+        self._listed = listed
 
     async def pods(self, timeout_seconds: float) -> tuple[ListedPod, ...]:
-        return await self._node.pods_listed()
+        return await self._listed()
 
 
 TestNode = pytest.mark.slow(Node.TestCase)

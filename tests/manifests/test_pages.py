@@ -29,6 +29,7 @@ NOT_RUN = {
     "curl ": "needs Prometheus",
     "gputopo-agent --once": "needs a GPU",
     "gputopo-bench bandwidth": "the tests of the model compare it",
+    "gputopo-bench curves": "minutes",
     "gputopo-bench drift": "needs a cluster, and what Prometheus answered",
     "gputopo-bench compare": "needs what a cluster printed",
     "gputopo-bench health-year": "minutes",

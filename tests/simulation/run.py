@@ -91,7 +91,10 @@ class _Run:
         self._storm.end()
         self._disturbances.end()
         self._trace.note("storm", "calm")
-        await asyncio.sleep(_SETTLE_SECONDS + convergence.PATIENCE_SECONDS)
+        await asyncio.sleep(_SETTLE_SECONDS + convergence.PATIENCE_SECONDS - convergence.NOMINATION_SECONDS)
+        nominated = convergence.standing_nominations(self._server)
+        await asyncio.sleep(convergence.NOMINATION_SECONDS)
+        convergence.check_nominations(self._server, nominated, self._trace)
         convergence.check_waiting(
             self._server, self._sites, self._replicas, self._ownership, self._trace, self._loop.time()
         )

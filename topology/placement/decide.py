@@ -69,12 +69,12 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     A repeated question costs a look-up of what the links say and the sum of what is left beside them. Of a pod that shares
     its GPU only free capacity and pods to come count.
     """
-    if request.is_share:
-        return _shares(_of_gpus(situation), request)
-    if is_about_slices(situation.mig, request):
+    if not request.is_share and is_about_slices(situation.mig, request):
         return _slices(situation, request)
     if situation.topology_class.node.slices:
         situation = _of_gpus(situation)
+    if request.is_share:
+        return _shares(situation, request)
     capacity, to_come = situation.capacity, situation.to_come
     found = _by_links(situation, request)
     if capacity is None or to_come is None or isinstance(found, Rejection):

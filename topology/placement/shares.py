@@ -57,7 +57,8 @@ class Shares:
     @property
     def openable(self) -> tuple[int, ...]:
         """Positions of the free GPUs of which one more may be shared."""
-        return tuple(i for i in range(self.shareable.bit_length()) if self.shareable >> i & 1) if self.more != 0 else ()
+        mask = self.shareable if self.more != 0 else 0
+        return tuple([position for position in range(mask.bit_length()) if mask >> position & 1])
 
     def room_gib(self, position: int, sharing_class: str) -> int:
         """Return how large a share of this class the GPU takes; 0 for none."""

@@ -102,8 +102,8 @@ class _Places:
         self._class = request.sharing_class
         self._apart = request.same_gpu is SameGpu.NEVER
         self._doubtful = doubtful
-        self._to_come = to_come if capacity is not None else None
-        self._capacity = capacity or FreeCapacity.of_whole(len(topology_class.node), free, 0)
+        self._to_come = to_come
+        self._capacity = capacity
         self._cpu_milli = request.cpu_milli
         self._worth = 0.0
         """Of the capacity, before the share that is being placed."""
@@ -129,7 +129,7 @@ class _Places:
     def _best(self, gib: int, rest: Sequence[int]) -> tuple[float, int]:
         """Return the best place for one share that leaves the rest theirs: what is lost by it, and the GPU."""
         shares = self._shares
-        self._worth = self._to_come.value(self._capacity) if self._to_come is not None else 0.0
+        self._worth = self._value(self._capacity)
         found: list[tuple[float, int, int, int]] = []
         alike: dict[tuple[int, int, int], int] = {}
         for gpu in shares.shared:
@@ -139,8 +139,9 @@ class _Places:
         for (left_gib, _, doubts), position in alike.items():
             if self._leaves(position, gib, rest):
                 found.append((self._fragmented(position, gib), doubts, left_gib, position))
-        for size in {shares.share_gib[position] for position in shares.openable}:
-            among = [position for position in shares.openable if shares.share_gib[position] == size]
+        openable = shares.openable
+        for size in {shares.share_gib[position] for position in openable}:
+            among = [position for position in openable if shares.share_gib[position] == size]
             if size >= gib and self._leaves(among[0], gib, rest):
                 found.append(self._begin(sum(1 << position for position in among), gib, size))
         if self._undecided is not None:
@@ -170,11 +171,14 @@ class _Places:
 
     def _fragmented(self, position: int, gib: int) -> float:
         """Return what the pods to come lose of what is left beside links."""
-        if self._to_come is None:
-            return 0.0
-        return FRAGMENTED_GPU * (self._worth - self._to_come.value(self._after(position, gib)))
+        return FRAGMENTED_GPU * (self._worth - self._value(self._after(position, gib)))
 
-    def _after(self, position: int, gib: int) -> FreeCapacity:
+    def _value(self, capacity: FreeCapacity | None) -> float:
+        return self._to_come.value(capacity) if self._to_come is not None and capacity is not None else 0.0
+
+    def _after(self, position: int, gib: int) -> FreeCapacity | None:
+        if self._capacity is None:
+            return None
         size = self._shares.share_gib[position]
         left_gib = next((gpu.left_gib for gpu in self._shares.shared if gpu.position == position), size)
         levels = [*self._capacity.gpu_milli]

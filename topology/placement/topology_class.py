@@ -106,6 +106,8 @@ class TopologyClass:
         """Those of `recall`, which rest on the values."""
         self._begun: dict[tuple[object, ...], Search[object]] = {}
         """Searches for some that have not come to their end."""
+        self.news = 0
+        """Rises whenever a question that was asked in vain may have an answer by now."""
         self._outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
         self._symmetry = Symmetry(self.wiring, kinds(node))
         self._numa_nodes = _numa_nodes(node)
@@ -172,6 +174,7 @@ class TopologyClass:
             if len(known) >= MAX_ANSWERS:
                 known.clear()
             known[key] = found
+            self.news += 1
         return found
 
     def outcomes(self, free: int, gpus: int) -> Search[tuple[Outcome, ...]]:
@@ -197,6 +200,8 @@ class TopologyClass:
             if not self._begun:
                 self.effort.put_off(self)
             self._begun[key] = search
+        else:
+            self.news += 1  # it was begun in vain, and may be begun again
 
     def go_on(self, steps: int) -> bool:
         """Go on with the search that was begun first; returns whether any are left."""
@@ -208,6 +213,7 @@ class TopologyClass:
     def stop_searching(self) -> None:
         """Drop the searches that were begun: nobody waits for them now; who asks again begins anew."""
         self._begun.clear()
+        self.news += 1
 
     def forget(self) -> None:
         """Drop what was found and what is searched for: the class is of no use to anybody now."""
@@ -233,7 +239,8 @@ class TopologyClass:
 
     def value_lost(self, free: int, chosen: int) -> float:
         """Return what the pods to come lose of the free GPUs if these are taken."""
-        return finish(self.loss(free, chosen))
+        before, after = self._values.get(free), self._values.get(free & ~chosen)
+        return finish(self.loss(free, chosen)) if before is None or after is None else before - after
 
     def loss(self, free: int, chosen: int) -> Search[float]:
         """Search for `value_lost`."""

@@ -118,12 +118,15 @@ class NodeCache:
 
     def _take(self, item: Node) -> None:
         name, known = item.metadata.name, self._nodes.get(item.metadata.name)
+        node, signs = bare(item), self._words.signs(item)
+        if known and (known.node, known.signs) == (node, signs):
+            return  # a list shows all nodes anew, of which hardly any has changed
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
         may_read = partial(self._changes.may_read, name)
         labels, annotations = item.metadata.labels or {}, item.metadata.annotations or {}
         payloads = before.reread(annotations, self._classes, may_read)
         paused = why_no_new_pods(labels, annotations)
-        self._put(KnownNode(bare(item), payloads, self._words.signs(item), paused))
+        self._put(KnownNode(node, payloads, signs, paused))
 
     def tell(self, now: float) -> None:
         """Take `now` (monotonic seconds) for the time from here on; topologies that have been still are read after all."""

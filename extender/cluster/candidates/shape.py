@@ -105,6 +105,22 @@ class Shape:
         )
         return decide(situation, request)
 
+    def seen_by(self, request: GpuRequest, *, counts: bool) -> object:
+        """Return what of the shape makes a difference to the request: shapes that are equal in that get one verdict.
+
+        `None` where that is most of it. `counts`: free capacity counts, for the sake of pods to come.
+        """
+        topology_class = self.topology_class
+        if self.closed is not None or topology_class is None:
+            return self.closed
+        if request.is_share:
+            return self.shares.refused
+        if counts or topology_class.node.slices:
+            return None
+        manager = self.topology_manager
+        alignment = (manager, self.perhaps_free) if manager is not None else None
+        return topology_class, self.free, self.doubtful, self.hidden, self.plugin_chooses, alignment
+
     def how_many_fit(self, request: GpuRequest) -> tuple[int, bool]:
         """Return how many pods with this request fit one after the other, each planned beside those before it.
 

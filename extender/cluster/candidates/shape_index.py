@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
@@ -101,13 +101,23 @@ class ShapeIndex:
 
     def order(self, request: GpuRequest) -> Order:
         """Return how the shapes suit a pod that asks for this."""
+        order = self._begun(request)
+        order.catch_up()
+        return order
+
+    def prepare(self, request: GpuRequest, at_most: int, *, counts: bool = False) -> bool:
+        """Decide on so many of the shapes that are new, and count how many pods fit there; returns whether none are left."""
+        order = self._begun(request)
+        return order.prepare(at_most) and (not counts or order.count(at_most))
+
+    def _begun(self, request: GpuRequest) -> Order:
         order = self._orders.get(request)
         if order is None:
             order = self._orders[request] = Order(request, self._to_come)
             if len(self._orders) > REQUESTS:
                 self._orders.popitem(last=False)
         self._orders.move_to_end(request)
-        order.catch_up(self._serials, self._moves, self._moves_before)
+        order.follow(self._serials, self._moves, self._moves_before)
         return order
 
     def forget_verdicts(self, to_come: Sequence[tuple[PodKind, float]] = ()) -> None:
@@ -195,8 +205,16 @@ class Order:
         self._to_come = to_come
         self._request = request
         self._fitting: dict[int, int] = {}
-        """By the serial too, of those that somebody has asked about."""
-        self._undecided: list[Bucket] = []
+        """How many pods fit, by the serial too, of those that somebody has asked about."""
+        self._counts: dict[object, int] = {}
+        """The same by what of the shape makes a difference."""
+        self._uncounted: deque[Bucket] = deque()
+        self._new: deque[Bucket] = deque()
+        """Those that nobody has decided on yet; simple machines come first."""
+        self._undecided: dict[Bucket, int] = {}
+        """Those without nodes, and those of which the class had no answer when its `news` was so much."""
+        self._seen: dict[object, Placement | Rejection] = {}
+        """The verdicts on the new ones so far, by what of them makes a difference."""
         self._merits: list[Merits] = []
         """Of all shapes that fit; rising."""
         self._alike: dict[Merits, list[Bucket]] = {}
@@ -205,35 +223,71 @@ class Order:
         """Of the nodes of all these, in order, where somebody has asked: kept up with the moves of nodes."""
         self._moves_seen = 0
 
-    def catch_up(self, buckets: list[Bucket], moves: Sequence[Move], moves_before: int) -> None:
-        """Take in the nodes that moved and the shapes that are new since the last call, or were not decided then.
-
-        Simple machines come first.
-        """
+    def follow(self, buckets: list[Bucket], moves: Sequence[Move], moves_before: int) -> None:
+        """Take note of the nodes that moved and the shapes that are new since the last call."""
         self._follow(moves, moves_before)
-        came = buckets[len(self.verdicts) :]
-        self.verdicts += [UNDECIDED] * len(came)
-        undecided, self._undecided = [*self._undecided, *sorted(came, key=lambda bucket: bucket.shape.breadth)], []
-        for bucket in undecided:
-            if not bucket.names:
-                self._undecided.append(bucket)
-                continue
-            verdict = bucket.shape.decide(self._request, self.to_come(bucket.shape))
-            self.verdicts[bucket.serial] = verdict
-            if isinstance(verdict, Placement):
-                self._rank(bucket, verdict)
-            elif verdict is UNDECIDED:
-                self._undecided.append(bucket)
+        if came := buckets[len(self.verdicts) :]:
+            self.verdicts += [UNDECIDED] * len(came)
+            self._new = deque(sorted([*self._new, *came], key=lambda bucket: bucket.shape.breadth))
+
+    def prepare(self, at_most: int) -> bool:
+        """Decide on so many of the shapes that are new; returns whether none are left."""
+        in_vain = set[object]()
+        for _ in range(min(at_most, len(self._new))):
+            self._decide(self._new.popleft(), in_vain)
+        return not self._new
+
+    def count(self, at_most: int) -> bool:
+        """Count how many pods fit on so many of the shapes; returns whether none are left."""
+        for _ in range(min(at_most, len(self._uncounted))):
+            bucket = self._uncounted.popleft()
+            if bucket.names:
+                self._pods(bucket)
+        return not self._uncounted
+
+    def catch_up(self) -> None:
+        """Decide on all shapes that are new, and on those that had no answer and may have one by now."""
+        in_vain = set[object]()
+        for bucket in [each for each, news in self._undecided.items() if _may_be_answered(each, news)]:
+            del self._undecided[bucket]
+            self._decide(bucket, in_vain)
+        self.prepare(len(self._new))
+        self._seen.clear()
         for merits in self._merits[:HEAD]:
             if all(bucket.is_over for bucket in self._alike[merits]):
                 self._drop(merits)
+
+    def _decide(self, bucket: Bucket, in_vain: set[object]) -> None:
+        """Decide on one shape; what of others had no answer in the same go is in `in_vain`."""
+        if not bucket.names:
+            self._undecided[bucket] = -1
+            return
+        shape = bucket.shape
+        news, to_come = shape.topology_class.news if shape.topology_class else 0, self.to_come(shape)
+        links = shape.seen_by(self._request, counts=False)
+        seen = links if to_come is None else shape.seen_by(self._request, counts=True)
+        verdict = self._seen.get(seen) if seen is not None else None
+        if verdict is None:
+            verdict = UNDECIDED if links in in_vain else shape.decide(self._request, to_come)
+        self.verdicts[bucket.serial] = verdict
+        if verdict is UNDECIDED:
+            self._undecided[bucket] = news
+            if links is not None:
+                in_vain.add(links)
+        elif seen is not None:
+            self._seen[seen] = verdict
+        if isinstance(verdict, Placement):
+            self._rank(bucket, verdict)
 
     def keep(self, filled: Sequence[Bucket]) -> None:
         """Forget all buckets but these, which are about to be numbered anew in their order."""
         self.verdicts = [self.verdicts[bucket.serial] for bucket in filled if bucket.serial < len(self.verdicts)]
         numbers = {bucket.serial: number for number, bucket in enumerate(filled)}
         self._fitting = {numbers[old]: pods for old, pods in self._fitting.items() if old in numbers}
-        self._undecided = [bucket for bucket in self._undecided if bucket.names]
+        self._undecided = {bucket: since for bucket, since in self._undecided.items() if bucket.names}
+        self._new = deque(bucket for bucket in self._new if bucket.names)
+        self._uncounted = deque(bucket for bucket in self._uncounted if bucket.names)
+        self._counts.clear()
         self._names.clear()
         for merits, buckets in [*self._alike.items()]:
             self._alike[merits] = [bucket for bucket in buckets if bucket.names]
@@ -263,6 +317,7 @@ class Order:
             insort(self._merits, merits)
             self._alike[merits] = []
         self._alike[merits].append(bucket)
+        self._uncounted.append(bucket)
         if merits in self._names:
             for name in bucket.names:
                 insort(self._names[merits], name)
@@ -289,15 +344,28 @@ class Order:
         """Return how many pods with this request the nodes of each location could take."""
         found: Counter[Location] = Counter()
         for bucket, nodes in census:
-            pods = self._fitting.get(bucket.serial)
-            if pods is None:
-                pods, is_all = bucket.shape.how_many_fit(self._request)
-                if is_all:
-                    self._fitting[bucket.serial] = pods
-            if pods:
+            if pods := self._pods(bucket):
                 for location, count in nodes.items():
                     found[location] += count * pods
         return found
+
+    def _pods(self, bucket: Bucket) -> int:
+        """Return how many pods fit on a node of this shape."""
+        pods = self._fitting.get(bucket.serial)
+        if pods is None:
+            verdict = self.verdicts[bucket.serial]
+            if isinstance(verdict, Rejection) and verdict is not UNDECIDED:
+                return 0
+            seen = bucket.shape.seen_by(self._request, counts=False)
+            pods = self._counts.get(seen) if seen is not None else None
+            if pods is None:
+                pods, is_all = bucket.shape.how_many_fit(self._request)
+                if not is_all:
+                    return pods
+            self._fitting[bucket.serial] = pods
+            if seen is not None:
+                self._counts[seen] = pods
+        return pods
 
     def best_first(self, names: Container[str]) -> Iterator[Key]:
         """Yield those of `names` that fit, best first."""
@@ -323,3 +391,9 @@ class Order:
 
 def _merits(shape: Shape, verdict: Placement) -> Merits:
     return -verdict.score, verdict.takes_of(shape.doubtful), shape.free.bit_count()
+
+
+def _may_be_answered(bucket: Bucket, news: int) -> bool:
+    """Whether a shape may be decided on that had no node, or no answer when its class had so much news."""
+    of = bucket.shape.topology_class
+    return bool(bucket.names) and (of is None or of.news != news or not of.effort.is_bounded)

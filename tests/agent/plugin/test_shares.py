@@ -70,6 +70,18 @@ def test_container_gets_its_planned_gpu_whatever_else_is_offered(gpu: str) -> No
     assert answer == Grant(tuple(share_devices(gpu, 7)[3:]), Basis.PLANNED)
 
 
+def test_gpu_that_somebody_holds_whole_is_not_shared_though_the_ledger_says_so() -> None:
+    """A pod that came around the extender took it, and the extender has not heard; the kubelet still offers its GiB."""
+    taken, everything = [holding("stray", {"a"})], frozenset(share_devices("a", 10))
+    for exact in (True, False):
+        plan = shares("p", exact=exact, main=("a", 4))
+        who = Planned(plan, "main")
+        ask = Ask(everything | free(*taken), frozenset(), 4)
+        answer = choose_share(ask, taken, who, by_key(plan), ALL, FirstCome())
+        assert isinstance(answer, Refusal) if exact else gpu_chosen(answer) == "b"
+        assert isinstance(accept_share(part("a", 0, 4), taken, who, by_key(plan), ALL), Refusal)
+
+
 def test_each_container_gets_the_gpu_of_its_claim() -> None:
     """And one without a claim of its own, as an init container, the GPU on which its pod has room."""
     plan = shares("p", main=("b", 4), side=("c", 2), setup=("b", 3))

@@ -10,16 +10,24 @@ from tests.invoking import run
 
 
 @pytest.mark.slow
-def test_compares_every_verb_that_has_a_floor_with_it() -> None:
-    """Filter and prioritize have ratios at p50 and p99 and of CPU, the latter for candidates and all names; bind has no floor."""
-    rows = json.loads(run("benchmarks", "latency", "--nodes", "40", "--pods", "10").stdout)["rows"]
-    compared = {
-        (row["server"], row["verb"])
-        for row in rows
-        if {"p50_to_floor", "p99_to_floor", "p50_cpu_to_floor"} <= row.keys()
+def test_compares_every_verb_with_the_floor() -> None:
+    """At p50, p99, p99.9 and of CPU: ours, for candidates and all names, one after another and at once; and pydantic's models."""
+    asked = "--nodes", "60", "--pods", "10", "--binds-at-once", "5"
+    rows = json.loads(run("benchmarks", "latency", *asked).stdout)["rows"]
+    ratios = {"p50_to_floor", "p99_to_floor", "p99_9_to_floor", "p50_cpu_to_floor"}
+    compared = {(row["server"], row["verb"], row["at_once"]) for row in rows if ratios <= row.keys()}
+    assert compared == {
+        ("gputopo", "filter", 1),
+        ("gputopo", "prioritize", 1),
+        ("gputopo", "bind", 1),
+        ("gputopo", "bind", 5),
+        ("gputopo, all names", "prioritize", 1),
+        ("pydantic", "filter", 1),
+        ("pydantic", "prioritize", 1),
     }
-    assert compared == {("gputopo", "filter"), ("gputopo", "prioritize"), ("gputopo, all names", "prioritize")}
-    assert {row["calls"] for row in rows} == {10}
+    assert {row["calls"] for row in rows if row["at_once"] == 1} == {10}
+    assert {row["calls"] for row in rows if row["at_once"] == 5} == {5}
+    assert {row["server"] for row in rows if "p99_above_api_ms" in row} == {"gputopo", "floor"}
 
 
 @pytest.mark.slow
@@ -35,3 +43,9 @@ def test_refuses_more_pods_than_find_a_place() -> None:
     done = run("benchmarks", "latency", "--nodes", "10", "--pods", "100")
     assert (done.returncode, done.stdout) == (2, "")
     assert "more than half of the 80 that 10 nodes have" in done.stderr
+
+
+def test_refuses_a_peer_that_is_not_there() -> None:
+    """Before anything is started."""
+    done = run("benchmarks", "latency", "--gpushare", "/nowhere")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "/nowhere: no such program\n")

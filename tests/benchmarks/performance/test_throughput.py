@@ -12,6 +12,7 @@ from benchmarks.performance.throughput import (
     GPUTOPO_LOOKS,
     NONE,
     STEERED,
+    STORMY,
     TRIVIAL,
     Row,
     Variant,
@@ -34,7 +35,9 @@ def programs(folder: Path) -> Path:
 
 def measured(number: int, variant: Variant, pods_per_second: float, p99_seconds: float | None = None) -> Row:
     who = variant.extender, variant.binder, variant.steered
-    return Row(number, *who, 1000, 300, 100, False, 10.0, pods_per_second, 1.0, None, None, p99_seconds)
+    return Row(
+        number, *who, 1000, 300, 100, False, 10.0, pods_per_second, 1.0, None, None, p99_seconds, storm=variant.storm
+    )
 
 
 def test_compares_within_a_round() -> None:
@@ -57,6 +60,12 @@ def test_compares_how_long_the_pods_of_a_burst_waited() -> None:
     assert [
         ratio["created_to_bound_p99"] for ratio in compare([measured(0, NONE, 1.0), measured(0, STEERED, 1.0)])
     ] == [None]
+
+
+def test_a_storm_is_compared_with_the_calm() -> None:
+    """The rate of other pods while rejected ones are tried again, to that without."""
+    (ratio,) = compare([measured(0, GPUTOPO, 50.0), measured(0, STORMY, 45.0)])
+    assert (ratio["of"], ratio["to"], ratio["median"]) == ("gputopo (retry storm)", "gputopo", 0.9)
 
 
 def test_the_scheduler_asks_as_the_chart_has_it() -> None:

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -74,6 +74,7 @@ def churn(
     chance: random.Random,
     mismatch: str = "refuse",
     shares: float = 0.0,
+    look: Callable[[Json], None] | None = None,
 ) -> Churn:
     """Create so many pods on the nodes, `AT_ONCE` at a time, delete running ones at random, and return when all are gone.
 
@@ -85,6 +86,7 @@ def churn(
         chance: decides what they ask for, what they forge, and which of them are deleted.
         mismatch: what they ask for where their planned GPUs cannot be had, `refuse` or `adopt`.
         shares: the part of them that asks for a share of a GPU.
+        look: is shown each pod that runs, before it is deleted.
 
     """
     told, nodes = Churn(history), [*nodes]
@@ -101,6 +103,8 @@ def churn(
                 return told
             doomed = [*_doomed(alive, chance, last=not waiting)]
             told.recalled |= {each["metadata"]["name"] for each in doomed if each["status"]["phase"] == "Pending"}
+            if look:
+                list(threads.map(look, (each for each in doomed if each["status"]["phase"] == "Running")))
             list(threads.map(lambda found: _delete(cluster, found), doomed))
             if len(alive) < most:
                 batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]

@@ -5,18 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.admission import put_in_force, unbind_policies
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.go_build import BinariesUnavailable, GoBuild
 from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import USERS, Installation
 from tests.cluster.nodes import programs
 from tests.cluster.nodes.agents import allow_agent_pods
+from tests.cluster.nodes.containerd import containerd
 from tests.cluster.nodes.namespaces import why_not
 from tests.cluster.nodes.node import FLAGS, Parts, users
 from tests.cluster.nodes.nodes import Nodes
+from tests.cluster.nodes.runtime import Runtime
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 from tests.nvml.library import FakeNvml, has_compiler
+from topology.annotations import keys
 
 NAMES = [f"n{number}" for number in range(24)]
 
@@ -73,3 +77,18 @@ def nodes(parts: Parts, node_plane: Installation) -> Iterator[Nodes]:
         lent.stop()
         node_plane.plane.stop_schedulers()
         sweep(node_plane.plane.admin, keep=[NAMESPACE])
+
+
+@pytest.fixture
+def sharing_cluster(node_plane: Installation) -> Iterator[GpuCluster]:
+    """Lend the control plane without its admission policies, with a scheduler that asks the extender about shares, too."""
+    unbind_policies(node_plane.plane)
+    with at_work(node_plane, more_resources=(keys.SHARE_RESOURCE,)) as lent:
+        yield lent
+    put_in_force(node_plane.plane)
+
+
+@pytest.fixture(scope="session")
+def real_runtime(built: Callable[[GoBuild], Path]) -> Runtime:
+    """Return containerd with runc."""
+    return containerd(built(programs.CONTAINERD), built(programs.RUNC))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from agent.plugin.offers import gpu_of
 from tests.cluster.admission import put_in_force, unbind_policies
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import History, recorded
@@ -17,6 +18,8 @@ from tests.cluster.nodes.agents import DEADLINE, PATIENT, enforcing
 from tests.cluster.nodes.churn import Churn, Container, churn, most_at_once
 from tests.cluster.nodes.killer import killing
 from tests.cluster.nodes.nodes import Nodes
+from topology.annotations import keys
+from topology.annotations.records import decode_placement
 
 MACHINES = {"n0": "hgx_h100", "n1": "two_islands", "n2": "dgx1v"}
 FLEET = ("hgx_h100", "dgx1v", "two_islands", "pcie_l40s", "dgx_a100")
@@ -37,7 +40,7 @@ def test_i1_every_started_container_holds_its_plan(
     pods = rounds(100, 1000)
     with lawful(lawless, nodes, MACHINES) as history:
         told = churn(lawless, nodes, history, pods, random.Random(0))
-    started, at_once = assert_plans_kept(told, nodes), most_at_once(lawless.extender.said("bind"))
+    started, at_once = assert_plans_kept(told, injected_on(nodes)), most_at_once(lawless.extender.said("bind"))
     figure(f"churn of {pods} pods on {len(MACHINES)} real kubelets: {started.words}; {at_once} binds at once")
     assert told.refused == {}
     assert_none_lost(told, started.pods, pods)
@@ -53,7 +56,7 @@ def test_hurried_agents_turn_pods_away_and_give_no_wrong_gpu(
         pytest.skip("two hundred pods take minutes: only with --long")
     with lawful(lawless, nodes, MACHINES, DEADLINE) as history:
         told = churn(lawless, nodes, history, pods, random.Random(2))
-    started = assert_plans_kept(told, nodes)
+    started = assert_plans_kept(told, injected_on(nodes))
     figure(f"churn of {pods} pods, default deadline: {started.words}, refused {refusals(told)}")
     assert_none_lost(told, started.pods, pods)
 
@@ -92,7 +95,7 @@ def test_fleet_of_twenty_kubelets(
         began = time.monotonic()
         told = churn(lawless, nodes, history, pods, random.Random(0))
         seconds = time.monotonic() - began
-    started = assert_plans_kept(told, nodes)
+    started = assert_plans_kept(told, injected_on(nodes))
     figure(f"{pods} mixed pods on {count} real kubelets in {seconds:.0f} s: {started.words}")
     assert told.refused == {}
     assert_none_lost(told, started.pods, pods, arrived=0.6)
@@ -117,7 +120,7 @@ def test_no_kill_gives_a_container_a_wrong_gpu(
         victims = [process for process in nodes.components if process.name in ("agent", "kubelet")]
         with killing(victims, random.Random(1), every_seconds=2) as died:
             told = churn(lawless, nodes, history, pods, random.Random(1))
-    kept = assert_plans_kept(told, nodes)
+    kept = assert_plans_kept(told, injected_on(nodes))
     figure(f"churn of {pods} pods, killed {dict(Counter(died))}: {kept.words}, refused {refusals(told)}")
     assert len(died) >= 3
     assert_none_lost(told, kept.pods, pods)
@@ -135,15 +138,17 @@ def lawful(
     assert history.violations() == []
 
 
-def assert_none_lost(told: Churn, started: AbstractSet[str], pods: int, arrived: float = 0.9) -> None:
-    """Fail unless each pod was started, turned away or deleted on its way; `arrived` is the part that at least was not deleted.
+def assert_none_lost(told: Churn, started: AbstractSet[str], pods: int, arrived: float = 0.9, ran: float = 0.6) -> None:
+    """Fail unless each pod was started, turned away or deleted on its way.
+
+    `arrived` is the part that at least was not deleted, `ran` the part that was started.
 
     How many are deleted on their way depends on how long that is, which is how busy the machine is; a kill turns away the few
     pods that were bound and not yet admitted.
     """
     assert len(started | told.refused.keys() | told.recalled) == pods
     assert len(started | told.refused.keys()) >= arrived * pods
-    assert len(started) >= 0.6 * pods
+    assert len(started) >= ran * pods
 
 
 def refusals(told: Churn) -> dict[str, int]:
@@ -179,14 +184,26 @@ class Kept:
         return f"{kept}; {len(self.on_hold)} got others and were never started" if self.on_hold else kept
 
 
-def assert_plans_kept(told: Churn, nodes: Nodes) -> Kept:
-    """Fail if any container ever had other GPUs than its plan says; return those that were started."""
-    planned, injected = told.planned(), injected_on(nodes)
+def assert_plans_kept(told: Churn, injected: Mapping[Container, AbstractSet[str]]) -> Kept:
+    """Fail if any container ever had other GPUs than its plan says; return those that were started, with what was injected."""
+    planned = told.planned()
     assert injected == {container: planned[container] for container in injected}
     others = {container for container, gpus in told.held if gpus != planned[container]}
     assert others & injected.keys() == set()
     assert told.shared == set()
     return Kept(frozenset(injected), frozenset(others))
+
+
+def assert_amounts_kept(told: Churn) -> None:
+    """Fail if any container ever held more or less of its GPU than its Binding says."""
+    asked: dict[tuple[str, str], int] = {}
+    for found in told.history.objects("Pod"):
+        text = found["metadata"].get("annotations", {}).get(keys.PLACEMENT)
+        if "nodeName" in found["spec"] and text:
+            for container, gib in decode_placement(text).memory_gib.items():
+                asked[found["metadata"]["name"], container] = gib
+    assert {(container, gib) for container, gib in told.gib if asked[container] != gib} == set()
+    assert all(gpu_of(gpu) == gpu for _, gpus in told.held for gpu in gpus)
 
 
 def injected_on(nodes: Nodes) -> dict[Container, set[str]]:

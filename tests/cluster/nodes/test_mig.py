@@ -12,7 +12,6 @@ from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import Installation
 from tests.cluster.nodes import programs
 from tests.cluster.nodes.agents import AgentProcess, observing
-from tests.cluster.nodes.containerd import containerd
 from tests.cluster.nodes.inside import seen_inside
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
@@ -34,12 +33,6 @@ def mig_cluster(node_plane: Installation) -> Iterator[GpuCluster]:
     """Lend the control plane with a scheduler that asks the extender about slices, too; take it before `nodes`."""
     with at_work(node_plane, more_resources=(SMALL, MEDIA, LARGE)) as lent:
         yield lent
-
-
-@pytest.fixture
-def real_runtime(built: Callable[[GoBuild], Path]) -> Runtime:
-    """Return containerd with runc."""
-    return containerd(built(programs.CONTAINERD), built(programs.RUNC))
 
 
 @pytest.fixture

@@ -2,15 +2,9 @@
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 
-import pytest
-
-from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.nodes import programs
 from tests.cluster.nodes.agents import enforcing
-from tests.cluster.nodes.containerd import containerd
 from tests.cluster.nodes.inside import seen_inside
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
@@ -19,13 +13,6 @@ from tests.cluster.nodes.pods import bound_pod, is_running, pod, submit, wait_ru
 from tests.cluster.nodes.runtime import Runtime
 from tests.cluster.polling import eventually
 from tests.manifests.rendered import SCHEDULER_NAME
-
-
-@pytest.fixture(scope="session")
-def real_runtime(built: Callable[[GoBuild], Path]) -> Runtime:
-    """Return containerd with runc."""
-    return containerd(built(programs.CONTAINERD), built(programs.RUNC))
-
 
 MACHINES = {"n0": "hgx_h100", "n1": "two_islands", "n2": "dgx1v"}
 

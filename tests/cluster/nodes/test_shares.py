@@ -3,50 +3,31 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-import pytest
-
-from agent.plugin.offers import gpu_of
-from tests.cluster.admission import put_in_force, unbind_policies
-from tests.cluster.go_build import GoBuild
-from tests.cluster.gpu_cluster import GpuCluster, at_work
+from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import recorded
-from tests.cluster.installation import Installation
-from tests.cluster.nodes import programs
 from tests.cluster.nodes.agents import PATIENT, AgentProcess, enforcing
-from tests.cluster.nodes.churn import Churn, churn
-from tests.cluster.nodes.containerd import containerd
+from tests.cluster.nodes.churn import churn
 from tests.cluster.nodes.inside import seen_inside
 from tests.cluster.nodes.killer import killing
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import pod, share_pod, wait_running
 from tests.cluster.nodes.runtime import Runtime
-from tests.cluster.nodes.test_churn import assert_none_lost, assert_plans_kept, refusals
+from tests.cluster.nodes.test_churn import (
+    assert_amounts_kept,
+    assert_none_lost,
+    assert_plans_kept,
+    injected_on,
+    refusals,
+)
 from tests.cluster.polling import eventually
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
-from topology.annotations.records import decode_placement
 
 MACHINES = {"n0": "hgx_h100", "n1": "two_islands"}
 SHARING = {"gpus": "all", "limits": "preferred"}
-
-
-@pytest.fixture
-def sharing_cluster(node_plane: Installation) -> Iterator[GpuCluster]:
-    """Lend the control plane without its admission policies, with a scheduler that asks the extender about shares, too."""
-    unbind_policies(node_plane.plane)
-    with at_work(node_plane, more_resources=(keys.SHARE_RESOURCE,)) as lent:
-        yield lent
-    put_in_force(node_plane.plane)
-
-
-@pytest.fixture(scope="session")
-def real_runtime(built: Callable[[GoBuild], Path]) -> Runtime:
-    """Return containerd with runc."""
-    return containerd(built(programs.CONTAINERD), built(programs.RUNC))
 
 
 def sharing_agent(node: GpuNode) -> AgentProcess:
@@ -118,7 +99,7 @@ def test_shares_keep_their_plans_through_kills(
         with killing(victims, random.Random(5), every_seconds=rounds(3, 5)) as died:
             told = churn(sharing_cluster, nodes, history, pods, random.Random(4), shares=0.8)
     assert history.violations() == []
-    kept = assert_plans_kept(told, nodes)
+    kept = assert_plans_kept(told, injected_on(nodes))
     assert_amounts_kept(told)
     shares = {pod for (pod, _), _ in told.gib}
     figure(
@@ -139,20 +120,8 @@ def test_shares_keep_their_plans(
             sharing_agent(node)
         told = churn(sharing_cluster, nodes, history, pods, random.Random(6), shares=0.7)
     assert history.violations() == []
-    kept = assert_plans_kept(told, nodes)
+    kept = assert_plans_kept(told, injected_on(nodes))
     assert_amounts_kept(told)
     figure(f"churn of {pods} pods, whole and shared: {kept.words}; refused {refusals(told)}")
     assert told.refused == {}
     assert_none_lost(told, kept.pods, pods)
-
-
-def assert_amounts_kept(told: Churn) -> None:
-    """Fail if any container ever held more or less of its GPU than its Binding says."""
-    asked: dict[tuple[str, str], int] = {}
-    for found in told.history.objects("Pod"):
-        text = found["metadata"].get("annotations", {}).get(keys.PLACEMENT)
-        if "nodeName" in found["spec"] and text:
-            for container, gib in decode_placement(text).memory_gib.items():
-                asked[found["metadata"]["name"], container] = gib
-    assert {(container, gib) for container, gib in told.gib if asked[container] != gib} == set()
-    assert all(gpu_of(gpu) == gpu for _, gpus in told.held for gpu in gpus)

@@ -126,3 +126,32 @@ def test_a_version_of_a_node_that_was_not_read_is_a_gap() -> None:
     assert not state.fences.is_needed("n1")
     state.nodes.unread(named("n1", 101), gone=False)
     assert state.fences.is_needed("n1")
+
+
+def test_a_list_of_what_is_known_derives_no_view_anew() -> None:
+    """Thousands of nodes are listed anew whenever a watch breaks; only those that changed meanwhile are looked at."""
+    pods = [pod("on-1", 1, on="n1", placed=(G,), version=90), pod("on-2", 1, on="n2", version=91)]
+    state = cluster(node("n1", version=80), node("n2", version=80), *pods)
+    feed, before = PodFeed(state), dict(state.views)
+    heard = msgspec.structs.replace(pods[0], json_bytes=900)
+    feed.changed(
+        msgspec.structs.replace(heard, metadata=msgspec.structs.replace(heard.metadata, resource_version="92"))
+    )
+    before["n1"] = state.views["n1"]
+    listed = msgspec.structs.replace(heard, json_bytes=870)
+    listed = msgspec.structs.replace(listed, metadata=msgspec.structs.replace(heard.metadata, resource_version="92"))
+    feed.replaced([listed, pods[1]], Listing("100"))
+    state.nodes.replaced([node("n1", version=80), node("n2", version=80)], Listing("100"))
+    assert [view is before[name] for name, view in state.views.items()] == [True, True]
+    state.nodes.replaced([node("n1", version=80), node("n2", version=99)], Listing("110"))
+    assert {name: view is before[name] for name, view in state.views.items()} == {"n1": True, "n2": False}
+
+
+def test_a_version_that_comes_again_with_other_words_is_believed() -> None:
+    """After a restore of etcd the same number can be another write."""
+    state, feed = state_of(pod("p", 1, on="n1", version=90), at=100)
+    state.nodes.replaced([node("n1", topology=None, version=100)], Listing("100"))
+    feed.replaced([pod("p", 2, version=90)], Listing("100"))
+    known, machine = state.pods.get("p"), state.views["n1"]
+    assert known is not None and (known.gpus, known.node) == (2, None)
+    assert machine.shape.topology_class is None

@@ -10,6 +10,7 @@ from extender.inspect.what_if import what_if
 from extender.inspect.why import why
 from tests.extender.autoscaling.scattered import placeholder, ring, scattered
 from tests.extender.builders import DGX, at, cluster, node
+from tests.extender.shares import sharer
 from topology.formats.catalog import machine
 
 FOUR_LEFT = (0, 2, 4, 6)
@@ -55,6 +56,13 @@ def test_no_new_node_would_do() -> None:
 def test_nothing_is_said_where_no_group_is_known() -> None:
     """Nodes without the label teach nothing."""
     assert what_if(cluster(node("n1")), ring("r1"), at()).new_nodes is None
+
+
+def test_of_a_share_nothing_is_said() -> None:
+    """What of a new node may be shared, its agent says when it is there."""
+    state = cluster(*scattered("a", *FOUR_LEFT))
+    assert what_if(state, sharer("s", 10), at()).new_nodes is None
+    assert what_if(state, ring("r1", 4), at()).new_nodes is not None
 
 
 def test_a_placeholder_is_named_and_counted_apart() -> None:

@@ -146,3 +146,20 @@ def test_an_owner_whose_pods_go_elsewhere_pauses() -> None:
         known = state.pods.get("p1")
         assert known and answered(nominations.withdraw(known, 1.0))[1]
     assert not nominations.may_begin(fellow, 2.0)
+
+
+@pytest.mark.parametrize(("seconds", "came_true"), [(0.1, True), (LIFE, False)])
+def test_one_that_comes_true_late_was_of_no_use(seconds: float, came_true: bool) -> None:
+    """Binds were the bottleneck then, and are not helped by more of them."""
+    nominations, _ = made()
+    nominations.state.pods.changed(pod("p1", on="n1", version=5))
+    assert list(nominations.ended(seconds)) == ["served"]
+    assert list(nominations.worth._came_true) == [came_true]
+
+
+def test_one_that_is_taken_back_was_of_no_use() -> None:
+    """Of ours; what others make is theirs to learn from."""
+    nominations, uid = made()
+    known = nominations.state.pods.get(uid)
+    assert known and answered(nominations.withdraw(known, 20.0))[1]
+    assert list(nominations.worth._came_true) == [False]

@@ -2,13 +2,14 @@
 
 - INV3 no claim without a pod 90 s later
 - INV7 every pod for which there has been room for 60 s is bound
+- NNN no pod waits with a nomination by an extender for longer than that may stand
 - REST what `tests.world.invariants` finds wrong with the objects of the API, where no stranger has had a hand in it
 - CACHE all caches are what the API server has
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.simulated.double.resources import Object
 from benchmarks.simulated.pod_life import has_ended
@@ -27,6 +28,8 @@ from topology.annotations import keys
 
 PATIENCE_SECONDS = 60.0
 CLAIM_SECONDS = 90.0
+NOMINATION_SECONDS = 6.0
+"""Twice what one stands that does not come true."""
 
 
 def check_claims(ownership: Ownership, trace: Trace, now: float) -> None:
@@ -49,10 +52,6 @@ def check_waiting(
                 )
                 for process in replicas:
                     trace.note(process.name, _view(process, site.name))
-    for pod in filter(_waits, server.pods()):
-        if node := _nominated_by_us(pod):
-            name = f"{pod['metadata']['name']} ({pod['metadata']['uid']})"
-            trace.violation("NNN", f"{name} waits, and is still nominated for {node}")
     for pod in server.pods():
         if not _waits(pod) or share_of(pod) or pod["metadata"]["name"] in server.forbidden:
             continue
@@ -65,6 +64,26 @@ def check_waiting(
                 )
                 for process in replicas:
                     trace.note(process.name, _view(process, node))
+
+
+def standing_nominations(server: Server) -> dict[tuple[str, str], str]:
+    """Return the pods, by UID and version, that wait with a nomination by an extender, and the node.
+
+    Not where pods are leaving the node: there it may be preemption's, and is left alone.
+    """
+    leaving = {pod["spec"].get("nodeName") for pod in server.pods() if "deletionTimestamp" in pod["metadata"]}
+    waiting = ((pod["metadata"], _nominated_by_us(pod)) for pod in filter(_waits, server.pods()))
+    return {
+        (metadata["uid"], metadata["resourceVersion"]): node
+        for metadata, node in waiting
+        if node and node not in leaving
+    }
+
+
+def check_nominations(server: Server, before: Mapping[tuple[str, str], str], trace: Trace) -> None:
+    """NNN."""
+    for uid, version in sorted(before.keys() & standing_nominations(server).keys()):
+        trace.violation("NNN", f"{uid} waits, and is still nominated for {before[uid, version]}")
 
 
 def _nominated_by_us(pod: Object) -> str | None:

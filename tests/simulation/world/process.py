@@ -172,7 +172,7 @@ class Process:
 
     async def prioritize(self, body: Object) -> list[HostPriority]:
         """Serve prioritize; raises `ConnectionResetError` when nobody listens."""
-        return self._alive().prioritize(decode_args(encode(body)))
+        return await self._alive().prioritize(decode_args(encode(body)))
 
     async def bind(self, body: Object) -> Outcome:
         """Serve bind to its end, whether or not the caller waits; raises `ConnectionResetError` when the process dies."""

@@ -1,0 +1,32 @@
+"""The first call of a new kind of request, in slices: thousands of shapes are decided on, and others have their turns meanwhile.
+
+What is decided is what would be decided at once. Each slice takes what is new by then. The call itself, which takes no pause,
+decides on what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from extender.cluster.state import ClusterState
+from extender.verbs.asked import Asked
+from topology.effort import Allowance, Search
+
+SHAPES: Final = 100
+"""In one slice: a shape takes up to 50 microseconds, and one for a group up to four times that."""
+
+
+def prepare(state: ClusterState, asked: Asked, allowance: Allowance) -> Search[None]:
+    """Decide on the shapes that nobody has decided on for such a request; nothing to do takes no pause."""
+    request, shapes = asked.request, state.shapes
+    requests = [request]
+    if asked.group is not None and request.preferred and not request.required:
+        requests.append(replace(request, required=request.preferred))
+    for each in requests:
+        while True:
+            with state.effort.bounded(allowance):
+                is_ready = shapes.prepare(each, SHAPES, counts=asked.group is not None)
+            if is_ready:
+                break
+            yield

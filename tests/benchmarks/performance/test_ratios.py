@@ -1,0 +1,33 @@
+"""What a pod costs in CPU, as times the floor in the same run: a slower hot path is red here, and a slower machine is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from benchmarks.performance.latency import FLOOR, GPUTOPO, Load, Of, sample
+from benchmarks.performance.verbs import BIND, FILTER, PRIORITIZE, Sample, percentile
+
+NODES, PODS = 5000, 40
+AT_MOST = {FILTER: 2.9, PRIORITIZE: 0.83, BIND: 2.8}
+"""Less than half above what is usual: 2.0, 0.6 and 2.0. Who makes a verb faster lowers its bound."""
+AT_LEAST = {FILTER: 0.9, PRIORITIZE: 0.25, BIND: 0.9}
+"""Below half of what is usual the bound above guards nothing any more."""
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_what_a_pod_costs_has_not_grown() -> None:
+    """Filter of 5,000 names, prioritize of the candidates, and bind, beside a handler that echoes names and writes as often."""
+    samples = sample(Load(NODES, PODS, candidates=16, binds_at_once=0))
+    ratios = {
+        verb: undisturbed_ms(samples[Of(GPUTOPO, verb)]) / undisturbed_ms(samples[Of(FLOOR, verb)]) for verb in AT_MOST
+    }
+    print({verb: round(ratio, 2) for verb, ratio in ratios.items()})
+    assert {verb: ratio for verb, ratio in ratios.items() if not AT_LEAST[verb] <= ratio <= AT_MOST[verb]} == {}
+
+
+def undisturbed_ms(calls: Sequence[Sample]) -> float:
+    """Return the CPU of a call that others disturbed little; where caches are cold, a larger process pays more than the floor."""
+    return percentile([call.cpu_ms for call in calls], 10)
