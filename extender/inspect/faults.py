@@ -35,7 +35,8 @@ def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
     if taint := view.dra.tainted.get(_gpu_of(view, position)):
         found.append(TAINTED + taint)
     if observed and uuid in observed.shared:
-        found.append(f"held in parts by {', '.join(f'{who.namespace}/{who.name}' for who in observed.shared[uuid])}")
+        pods = dict.fromkeys(f"{who.namespace}/{who.name}" for who in observed.shared[uuid])
+        found.append(f"held in parts by {', '.join(pods)}")
     if view.shape.closed is not None:
         found.append(view.shape.closed)
     claimed = any(claim.gpu == uuid for claim, standing in view.claims if standing is not Standing.FREE)

@@ -109,7 +109,9 @@ def print_nodes(listed: NodeList, form: Form) -> None:
     if form.document(listed, (f"node/{node.name}" for node in listed.nodes)):
         return
     form.table(
-        ("NAME", "MACHINE", "GPUS", "FREE", "NOTE", "IN-USE", "HELD", "UNUSABLE"), map(_node_row, listed.nodes), 3
+        ("NAME", "MACHINE", "GPUS", "FREE", "NOTE", "IN-USE", "SHARED", "HELD", "UNUSABLE"),
+        map(_node_row, listed.nodes),
+        4,
     )
 
 
@@ -239,7 +241,7 @@ def _is_understood(told: Explanation | Why) -> bool:
 def _print_choice(told: Explanation, form: Form) -> None:
     form.table(
         ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
-        ((fit.node, f"{fit.score:.3f}", *_set_row(fit)) for fit in told.fits),
+        ((fit.node, f"{fit.score:z.3f}", *_set_row(fit)) for fit in told.fits),
     )
     print()
     form.table(
@@ -349,7 +351,7 @@ def _use_row(gpu: GpuUse) -> tuple[str, ...]:
     memory += f"/{shown(gpu.memory_total_bytes, '', 2**-30)}" if memory and gpu.memory_total_bytes else ""
     figures = (shown(gpu.utilization_ratio, "%", 100), memory)
     heat = (shown(gpu.power_watts, "W"), shown(gpu.temperature_celsius, "C"))
-    return (gpu.node, str(gpu.index), gpu.state, gpu.pod or "", *figures, *heat, gpu.uuid)
+    return (gpu.node, str(gpu.index), gpu.state, gpu.pod or ",".join(gpu.pods), *figures, *heat, gpu.uuid)
 
 
 def _whereabouts(told: Explanation | Why) -> str:
@@ -364,13 +366,13 @@ def _verdict_row(verdict: NodeVerdict) -> Sequence[str]:
     best = verdict.best
     predicted = f" {_predicted(best.bandwidth_gb_per_s)} GB/s" if best.bandwidth_gb_per_s else ""
     figures = f"GPUs {_ring(best.indexes)}" + (f" {best.affinity}" if best.affinity else "") + predicted
-    return verdict.node, "yes", "", figures, "", "", f"{verdict.score:.3f}"
+    return verdict.node, "yes", "", figures, "", "", f"{verdict.score:z.3f}"
 
 
 def _node_row(node: NodeInfo) -> Sequence[str]:
     states: Counter[GpuState] = Counter(gpu.state for gpu in node.gpus)
     in_use = states["claimed"] + states["unplanned"] + states["conflict"]
-    counts = (str(in_use), str(states["held"]), str(states["unusable"]))
+    counts = (str(in_use), *(str(states[state]) for state in ("shared", "held", "unusable")))
     return node.name, _machine(node), str(len(node.gpus)), str(node.free), node.closed or "", *counts
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import Field
 
 from extender.cluster.caches.agents import LABELS
 from extender.inspect.inspection import Answer, GpuState, NodeInfo
@@ -44,6 +45,8 @@ class GpuUse(Answer):
     uuid: str
     state: GpuState
     pod: str | None = None
+    pods: tuple[str, ...] = Field(default=(), exclude_if=lambda pods: not pods)
+    """Those that share it, where they are several."""
     utilization_ratio: float | None = None
     memory_used_bytes: float | None = None
     memory_total_bytes: float | None = None
@@ -53,7 +56,8 @@ class GpuUse(Answer):
     @property
     def is_idle(self) -> bool:
         """Whether somebody holds it and does not use it."""
-        return self.pod is not None and self.utilization_ratio is not None and self.utilization_ratio < IDLE_RATIO
+        is_held = self.pod is not None or bool(self.pods)
+        return is_held and self.utilization_ratio is not None and self.utilization_ratio < IDLE_RATIO
 
 
 class Top(Answer):
@@ -94,6 +98,7 @@ def top(nodes: Iterable[NodeInfo], heard: Heard, *, idle: bool = False) -> Top:
 
 
 def _of(node: NodeInfo, told: Mapping[str, Mapping[str, float]]) -> Iterator[GpuUse]:
+    sharing = {gpu.uuid: tuple(dict.fromkeys(share.pod for share in gpu.shares)) for gpu in node.shared}
     for gpu in node.gpus:
         series = told.get(gpu.uuid, {})
         yield GpuUse(
@@ -102,6 +107,7 @@ def _of(node: NodeInfo, told: Mapping[str, Mapping[str, float]]) -> Iterator[Gpu
             uuid=gpu.uuid,
             state=gpu.state,
             pod=gpu.pod,
+            pods=() if gpu.pod else sharing.get(gpu.uuid, ()),
             **{name: series.get(name) for name in _SERIES},
         )
 

@@ -37,6 +37,9 @@ FLEET = (
 )
 """No eight GPUs that are free have a ring of NVLinks: the example that requires one shows how a pod waits."""
 
+NO_AGENTS = "8760h"
+"""How long simulated nodes stay open though no agent writes again: with the default all close after twelve minutes."""
+
 
 @contextmanager
 def simulated(binaries: Path) -> Iterator[GpuCluster]:
@@ -53,7 +56,7 @@ def simulated(binaries: Path) -> Iterator[GpuCluster]:
 @contextmanager
 def installed(plane: ControlPlane) -> Iterator[GpuCluster]:
     """Install gputopo for the length of a `with` block; both schedulers are at work."""
-    with at_work(Installation(plane)) as cluster:
+    with at_work(Installation(plane), {"agents": {"silence": NO_AGENTS}}) as cluster:
         plane.start_scheduler()
         yield cluster
 

@@ -3,6 +3,9 @@
 import subprocess
 from pathlib import Path
 
+import yaml
+
+from tests.cluster.playground import NO_AGENTS
 from tests.cluster.playground_process import playground
 from tests.cluster.polling import eventually
 from tests.manifests.helm import MANIFESTS
@@ -16,3 +19,5 @@ def test_examples_run_in_the_playground(binaries: Path) -> None:
         eventually(lambda: subprocess.check_output(waiting, text=True).split() == ["pod/relax-after"])
         events = subprocess.check_output([*kubectl, "events", "--for", "pod/relax-after"], text=True)
         assert "no 8 free GPUs share an NVLink ring" in events
+        settings = yaml.safe_load((Path(kubectl[-1]).parent / "extender-0.yaml").read_text())
+        assert settings["agents"]["silence"] == NO_AGENTS, "nodes without agents close while somebody looks at them"

@@ -135,7 +135,7 @@ def test_a_node_tells_how_its_gpus_are_offered_and_who_shares_one(capsys: pytest
     (a, b, c, d) = gpus("n1", 0, 1, 2, 3)
     made = {a: (whole,), b: (shared,), c: (whole,), d: ()}
     status = encode_status(NodeStatus(1, tuple(GpuStatus(gpu, offers=offers) for gpu, offers in made.items())))
-    sharers = (Sharer("ml", "one", "main"), Sharer("ml", "two", "main", 2))
+    sharers = (Sharer("ml", "one", "main"), Sharer("ml", "two", "main", 2), Sharer("ml", "two", "side"))
     observed = encode_observed(Observed({b: Holder("ml", "one", "main")}, shared={b: sharers}))
     detail = inspection.node(cluster(node(status=status, observed=observed)), "n1", at())
     assert detail is not None

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from extender.clock import Instant
 from extender.cluster.state import ClusterState
 from extender.gauges import gauges_of
 from extender.inspect.fragmentation import fragmentation
-from extender.inspect.inspection import NodeDetail, node
+from extender.inspect.inspection import Explanation, FittingNode, NodeDetail, NodeList, PodInfo, node
 from extender.inspect.share_room import ShareRoom
 from extender.inspect.shares import SharedGpuInfo
 from extender.kubectl.device_rows import share_rows
+from extender.kubectl.output import Form, Output, print_nodes, print_pod, print_top
+from extender.kubectl.snapshot import Heard
+from extender.kubectl.top import top
 from extender.web.pages import node_page
 from tests.extender.builders import DGX, cluster, gpus
 from tests.extender.shares import SHARE_GIB, share, sharing, sharing_node
@@ -51,6 +56,42 @@ def test_a_gpu_that_several_share_is_no_ones() -> None:
         ("shared", "ml/c"),
         ("free", None),
     ]
+
+
+def test_shared_gpus_have_a_column_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Free, in use, shared, held and unusable ones add up to the GPUs of the node."""
+    print_nodes(NodeList(nodes=(shown(),)), Form(Output.WIDE))
+    heads, row = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert heads[-6:] == ["FREE", "NOTE", "IN-USE", "SHARED", "HELD", "UNUSABLE"]
+    assert row[-6:] == ["6", "<none>", "0", "2", "0", "0"]
+
+
+def test_an_idle_gpu_that_several_share_is_told_with_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is held, though no one has it alone."""
+    heard = Heard({"n1": {FIRST: {"utilization_ratio": 0.0}}}, {})
+    print_top(top([shown()], heard, idle=True), Form())
+    (row,) = capsys.readouterr().out.splitlines()[1:]
+    assert row.split()[:5] == ["n1", "0", "shared", "ml/a,ml/b", "0%"]
+
+
+def test_a_score_of_next_to_nothing_has_no_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    """A share beside others often costs the pods to come nothing."""
+    fit = FittingNode(node="n1", score=-1e-9, gpus=1, indexes=(0,), affinity=None, bandwidth_gb_per_s=None)
+    pod = PodInfo(
+        namespace="ml",
+        name="a",
+        uid="",
+        phase=None,
+        gpus=0,
+        node=None,
+        containers=None,
+        indexes=(),
+        affinity=None,
+        bandwidth_gb_per_s=None,
+        shares_gib=(10,),
+    )
+    print_pod(Explanation(pod=pod, fits=(fit,), refusals=(), problem=None), Form())
+    assert "n1     0.000   1" in capsys.readouterr().out
 
 
 def test_people_are_told_what_holds_containers_to_their_shares() -> None:
