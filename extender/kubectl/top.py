@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
-from pydantic import Field
 
 from extender.cluster.caches.agents import LABELS
 from extender.inspect.inspection import Answer, GpuState, NodeInfo
@@ -45,7 +44,7 @@ class GpuUse(Answer):
     uuid: str
     state: GpuState
     pod: str | None = None
-    pods: tuple[str, ...] = Field(default=(), exclude_if=lambda pods: not pods)
+    pods: tuple[str, ...] = ()
     """Those that share it, where they are several."""
     utilization_ratio: float | None = None
     memory_used_bytes: float | None = None
