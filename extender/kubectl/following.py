@@ -57,9 +57,10 @@ async def follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState
         all_nodes, all_pods = api.resource("/api/v1/nodes"), api.resource("/api/v1/pods")
         for each in (all_nodes, all_pods):
             await each.latest_version()  # a reflector would try for ever
-        nodes = Reflector("nodes", all_nodes, Node, state.nodes)
-        pods = Reflector("pods", all_pods, Pod, feed, keep=feed.keep)
-        reflectors: list[Reflector[Any]] = [nodes, pods, *(await _of_devices(api, state))]
+        reflectors: list[Reflector[Any]] = []
+        reflectors.append(Reflector("nodes", all_nodes, Node, state.nodes, fellows=reflectors))
+        reflectors.append(Reflector("pods", all_pods, Pod, feed, keep=feed.keep, fellows=reflectors))
+        await _add_devices(reflectors, api, state)
         watching = [asyncio.create_task(reflector.run()) for reflector in reflectors]
         try:
             await asyncio.gather(*(reflector.synced.wait() for reflector in reflectors))
@@ -73,16 +74,17 @@ async def follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState
             await asyncio.gather(*watching, return_exceptions=True)
 
 
-async def _of_devices(api: KubeApi, state: ClusterState) -> list[Reflector[Any]]:
-    """Return what follows DRA's objects, where they may be read."""
+async def _add_devices(reflectors: list[Reflector[Any]], api: KubeApi, state: ClusterState) -> None:
+    """Add what follows DRA's objects, where they may be read."""
     all_slices, all_claims = api.resource(SLICES_PATH, field_selector=SLICES_SELECTOR), api.resource(CLAIMS_PATH)
     try:
         for each in (all_slices, all_claims):
             await each.latest_version()
     except Unavailable as error:
         state.claims.trouble = NO_RIGHT if error.denied else None
-        return []
-    return [
-        Reflector("resourceslices", all_slices, ResourceSlice, state.claims.slices),
-        Reflector("resourceclaims", all_claims, ResourceClaim, state.claims, keep=state.claims.keep),
-    ]
+        return
+    slices, claims = state.claims.slices, state.claims
+    reflectors.append(Reflector("resourceslices", all_slices, ResourceSlice, slices, fellows=reflectors))
+    reflectors.append(
+        Reflector("resourceclaims", all_claims, ResourceClaim, claims, keep=claims.keep, fellows=reflectors)
+    )

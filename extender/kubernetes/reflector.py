@@ -8,7 +8,8 @@ An object that cannot be read stops nobody from hearing of the others: it is nam
 is told all the same, because it does exist.
 
 Where etcd was restored from a backup, versions begin anew further back. A watch from a version that is still to come says
-nothing; so whenever one was cut or said nothing, the server is asked how far it is.
+nothing; so whenever one was cut or said nothing, the server is asked how far it is. Some kinds of object change often and others
+seldom. The API server may have overtaken the version of a seldom one before anybody asks; so whoever notices tells all others.
 
 The transport is a protocol, the time is the event loop's and chance is a parameter: tests run hours in milliseconds.
 """
@@ -20,7 +21,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
-from typing import Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import structlog
 
@@ -139,6 +140,7 @@ class Reflector(Generic[Object]):
         timing: Limits and delays.
         random: Spreads the delays of several replicas.
         told: Hears of each heavy object, and of each that was passed over.
+        fellows: All reflectors of the same server; told when this one notices that it was set back.
 
     """
 
@@ -153,6 +155,7 @@ class Reflector(Generic[Object]):
         timing: Timing = Timing(),
         random: Random | None = None,
         told: Callable[[str], None] = lambda fate: None,
+        fellows: Sequence[Reflector[Any]] = (),
     ) -> None:
         self.name = name
         self.synced = asyncio.Event()
@@ -177,6 +180,18 @@ class Reflector(Generic[Object]):
         self._in_doubt = False
         """The server may not know that version yet: it was away, or a watch from there has said nothing."""
         self._events = 0
+        self._fellows = fellows
+        self._warnings = 0
+        """Of fellows, that the server was set back, which no list has followed yet."""
+        self._patience: asyncio.Timeout | None = None
+        """Of whoever waits for the next chunk."""
+
+    def list_anew(self) -> None:
+        """List once more and believe it, whatever was heard before: the server was set back."""
+        self._warnings += 1
+        self._has_to_list = True
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> NoReturn:
         """Follow the source until cancelled."""
@@ -201,7 +216,8 @@ class Reflector(Generic[Object]):
                 wait, self._in_doubt = error.retry_after_seconds, True  # it may come back as another one
                 self._stumble(str(error), denied=error.denied)
             except TimeoutError:
-                self._stumble(f"silent for {self._timing.silence_seconds:g} s")
+                silent = f"silent for {self._timing.silence_seconds:g} s"
+                self._stumble("the API server was set back" if self._warnings else silent)
             if self._events > events or clock.time() - started > self._timing.max_backoff_seconds:
                 failures = 0
             await asyncio.sleep(max(wait, self._delay(failures)))
@@ -213,30 +229,46 @@ class Reflector(Generic[Object]):
         self._in_doubt = False
 
     async def _list(self) -> None:
+        warnings = self._warnings
         listed = await list_objects(self._source, self._decode, self._keep, self._burden)
-        was_set_back = is_before(listed.version, self._version)
-        if was_set_back:
+        has_noticed = is_before(listed.version, self._version)
+        if was_set_back := has_noticed or warnings > 0:
             log.warning("the API server was set back", resource=self.name, was=self._version, now=listed.version)
+        if has_noticed and not warnings:
+            self._warn_fellows()
         unread = tuple(each.metadata for each in listed.unread)
         self._sink.replaced(listed.objects, Listing("" if was_set_back else listed.version, unread))
-        self._version, self._has_to_list, self._in_doubt = listed.version, False, False
+        self._warnings -= warnings
+        self._version, self._has_to_list, self._in_doubt = listed.version, self._warnings > 0, False
         self._hear()
         self.synced.set()
         log.info("listed", resource=self.name, kept=len(listed.objects), resource_version=self._version)
 
+    def _warn_fellows(self) -> None:
+        for fellow in self._fellows:
+            if fellow is not self:
+                fellow.list_anew()
+
     async def _follow(self) -> None:
-        """Watch from the last version until the stream ends."""
+        """Watch from the last version until the stream ends, or a list has to be made."""
         lines, self._in_doubt = Lines(self._timing.max_line_bytes), True
         async with aclosing(self._source.watch(self._version)) as chunks:
-            while True:
-                async with asyncio.timeout(self._timing.silence_seconds):
-                    chunk = await anext(chunks, None)
+            while not self._has_to_list:
+                chunk = await self._next(chunks)
                 if chunk is None:
                     return
                 self._hear()
                 for line in lines.feed(chunk):
                     self._take(line)
                 await asyncio.sleep(0)  # a full buffer must not starve the verbs
+
+    async def _next(self, chunks: AsyncGenerator[bytes]) -> bytes | None:
+        async with asyncio.timeout(self._timing.silence_seconds) as patience:
+            self._patience = patience
+            try:
+                return await anext(chunks, None)
+            finally:
+                self._patience = None
 
     def _take(self, line: Text | Overlong) -> None:
         version = self._take_overlong(line) if isinstance(line, Overlong) else self._take_event(line)

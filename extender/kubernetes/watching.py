@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
 
 from extender.config import Watch
 from extender.kubernetes.documents import Object
@@ -23,6 +24,7 @@ class Watching:
     """Spreads the delays of several replicas."""
     told: Callable[[str, str], None] = lambda resource, fate: None
     """Hears of each heavy object of a resource, and of each that was passed over."""
+    _made: list[Reflector[Any]] = field(default_factory=list)
 
     def reflector(
         self,
@@ -50,4 +52,8 @@ class Watching:
             max_line_bytes=limits.max_line,
         )
         told = partial(self.told, name)
-        return Reflector(name, source, kind, sink, keep=keep, timing=timing, random=self.random, told=told)
+        made = Reflector(
+            name, source, kind, sink, keep=keep, timing=timing, random=self.random, told=told, fellows=self._made
+        )
+        self._made.append(made)
+        return made
