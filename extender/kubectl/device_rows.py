@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from extender.inspect.inspection import GpuInfo
+from extender.inspect.inspection import GpuInfo, PodInfo
 from extender.inspect.shares import SharedGpuInfo
 from extender.inspect.slices import SliceInfo
 
@@ -47,3 +47,11 @@ def share_rows(gpu: SharedGpuInfo) -> Iterator[Sequence[str]]:
         memory = "all" if share.memory_gib is None else str(share.memory_gib)
         class_ = "?" if share.sharing_class is None else share.sharing_class
         yield first, bar if first else "", class_, share.pod, share.container, memory
+
+
+def share_of(pod: PodInfo) -> str:
+    """Return what a pod has of the memory of GPUs, and what holds it to that, as the end of a sentence; empty for whole GPUs."""
+    if not pod.memory_gib:
+        return ""
+    shares = ", ".join(f"{container} has {gib} GiB" for container, gib in pod.memory_gib.items())
+    return f": {shares}" + (f", limits by {pod.limits}" if pod.limits else "")

@@ -30,7 +30,7 @@ from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
 from extender.inspect.why import NodeVerdict, Why
-from extender.kubectl.device_rows import GPUS, SHARED, SLICES, gpu_row, share_rows, slice_row
+from extender.kubectl.device_rows import GPUS, SHARED, SLICES, gpu_row, share_of, share_rows, slice_row
 from extender.kubectl.replay import Replay, Step
 from extender.kubectl.top import GpuUse, Top
 from extender.logs import printable
@@ -182,13 +182,13 @@ def print_status(told: Status, form: Form) -> None:
     if form.document(told, (f"node/{name}" for finding in told.findings for name in finding.nodes)):
         return
     print(
-        f"{told.nodes} nodes with {told.gpus} GPUs, {told.free} of them free; {told.pods} pods, {told.waiting} of them wait"
-        + (f"; {told.placeholders} placeholders ask for nodes" if told.placeholders else "")
+        f"nodes: {told.nodes}; GPUs: {told.gpus}, {told.free} free; pods: {told.pods}, {told.waiting} waiting"
+        + (f"; placeholders that ask for nodes: {told.placeholders}" if told.placeholders else "")
     )
     modes = ", ".join(f"{mode} on {count}" for mode, count in told.modes.items())
     print(printable(f"modes: {modes or 'none'}"))
-    for machine, count in told.machines.items():
-        print(printable(f"{count} nodes of {machine}"))
+    machines = ", ".join(f"{machine} on {count}" for machine, count in told.machines.items())
+    print(printable(f"machines: {machines or 'none'}"))
     print()
     if not told.findings:
         print("nothing needs you")
@@ -356,7 +356,7 @@ def _use_row(gpu: GpuUse) -> tuple[str, ...]:
 
 def _whereabouts(told: Explanation | Why) -> str:
     if told.pod.node:
-        return f"on {told.pod.node}"
+        return f"on {told.pod.node}{share_of(told.pod)}"
     return "waits (an estimate, no extender was asked)" if told.estimate else "waits"
 
 

@@ -18,6 +18,7 @@ from extender.kubectl.top import top
 from extender.web.pages import node_page
 from tests.extender.builders import DGX, cluster, gpus
 from tests.extender.shares import SHARE_GIB, share, sharing, sharing_node
+from topology.node.sharing import Limits
 
 FIRST, SECOND = gpus("n1", 0, 1, machine_name=DGX)
 NOW = Instant(0.0, 0.0)
@@ -92,6 +93,27 @@ def test_a_score_of_next_to_nothing_has_no_sign(capsys: pytest.CaptureFixture[st
     )
     print_pod(Explanation(pod=pod, fits=(fit,), refusals=(), problem=None), Form())
     assert "n1     0.000   1" in capsys.readouterr().out
+
+
+def test_the_share_of_a_placed_pod_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """By container, with what holds it to that."""
+    pod = PodInfo(
+        namespace="ml",
+        name="a",
+        uid="",
+        phase="Running",
+        gpus=0,
+        node="n1",
+        containers={"main": ("GPU-x",)},
+        memory_gib={"main": 10},
+        limits=Limits("cgroup"),
+        indexes=(0,),
+        affinity=None,
+        bandwidth_gb_per_s=None,
+        shares_gib=(10,),
+    )
+    print_pod(Explanation(pod=pod, fits=(), refusals=(), problem=None), Form())
+    assert capsys.readouterr().out.startswith("ml/a: on n1: main has 10 GiB, limits by cgroup\n")
 
 
 def test_people_are_told_what_holds_containers_to_their_shares() -> None:

@@ -142,6 +142,6 @@ async def test_the_plugin_ends_with_a_no_where_something_needs_somebody(tmp_path
     result = await plugin(tmp_path, "status", "--scheduler-name", "nobody")
     assert result.exit_code == 0, result.output
     head, modes, *_, last = result.stdout.splitlines()
-    assert head == "2 nodes with 12 GPUs, 10 of them free; 4 pods, 3 of them wait"
+    assert head == "nodes: 2; GPUs: 12, 10 free; pods: 4, 3 waiting"
     assert modes.startswith("modes: ")
     assert last == "nothing needs you"
