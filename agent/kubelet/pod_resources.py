@@ -75,6 +75,9 @@ class PodResourcesClient:
             self._channel = None
 
     async def _ask(self, call: Callable[[PodResourcesListerStub], Awaitable[T]], timeout_seconds: float) -> T:
+        if not self._socket.exists():  # to dial all the same costs more than a look
+            await self.close()
+            raise KubeletUnavailable(f"PodResources: there is no socket {self._socket}")
         try:
             async with asyncio.timeout(timeout_seconds), self._turn:
                 while True:

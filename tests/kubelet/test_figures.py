@@ -36,7 +36,8 @@ pytestmark = pytest.mark.alone
 OTHERS = 50
 MIB = 1 << 20
 """In KiB, as /proc counts."""
-GOAL_MIB = 80
+GOAL_MIB, GOAL_PERCENT = 80, 0.5
+REST_SECONDS = 12
 
 
 def percentile(seconds: Iterable[float], share: float) -> float:
@@ -142,8 +143,10 @@ def ledger() -> str:
 
 
 @pytest.mark.parametrize("mode", ["observe", "enforce"])
-async def test_memory(tmp_path: Path, mode: str, fake_nvml: FakeNvml, figure: Callable[[str], None]) -> None:
-    """Of the agent's own process when it has handed out planned GPUs, and when it had to choose some itself."""
+async def test_at_rest(
+    tmp_path: Path, mode: str, fake_nvml: FakeNvml, pytestconfig: pytest.Config, figure: Callable[[str], None]
+) -> None:
+    """Memory and CPU of the agent's own process when it has handed out planned GPUs; memory when it had to choose some itself."""
     async with KubeletDouble(tmp_path) as kubelet, ApiServer(store_with_node({LEDGER: ledger()})) as server:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         flags = {
@@ -161,8 +164,15 @@ async def test_memory(tmp_path: Path, mode: str, fake_nvml: FakeNvml, figure: Ca
         def told(what: str) -> int:
             return (tmp_path / "log").read_text().count(what)
 
+        process = Process(agent.pid, tmp_path / "log")
+
         def mebibytes() -> float:
-            return Process(agent.pid, tmp_path / "log").memory_bytes() / MIB
+            return process.memory_bytes() / MIB
+
+        async def percent_of_a_core() -> float:
+            began, computed = time.monotonic(), process.cpu_seconds()
+            await asyncio.sleep(REST_SECONDS)
+            return 100 * (process.cpu_seconds() - computed) / (time.monotonic() - began)
 
         try:
             await until(lambda: told("wrote the node"))
@@ -172,6 +182,11 @@ async def test_memory(tmp_path: Path, mode: str, fake_nvml: FakeNvml, figure: Ca
                 await until(lambda: told("allocated") == told('"basis": "planned"') == len(PLANNED))
             figure(f"agent in mode {mode}: {(at_rest := mebibytes()):.0f} MiB (goal {GOAL_MIB})")
             assert at_rest <= GOAL_MIB + 2, "two for another Python"
+            await asyncio.sleep(3)  # what follows a start
+            figure(
+                f"agent in mode {mode}: {(computes := await percent_of_a_core()):.2f} % of a core (goal {GOAL_PERCENT})"
+            )
+            assert computes < GOAL_PERCENT * (1 if pytestconfig.getoption("--long") else 2)
             if mode == "enforce":
                 await kubelet.run(gpu_pod("unplanned", 1))
                 await until(lambda: told("free GPUs have computed values"))

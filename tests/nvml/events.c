@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { XID = 8, LOOK_EVERY_MS = 10 };
+enum { XID = 8, LOOK_EVERY_MS = 50 }; /* a driver wakes nobody in vain; this library has to look, and that should weigh little */
 
 typedef struct {
     long read, script_read; /* bytes of the files */
@@ -60,7 +60,8 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t gpu, unsigned long long types
 
 /* The next event that the set is registered for; false when the file has no more whole lines. */
 static bool next_event(nvmlEventSet_t set, nvmlEventData_t *data) {
-    FILE *file = fopen(events_file(), "r");
+    struct stat told = {0};
+    FILE *file = !stat(events_file(), &told) && told.st_size > set->read ? fopen(events_file(), "r") : NULL;
     char line[64];
     bool found = false;
     if (file && !fseek(file, set->read, SEEK_SET))
