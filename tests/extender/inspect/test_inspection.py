@@ -10,7 +10,8 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import NodeCondition
 from extender.cluster.state import ClusterState
 from extender.inspect import faults, inspection
-from extender.kubectl.output import Form, print_node
+from extender.kubectl.form import Form
+from extender.kubectl.output import print_node
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology.annotations import keys

@@ -12,7 +12,8 @@ from extender.inspect.inspection import Explanation, FittingNode, NodeDetail, No
 from extender.inspect.share_room import ShareRoom
 from extender.inspect.shares import SharedGpuInfo
 from extender.kubectl.device_rows import share_rows
-from extender.kubectl.output import Form, Output, print_nodes, print_pod, print_top
+from extender.kubectl.form import Form, Output
+from extender.kubectl.output import print_nodes, print_pod, print_top
 from extender.kubectl.snapshot import Heard
 from extender.kubectl.top import top
 from extender.web.pages import node_page
