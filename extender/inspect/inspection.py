@@ -176,7 +176,9 @@ class PodInfo(Answer):
         """What it asks for, in words."""
         if self.shares_gib:
             return f"{' + '.join(map(str, self.shares_gib))} GiB of a GPU"
-        return "an unreadable number of GPUs" if self.gpus is None else f"{self.gpus} GPUs"
+        return (
+            "an unreadable number of GPUs" if self.gpus is None else f"{self.gpus} GPU{'s' if self.gpus != 1 else ''}"
+        )
 
 
 class FittingNode(BestSet):

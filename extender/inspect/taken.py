@@ -1,4 +1,4 @@
-"""Who has the GPUs of a node that are not free, and what is wrong with those that nobody has."""
+"""Who has the GPUs of a node that are not free, and what is wrong with those that nobody can have."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 
 from extender.cluster.node_view import NodeView
 from extender.inspect.faults import reasons_of
+from extender.inspect.inspection import NodeInfo
 from extender.inspect.occupation import occupations
 
 _NAMED: Final = 3
@@ -35,3 +36,14 @@ def who_has(view: NodeView, held: int) -> str:
     if len(unusable) > _NAMED:
         said.append(f"{len(unusable) - _NAMED} more are unusable")
     return ", ".join(said)
+
+
+def fault_of(node: NodeInfo) -> str:
+    """Say why the node is closed, else which of its GPUs are unusable and why; equal reasons once."""
+    if node.closed:
+        return node.closed
+    alike: dict[str, list[int]] = {}
+    for gpu in node.gpus:
+        if gpu.state == "unusable":
+            alike.setdefault(", ".join(gpu.reasons), []).append(gpu.index)
+    return "; ".join(f"GPU {','.join(map(str, indexes))}: {why}" for why, indexes in alike.items())

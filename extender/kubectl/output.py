@@ -22,6 +22,7 @@ from extender.inspect.measured import MeasuredReport, MeasuredSet
 from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
+from extender.inspect.taken import fault_of
 from extender.inspect.why import NodeVerdict, Why
 from extender.kubectl.device_rows import GPUS, SHARED, SLICES, gpu_row, share_of, share_rows, slice_row
 from extender.kubectl.form import Form
@@ -309,16 +310,7 @@ def _node_row(node: NodeInfo) -> Sequence[str]:
     states: Counter[GpuState] = Counter(gpu.state for gpu in node.gpus)
     in_use = states["claimed"] + states["unplanned"] + states["conflict"]
     counts = (str(in_use), *(str(states[state]) for state in ("shared", "held", "unusable")))
-    return node.name, _machine(node), str(len(node.gpus)), str(node.free), node.closed or _sick(node), *counts
-
-
-def _sick(node: NodeInfo) -> str:
-    """Say which GPUs of an open node are unusable, and why; equal reasons once."""
-    alike: dict[str, list[int]] = {}
-    for gpu in node.gpus:
-        if gpu.state == "unusable":
-            alike.setdefault(", ".join(gpu.reasons), []).append(gpu.index)
-    return "; ".join(f"GPU {_ring(indexes)}: {why}" for why, indexes in alike.items())
+    return node.name, _machine(node), str(len(node.gpus)), str(node.free), fault_of(node), *counts
 
 
 def _set_row(best: BestSet) -> Sequence[str]:

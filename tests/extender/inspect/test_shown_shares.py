@@ -121,7 +121,7 @@ def test_people_are_told_what_holds_containers_to_their_shares() -> None:
     """Level, bound, and why it is not stronger."""
     told = shown().sharing
     assert told is not None
-    assert told.line == "at most 8 GPUs, limits by none"
+    assert told.line == "at most 8 GPUs, nothing limits them"
 
 
 def test_a_bar_shows_how_full_a_gpu_is() -> None:
@@ -163,4 +163,4 @@ def test_the_page_draws_a_bar_for_each_gpu_and_each_share() -> None:
     page = "".join(node_page(shown(), ()))
     assert f'aria-label="GPU0: 30 of {SHARE_GIB} GiB"' in page
     assert f'aria-label="ml/b: 20 of {SHARE_GIB} GiB"' in page
-    assert "limits by none" in page
+    assert "nothing limits them" in page

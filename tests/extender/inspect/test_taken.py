@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from extender.inspect import inspection
+from extender.inspect.taken import fault_of
 from extender.inspect.why import why
 from tests.extender.builders import at, cluster, gpus, node, pod, running
 from topology.annotations.status_codec import encode_status
@@ -33,3 +35,12 @@ def test_each_gpu_that_nobody_may_have_says_why() -> None:
     """As it is counted by nvidia-smi; of many the first three."""
     assert said(2, sick=1) == "ml/p0 has 2, GPU 7: xid 79"
     assert said(sick=5) == "GPU 3: xid 79, GPU 4: xid 79, GPU 5: xid 79, 2 more are unusable"
+
+
+def test_a_list_of_nodes_says_which_gpus_are_unusable_and_why() -> None:
+    """Equal reasons once; of a closed node why it is closed, and nothing of its GPUs."""
+    ill = (GpuStatus(G[2], False, ("xid 79",)), GpuStatus(G[3], False, ("xid 79",)), GpuStatus(G[5], False, ("lost",)))
+    status = encode_status(NodeStatus(1, ill))
+    state = cluster(node("n1", status=status), node("n2", topology=None), node("n3"))
+    told = {each.name: fault_of(each) for each in inspection.nodes(state, ("n1", "n2", "n3"), at())}
+    assert told == {"n1": "GPU 2,3: xid 79; GPU 5: lost", "n2": "no GPU topology is published", "n3": ""}

@@ -187,6 +187,15 @@ def test_each_holder_has_a_letter_and_a_colour_and_what_is_wrong_is_said() -> No
     assert (svg.count('"gpu holder h0'), svg.count('"gpu holder h1'), svg.count('class="cross"')) == (2 + 1, 1, 2)
 
 
+def test_a_doubtful_gpu_has_the_sign_and_is_not_crossed_out() -> None:
+    """It is free: pods get it last. The legend tells both kinds apart, and only those that there are."""
+    marks = [Mark("", "on probation"), *[Mark()] * 7]
+    free, sick = (render_svg(machine("dgx-1v"), free=of, marks=marks) for of in (set(range(8)), set(range(1, 8))))
+    assert (free.count('class="bad"'), free.count('class="cross"')) == (1, 0)
+    assert ("! doubtful, comes last" in free, "! sick" in free) == (True, False)
+    assert ("! doubtful, comes last" in sick, "! sick" in sick) == (False, True)
+
+
 def test_a_sick_link_is_marked_with_its_reason() -> None:
     """Only where marks are asked for: a catalogue machine is drawn as it is wired."""
     whole = machine("dgx-1v")
