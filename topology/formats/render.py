@@ -313,12 +313,12 @@ class _Picture:
         drawn = _text(box.x + 8, box.y + 18, "letter", letter) if letter else ""
         if position in self.chosen:
             kind += " around"
+        x, y, right, bottom = box.x, box.y, box.x + box.width, box.bottom
         if mark.sick:
             kind += " sick"
-            said.append(mark.sick)
-            x, y, right, bottom = box.x, box.y, box.x + box.width, box.bottom
-            if used:  # a doubtful one is free, and pods may get it
-                drawn += f'<path class="cross" d="M{_n(x + 7)} {_n(bottom - 7)}L{_n(right - 7)} {_n(y + 7)}"/>'
+            drawn += f'<path class="cross" d="M{_n(x + 7)} {_n(bottom - 7)}L{_n(right - 7)} {_n(y + 7)}"/>'
+        if mark.sick or mark.to_watch:
+            said.append(mark.sick or mark.to_watch)
             drawn += f'<circle class="bad" cx="{_n(right - 4)}" cy="{_n(y + 4)}" r="9"/>'
             drawn += _text(right - 4, y + 8.5, "bad-mark", "!")
         return kind, text, said, drawn
@@ -355,11 +355,10 @@ class _Picture:
         states = {self._state(position) for position in range(len(self.node.gpus))}
         entries = []
         if self.marks is not None:
-            sick = {self._state(position) for position, mark in enumerate(self.marks) if mark.sick}
             entries += [("gpu holder h0", 4.0, "held")] if self.letters else []
             entries += [("gpu unheld", 4.0, "free")]
-            entries += [("gpu used sick", 4.0, "! sick")] if "used" in sick else []
-            entries += [("gpu unheld sick", 4.0, "! doubtful, comes last")] if "free" in sick else []
+            entries += [("gpu used sick", 4.0, "! sick")] if any(mark.sick for mark in self.marks) else []
+            entries += [("gpu unheld", 4.0, "! to watch")] if any(mark.to_watch for mark in self.marks) else []
         elif self.free is not None or self.chosen:
             named = (("chosen", "chosen"), ("", "free"), ("used", "in use"))
             entries += [(f"gpu {kind}".strip(), 4.0, word) for kind, word in named if (kind or "free") in states]
