@@ -119,9 +119,10 @@ def print_status(told: Status, form: Form) -> None:
     )
     modes = ", ".join(f"{mode} on {count}" for mode, count in told.modes.items())
     print(printable(f"modes: {modes or 'none'}"))
-    machines = ", ".join(f"{machine} on {count}" for machine, count in told.machines.items())
-    print(printable(f"machines: {machines or 'none'}"))
     print()
+    if told.machines:
+        form.table(("NODES", "MACHINE"), ((str(count), machine) for machine, count in told.machines.items()))
+        print()
     if not told.findings:
         print("nothing needs you")
         return
