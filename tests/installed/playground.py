@@ -21,6 +21,7 @@ MACHINES = {"h100": "hgx_h100", "islands": "two_islands", "l40s": "pcie_l40s"}
 
 INSTRUCTIONS = [
     "  kubectl apply -f manifests/examples/required-nvlink.yaml -f manifests/examples/relax-after.yaml",
+    "  kubectl wait --for=condition=Ready pod required-nvlink relax-after",
     "  kubectl logs required-nvlink   # the GPUs that its process found, and their links",
     "  kubectl gputopo nodes",
     "  kubectl gputopo what-if --gpus 8 --required-affinity nvlink   # why there is no room for one more ring of eight",
