@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -14,6 +15,23 @@ import typer
 from benchmarks.commands import comparison, drift, health, measure, optimum, performance, served, topology
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, help=__doc__, rich_markup_mode=None)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(version("gputopo"))
+        raise typer.Exit
+
+
+@app.callback(help=__doc__)
+def bench(
+    print_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end."),
+    ] = False,
+) -> None:
+    """Take what stands before the command."""
+
 
 app.command(name="show")(topology.show)
 app.command(name="plan")(topology.plan_gpus)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from http.client import HTTPException
 from typing import Final, TypeVar
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
@@ -81,7 +81,7 @@ def measured(url: str) -> MeasuredReport:
 def _get(url: str, path: str, form: type[Shown], body: bytes | None = None) -> Shown | None:
     """Return what is there, `None` where the extender says that there is no such thing; a body is posted."""
     if not url.startswith(("http://", "https://")):
-        raise NoAnswer(f"{url} is no http:// or https:// URL")
+        raise NoAnswer(f"{url} is not an http:// or https:// URL")
     address, headers = f"{url.rstrip('/')}/v1/inspect/{path}", {"Accept": "application/json"}
     asked = Request(address, body, headers)  # noqa: S310 - as above
     try:
@@ -92,4 +92,6 @@ def _get(url: str, path: str, form: type[Shown], body: bytes | None = None) -> S
             return None
         raise NoAnswer(f"status {error.code}") from error
     except (OSError, HTTPException, ValueError) as error:
-        raise NoAnswer(str(error) or type(error).__name__) from error
+        cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, OSError) else error
+        why = cause.strerror if isinstance(cause, OSError) else None
+        raise NoAnswer(why or str(cause) or type(cause).__name__) from error

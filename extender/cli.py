@@ -28,22 +28,23 @@ from extender.inspect.status import status
 from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
 from extender.kubectl import writing
+from extender.kubectl.form import Form, Output
 from extender.kubectl.hypothetical import pod_from, pod_of, read
 from extender.kubectl.options import (
     Context,
     File,
     Format,
     Headless,
+    Name,
     Namespace,
     SchedulerNames,
     SnapshotFile,
     Url,
+    Version,
     Watch,
     verb,
 )
 from extender.kubectl.output import (
-    Form,
-    Output,
     print_drift,
     print_fragmentation,
     print_measured,
@@ -75,6 +76,11 @@ app = typer.Typer(
 )
 
 
+@app.callback(help=__doc__)
+def plugin(print_version: Version = False) -> None:
+    """Take what stands before the verb."""
+
+
 @verb(app)
 def nodes(
     source: Source,
@@ -96,7 +102,7 @@ def nodes(
 def node(
     source: Source,
     form: Form,
-    name: str,
+    name: Name,
 ) -> None:
     """Show one node: its wires, who has its GPUs, and what the free ones are worth together."""
     detail = source.answer(
@@ -111,7 +117,7 @@ def node(
 def pod(
     source: Source,
     form: Form,
-    name: str,
+    name: Name,
     watch: Watch = False,
     namespace: Namespace = None,
 ) -> None:
@@ -136,7 +142,7 @@ def pod(
 def why_not(
     source: Source,
     form: Form,
-    name: str,
+    name: Name,
     node: Annotated[str, typer.Option("--node", help="That node alone, GPUs or not.")] = "",
     namespace: Namespace = None,
 ) -> None:
@@ -145,6 +151,8 @@ def why_not(
 
     def estimate() -> Why | None:
         state = source.state()
+        if node and node not in state.views:
+            say_no(f"no node {node}")
         return _as_estimate(why(state, within, name, source.now, node=node, limit=max(1, len(state.views))))
 
     told = source.answer(lambda url: asking.why(url, within, name, node), estimate)
@@ -287,7 +295,7 @@ def show_drift(source: Source, form: Form) -> None:
 
 @app.command("snapshot")
 def take_snapshot(
-    to: Annotated[Path, typer.Argument(help="The file, or `-`.")],
+    to: Annotated[Path, typer.Argument(metavar="FILE", help="The file, or `-`.")],
     use: Annotated[bool, typer.Option("--use", help="With what GPUs do, for `top`; the agents are asked.")] = False,
     file: File = None,
     context: Context = None,

@@ -20,7 +20,7 @@ from typer.main import get_command
 
 from extender import cli
 from extender.inspect import inspection
-from extender.kubectl.output import Output
+from extender.kubectl.form import Output
 from extender.kubectl.reading import ask, kubeconfig, read_state
 from topology.annotations import keys
 
@@ -28,7 +28,10 @@ NO_FILES: Final = 4
 FILES: Final = 0
 NAMES_SECONDS: Final = 3.0
 """For what a cluster may take to tell its names; a key was pressed."""
-_NAMED = {"node": "nodes", "top": "nodes", "pod": "pods", "why": "pods"}
+_NAMED = {
+    **dict.fromkeys(("node", "top", "cordon-gpu", "uncordon-gpu", "clear-gpu"), "nodes"),
+    **dict.fromkeys(("pod", "why"), "pods"),
+}
 """Verbs that take a name, and of what."""
 
 

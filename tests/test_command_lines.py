@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, version
 from typing import Any
 
 import pytest
@@ -33,6 +33,13 @@ def test_every_option_is_explained_by_a_sentence(script: EntryPoint) -> None:
     told = list(helps(get_command(app_of(script))))
     assert told
     assert [help_ for help_ in told if help_[0].islower() or not help_.endswith(".")] == []
+
+
+@pytest.mark.parametrize("script", OURS, ids=lambda script: script.name)
+def test_each_command_says_its_version(script: EntryPoint) -> None:
+    """As people who report something are asked for it."""
+    said = CliRunner().invoke(app_of(script), ["--version"])
+    assert (said.exit_code, said.stdout) == (0, f"{version('gputopo')}\n")
 
 
 def app_of(script: EntryPoint) -> Any:

@@ -24,7 +24,9 @@ def health(
     """Show each change of state that a sequence of facts brings to the GPUs of a node, and to their links."""
     try:
         facts = read_facts(file)
-    except (OSError, UnreadableFact) as error:
+    except OSError as error:
+        refuse(f"{file}: {error.strerror}")
+    except UnreadableFact as error:
         refuse(str(error))
     course = follow(facts, Policy(), until)
     reply(output, asdict(course), _in_words(course))

@@ -19,7 +19,7 @@ def claimed_gib(node: NodeTopology, text: str | None) -> dict[int, int]:
     for part in filter(None, (text or "").split(",")):
         pair = _CLAIMED.fullmatch(part.strip())
         if pair is None:
-            refuse(f"--shared {text!r}: {part!r} is no GPU index with its GiB, such as 0=60")
+            refuse(f"--shared {text!r}: {part!r} is not a GPU index with its GiB, such as 0=60")
         index, gib = int(pair[1]), int(pair[2])
         if index not in node.positions:
             refuse(f"--shared {text!r}: the node has no GPU {index}")

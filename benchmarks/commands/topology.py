@@ -244,7 +244,7 @@ def _free_mask(node: NodeTopology, free: str | None) -> int:
     for part in filter(None, free.split(",")):
         span = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", part.strip())
         if span is None:
-            refuse(f"--free {free!r}: {part!r} is no GPU index and no range")
+            refuse(f"--free {free!r}: {part!r} is neither a GPU index nor a range such as 4-7")
         first, last = int(span[1]), int(span[2] or span[1])
         if last < first:
             refuse(f"--free {free!r}: {part!r} runs backwards")

@@ -19,7 +19,6 @@ from extender.cluster.candidates.node_groups import NodeGroups
 from extender.cluster.candidates.openness import Surroundings
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.node_view import NodeView, derive
-from extender.cluster.objects.kinds import Node
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.ownership.first_reports import FirstReports
@@ -136,16 +135,12 @@ class Views:
             agent_is_silent=self._sources.hearing.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
             agent_restarts=self._sources.agents.restarts(name),
-            is_left_to_dra=self._is_mapped_to_dra and not self._is_offered(known.node),
+            is_left_to_dra=self._is_mapped_to_dra and not known.node.offers(self._resource),
             free_cpu_milli=self._sources.cpu.free_milli(known.node),
             signs=known.signs,
             dra=self._sources.claims.on(name),
             paused=known.paused,
         )
-
-    def _is_offered(self, node: Node) -> bool:
-        """Whether a device plugin offers the resource there, to kube-scheduler's eyes."""
-        return (node.status.allocatable or {}).get(self._resource, "0") != "0"
 
     def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:
         old = {claim.uid for claim, _ in before.claims} if before else set()

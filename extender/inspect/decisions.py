@@ -57,9 +57,9 @@ class Decision:
         rate = (
             ""
             if self.gb_per_s is None
-            else f"predicted {self.gb_per_s:.0f} of at best {self.best_gb_per_s:.0f} GB/s there"
+            else f"predicted {self.gb_per_s:.0f} GB/s (the node's best is {self.best_gb_per_s:.0f})"
         )
-        loss = "" if self.loss is None else f"the pods to come lose {self.loss:.2f} of the score"
+        loss = "" if self.loss is None else f"pods to come lose {self.loss:.2f} points"
         return "; ".join(filter(None, (f"bound at {self.at:%Y-%m-%dT%H:%M:%SZ}", rate, loss)))
 
     @property
@@ -68,22 +68,18 @@ class Decision:
         other = self.alternative
         if other is None:
             return "no other node is known that it fitted on then"
-        rate = "" if other.gb_per_s is None else f"predicted {_beside(other.gb_per_s, self.gb_per_s, 0)} GB/s"
-        loss = (
-            ""
-            if other.loss is None
-            else f"the pods to come would lose {_beside(other.loss, self.loss, 2)} of the score"
-        )
+        rate = "" if other.gb_per_s is None else f"predicted {_beside(other.gb_per_s, self.gb_per_s, 0, ' GB/s')}"
+        loss = "" if other.loss is None else f"pods to come would lose {_beside(other.loss, self.loss, 2, ' points')}"
         return "; ".join(filter(None, (f"preferred to {other.node}", rate, loss)))
 
 
-def _beside(there: float, here: float | None, digits: int) -> str:
+def _beside(there: float, here: float | None, digits: int, unit: str) -> str:
     """Return a figure and how far it is from that of the choice."""
     if here is None:
-        return f"{there:.{digits}f}"
+        return f"{there:.{digits}f}{unit}"
     more = round(there - here, digits)
     beside = f"{abs(more):.{digits}f} {'more' if more > 0 else 'less'}" if more else "as much"
-    return f"{there:.{digits}f} ({beside})"
+    return f"{there:.{digits}f}{unit} ({beside})"
 
 
 class DecisionPage(Answer):

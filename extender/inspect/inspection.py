@@ -176,7 +176,9 @@ class PodInfo(Answer):
         """What it asks for, in words."""
         if self.shares_gib:
             return f"{' + '.join(map(str, self.shares_gib))} GiB of a GPU"
-        return "an unreadable number of GPUs" if self.gpus is None else f"{self.gpus} GPUs"
+        return (
+            "an unreadable number of GPUs" if self.gpus is None else f"{self.gpus} GPU{'s' if self.gpus != 1 else ''}"
+        )
 
 
 class FittingNode(BestSet):
@@ -219,8 +221,10 @@ class Explanation(Answer):
 
 def node_names(state: ClusterState, containing: str = "", after: str = "") -> Iterator[str]:
     """Yield the names of the nodes that have to do with GPUs, in order; most of a cluster's nodes may not."""
-    views = state.views
-    return (name for name in sorted(views) if name > after and containing in name and _has_gpus(views[name]))
+    for name in sorted(state.views):
+        view = state.views[name]
+        if name > after and containing in name and (_is_annotated(view) or view.node.offers(state.resource)):
+            yield name
 
 
 def nodes(state: ClusterState, names: Iterable[str], now: Instant) -> list[NodeInfo]:
@@ -316,7 +320,7 @@ def _node(state: ClusterState, view: NodeView, held: int) -> NodeInfo:
     return NodeInfo(name=view.name, free=free, closed=view.shape.closed, gpus=tuple(gpus), slices=slices, shared=parts)
 
 
-def _has_gpus(view: NodeView) -> bool:
+def _is_annotated(view: NodeView) -> bool:
     annotated = view.payloads
     return any(payload.text is not None for payload in (annotated.topology, annotated.status, annotated.ledger))
 

@@ -69,7 +69,7 @@ class SharingInfo(BaseModel):
     def line(self) -> str:
         """All of it, for people."""
         many = f"at most {self.max_gpus} GPU{'s' if self.max_gpus > 1 else ''}" if self.max_gpus else "none just now"
-        return "; ".join([f"{many}, limits by {self.limits}", *self.reasons])
+        return "; ".join([f"{many}, {self.limits.words}", *self.reasons])
 
 
 def shared_gpus_of(view: NodeView) -> Iterable[SharedGpuInfo]:

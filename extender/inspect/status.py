@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterator
 from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.candidates.openness import what_opens
 from extender.cluster.node_view import NodeView
+from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.state import ClusterState
 from extender.inspect.faults import FOREIGN, reasons_of
 from extender.inspect.inspection import Answer, node_names
 from extender.inspect.words import signs_of
+from topology.errors import RequestError
 
 _CONFLICT = "two running pods hold one GPU"
 _DISPUTED = "a pod and a ResourceClaim have one GPU"
@@ -25,6 +27,9 @@ _REMEDIES = {
 }
 _PODS_BY_OTHERS = "pods with GPUs are placed by other schedulers"
 _BY_OTHERS = "set spec.schedulerName (the chart: policies.schedulerName); `--scheduler-name` says which are ours"
+_TO_BE_UNDERSTOOD = "`kubectl gputopo why POD` says what to correct; the pod has to be made anew"
+_NAMED = 3
+"""Pods that a finding names."""
 _TO_READ_CLAIMS = (
     "let the account list and watch resourceclaims and resourceslices (chart: `extender.readResourceClaims`)"
 )
@@ -76,7 +81,10 @@ def status(state: ClusterState, schedulers: Collection[str] = (SCHEDULER_NAME,))
     with_gpus = {view.name for view in known}
     by_others = [node for _, node in state.schedulers.placed_by_others(schedulers) if node in with_gpus]
     if by_others:
-        found[f"{len(by_others)} {_PODS_BY_OTHERS}", _BY_OTHERS] = sorted({*by_others})
+        found[f"{_PODS_BY_OTHERS}: {len(by_others)}", _BY_OTHERS] = sorted({*by_others})
+    if unread := list(_not_understood(state)):
+        named = ", ".join(unread[:_NAMED]) + (", …" if len(unread) > _NAMED else "")
+        found[f"pods that wait and cannot be understood: {len(unread)} ({named})", _TO_BE_UNDERSTOOD] = []
     if trouble := state.claims.trouble:
         found[f"{_CLAIMS_UNREAD}: {trouble}", _TO_READ_CLAIMS] = []
     if not known:
@@ -94,6 +102,16 @@ def status(state: ClusterState, schedulers: Collection[str] = (SCHEDULER_NAME,))
         machines=dict(sorted(Counter(map(_models, known)).items())),
         findings=tuple(Finding(what=what, remedy=remedy, nodes=tuple(on)) for (what, remedy), on in ranked),
     )
+
+
+def _not_understood(state: ClusterState) -> Iterator[str]:
+    """Yield the waiting pods of which an annotation, or a number of GPUs, cannot be read; no node will ever do for them."""
+    for pod in sorted(state.pods, key=lambda pod: pod.key):
+        if pod.node is None and not pod.ended:
+            try:
+                read_request(pod.pod, state.resource, state.group_words)
+            except RequestError:
+                yield "/".join(pod.key)
 
 
 def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:

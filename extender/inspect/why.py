@@ -5,16 +5,19 @@ And why a pod that waits no more is where it is: what its node was preferred to.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
 from extender.clock import Instant
+from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.state import ClusterState
 from extender.inspect.decisions import Decision, Decisions
 from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.inspection import Answer, BestSet, PodInfo, best_set, node_names, pod_info
 from extender.inspect.judgement import Judgement
 from extender.inspect.new_nodes import NewNodes, new_nodes
+from extender.inspect.taken import who_has
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
 from topology.placement.verdict import Placement, Reason, Rejection
@@ -106,31 +109,30 @@ def why(
     if found.node is not None:
         return Why(pod=pod, group=group_info(state, asked), decision=decisions.of(found.uid) if decisions else None)
     names = [node] if node else list(islice(node_names(state, after=after), limit + 1))
+    held = state.holds.others(found.uid, now.monotonic)
     verdicts = Judgement.of(state, asked).verdicts(names[:limit])
     return Why(
         pod=pod,
         group=group_info(state, asked),
         new_nodes=new_nodes(state, asked),
-        nodes=tuple(_verdict(state, name, verdict) for name, verdict in verdicts.items()),
+        nodes=tuple(_verdict(state, asked, held, name, verdict) for name, verdict in verdicts.items()),
         next=names[limit - 1] if len(names) > limit else None,
     )
 
 
-def _verdict(state: ClusterState, name: str, verdict: Placement | Rejection) -> NodeVerdict:
+def _verdict(
+    state: ClusterState, asked: Asked, held: Mapping[str, Held], name: str, verdict: Placement | Rejection
+) -> NodeVerdict:
     if isinstance(verdict, Placement):
         return NodeVerdict(node=name, fits=True, best=best_set(state.views[name], verdict), score=verdict.score)
+    taken = ""
+    if verdict.reason is Reason.TOO_FEW_FREE and not asked.request.is_share:
+        taken = who_has(state.views[name], held.get(name, NOTHING).touched)
     return NodeVerdict(
         node=name,
         fits=False,
         reason=verdict.reason,
         message=verdict.message,
-        figures=_figures(state, name, verdict),
+        figures="; ".join(filter(None, (verdict.figures, taken))),
         remedy=verdict.remedy,
     )
-
-
-def _figures(state: ClusterState, name: str, verdict: Rejection) -> str:
-    """Return what the node has instead; GPUs that ResourceClaims hold would be missed else."""
-    view = state.views.get(name)
-    held = len(view.dra.held) if view and verdict.reason is Reason.TOO_FEW_FREE else 0
-    return f"{verdict.figures}; {held} held by ResourceClaims" if held else verdict.figures

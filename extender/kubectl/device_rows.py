@@ -54,4 +54,4 @@ def share_of(pod: PodInfo) -> str:
     if not pod.memory_gib:
         return ""
     shares = ", ".join(f"{container} has {gib} GiB" for container, gib in pod.memory_gib.items())
-    return f": {shares}" + (f", limits by {pod.limits}" if pod.limits else "")
+    return f": {shares}" + (f", {pod.limits.words}" if pod.limits else "")

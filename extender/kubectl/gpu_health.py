@@ -48,6 +48,8 @@ async def say(
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
         for _ in range(_TRIES):
             status, body = await api.send(Request("GET", path))
+            if status == 404:
+                raise Refused(f"no node {node}")
             if status != 200:
                 raise Refused(f"node {node}: {message_of(body)}")
             found = decoder(Node)(body)

@@ -22,11 +22,13 @@ def pod_from(file: Path, namespace: str) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
         documents = [found for found in yaml.safe_load_all(text) if found is not None]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
+        fail(f"{file}: {error.strerror}")
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         fail(f"{file}: {' '.join(str(error).split())}")
     found = [(document, pod) for document in documents if (pod := _pod_in(document)) is not None]
     if not found:
-        fail(f"{file}: neither a Pod nor anything with a pod template")
+        fail(f"{file}: neither a Pod nor anything that makes one, such as a Deployment or Job")
     document, pod = found[0]
     own = _mapping(document.get("metadata"))
     metadata = {"name": own.get("name") or "", **_mapping(pod.get("metadata"))}
@@ -67,4 +69,4 @@ def read(pod: bytes) -> Pod:
     try:
         return _decode(pod)
     except BrokenStream as error:
-        fail(f"that is no pod: {error}")
+        fail(f"that is not a pod: {error}")

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import wraps
+from importlib.metadata import version
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from extender.kubectl.output import Form, Output
+from extender.kubectl.form import Form, Output
 from extender.kubectl.reading import Source
 from topology.annotations import keys
 
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(version("gputopo"))
+        raise typer.Exit
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 Format = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
 Headless = Annotated[bool, typer.Option("--no-headers", help="Print tables without their heads.")]
 File = Annotated[Path | None, typer.Option("--kubeconfig", help="Instead of $KUBECONFIG or ~/.kube/config.")]
@@ -30,6 +39,10 @@ Url = Annotated[
 SnapshotFile = Annotated[
     Path | None,
     typer.Option("--snapshot", envvar="GPUTOPO_SNAPSHOT", help="A file of `snapshot`, instead of a cluster."),
+]
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end."),
 ]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and print what changes, until Ctrl-C.")]
 

@@ -1,21 +1,14 @@
-"""The forms in which kubectl prints, and answers in them; what others wrote is shown without control characters."""
+"""What the plugin prints of each answer."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final
-
-import yaml
 
 from extender.inspect.drift import Difference, Drift
 from extender.inspect.fragmentation import Fragmentation, Room
 from extender.inspect.inspection import (
-    Answer,
     BandwidthInfo,
     BestSet,
     Explanation,
@@ -29,79 +22,16 @@ from extender.inspect.measured import MeasuredReport, MeasuredSet
 from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.outlook import written
 from extender.inspect.status import Finding, Status
+from extender.inspect.taken import fault_of
 from extender.inspect.why import NodeVerdict, Why
 from extender.kubectl.device_rows import GPUS, SHARED, SLICES, gpu_row, share_of, share_rows, slice_row
+from extender.kubectl.form import Form
 from extender.kubectl.replay import Replay, Step
 from extender.kubectl.top import GpuUse, Top
 from extender.logs import printable
 
 _FEW = 3
 """Nodes that a table names."""
-
-
-class Output(StrEnum):
-    """How to print."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How the answer is wanted."""
-
-    output: Output = Output.TABLE
-    headers: bool = True
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether the columns are wanted that most people do not need."""
-        return self.output is Output.WIDE
-
-    def document(self, answer: Answer, names: Iterable[str]) -> bool:
-        """Print an answer as a document or as names; returns whether that was wanted."""
-        if self.output is Output.JSON:
-            print(answer.model_dump_json(indent=2))
-        elif self.output is Output.YAML:
-            print(yaml.safe_dump(answer.model_dump(mode="json"), sort_keys=False, allow_unicode=False), end="")
-        elif self.output is Output.NAME:
-            for name in names:
-                print(printable(name))
-        else:
-            return False
-        return True
-
-    def table(self, heads: Sequence[str], rows: Iterable[Sequence[str]], wide: int = 0) -> None:
-        """Print columns as kubectl does: left aligned, three spaces between them, `<none>` for nothing.
-
-        The last `wide` columns are for those who ask for them.
-        """
-        shown = len(heads) if self.is_wide else len(heads) - wide
-        lines = [[printable(cell) or "<none>" for cell in row[:shown]] for row in rows]
-        lines = [[*heads[:shown]], *lines] if self.headers else lines
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        for line in lines:
-            cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-            print("   ".join(map(_coloured, heads, cells)).rstrip())
-
-
-_RED, _GREEN, _YELLOW = 31, 32, 33
-_COLOURS: Final = {
-    "STATE": {"free": _GREEN, "held": _YELLOW, "unplanned": _YELLOW, "unusable": _RED, "conflict": _RED},
-    "FITS": {"yes": _GREEN, "no": _RED},
-}
-"""Heads of columns → words that stand out there, as ANSI numbers them."""
-
-
-def _coloured(head: str, cell: str) -> str:
-    """Colour a cell, for people at a terminal who want colours (https://no-color.org)."""
-    colour = _COLOURS.get(head, {}).get(cell.strip())
-    if colour is None or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty():
-        return cell
-    return f"\x1b[{colour}m{cell}\x1b[0m"
 
 
 def print_nodes(listed: NodeList, form: Form) -> None:
@@ -130,6 +60,8 @@ def print_node(node: NodeDetail, form: Form) -> None:
         print(f"said by others: {printable(sign.line)}")
     for device in node.unknown_devices:
         print(f"allocated by DRA: {printable(device.line)}")
+    if not node.gpus:
+        return
     print()
     labels = [f"GPU{gpu.index}" for gpu in node.gpus]
     form.table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
@@ -187,9 +119,10 @@ def print_status(told: Status, form: Form) -> None:
     )
     modes = ", ".join(f"{mode} on {count}" for mode, count in told.modes.items())
     print(printable(f"modes: {modes or 'none'}"))
-    machines = ", ".join(f"{machine} on {count}" for machine, count in told.machines.items())
-    print(printable(f"machines: {machines or 'none'}"))
     print()
+    if told.machines:
+        form.table(("NODES", "MACHINE"), ((str(count), machine) for machine, count in told.machines.items()))
+        print()
     if not told.findings:
         print("nothing needs you")
         return
@@ -239,10 +172,15 @@ def _is_understood(told: Explanation | Why) -> bool:
 
 
 def _print_choice(told: Explanation, form: Form) -> None:
-    form.table(
-        ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
-        ((fit.node, f"{fit.score:z.3f}", *_set_row(fit)) for fit in told.fits),
-    )
+    if told.fits:
+        form.table(
+            ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
+            ((fit.node, f"{fit.score:z.3f}", *_set_row(fit)) for fit in told.fits),
+        )
+    else:
+        print("it fits on no node now")
+    if not told.refusals:
+        return
     print()
     form.table(
         ("NODES", "REFUSED-BECAUSE", "FOR-EXAMPLE", "NUMBERS-THERE", "WHAT-WOULD-HELP"),
@@ -373,7 +311,7 @@ def _node_row(node: NodeInfo) -> Sequence[str]:
     states: Counter[GpuState] = Counter(gpu.state for gpu in node.gpus)
     in_use = states["claimed"] + states["unplanned"] + states["conflict"]
     counts = (str(in_use), *(str(states[state]) for state in ("shared", "held", "unusable")))
-    return node.name, _machine(node), str(len(node.gpus)), str(node.free), node.closed or "", *counts
+    return node.name, _machine(node), str(len(node.gpus)), str(node.free), fault_of(node), *counts
 
 
 def _set_row(best: BestSet) -> Sequence[str]:

@@ -66,7 +66,8 @@ def _decided(state: ClusterState, pod: GpuPod, now: Instant) -> Step:
 
 
 def _why_nowhere(told: Explanation) -> str:
-    return "; ".join(f"{refusal.nodes} nodes: {refusal.message}" for refusal in told.refusals[:2]) or "there is no node"
+    why = (f"{each.nodes} node{'s' if each.nodes > 1 else ''}: {each.message}" for each in told.refusals[:2])
+    return "; ".join(why) or "there is no node"
 
 
 class _Cluster:

@@ -11,14 +11,14 @@ from typing import Annotated
 import typer
 
 from extender.kubectl import cleanup, gpu_health
+from extender.kubectl.form import Form
 from extender.kubectl.options import Context, File, Headless
-from extender.kubectl.output import Form
 from extender.kubectl.reading import ask, fail, kubeconfig, say_no
 from extender.logs import printable
 from topology.annotations.overrides import Override, Word
 
-Node = Annotated[str, typer.Argument(help="The node's name.")]
-Gpus = Annotated[list[str], typer.Argument(help="UUIDs, or indexes as nvidia-smi counts them.")]
+Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")]
+Gpus = Annotated[list[str], typer.Argument(metavar="GPU", help="UUIDs, or indexes as nvidia-smi counts them.")]
 Reason = Annotated[str, typer.Option("--why", help="What others read.")]
 
 

@@ -65,6 +65,10 @@ class Kubeconfig:
         name = context or next((content.current_context for content in found.values() if content.current_context), None)
         if name is None:
             raise Unavailable("the kubeconfig has no current context: name one with --context")
+        known = [each.name for content in found.values() for each in content.contexts or ()]
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise Unavailable(f"no context {name} in {', '.join(map(str, found))}; there are: {there}")
         return cls(tuple(found), name, _namespace(found.values(), name))
 
 

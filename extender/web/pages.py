@@ -19,6 +19,7 @@ from extender.inspect.decisions import DecisionPage
 from extender.inspect.inspection import BandwidthInfo, Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.outlook import written
 from extender.inspect.places import WIDEST_FIRST, Place
+from extender.inspect.taken import fault_of
 from extender.inspect.waiting import WaitingPod
 from extender.metrics import Figures
 from extender.web import assets, picture
@@ -125,7 +126,7 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "") -> 
 def pod_page(explanation: Explanation) -> Iterator[str]:
     """Return one pod's page: where it is, or where it could go and why not elsewhere."""
     pod = explanation.pod
-    limits = [f"limits by {pod.limits}"] if pod.limits else []
+    limits = [pod.limits.words] if pod.limits else []
     facts = " · ".join([pod.asked, *limits, pod.phase or "no phase", pod.uid])
     return _render("pod.html", explanation=explanation, pod=pod, facts=facts)
 
@@ -205,6 +206,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     found.filters |= {
+        "fault": fault_of,
         "for_how_long": for_how_long,
         "machine": _machine,
         "node_path": _node_path,

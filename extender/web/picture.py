@@ -54,7 +54,13 @@ def version(node: NodeDetail, pods: Sequence[PodInfo]) -> str:
 
 
 def _marks(node: NodeInfo, faults: Sequence[LinkFaultInfo] = ()) -> Sequence[Mark]:
-    return [Mark(_holder(gpu), gpu.line, _unused(gpu, faults)) for gpu in node.gpus]
+    return [_mark(gpu, faults) for gpu in node.gpus]
+
+
+def _mark(gpu: GpuInfo, faults: Sequence[LinkFaultInfo]) -> Mark:
+    holder, links = _holder(gpu), _unused(gpu, faults)
+    is_sick = gpu.state == "unusable" or gpu.outlook is not None
+    return Mark(holder, gpu.line, links) if is_sick else Mark(holder, links=links, to_watch=gpu.line)
 
 
 def _unused(gpu: GpuInfo, faults: Sequence[LinkFaultInfo]) -> str:

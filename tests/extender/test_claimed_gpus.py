@@ -123,13 +123,13 @@ def test_people_are_told_which_claim_closes_a_node() -> None:
     assert any(UNKNOWN_DEVICE in finding.what for finding in status(state).findings)
 
 
-def test_why_counts_the_gpus_that_claims_hold() -> None:
+def test_why_names_the_gpus_that_claims_hold() -> None:
     """Else a pod that needs eight is told of seven, and nobody knows where the last one is."""
     state = beside(allocated("job", "n1", "gpu-2"))
     state.pods.changed(pod("p", 8))
     told = why(state, "ml", "p", at(), node="n1", limit=1)
     assert told is not None
-    assert told.nodes[0].figures.endswith("1 held by ResourceClaims")
+    assert told.nodes[0].figures == "7 of 8 are free, pod needs 8; GPU 2: held by ResourceClaim ml/job"
 
 
 def test_a_gpu_that_a_pod_has_as_well_is_a_conflict() -> None:

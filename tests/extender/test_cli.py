@@ -166,7 +166,7 @@ async def test_a_pod_is_looked_for_in_the_context_s_namespace(tmp_path: Path, mo
         ("{", "FILE: while parsing a flow node"),
         ("contexts: [{}]", "FILE: Object missing required field `name` - at `$.contexts[0]`"),
         ("contexts: []", "the kubeconfig has no current context: name one with --context"),
-        ("current-context: mine", "no credentials: "),
+        ("current-context: mine", "no context mine in FILE; there are: none"),
     ],
 )
 def test_what_is_wrong_with_a_kubeconfig_is_said_in_one_line(tmp_path: Path, text: str | None, reason: str) -> None:

@@ -40,7 +40,7 @@ async def test_each_node_says_rule_numbers_and_remedy(tmp_path: Path) -> None:
     [
         (("waits",), 0, "n1"),
         (("waits", "--node", "n2"), 1, "no two do"),
-        (("waits", "--node", "absent"), 1, "node is not known to the extender yet"),
+        (("waits", "--node", "absent"), 1, "no node absent"),
         (("huge",), 1, "node has fewer than 16 GPUs"),
         (("odd",), 1, "unknown annotation, did you mean gputopo.dev/required-affinity?"),
         (("n1-occupant",), 0, "on n1"),

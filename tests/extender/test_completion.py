@@ -45,9 +45,14 @@ async def test_names_come_from_the_cluster(tmp_path: Path) -> None:
         here = ["--kubeconfig", str(tmp_path / "kubeconfig")]
         offered = [
             await asyncio.to_thread(complete, words)
-            for words in (["node", *here, "n"], ["why", *here, "-n", "default", ""], ["why", "train", *here, ""])
+            for words in (
+                ["node", *here, "n"],
+                ["cordon-gpu", *here, "m"],
+                ["why", *here, "-n", "default", ""],
+                ["why", "train", *here, ""],
+            )
         ]
-    assert [names for names, _ in offered] == [["n1"], ["train"], []]
+    assert [names for names, _ in offered] == [["n1"], ["m1"], ["train"], []]
 
 
 def test_where_no_cluster_answers_nothing_is_said(tmp_path: Path) -> None:

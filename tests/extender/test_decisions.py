@@ -204,11 +204,11 @@ def test_a_drawing_of_a_whole_day_is_small() -> None:
         (None, "no other node is known that it fitted on then"),
         (
             Alternative("n2", 119.4, 0.25),
-            "preferred to n2; predicted 119 (82 less) GB/s; the pods to come would lose 0.25 (1.25 less) of the score",
+            "preferred to n2; predicted 119 GB/s (82 less); pods to come would lose 0.25 points (1.25 less)",
         ),
         (
             Alternative("n2", 201.0, 1.75),
-            "preferred to n2; predicted 201 (as much) GB/s; the pods to come would lose 1.75 (0.25 more) of the score",
+            "preferred to n2; predicted 201 GB/s (as much); pods to come would lose 1.75 points (0.25 more)",
         ),
         (Alternative("n2", None, None), "preferred to n2"),
     ],
@@ -218,7 +218,7 @@ def test_what_a_choice_was_preferred_to_is_said_in_words(alternative: Alternativ
     found = replace(decision(1), gb_per_s=201.0, loss=1.5, alternative=alternative)
     assert (
         found.line
-        == "bound at 2023-11-14T22:13:21Z; predicted 201 of at best 201 GB/s there; the pods to come lose 1.50 of the score"
+        == "bound at 2023-11-14T22:13:21Z; predicted 201 GB/s (the node's best is 201); pods to come lose 1.50 points"
     )
     assert found.instead == said
 
@@ -258,7 +258,7 @@ async def test_a_served_extender_shows_what_it_bound_and_what_else_there_was(
     first, _, *choice = told.stdout.splitlines()
     assert first == f"default/four: on {four['node']}"
     assert (
-        f"Z; predicted {four['gb_per_s']:.0f} of at best {four['best_gb_per_s']:.0f} GB/s there; the pods" in choice[0]
+        f"Z; predicted {four['gb_per_s']:.0f} GB/s (the node's best is {four['best_gb_per_s']:.0f}); pods" in choice[0]
     )
     assert choice[1].startswith(f"preferred to {four['alternative']['node']}; predicted ")
     assert "--extender asks one" in forgotten.stdout

@@ -16,7 +16,8 @@ from extender.inspect.faults import NO_REASON, SLICED
 from extender.inspect.fragmentation import RoomCounter
 from extender.inspect.inspection import node
 from extender.inspect.status import status
-from extender.kubectl.output import Form, print_node
+from extender.kubectl.form import Form
+from extender.kubectl.output import print_node
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.dra import allocated, read_claim
 from tests.extender.builders import args, at, claim, cluster, pod, running

@@ -21,6 +21,7 @@ MACHINES = {"h100": "hgx_h100", "islands": "two_islands", "l40s": "pcie_l40s"}
 
 INSTRUCTIONS = [
     "  kubectl apply -f manifests/examples/required-nvlink.yaml -f manifests/examples/relax-after.yaml",
+    "  kubectl wait --for=condition=Ready pod required-nvlink relax-after",
     "  kubectl logs required-nvlink   # the GPUs that its process found, and their links",
     "  kubectl gputopo nodes",
     "  kubectl gputopo what-if --gpus 8 --required-affinity nvlink   # why there is no room for one more ring of eight",
@@ -36,6 +37,7 @@ class NodesUnavailable(Exception):
 def real(kubernetes: Path) -> Iterator[Cluster]:
     """Run the playground on real nodes for the length of a `with` block."""
     with bare(kubernetes, MACHINES) as cluster:
+        print("installing the chart, and waiting until its pods are ready", flush=True)
         Release(cluster.plane, {"agent.mode": "enforce"}).install()
         yield cluster
 
@@ -51,11 +53,13 @@ def bare(kubernetes: Path, machines: Mapping[str, str], *more: Path) -> Iterator
         raise NodesUnavailable(reason)
     if not has_compiler():
         raise NodesUnavailable("no gcc to build the fake NVML library")
+    print("looking for Helm, which Go builds the first time (minutes)", flush=True)
     executable()
     image = kept.find_or_build(print, IMAGE)
     sets = (programs.TOOLS, programs.CONTAINERD, programs.RUNC, programs.NETWORK)
     tools, *others = programs.find_or_build(sets, print)
     with TemporaryDirectory(prefix="gputopo-playground-") as folder:
         parts = Parts(kubernetes, tools, FakeNvml(Path(folder)))
+        print("starting the nodes", flush=True)
         with running(parts, Programs(*others), [image, *more], machines) as cluster:
             yield cluster

@@ -29,8 +29,9 @@ def test_what_it_prints_works_as_printed() -> None:
             )
             return done.stdout
 
-        apply, logs, nodes, what_if, pods = INSTRUCTIONS
+        apply, wait, logs, nodes, what_if, pods = INSTRUCTIONS
         typed(apply)
+        assert typed(wait).count("condition met") == 2
         log = eventually(lambda: found if (found := typed(logs)).count("\n") > 1 else "")
         links = re.findall(r"^GPU\d and GPU\d: (\w+)$", log, re.MULTILINE)
         assert len(links) == 6

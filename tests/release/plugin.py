@@ -70,6 +70,7 @@ def make(version: str, folder: Path, platforms: Iterable[Platform] = PLATFORMS, 
         archives[platform] = folder / platform.archive(version)
         with TemporaryDirectory(dir=folder) as name:
             _fill(Path(name), platform)
+            _name(Path(name) / "lib", version)
             _pack(Path(name), archives[platform])
     written = folder / "gputopo.yaml"  # krew wants it to be called as the plugin
     written.write_text(yaml.safe_dump(manifest(archives, version, url), sort_keys=False), encoding="utf-8")
@@ -116,6 +117,13 @@ def _fill(folder: Path, platform: Platform) -> None:
         (folder / program).chmod(0o755)
     for file in (LAUNCHER / "fits.py", LAUNCHER / "run.py", ROOT / "LICENSE"):
         (folder / file.name).write_bytes(file.read_bytes())
+
+
+def _name(library: Path, version: str) -> None:
+    """Write what `--version` reads; our packages are copied, and pip has not installed them."""
+    told = library / f"gputopo-{version}.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: gputopo\nVersion: {version}\n", encoding="utf-8")
 
 
 def _install(folder: Path, platform: Platform, python: str) -> None:

@@ -3,11 +3,12 @@
 import platform
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
-from tests.release.plugin import LAUNCHER, OURS, PLATFORMS, PYTHONS, NoArchive, Platform, _fill, _merge, _pack
+from tests.release.plugin import LAUNCHER, OURS, PLATFORMS, PYTHONS, NoArchive, Platform, _fill, _merge, _name, _pack
 
 ELF, MACH_O, FAT_MACH_O = b"\x7fELF\x02\x01", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe"
 ARCHITECTURES = {0x3E: "amd64", 0xB7: "arm64", 0x01000007: "amd64", 0x0100000C: "arm64"}
@@ -50,6 +51,12 @@ def test_files_that_differ_between_pythons_make_no_archive(tmp_path: Path) -> No
     _merge(tmp_path / "3.11", tmp_path / "lib")
     with pytest.raises(NoArchive, match=r"package/module.py is not the same"):
         _merge(tmp_path / "3.12", tmp_path / "lib")
+
+
+def test_an_archive_knows_its_version(tmp_path: Path) -> None:
+    """`kubectl gputopo --version` reads it as of a package that pip has installed."""
+    _name(tmp_path, "9.8.7")
+    assert [(each.name, each.version) for each in distributions(path=[str(tmp_path)])] == [("gputopo", "9.8.7")]
 
 
 def test_an_archive_of_the_same_files_has_the_same_bytes(tmp_path: Path) -> None:

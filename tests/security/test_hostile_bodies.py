@@ -49,7 +49,7 @@ async def test_i1_what_is_no_number_of_gpus_is_refused_soon(
         status, answer = await extender.post("filter", body(pod))
         seconds = [await cpu_seconds(extender.post("filter", body(pod))) for _ in range(30)]
     assert (status, answer["NodeNames"]) == (200, [])
-    assert "which is no whole number of GPUs" in answer["FailedAndUnresolvableNodes"][NODE.name]
+    assert "which is not a whole number of GPUs" in answer["FailedAndUnresolvableNodes"][NODE.name]
     figure(
         f"I1: {quantity[:8] or 'nothing'!r} refused in {1000 * median(seconds):.1f} ms of CPU (median of {len(seconds)})"
     )

@@ -21,6 +21,8 @@ class Mark:
     """Why it gets no new pods; empty where it does."""
     links: str = ""
     """Which of its NVLinks are not used, and why; empty where all are."""
+    to_watch: str = ""
+    """What people should know of it, though it gets new pods."""
 
 
 def letters_of(marks: Iterable[Mark]) -> dict[str, str]:

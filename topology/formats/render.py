@@ -313,14 +313,14 @@ class _Picture:
         drawn = _text(box.x + 8, box.y + 18, "letter", letter) if letter else ""
         if position in self.chosen:
             kind += " around"
+        x, y, right, bottom = box.x, box.y, box.x + box.width, box.bottom
         if mark.sick:
             kind += " sick"
-            said.append(mark.sick)
-            drawn += (
-                f'<path class="cross" d="M{_n(box.x + 7)} {_n(box.bottom - 7)}L{_n(box.x + box.width - 7)} {_n(box.y + 7)}"/>'
-                f'<circle class="bad" cx="{_n(box.x + box.width - 4)}" cy="{_n(box.y + 4)}" r="9"/>'
-                + _text(box.x + box.width - 4, box.y + 8.5, "bad-mark", "!")
-            )
+            drawn += f'<path class="cross" d="M{_n(x + 7)} {_n(bottom - 7)}L{_n(right - 7)} {_n(y + 7)}"/>'
+        if mark.sick or mark.to_watch:
+            said.append(mark.sick or mark.to_watch)
+            drawn += f'<circle class="bad" cx="{_n(right - 4)}" cy="{_n(y + 4)}" r="9"/>'
+            drawn += _text(right - 4, y + 8.5, "bad-mark", "!")
         return kind, text, said, drawn
 
     def _gpu(self, position: int, gpu: Gpu) -> str:
@@ -355,10 +355,10 @@ class _Picture:
         states = {self._state(position) for position in range(len(self.node.gpus))}
         entries = []
         if self.marks is not None:
-            sick = any(mark.sick for mark in self.marks)
             entries += [("gpu holder h0", 4.0, "held")] if self.letters else []
             entries += [("gpu unheld", 4.0, "free")]
-            entries += [("gpu used sick", 4.0, "! sick")] if sick else []
+            entries += [("gpu used sick", 4.0, "! sick")] if any(mark.sick for mark in self.marks) else []
+            entries += [("gpu unheld", 4.0, "! to watch")] if any(mark.to_watch for mark in self.marks) else []
         elif self.free is not None or self.chosen:
             named = (("chosen", "chosen"), ("", "free"), ("used", "in use"))
             entries += [(f"gpu {kind}".strip(), 4.0, word) for kind, word in named if (kind or "free") in states]

@@ -16,6 +16,11 @@ class Limits(StrEnum):
     NONE = "none"
     """Nothing: shares are counted, and that is all."""
 
+    @property
+    def words(self) -> str:
+        """What people are told of it."""
+        return "nothing limits them" if self is Limits.NONE else f"limits by {self}"
+
 
 @dataclass(frozen=True, slots=True)
 class Sharing:

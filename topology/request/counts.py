@@ -59,6 +59,6 @@ def gpu_count(container: str, limits: Quantities, requests: Quantities, resource
     text = str(value)
     if isinstance(value, bool) or not _COUNT.fullmatch(text):
         raise RequestError(
-            resource, f"container {container!r} asks for {text[:32]!r}, which is no whole number of GPUs"
+            resource, f"container {container!r} asks for {text[:32]!r}, which is not a whole number of GPUs"
         )
     return int(text)

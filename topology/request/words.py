@@ -32,7 +32,7 @@ def one_of(*words: str) -> Callable[[str, str], str]:
 
     def read(key: str, value: str) -> str:
         if value not in words:
-            raise RequestError(key, f"{quoted(value)} is none of {', '.join(words)}")
+            raise RequestError(key, f"{quoted(value)} is not one of {', '.join(words)}")
         return value
 
     return read
@@ -46,14 +46,14 @@ def affinity(key: str, value: str) -> Affinity:
 def positive_decimal(key: str, value: str) -> float:
     """Read a decimal number above 0."""
     if not _DECIMAL.fullmatch(value) or not float(value):
-        raise RequestError(key, f"{quoted(value)} is no positive decimal number")
+        raise RequestError(key, f"{quoted(value)} is not a positive decimal number")
     return float(value)
 
 
 def positive_count(key: str, value: str) -> int:
     """Read a whole number above 0."""
     if not _COUNT.fullmatch(value) or not int(value):
-        raise RequestError(key, f"{quoted(value)} is no positive whole number")
+        raise RequestError(key, f"{quoted(value)} is not a positive whole number")
     return int(value)
 
 
@@ -69,7 +69,7 @@ def duration(key: str, value: str) -> float:
     """Read `90s`, `10m` or `1h30m` as seconds."""
     match = _DURATION.fullmatch(value)
     if match is None or not value:
-        raise RequestError(key, f"{quoted(value)} is no duration such as 90s, 10m or 1h30m")
+        raise RequestError(key, f"{quoted(value)} is not a duration such as 90s, 10m or 1h30m")
     hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(hours * 3600 + minutes * 60 + seconds)
 
@@ -77,7 +77,7 @@ def duration(key: str, value: str) -> float:
 def version(key: str, value: str) -> tuple[int, ...]:
     """Read `12.4` part by part."""
     if not _VERSION.fullmatch(value):
-        raise RequestError(key, f"{quoted(value)} is no version such as 12.4")
+        raise RequestError(key, f"{quoted(value)} is not a version such as 12.4")
     return tuple(int(part) for part in value.split("."))
 
 
@@ -85,7 +85,7 @@ def capability(key: str, value: str) -> tuple[int, int]:
     """Read a compute capability, `8.0` or `8`."""
     parts = version(key, value)
     if len(parts) > 2:
-        raise RequestError(key, f"{quoted(value)} is no compute capability such as 8.0")
+        raise RequestError(key, f"{quoted(value)} is not a compute capability such as 8.0")
     return (parts[0], parts[1] if len(parts) == 2 else 0)
 
 
@@ -93,7 +93,7 @@ def quantity(key: str, value: str) -> int:
     """Read bytes as Kubernetes writes them."""
     match = _QUANTITY.fullmatch(value)
     if match is None:
-        raise RequestError(key, f"{quoted(value)} is no quantity such as 40Gi")
+        raise RequestError(key, f"{quoted(value)} is not a quantity such as 40Gi")
     return int(Fraction(match[1]) * _SCALE[match[2] or ""])
 
 
@@ -101,7 +101,7 @@ def globs(key: str, value: str) -> tuple[str, ...]:
     """Read a list of patterns, lower case."""
     patterns = tuple(part.strip().lower() for part in value.split(","))
     if not all(patterns) or len(value) > 256:
-        raise RequestError(key, f"{quoted(value)} is no list of model names such as *a100*,*h100*")
+        raise RequestError(key, f"{quoted(value)} is not a list of model names such as *a100*,*h100*")
     return patterns
 
 
@@ -120,7 +120,7 @@ def switch(key: str, value: str) -> bool:
 def name(key: str, value: str) -> str:
     """Read a name as Kubernetes' labels have them."""
     if not _NAME.fullmatch(value):
-        raise RequestError(key, f"{quoted(value)} is no name of at most 63 letters, digits, '-', '_' and '.'")
+        raise RequestError(key, f"{quoted(value)} is not a name of at most 63 letters, digits, '-', '_' and '.'")
     return value
 
 

@@ -192,6 +192,10 @@ class Node(msgspec.Struct, frozen=True):
     status: NodeStatus = NodeStatus()
     spec: NodeSpec = NodeSpec()
 
+    def offers(self, resource: str) -> bool:
+        """Whether a device plugin offers the resource there, to kube-scheduler's eyes."""
+        return (self.status.allocatable or {}).get(resource, "0") != "0"
+
 
 def bare(node: Node) -> Node:
     """Return a node with the one condition that decides, and the taints that do, without the words of others.

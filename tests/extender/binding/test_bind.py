@@ -183,7 +183,9 @@ class TestCleanErrors:
         world = World()
         world.add_pod("p", 2, **{keys.MIN_BANDWIDTH: "fast"})
         outcome = Replica(world).bind("p")
-        assert outcome == NotBound(Failure.BAD_REQUEST, f"{keys.MIN_BANDWIDTH}: 'fast' is no positive decimal number")
+        assert outcome == NotBound(
+            Failure.BAD_REQUEST, f"{keys.MIN_BANDWIDTH}: 'fast' is not a positive decimal number"
+        )
 
     def test_an_extender_that_has_not_seen_the_cluster(self) -> None:
         """It would take every GPU for free."""

@@ -8,9 +8,12 @@ import pytest
 from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import NodeCondition
+from extender.cluster.objects.kinds import NodeStatus as NodeHealth
 from extender.cluster.state import ClusterState
 from extender.inspect import faults, inspection
-from extender.kubectl.output import Form, print_node
+from extender.inspect.status import status
+from extender.kubectl.form import Form
+from extender.kubectl.output import print_node
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology.annotations import keys
@@ -170,6 +173,16 @@ def test_nodes_that_have_nothing_to_do_with_gpus_are_left_out() -> None:
     assert [*inspection.node_names(cluster(node("n1"), plain))] == ["n1"]
     assert [*inspection.node_names(cluster(node("gpu-1"), node("gpu-2")), "-2")] == ["gpu-2"]
     assert [*inspection.node_names(cluster(node("gpu-1"), node("gpu-2")), after="gpu-1")] == ["gpu-2"]
+
+
+def test_nodes_whose_gpus_no_agent_reports_are_not_left_out() -> None:
+    """A device plugin offers some there: who has just installed gputopo looks for that node first."""
+    plain = node("n2", topology=None, status=None, claims=None)
+    offered = msgspec.structs.replace(plain, status=NodeHealth({"nvidia.com/gpu": "8"}, plain.status.conditions))
+    state = cluster(node("n1"), offered)
+    assert [*inspection.node_names(state)] == ["n1", "n2"]
+    (finding,) = status(state).findings
+    assert (finding.what, finding.nodes) == ("no GPU is given away: no GPU topology is published", ("n2",))
 
 
 def test_a_node_shows_what_its_free_gpus_are_worth() -> None:

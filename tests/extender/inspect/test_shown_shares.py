@@ -12,7 +12,8 @@ from extender.inspect.inspection import Explanation, FittingNode, NodeDetail, No
 from extender.inspect.share_room import ShareRoom
 from extender.inspect.shares import SharedGpuInfo
 from extender.kubectl.device_rows import share_rows
-from extender.kubectl.output import Form, Output, print_nodes, print_pod, print_top
+from extender.kubectl.form import Form, Output
+from extender.kubectl.output import print_nodes, print_pod, print_top
 from extender.kubectl.snapshot import Heard
 from extender.kubectl.top import top
 from extender.web.pages import node_page
@@ -120,7 +121,7 @@ def test_people_are_told_what_holds_containers_to_their_shares() -> None:
     """Level, bound, and why it is not stronger."""
     told = shown().sharing
     assert told is not None
-    assert told.line == "at most 8 GPUs, limits by none"
+    assert told.line == "at most 8 GPUs, nothing limits them"
 
 
 def test_a_bar_shows_how_full_a_gpu_is() -> None:
@@ -162,4 +163,4 @@ def test_the_page_draws_a_bar_for_each_gpu_and_each_share() -> None:
     page = "".join(node_page(shown(), ()))
     assert f'aria-label="GPU0: 30 of {SHARE_GIB} GiB"' in page
     assert f'aria-label="ml/b: 20 of {SHARE_GIB} GiB"' in page
-    assert "limits by none" in page
+    assert "nothing limits them" in page

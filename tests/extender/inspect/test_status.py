@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
 
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.fleet import gpu_pod, join
 from extender.cluster.objects.health_words import HealthWords, Kind, Word
 from extender.cluster.objects.kinds import Node, NodeCondition, Pod
 from extender.cluster.objects.kinds import NodeStatus as NodeHealth
@@ -13,7 +19,8 @@ from extender.cluster.state import ClusterState
 from extender.gauges import gauges_of
 from extender.inspect.status import Status, status
 from tests.extender.builders import cluster, gpus, node, pod, running
-from tests.extender.plugin import plugin
+from tests.extender.plugin import NODES, PODS, invoke, plugin
+from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
 
@@ -92,6 +99,14 @@ def test_a_cluster_without_agents_says_so() -> None:
     assert finding.remedy == "look at the agents' pods"
 
 
+def test_pods_that_no_node_will_ever_do_for_need_somebody() -> None:
+    """A misspelt annotation is never passed over; the first pods are named, and all are counted."""
+    misspelt = [pod(f"p{number}", 1, wants={keys.USER_PREFIX + "required-afinity": "nvlink"}) for number in range(5)]
+    (finding,) = status(cluster(node("n1"), pod("good", 1), *misspelt)).findings
+    assert finding.what == "pods that wait and cannot be understood: 5 (ml/p0, ml/p1, ml/p2, …)"
+    assert "why POD" in finding.remedy
+
+
 def by(scheduler: str, asked: Pod) -> Pod:
     """Return a pod as one that this scheduler is for."""
     spec = msgspec.structs.replace(asked.spec, scheduler_name=scheduler)
@@ -115,7 +130,7 @@ def test_pods_that_other_schedulers_have_placed_on_our_nodes_are_counted() -> No
         )
     )
     assert told.placed_by_others == 3
-    assert found(told)["3 pods with GPUs are placed by other schedulers"] == ("n1", "n2")
+    assert found(told)["pods with GPUs are placed by other schedulers: 3"] == ("n1", "n2")
 
 
 def test_a_pod_of_another_scheduler_counts_until_it_has_gone() -> None:
@@ -133,15 +148,24 @@ async def test_the_plugin_names_the_pods_of_other_schedulers(tmp_path: Path) -> 
     """And what to do about it."""
     result = await plugin(tmp_path, "status")
     assert result.exit_code == 1
-    assert "1 pods with GPUs are placed by other schedulers" in result.stdout
+    assert "pods with GPUs are placed by other schedulers: 1 " in result.stdout
     assert "policies.schedulerName" in result.stdout
 
 
 async def test_the_plugin_ends_with_a_no_where_something_needs_somebody(tmp_path: Path) -> None:
-    """So that a script can ask."""
-    result = await plugin(tmp_path, "status", "--scheduler-name", "nobody")
-    assert result.exit_code == 0, result.output
-    head, modes, *_, last = result.stdout.splitlines()
-    assert head == "nodes: 2; GPUs: 12, 10 free; pods: 4, 3 waiting"
+    """So that a script can ask; it is a yes once the misspelt pod is gone."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, NODES)
+        for name, wants in (("waits", {}), ("odd", {keys.USER_PREFIX + "required-afinity": "nvlink"})):
+            (await api.call("POST", PODS, gpu_pod(name, 1, wants))).ok()
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        here = ("status", "--scheduler-name", "nobody", "--kubeconfig", str(tmp_path / "kubeconfig"))
+        before = await asyncio.to_thread(invoke, *here)
+        (await api.call("DELETE", f"{PODS}/odd")).ok()
+        after = await asyncio.to_thread(invoke, *here)
+    assert (before.exit_code, after.exit_code) == (1, 0), before.output + after.output
+    assert "cannot be understood: 1 (default/odd)" in before.stdout
+    head, modes, *_, last = after.stdout.splitlines()
+    assert head == "nodes: 2; GPUs: 12, 10 free; pods: 2, 1 waiting"
     assert modes.startswith("modes: ")
     assert last == "nothing needs you"

@@ -103,7 +103,7 @@ def test_a_request_that_cannot_be_read_fails_everywhere_with_its_reason() -> Non
     messages = answer.failed_and_unresolvable_nodes or {}
     assert (answer.node_names, list(messages)) == ([], ["n1", "n2"])
     assert set(messages.values()) == {
-        "gputopo.dev/required-affinity: 'nvlnk' is none of nvlink, pcie-switch, numa-node"
+        "gputopo.dev/required-affinity: 'nvlnk' is not one of nvlink, pcie-switch, numa-node"
     }
     assert prioritize_nodes(cluster(node("n1")), args(asked, "n1"), at()) == []
 

@@ -187,6 +187,19 @@ def test_each_holder_has_a_letter_and_a_colour_and_what_is_wrong_is_said() -> No
     assert (svg.count('"gpu holder h0'), svg.count('"gpu holder h1'), svg.count('class="cross"')) == (2 + 1, 1, 2)
 
 
+def test_what_is_to_be_watched_has_the_sign_and_is_not_crossed_out() -> None:
+    """Pods get such a GPU all the same. The legend has only the kinds that there are."""
+    watched, sick = (
+        render_svg(machine("dgx-1v"), free=set(range(8)), marks=[mark, *[Mark()] * 7])
+        for mark in (Mark(to_watch="on probation"), Mark(sick="on probation"))
+    )
+    assert (watched.count('class="bad"'), watched.count('class="cross"')) == (1, 0)
+    assert (sick.count('class="bad"'), sick.count('class="cross"')) == (1, 1)
+    assert ("! to watch" in watched, "! sick" in watched) == (True, False)
+    assert ("! to watch" in sick, "! sick" in sick) == (False, True)
+    assert any(title.endswith("· on probation") for title in titles(watched))
+
+
 def test_a_sick_link_is_marked_with_its_reason() -> None:
     """Only where marks are asked for: a catalogue machine is drawn as it is wired."""
     whole = machine("dgx-1v")

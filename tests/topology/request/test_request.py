@@ -227,7 +227,7 @@ def test_an_unknown_annotation_is_compared_with_those_that_exist(written: str, q
         ({"nvidia.com/mig-1g.10gb": 1, "nvidia.com/gpu": 1}, {}, "also asks for nvidia.com/gpu"),
         ({"nvidia.com/mig-1g.10gb": 1}, {"nvidia.com/gpu": 1}, "not all containers do"),
         ({"nvidia.com/gpu": 1}, {"nvidia.com/mig-1g.10gb": 1}, "not all containers do"),
-        ({"nvidia.com/mig-1g.10gb": "1k"}, {}, "no whole number"),
+        ({"nvidia.com/mig-1g.10gb": "1k"}, {}, "not a whole number"),
     ],
 )
 def test_slices_are_asked_for_by_profile_and_one_kind_at_a_time(

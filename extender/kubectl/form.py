@@ -1,0 +1,80 @@
+"""How the plugin prints: tables as kubectl's, documents or names; what others wrote is shown without control characters."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import yaml
+
+from extender.inspect.inspection import Answer
+from extender.logs import printable
+
+
+class Output(StrEnum):
+    """How to print."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How the answer is wanted."""
+
+    output: Output = Output.TABLE
+    headers: bool = True
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the columns are wanted that most people do not need."""
+        return self.output is Output.WIDE
+
+    def document(self, answer: Answer, names: Iterable[str]) -> bool:
+        """Print an answer as a document or as names; returns whether that was wanted."""
+        if self.output is Output.JSON:
+            print(answer.model_dump_json(indent=2))
+        elif self.output is Output.YAML:
+            print(yaml.safe_dump(answer.model_dump(mode="json"), sort_keys=False, allow_unicode=False), end="")
+        elif self.output is Output.NAME:
+            for name in names:
+                print(printable(name))
+        else:
+            return False
+        return True
+
+    def table(self, heads: Sequence[str], rows: Iterable[Sequence[str]], wide: int = 0) -> None:
+        """Print columns as kubectl does: left aligned, three spaces between them, `<none>` for nothing.
+
+        The last `wide` columns are for those who ask for them.
+        """
+        shown = len(heads) if self.is_wide else len(heads) - wide
+        lines = [[printable(cell) or "<none>" for cell in row[:shown]] for row in rows]
+        lines = [[*heads[:shown]], *lines] if self.headers else lines
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+            print("   ".join(map(_coloured, heads, cells)).rstrip())
+
+
+_RED, _GREEN, _YELLOW = 31, 32, 33
+_COLOURS: Final = {
+    "STATE": {"free": _GREEN, "held": _YELLOW, "unplanned": _YELLOW, "unusable": _RED, "conflict": _RED},
+    "FITS": {"yes": _GREEN, "no": _RED},
+}
+"""Heads of columns → words that stand out there, as ANSI numbers them."""
+
+
+def _coloured(head: str, cell: str) -> str:
+    """Colour a cell, for people at a terminal who want colours (https://no-color.org)."""
+    colour = _COLOURS.get(head, {}).get(cell.strip())
+    if colour is None or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty():
+        return cell
+    return f"\x1b[{colour}m{cell}\x1b[0m"
