@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from extender.cluster.caches.cpu import cpu_only
 from extender.cluster.objects.gpu_pods import lean, names_gpus
@@ -25,14 +25,22 @@ class PodFeed:
         return lean(pod) if self._is_kept_whole(pod) else cpu_only(pod)
 
     def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
-        """Take these, and those that could not be read, for all pods that exist.
+        """Take these, and those that could not be read, for all pods that exist."""
+        for _ in self.replacing(objects, listing):
+            pass
 
-        No call is answered meanwhile, and of a large cluster there are many.
-        """
-        self._state.cpu.replaced(objects, listing)
-        whole = [pod for pod in objects if self._is_kept_whole(pod)]
-        self._state.agents.replaced(whole, listing)
-        self._state.pods.replaced(whole, listing)
+    def replacing(self, objects: Sequence[Pod], listing: Listing) -> Iterator[None]:
+        """Do so in steps; of a large cluster there are many. CPU is only a figure, and may change in between."""
+        yield from self._state.cpu.replacing(objects, listing)
+        agents, with_gpus = list[Pod](), list[Pod]()
+        for pod in objects:
+            if self._state.agents.is_one(pod):
+                agents.append(pod)
+            if names_gpus(pod, self._state.resource):
+                with_gpus.append(pod)
+            yield
+        self._state.agents.replaced(agents, listing)
+        yield from self._state.pods.replacing(with_gpus, listing)
 
     def changed(self, item: Pod) -> None:
         """Take this for the newest version of a pod."""

@@ -11,7 +11,8 @@ from typing import Any
 from extender.config import Watch
 from extender.kubernetes.documents import Object
 from extender.kubernetes.kube import KubeApi
-from extender.kubernetes.reflector import Reflector, Sink, Timing
+from extender.kubernetes.reflector import Reflector, Timing
+from extender.kubernetes.sink import Sink
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Quality only: no safety rests on it, so the newest event is taken for the newest
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
@@ -30,11 +30,18 @@ class CpuInUse:
 
     def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all pods that exist."""
-        uids = {metadata.uid for metadata in (*(pod.metadata for pod in objects), *listing.unread)}
+        for _ in self.replacing(objects, listing):
+            pass
+
+    def replacing(self, objects: Sequence[Pod], listing: Listing) -> Iterator[None]:
+        """Do so one after the other; the sums are right at the end."""
+        uids = {metadata.uid for metadata in listing.unread}
+        for pod in objects:
+            uids.add(pod.metadata.uid)
+            self.changed(pod)
+            yield
         for uid in [uid for uid in self._of if uid not in uids]:
             self._take(uid, None)
-        for pod in objects:
-            self.changed(pod)
 
     def changed(self, item: Pod) -> None:
         """Take this for the newest version of a pod."""

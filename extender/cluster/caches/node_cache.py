@@ -100,13 +100,30 @@ class NodeCache:
 
     def replaced(self, objects: Sequence[Node], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all nodes that exist."""
-        names = {metadata.name for metadata in (*(node.metadata for node in objects), *listing.unread)}
-        for name in [name for name in self._nodes if name not in names]:
-            self._remove(name)
+        for _ in self.replacing(objects, listing):
+            pass
+
+    def replacing(self, objects: Sequence[Node], listing: Listing) -> Iterator[None]:
+        """Do so in steps: all that costs time is done before anything changes. The first list fills the cache as it goes."""
+        read, names = list[tuple[Node, KnownNode | None, KnownNode]](), {node.name for node in listing.unread}
         for node in objects:
+            names.add(node.metadata.name)
             known = self._nodes.get(node.metadata.name)
             if known is None or not listing.precedes(known.node.metadata):
-                self._take(node)
+                newer = self._read(node, known)
+                if newer is not known and self.synced:
+                    read.append((node, known, newer))
+                elif newer is not known:
+                    self._put(newer)
+            yield
+        for name in [name for name in self._nodes if name not in names]:
+            self._remove(name)
+        for node, known, newer in read:
+            now = self._nodes.get(newer.name)
+            if now is known:
+                self._put(newer)
+            elif now is None or not listing.precedes(now.node.metadata):  # a live reply came in between
+                self._put(self._read(node, now))
         self._missed(None)
         self.synced = True
 
@@ -114,19 +131,20 @@ class NodeCache:
         """Take this for the newest version of a node, unless a newer one is known."""
         known = self._nodes.get(item.metadata.name)
         if known is None or not is_older(item.metadata, known.node.metadata):
-            self._take(item)
+            newer = self._read(item, known)
+            if newer is not known:
+                self._put(newer)
 
-    def _take(self, item: Node) -> None:
-        name, known = item.metadata.name, self._nodes.get(item.metadata.name)
+    def _read(self, item: Node, known: KnownNode | None) -> KnownNode:
+        """Return what the cache is to know by this version; `known` itself where that is nothing new."""
         node, signs = bare(item), self._words.signs(item)
         if known and (known.node, known.signs) == (node, signs):
-            return  # a list shows all nodes anew, of which hardly any has changed
+            return known  # a list shows all nodes anew, of which hardly any has changed
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
-        may_read = partial(self._changes.may_read, name)
+        may_read = partial(self._changes.may_read, item.metadata.name)
         labels, annotations = item.metadata.labels or {}, item.metadata.annotations or {}
         payloads = before.reread(annotations, self._classes, may_read)
-        paused = why_no_new_pods(labels, annotations)
-        self._put(KnownNode(node, payloads, signs, paused))
+        return KnownNode(node, payloads, signs, why_no_new_pods(labels, annotations))
 
     def tell(self, now: float) -> None:
         """Take `now` (monotonic seconds) for the time from here on; topologies that have been still are read after all."""
