@@ -11,6 +11,7 @@ from extender.cluster.objects.health_words import HealthWords, Sign
 from extender.cluster.objects.kinds import Node, ObjectMeta, bare
 from extender.cluster.objects.locations import LABELS, Labels, locate
 from extender.cluster.objects.payloads import NodePayloads, Payload, RestlessTopology
+from extender.cluster.objects.topologies import Topologies
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
 from topology.annotations.pauses import why_no_new_pods
 from topology.annotations.records import Claim, Observed
@@ -86,7 +87,7 @@ class NodeCache:
         words: HealthWords | None = None,
     ) -> None:
         self.synced = False
-        self._classes = classes
+        self._topologies = Topologies(classes)
         self._changes = TopologyChanges()
         self._labels = labels
         self._words = words or HealthWords()
@@ -143,7 +144,7 @@ class NodeCache:
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
         may_read = partial(self._changes.may_read, item.metadata.name)
         labels, annotations = item.metadata.labels or {}, item.metadata.annotations or {}
-        payloads = before.reread(annotations, self._classes, may_read)
+        payloads = before.reread(annotations, self._topologies, may_read)
         return KnownNode(node, payloads, signs, why_no_new_pods(labels, annotations))
 
     def tell(self, now: float) -> None:
@@ -153,7 +154,7 @@ class NodeCache:
             if known is not None and isinstance(known.payloads.topology.problem, RestlessTopology):
                 unread = replace(known.payloads, topology=Payload(None, known.payloads.topology.value))
                 annotations = known.node.metadata.annotations or {}
-                self._put(replace(known, payloads=unread.reread(annotations, self._classes, lambda: True)))
+                self._put(replace(known, payloads=unread.reread(annotations, self._topologies, lambda: True)))
 
     def _put(self, known: KnownNode) -> None:
         name = known.name
