@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from extender.cluster.caches.cpu import cpu_only
-from extender.cluster.objects.gpu_pods import lean, names_gpus
+from extender.cluster.objects.asked import asked_by
+from extender.cluster.objects.gpu_pods import lean
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
 from extender.cluster.state import ClusterState
@@ -22,7 +23,8 @@ class PodFeed:
         """Return what has to be kept of a pod until it is told; of most of a cluster's pods that is next to nothing."""
         if self._state.agents.is_one(pod):
             return pod
-        return lean(pod) if self._is_kept_whole(pod) else cpu_only(pod)
+        asked = asked_by(pod, self._state.resource)
+        return lean(pod, asked) if asked.names_gpus else cpu_only(pod, asked)
 
     def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all pods that exist."""
@@ -36,7 +38,7 @@ class PodFeed:
         for pod in objects:
             if self._state.agents.is_one(pod):
                 agents.append(pod)
-            if names_gpus(pod, self._state.resource):
+            if asked_by(pod, self._state.resource).names_gpus:
                 with_gpus.append(pod)
             yield
         self._state.agents.replaced(agents, listing)
@@ -58,6 +60,3 @@ class PodFeed:
         if gone:
             self._state.cpu.deleted(Pod(metadata))
             self._state.agents.deleted(Pod(metadata))
-
-    def _is_kept_whole(self, pod: Pod) -> bool:
-        return self._state.agents.is_one(pod) or names_gpus(pod, self._state.resource)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from extender.cluster.caches.tombstones import Tombstone, Tombstones
-from extender.cluster.objects.gpu_pods import GpuPod, has_stopped, read_gpu_pod
+from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
 from topology.annotations.records import Holder
@@ -179,10 +178,7 @@ class PodCache:
 
     def _read(self, item: Pod, before: GpuPod | None) -> GpuPod | None:
         """Return the pod's facts. What once proved that it stopped stays so."""
-        pod = read_gpu_pod(item, self._resource)
-        if pod is None:
-            return None
-        return replace(pod, stopped=(before is not None and before.stopped) or has_stopped(item))
+        return read_gpu_pod(item, self._resource, has_stopped_before=before is not None and before.stopped)
 
     def _remove(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
