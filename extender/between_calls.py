@@ -17,8 +17,6 @@ from topology.effort import Effort
 
 APPRAISE_SECONDS = 10.0
 """Between looks whether there are machines of a new kind; news of pods is not waited for."""
-DERIVE_SECONDS = 0.02
-"""After the first change until views are derived: several changes of one node need one view only."""
 SLICE_PAUSE_SECONDS = 0.004
 """Between two slices of searches, twice what a slice takes."""
 
@@ -35,7 +33,6 @@ async def keep_derived(state: ClusterState, derived: Callable[[], object]) -> No
         await in_short_turns(state.refreshing())
         derived()
         await news.wait()
-        await asyncio.sleep(DERIVE_SECONDS)
 
 
 async def keep_appraised(values: Values) -> NoReturn:

@@ -8,7 +8,7 @@ from extender.cluster.caches.cpu import cpu_only
 from extender.cluster.objects.asked import asked_by
 from extender.cluster.objects.gpu_pods import lean
 from extender.cluster.objects.kinds import ObjectMeta, Pod
-from extender.cluster.objects.versions import NOTHING_MORE, Listing
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_same_version
 from extender.cluster.state import ClusterState
 
 
@@ -25,6 +25,11 @@ class PodFeed:
             return pod
         asked = asked_by(pod, self._state.resource)
         return lean(pod, asked) if asked.names_gpus else cpu_only(pod, asked)
+
+    def knows(self, metadata: ObjectMeta) -> bool:
+        """Whether everybody has this version of a pod already: live replies tell nobody what it takes of its node's CPU."""
+        known = self._state.pods.get(metadata.uid)
+        return known is not None and known.node is None and is_same_version(metadata, known.pod.metadata)
 
     def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all pods that exist."""

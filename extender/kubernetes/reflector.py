@@ -25,6 +25,7 @@ from typing import Any, Generic, NoReturn, Protocol
 
 import structlog
 
+from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import Listing, is_before
 from extender.kubernetes.burden import Burden
 from extender.kubernetes.documents import (
@@ -46,6 +47,7 @@ from extender.kubernetes.documents import (
     name_changed,
     name_listed,
     name_object,
+    newer_version,
     read_page,
 )
 from extender.kubernetes.sink import Sink, StepwiseSink
@@ -111,6 +113,7 @@ class Reflector(Generic[Object]):
         kind: What they are.
         sink: Who keeps them.
         keep: What of each the sink hears of; `None`: nothing. What is left out costs no memory.
+        knows: Whether the sink has this version of an object already, by the reply to a write of ours; it is not read again.
         timing: Limits and delays.
         random: Spreads the delays of several replicas.
         told: Hears of each heavy object, and of each that was passed over.
@@ -126,6 +129,7 @@ class Reflector(Generic[Object]):
         sink: Sink[Object],
         *,
         keep: Callable[[Object], Object | None] = lambda item: item,
+        knows: Callable[[ObjectMeta], bool] = lambda metadata: False,
         timing: Timing = Timing(),
         random: Random | None = None,
         told: Callable[[str], None] = lambda fate: None,
@@ -145,6 +149,7 @@ class Reflector(Generic[Object]):
         self._decode_event: Callable[[Text], Event[Object]] = event_decoder(kind)
         self._sink: Sink[Object] = sink
         self._keep: Callable[[Object], Object | None] = keep
+        self._knows = knows
         self._timing = timing
         self._random = random or Random()  # noqa: S311 - no secret
         self._burden = Burden(name, told)
@@ -262,6 +267,8 @@ class Reflector(Generic[Object]):
 
     def _take_event(self, line: Text) -> str:
         """Hand on what a line says; returns the version that has been heard by then."""
+        if (told := newer_version(line)) is not None and self._knows(told):
+            return told.resource_version
         try:
             event = self._decode_event(line)
         except BrokenStream as error:

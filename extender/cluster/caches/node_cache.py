@@ -12,7 +12,7 @@ from extender.cluster.objects.kinds import Node, ObjectMeta, bare
 from extender.cluster.objects.locations import LABELS, Labels, locate
 from extender.cluster.objects.payloads import NodePayloads, Payload, RestlessTopology
 from extender.cluster.objects.topologies import Topologies
-from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older, is_same_version
 from topology.annotations.pauses import why_no_new_pods
 from topology.annotations.records import Claim, Observed
 from topology.placement.topology_class import TopologyClasses
@@ -176,6 +176,11 @@ class NodeCache:
         self._missed(metadata.name)
         if gone:
             self.deleted(Node(metadata))
+
+    def knows(self, metadata: ObjectMeta) -> bool:
+        """Whether this is the version of a node that is known."""
+        known = self._nodes.get(metadata.name)
+        return known is not None and is_same_version(metadata, known.node.metadata)
 
     def learn(self, item: Node) -> None:
         """Take in what a live reply shows; a node that is not known, or known as another one, is the watch's to tell.

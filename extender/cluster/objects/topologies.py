@@ -22,7 +22,7 @@ from topology.placement.topology_class import TopologyClass, TopologyClasses
 MAX_GPUS: Final = 24
 """Of one node, half as many again as any is known to have: what it takes to compile a topology grows with their square."""
 
-_UUID = re.compile(r'(?<="uuid":")GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=")')
+_UUID = re.compile(r'"uuid":"(GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
 """As NVML has it, where it stands as a GPU's own: in a string quotes are escaped, so none is found inside of one."""
 
 
@@ -99,14 +99,15 @@ class Topologies:
 
     def read(self, text: str) -> NodeGpus:
         """Return what a text says; raises `PayloadError`."""
-        uuids = _UUID.findall(text)
-        common = sha256((_UUID.sub("", text) if len(set(uuids)) == len(uuids) else text).encode()).digest()
-        kind = self._kinds.get(common)
+        between, uuids = (parts := _UUID.split(text))[::2], parts[1::2]
+        common = '"uuid"'.join(between) if len(set(uuids)) == len(uuids) else text
+        key = sha256(common.encode()).digest()
+        kind = self._kinds.get(key)
         devices = kind.named(uuids) if kind else ()
         if kind is None or len(set(devices)) < len(devices):  # no node has one UUID twice: whoever reads says so
             node = decode_topology(text)
             if len(node) > MAX_GPUS:
                 raise PayloadError("$.gpus", f"{len(node)} GPUs, at most {MAX_GPUS} are planned for")
-            kind = self._kinds[common] = Kind.of(node, uuids, self._classes)
+            kind = self._kinds[key] = Kind.of(node, uuids, self._classes)
             devices = node.devices
         return NodeGpus(devices, digest(text), kind)
