@@ -1,18 +1,38 @@
-"""What an extender works out between calls: what free GPUs are worth, and searches that were too large for a call."""
+"""What an extender works out between calls, so that they find less to do.
+
+These are the views of nodes that changed, what free GPUs are worth, and searches that were too large for a call.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
 from extender.cluster.candidates.values import Values
+from extender.cluster.state import ClusterState
+from extender.turns import in_short_turns
 from topology.effort import Effort
 
 APPRAISE_SECONDS = 10.0
 """Between looks whether there are machines of a new kind; news of pods is not waited for."""
 SLICE_PAUSE_SECONDS = 0.004
 """Between two slices of searches, twice what a slice takes."""
+
+
+async def keep_derived(state: ClusterState, derived: Callable[[], object]) -> NoReturn:
+    """Keep the views in step with the events, a few at a time; `derived` is called whenever all are.
+
+    A call derives for itself what is still to be derived then: in a burst that could be thousands.
+    """
+    news = asyncio.Event()
+    state.call_when_outdated(news.set)
+    while True:
+        news.clear()
+        await in_short_turns(state.refreshing())
+        derived()
+        await news.wait()
 
 
 async def keep_appraised(values: Values) -> NoReturn:

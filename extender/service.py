@@ -16,7 +16,7 @@ from typing import Any, Self
 from weakref import WeakValueDictionary
 
 from extender.autoscaling.asking import Autoscaling
-from extender.between_calls import go_on_searching, keep_appraised
+from extender.between_calls import go_on_searching, keep_appraised, keep_derived
 from extender.binding.bind import bind
 from extender.binding.driver import Driver
 from extender.binding.intents import Intent, Reply
@@ -147,6 +147,8 @@ class Extender:
         self.watches = watches(watching, self.state)
         """That of budgets watches when somebody lets it."""
         self._reflectors = self.watches.needed
+        self._derived = asyncio.Event()
+        """Set once there are views."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
@@ -156,6 +158,7 @@ class Extender:
         }
         work |= {"events": self._events.run(), "reconcile": self._reconcile(), "preconditions": self._try_api_server()}
         work |= {
+            "views": self._derive(),
             "values": self._appraise(),
             "searches": go_on_searching(self.state.effort),
             "sick-gpus": self._look_after_sick_gpus(),
@@ -180,9 +183,8 @@ class Extender:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def synced(self) -> None:
-        """Wait until both lists have arrived, then derive all there is to derive."""
-        await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))
-        self.state.refresh()
+        """Wait until both lists have arrived, and all is derived that there is to derive."""
+        await self._derived.wait()
 
     async def failure(self) -> None:
         """Wait until something dies that should run for ever, and raise what it died of."""
@@ -316,6 +318,10 @@ class Extender:
     async def _try_api_server(self) -> None:
         await self.synced()
         await self._preconditions.follow()
+
+    async def _derive(self) -> None:
+        await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))
+        await keep_derived(self.state, self._derived.set)
 
     async def _reconcile(self) -> None:
         """Keep the ledgers in order, round by round."""

@@ -20,6 +20,7 @@ from extender.cluster.state import ClusterState
 from extender.kubernetes import events
 from extender.kubernetes.eviction import Answer, evict
 from extender.metrics import Metrics
+from extender.turns import in_short_turns
 
 TOLD_SECONDS: Final = 3600.0
 """The API server forgets events after that. What is older when an extender starts is no news any more."""
@@ -72,6 +73,7 @@ class SickGpus:
 
     async def round(self) -> None:
         """Tell what is new, and evict at most one pod."""
+        await in_short_turns(self.state.refreshing())
         found = list(stricken_pods(self.state))
         self._tell(found)
         if self.may_evict:

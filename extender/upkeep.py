@@ -21,6 +21,7 @@ from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
 from extender.kubernetes import events
 from extender.metrics import Metrics
+from extender.turns import in_short_turns
 
 AT_ONCE = 8
 FENCES_AT_ONCE = 16
@@ -63,6 +64,7 @@ class Upkeep:
         now, slots = self.driver.now(), asyncio.Semaphore(AT_ONCE)
         for name in self.state.listen(now):
             self._tell_of_silence(name)
+        await in_short_turns(self.state.refreshing())
         self._tell_of_conflicts(now)
         self._tell_of_evictions()
         await asyncio.gather(*(self._release(task, slots) for task in self.attention.due(self.state, now)))

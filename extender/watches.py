@@ -39,7 +39,7 @@ def watches(watching: Watching, state: ClusterState) -> Watches:
     )
     state.budgets.is_denied = lambda: budgets.denied
     return Watches(
-        watching.reflector("/api/v1/nodes", Node, state.nodes),
-        watching.reflector("/api/v1/pods", Pod, pods, keep=pods.keep),
+        watching.reflector("/api/v1/nodes", Node, state.nodes, knows=state.nodes.knows),
+        watching.reflector("/api/v1/pods", Pod, pods, keep=pods.keep, knows=pods.knows),
         budgets,
     )

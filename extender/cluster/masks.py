@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from extender.cluster.objects.payloads import NodeGpus, NodePayloads
+from extender.cluster.objects.payloads import NodePayloads
+from extender.cluster.objects.topologies import NodeGpus
 
 
 def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:

@@ -112,6 +112,8 @@ class NodeView:
     @property
     def disputed(self) -> frozenset[str]:
         """What pods have from a device plugin, or are promised, and a ResourceClaim holds as well."""
+        if not self.dra.held:
+            return frozenset()
         promised = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
         return self.left_to_dra & (promised | self.holders.keys())
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from extender.cluster.caches.cpu import cpu_only
-from extender.cluster.objects.gpu_pods import lean, names_gpus
+from extender.cluster.objects.asked import asked_by
+from extender.cluster.objects.gpu_pods import lean
 from extender.cluster.objects.kinds import ObjectMeta, Pod
-from extender.cluster.objects.versions import NOTHING_MORE, Listing
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_same_version
 from extender.cluster.state import ClusterState
 
 
@@ -22,17 +23,31 @@ class PodFeed:
         """Return what has to be kept of a pod until it is told; of most of a cluster's pods that is next to nothing."""
         if self._state.agents.is_one(pod):
             return pod
-        return lean(pod) if self._is_kept_whole(pod) else cpu_only(pod)
+        asked = asked_by(pod, self._state.resource)
+        return lean(pod, asked) if asked.names_gpus else cpu_only(pod, asked)
+
+    def knows(self, metadata: ObjectMeta) -> bool:
+        """Whether everybody has this version of a pod already: live replies tell nobody what it takes of its node's CPU."""
+        known = self._state.pods.get(metadata.uid)
+        return known is not None and known.node is None and is_same_version(metadata, known.pod.metadata)
 
     def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
-        """Take these, and those that could not be read, for all pods that exist.
+        """Take these, and those that could not be read, for all pods that exist."""
+        for _ in self.replacing(objects, listing):
+            pass
 
-        No call is answered meanwhile, and of a large cluster there are many.
-        """
-        self._state.cpu.replaced(objects, listing)
-        whole = [pod for pod in objects if self._is_kept_whole(pod)]
-        self._state.agents.replaced(whole, listing)
-        self._state.pods.replaced(whole, listing)
+    def replacing(self, objects: Sequence[Pod], listing: Listing) -> Iterator[None]:
+        """Do so in steps; of a large cluster there are many. CPU is only a figure, and may change in between."""
+        yield from self._state.cpu.replacing(objects, listing)
+        agents, with_gpus = list[Pod](), list[Pod]()
+        for pod in objects:
+            if self._state.agents.is_one(pod):
+                agents.append(pod)
+            if asked_by(pod, self._state.resource).names_gpus:
+                with_gpus.append(pod)
+            yield
+        self._state.agents.replaced(agents, listing)
+        yield from self._state.pods.replacing(with_gpus, listing)
 
     def changed(self, item: Pod) -> None:
         """Take this for the newest version of a pod."""
@@ -50,6 +65,3 @@ class PodFeed:
         if gone:
             self._state.cpu.deleted(Pod(metadata))
             self._state.agents.deleted(Pod(metadata))
-
-    def _is_kept_whole(self, pod: Pod) -> bool:
-        return self._state.agents.is_one(pod) or names_gpus(pod, self._state.resource)

@@ -6,7 +6,7 @@ without a known owner proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
 from extender.cluster.caches.budgets import Budgets
@@ -170,6 +170,15 @@ class ClusterState:
         """Derive anew the views of all nodes that changed; every reader does that first."""
         if self.synced:
             self._views.refresh()
+
+    def refreshing(self) -> Iterator[None]:
+        """Do so in steps; whoever reads in between has the rest done at once."""
+        if self.synced:
+            yield from self._views.refreshing()
+
+    def call_when_outdated(self, wake: Callable[[], object]) -> None:
+        """Have this called whenever there is something to `refresh` again."""
+        self._views.wake = wake
 
     def measured(self, measurements: Measurements) -> None:
         """Let these figures, and no others, stand in the place of predictions from now on."""

@@ -6,7 +6,7 @@ here can drift.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from extender.cluster.caches.agents import AgentPods, Hearing
@@ -64,10 +64,17 @@ class Views:
         self._publishers = Publishers()
         self._claimed_on: dict[str, set[str]] = {}
         self._dirty: set[str] = set()
+        self._batch: list[str] = []
+        """Those of them that are under way, the next one last."""
+        self.wake: Callable[[], object] = lambda: None
+        """Is called when there is something to `refresh`."""
 
     def outdated(self, names: Iterable[str]) -> None:
         """Take note of nodes whose views are to be derived anew."""
+        was_up_to_date = not self._dirty
         self._dirty.update(names)
+        if was_up_to_date and self._dirty:
+            self.wake()
 
     def claimed_on(self, uid: str) -> Collection[str]:
         """Return the nodes on which a pod has claims, as of the views derived last."""
@@ -80,11 +87,17 @@ class Views:
 
     def refresh(self) -> None:
         """Derive anew what is outdated, and whatever that brings about."""
-        while self._dirty:
-            batch = sorted(self._dirty, key=self._seniority)
-            self._dirty.clear()
-            for name in batch:
-                self._derive(name)
+        for _ in self.refreshing():
+            pass
+
+    def refreshing(self) -> Iterator[None]:
+        """Do so one view after the other; between two of them anybody may `refresh`, or hear of more."""
+        while self._batch or self._dirty:
+            if not self._batch:
+                self._batch = sorted(self._dirty, key=self._seniority, reverse=True)
+                self._dirty.clear()
+            self._derive(self._batch.pop())
+            yield
 
     def _derive(self, name: str) -> None:
         sources = self._sources

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.payloads import NodeGpus
+from extender.cluster.objects.topologies import NodeGpus
 from extender.cluster.ownership.standing import Standing
 from topology.node.status import NodeStatus
 

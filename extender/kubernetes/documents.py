@@ -202,6 +202,12 @@ def name_changed(text: Text, reason: str) -> Unread | None:
     return Unread(_metadata(found), reason, change)
 
 
+def newer_version(text: Text) -> ObjectMeta | None:
+    """Return whose version an event tells of, from its beginning; `None` where it is no such event, or begins otherwise."""
+    found = _EVENT.match(text)
+    return _metadata(found) if found and found["change"] != b"DELETED" else None
+
+
 def name_listed(page: Overlong) -> tuple[ListMeta, Unread]:
     """Return what the beginning of a page tells that has one object and is too long; raises `BrokenStream`."""
     found = _PAGE.match(page.head)

@@ -21,15 +21,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol
 
 import structlog
 
-from extender.cluster.objects.budgets import PodDisruptionBudget
-from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
-from extender.cluster.objects.group_sizes import GroupMaker
-from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
-from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_before
+from extender.cluster.objects.kinds import ObjectMeta
+from extender.cluster.objects.versions import Listing, is_before
 from extender.kubernetes.burden import Burden
 from extender.kubernetes.documents import (
     GONE,
@@ -50,15 +47,14 @@ from extender.kubernetes.documents import (
     name_changed,
     name_listed,
     name_object,
+    newer_version,
     read_page,
 )
-
-Object_contra = TypeVar(
-    "Object_contra", Node, Pod, PodDisruptionBudget, ResourceClaim, ResourceSlice, GroupMaker, contravariant=True
-)
+from extender.kubernetes.sink import Sink, StepwiseSink
+from extender.turns import Turn, in_short_turns
 
 SLICE_BYTES = 1 << 20
-"""Of a page, between two turns of the event loop."""
+"""Of a page, between two turns of the event loop: reading one heavy object takes as long as a turn may."""
 
 log = structlog.get_logger(__name__)
 
@@ -98,26 +94,6 @@ class Source(Protocol):
         ...
 
 
-class Sink(Protocol[Object_contra]):
-    """Whoever keeps the cache."""
-
-    def replaced(self, objects: Sequence[Object_contra], listing: Listing = NOTHING_MORE) -> None:
-        """Take these, and those that `listing` names, for all that exist."""
-        ...
-
-    def changed(self, item: Object_contra) -> None:
-        """Take this for the newest version of an object, new or known."""
-        ...
-
-    def deleted(self, item: Object_contra) -> None:
-        """Take this for the last version of an object that is gone."""
-        ...
-
-    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
-        """Take note of a version of which no more can be told; `gone`: it is the object's last."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Seconds and bytes of one reflector."""
@@ -137,6 +113,7 @@ class Reflector(Generic[Object]):
         kind: What they are.
         sink: Who keeps them.
         keep: What of each the sink hears of; `None`: nothing. What is left out costs no memory.
+        knows: Whether the sink has this version of an object already, by the reply to a write of ours; it is not read again.
         timing: Limits and delays.
         random: Spreads the delays of several replicas.
         told: Hears of each heavy object, and of each that was passed over.
@@ -152,6 +129,7 @@ class Reflector(Generic[Object]):
         sink: Sink[Object],
         *,
         keep: Callable[[Object], Object | None] = lambda item: item,
+        knows: Callable[[ObjectMeta], bool] = lambda metadata: False,
         timing: Timing = Timing(),
         random: Random | None = None,
         told: Callable[[str], None] = lambda fate: None,
@@ -171,6 +149,7 @@ class Reflector(Generic[Object]):
         self._decode_event: Callable[[Text], Event[Object]] = event_decoder(kind)
         self._sink: Sink[Object] = sink
         self._keep: Callable[[Object], Object | None] = keep
+        self._knows = knows
         self._timing = timing
         self._random = random or Random()  # noqa: S311 - no secret
         self._burden = Burden(name, told)
@@ -237,12 +216,18 @@ class Reflector(Generic[Object]):
         if has_noticed and not warnings:
             self._warn_fellows()
         unread = tuple(each.metadata for each in listed.unread)
-        self._sink.replaced(listed.objects, Listing("" if was_set_back else listed.version, unread))
+        await self._replace(listed.objects, Listing("" if was_set_back else listed.version, unread))
         self._warnings -= warnings
         self._version, self._has_to_list, self._in_doubt = listed.version, self._warnings > 0, False
         self._hear()
         self.synced.set()
         log.info("listed", resource=self.name, kept=len(listed.objects), resource_version=self._version)
+
+    async def _replace(self, objects: Sequence[Object], listing: Listing) -> None:
+        if isinstance(self._sink, StepwiseSink):
+            await in_short_turns(self._sink.replacing(objects, listing))
+        else:
+            self._sink.replaced(objects, listing)
 
     def _warn_fellows(self) -> None:
         for fellow in self._fellows:
@@ -258,9 +243,12 @@ class Reflector(Generic[Object]):
                 if chunk is None:
                     return
                 self._hear()
+                turn = Turn()
                 for line in lines.feed(chunk):
                     self._take(line)
-                await asyncio.sleep(0)  # a full buffer must not starve the verbs
+                    if turn.is_over():  # a chunk may hold a thousand events
+                        await turn.end()
+                await turn.end()  # a full buffer must not starve the verbs
 
     async def _next(self, chunks: AsyncGenerator[bytes]) -> bytes | None:
         async with asyncio.timeout(self._timing.silence_seconds) as patience:
@@ -279,6 +267,8 @@ class Reflector(Generic[Object]):
 
     def _take_event(self, line: Text) -> str:
         """Hand on what a line says; returns the version that has been heard by then."""
+        if (told := newer_version(line)) is not None and self._knows(told):
+            return told.resource_version
         try:
             event = self._decode_event(line)
         except BrokenStream as error:
@@ -372,11 +362,11 @@ async def _read_into(
         metadata, unread = name_listed(page)
         found.append(unread)
         return metadata
-    document, read_bytes = read_page(page), 0
+    document, read_bytes, turn = read_page(page), 0, Turn()
     for text in document.items or ():
         size = memoryview(text).nbytes
-        if (read_bytes := read_bytes + size) > SLICE_BYTES:
-            await asyncio.sleep(0)
+        if (read_bytes := read_bytes + size) > SLICE_BYTES or turn.is_over():
+            await turn.end()
             read_bytes = 0
         try:
             item = decode(text)

@@ -8,10 +8,12 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from extender.cluster.objects.kinds import ObjectMeta
 from extender.config import Watch
 from extender.kubernetes.documents import Object
 from extender.kubernetes.kube import KubeApi
-from extender.kubernetes.reflector import Reflector, Sink, Timing
+from extender.kubernetes.reflector import Reflector, Timing
+from extender.kubernetes.sink import Sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Watching:
         *,
         field_selector: str = "",
         keep: Callable[[Object], Object | None] = lambda item: item,
+        knows: Callable[[ObjectMeta], bool] = lambda metadata: False,
         max_backoff_seconds: float | None = None,
     ) -> Reflector[Object]:
         """Return what keeps `sink` in step with all objects under a path, whose last word is the reflector's name."""
@@ -53,7 +56,16 @@ class Watching:
         )
         told = partial(self.told, name)
         made = Reflector(
-            name, source, kind, sink, keep=keep, timing=timing, random=self.random, told=told, fellows=self._made
+            name,
+            source,
+            kind,
+            sink,
+            keep=keep,
+            knows=knows,
+            timing=timing,
+            random=self.random,
+            told=told,
+            fellows=self._made,
         )
         self._made.append(made)
         return made

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from extender.between_calls import keep_appraised
+from extender.between_calls import keep_appraised, keep_derived
 from extender.cluster.candidates.values import Values
+from tests.extender.builders import cluster, node
 from topology.placement.topology_class import TopologyClasses
 from topology.value.demand import PRIOR_PODS
 from topology.value.fragmentation import PodKind
@@ -30,3 +31,22 @@ def test_pods_that_come_all_at_once_are_learnt_from_before_the_next_look() -> No
         return values.typical
 
     assert asyncio.run(run()) == ((PodKind(4), 1.0),)
+
+
+def test_views_are_derived_before_anybody_asks() -> None:
+    """All that changed, each time; nothing is left for the next call to do."""
+
+    async def run() -> list[int]:
+        state, derived = cluster(node("n1"), node("n2")), asyncio.Event()
+        kept = asyncio.create_task(keep_derived(state, derived.set))
+        left = []
+        for version in (2, 3):
+            await asyncio.wait_for(derived.wait(), 1.0)
+            left.append(len(list(state.refreshing())))
+            derived.clear()
+            state.nodes.changed(node("n1", version=version))
+        await asyncio.wait_for(derived.wait(), 1.0)
+        kept.cancel()
+        return [*left, len(list(state.refreshing()))]
+
+    assert asyncio.run(run()) == [0, 0, 0]

@@ -35,6 +35,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now
 
+    def advance(self, seconds: float) -> None:
+        """Let time pass as it does while something is worked out."""
+        self._jumping.now += seconds
+
 
 def in_virtual_time(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
     """Run an async test on a `VirtualTimeLoop`."""

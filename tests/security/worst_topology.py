@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
 
-from extender.cluster.objects.payloads import MAX_GPUS
+from extender.cluster.objects.topologies import MAX_GPUS
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.verbs.preempt import preempt

@@ -88,7 +88,7 @@ def _parse(text: str | bytes, max_bytes: int) -> Any:
         raw = text.encode() if isinstance(text, str) else text
         if len(raw) > max_bytes:
             raise PayloadError("$", f"larger than {max_bytes} bytes")
-        return json.loads(raw.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        return _DECODER.decode(raw.decode())
     except UnicodeError as error:
         raise PayloadError("$", "not UTF-8") from error
     except json.JSONDecodeError as error:
@@ -108,6 +108,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise PayloadError("$", f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
 def _validate(schema: type[S], document: dict[str, Any]) -> S:

@@ -251,10 +251,26 @@ def encode_ledger(ledger: Ledger) -> str:
 def decode_ledger(text: str | bytes) -> Ledger:
     """Return the ledger, claims by GPU; raises `PayloadError`, also for claims that contradict each other."""
     payload = read(_Ledger, text)
-    claims = tuple(Claim(**claim.model_dump()) for claim in payload.claims)
+    claims = tuple(map(_decode_claim, payload.claims))
     # Checked in the order of the payload, so that the path of a refusal is the reader's.
     ledger = Ledger(payload.generation, claims, payload.node_uid)
-    return Ledger(ledger.generation, tuple(sorted(claims, key=_by_gpu)), ledger.node_uid)
+    in_order = tuple(sorted(claims, key=_by_gpu))
+    return ledger if in_order == claims else Ledger(ledger.generation, in_order, ledger.node_uid)
+
+
+def _decode_claim(said: _Claim) -> Claim:
+    return Claim(
+        said.gpu,
+        said.uid,
+        said.namespace,
+        said.name,
+        said.container,
+        said.resource_version,
+        said.exact,
+        said.memory_gib,
+        said.sharing_class,
+        said.compute_percent,
+    )
 
 
 def _by_gpu(claim: Claim) -> tuple[str, str, str]:

@@ -37,6 +37,9 @@ class _StatusTraits(Schema):
     share_gib: Gib | None = None
 
 
+_TRAITS = ("mig_enabled", "offers", "share_gib")
+
+
 class _Outlook(Schema):
     next: Text
     until: Count | None = None
@@ -178,21 +181,34 @@ def _encode_outlook(outlook: Outlook) -> dict[str, Any]:
 def decode_status(text: str | bytes) -> NodeStatus:
     """Return the status, GPUs by UUID; raises `PayloadError`."""
     payload = read(_Status, text)
-    shared = payload.every_gpu.model_dump(exclude_unset=True)
-    gpus = {uuid: shared | gpu.model_dump(exclude_unset=True) for uuid, gpu in sorted(payload.gpus.items())}
-    for said in gpus.values():
-        said |= {"reasons": tuple(said.get("reasons", ()))}
-        if said.get("outlook"):
-            said["outlook"] = Outlook(**said["outlook"])
-        if said.get("offers") is not None:
-            said["offers"] = tuple(Offer(**offer | {"form": OfferForm(offer["form"])}) for offer in said["offers"])
     return NodeStatus(
         generation=payload.generation,
-        gpus=tuple(GpuStatus(uuid, **said) for uuid, said in gpus.items()),
+        gpus=tuple(_decode_gpu(uuid, said, payload.every_gpu) for uuid, said in sorted(payload.gpus.items())),
         link_faults=tuple(LinkFault(**fault.model_dump()) for fault in payload.link_faults),
         reasons=tuple(payload.reasons),
         device_plugin=_decode_device_plugin(payload.device_plugin) if payload.device_plugin else None,
     )
+
+
+def _decode_gpu(uuid: str, said: _GpuStatus, every: _StatusTraits) -> GpuStatus:
+    mig, offers, share = ((said if trait in said.model_fields_set else every) for trait in _TRAITS)
+    return GpuStatus(
+        uuid,
+        healthy=said.healthy,
+        reasons=tuple(said.reasons),
+        memory_used_gib=said.memory_used_gib,
+        mig_enabled=mig.mig_enabled,
+        sick_since=said.sick_since,
+        outlook=Outlook(said.outlook.next, said.outlook.until, said.outlook.remedy) if said.outlook else None,
+        doubtful=said.doubtful,
+        offers=None if offers.offers is None else tuple(map(_decode_offer, offers.offers)),
+        share_gib=share.share_gib,
+        beyond_shares_gib=said.beyond_shares_gib,
+    )
+
+
+def _decode_offer(said: _Offer) -> Offer:
+    return Offer(said.resource, OfferForm(said.form), said.parts)
 
 
 def _decode_device_plugin(said: _DevicePlugin) -> DevicePluginStatus:

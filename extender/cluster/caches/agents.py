@@ -6,7 +6,6 @@ Time is handed in, and is this process's own: a report counts from when it was h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
@@ -98,31 +97,24 @@ class AgentPods:
         self._touched(node)
 
 
-@dataclass(slots=True)
-class _Heard:
-    text: str | None
-    at: float
-
-
 class Hearing:
     """When each node's agent was last heard: each of its writes changes the status."""
 
     def __init__(self, silence_seconds: float = SILENCE_SECONDS) -> None:
         self._silence_seconds = silence_seconds
-        self._heard: dict[str, _Heard] = {}
+        self._heard: dict[str, tuple[str | None, float]] = {}
+        """Node → the text, and since when it is that."""
         self._silent: set[str] = set()
 
     def listen(self, statuses: Iterator[tuple[str, str | None]], now: float) -> set[str]:
         """Take in the statuses (node, text) of all nodes as of `now`; returns the nodes that fell silent or speak again."""
-        before, heard = self._silent, self._heard
-        self._heard, self._silent = {}, set()
+        before, known = self._silent, self._heard
+        self._heard = heard = {}
         for node, text in statuses:
-            last = heard.get(node)
-            if last is None or last.text != text:
-                last = _Heard(text, now)
-            self._heard[node] = last
-            if now - last.at > self._silence_seconds:
-                self._silent.add(node)
+            last = known.get(node)
+            heard[node] = last if last is not None and last[0] == text else (text, now)
+        latest = now - self._silence_seconds
+        self._silent = {node for node, (_, at) in heard.items() if at < latest}
         return before ^ self._silent
 
     def is_silent(self, node: str) -> bool:

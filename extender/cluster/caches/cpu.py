@@ -5,12 +5,15 @@ Quality only: no safety rests on it, so the newest event is taken for the newest
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
+from extender.cluster.objects.asked import Asked, asked_by
 from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
-from extender.cluster.objects.quantities import cpu_milli, quantity
+from extender.cluster.objects.quantities import quantity
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
 
 
@@ -30,15 +33,22 @@ class CpuInUse:
 
     def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all pods that exist."""
-        uids = {metadata.uid for metadata in (*(pod.metadata for pod in objects), *listing.unread)}
+        for _ in self.replacing(objects, listing):
+            pass
+
+    def replacing(self, objects: Sequence[Pod], listing: Listing) -> Iterator[None]:
+        """Do so one after the other; the sums are right at the end."""
+        uids = {metadata.uid for metadata in listing.unread}
+        for pod in objects:
+            uids.add(pod.metadata.uid)
+            self.changed(pod)
+            yield
         for uid in [uid for uid in self._of if uid not in uids]:
             self._take(uid, None)
-        for pod in objects:
-            self.changed(pod)
 
     def changed(self, item: Pod) -> None:
         """Take this for the newest version of a pod."""
-        node, milli = item.spec.node_name, cpu_milli(item)
+        node, milli = item.spec.node_name, asked_by(item).cpu_milli
         self._take(item.metadata.uid, (node, milli) if node and milli and not has_ended(item) else None)
 
     def deleted(self, item: Pod) -> None:
@@ -68,13 +78,17 @@ class CpuInUse:
                 self._touched(node)
 
 
-def cpu_only(pod: Pod) -> Pod | None:
+def cpu_only(pod: Pod, asked: Asked) -> Pod | None:
     """Return the pod without anything that `CpuInUse` does not read; `None` of one that no node has."""
     if not pod.spec.node_name:
         return None
-    asked = ResourceRequirements(requests={"cpu": f"{cpu_milli(pod)}m"})
     return Pod(
         ObjectMeta(uid=pod.metadata.uid, resource_version=pod.metadata.resource_version),
-        PodSpec(node_name=pod.spec.node_name, containers=[Container(resources=asked)]),
-        PodStatus(phase=pod.status.phase),
+        PodSpec(node_name=sys.intern(pod.spec.node_name), containers=_asking(asked.cpu_milli)),
+        PodStatus(phase=pod.status.phase and sys.intern(pod.status.phase)),
     )
+
+
+@lru_cache(1024)
+def _asking(cpu_milli: int) -> list[Container]:
+    return [Container(resources=ResourceRequirements(requests={"cpu": f"{cpu_milli}m"}))]

@@ -11,7 +11,8 @@ from extender.cluster.objects.health_words import HealthWords, Sign
 from extender.cluster.objects.kinds import Node, ObjectMeta, bare
 from extender.cluster.objects.locations import LABELS, Labels, locate
 from extender.cluster.objects.payloads import NodePayloads, Payload, RestlessTopology
-from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
+from extender.cluster.objects.topologies import Topologies
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older, is_same_version
 from topology.annotations.pauses import why_no_new_pods
 from topology.annotations.records import Claim, Observed
 from topology.placement.topology_class import TopologyClasses
@@ -86,7 +87,7 @@ class NodeCache:
         words: HealthWords | None = None,
     ) -> None:
         self.synced = False
-        self._classes = classes
+        self._topologies = Topologies(classes)
         self._changes = TopologyChanges()
         self._labels = labels
         self._words = words or HealthWords()
@@ -100,13 +101,30 @@ class NodeCache:
 
     def replaced(self, objects: Sequence[Node], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all nodes that exist."""
-        names = {metadata.name for metadata in (*(node.metadata for node in objects), *listing.unread)}
-        for name in [name for name in self._nodes if name not in names]:
-            self._remove(name)
+        for _ in self.replacing(objects, listing):
+            pass
+
+    def replacing(self, objects: Sequence[Node], listing: Listing) -> Iterator[None]:
+        """Do so in steps: all that costs time is done before anything changes. The first list fills the cache as it goes."""
+        read, names = list[tuple[Node, KnownNode | None, KnownNode]](), {node.name for node in listing.unread}
         for node in objects:
+            names.add(node.metadata.name)
             known = self._nodes.get(node.metadata.name)
             if known is None or not listing.precedes(known.node.metadata):
-                self._take(node)
+                newer = self._read(node, known)
+                if newer is not known and self.synced:
+                    read.append((node, known, newer))
+                elif newer is not known:
+                    self._put(newer)
+            yield
+        for name in [name for name in self._nodes if name not in names]:
+            self._remove(name)
+        for node, known, newer in read:
+            now = self._nodes.get(newer.name)
+            if now is known:
+                self._put(newer)
+            elif now is None or not listing.precedes(now.node.metadata):  # a live reply came in between
+                self._put(self._read(node, now))
         self._missed(None)
         self.synced = True
 
@@ -114,19 +132,20 @@ class NodeCache:
         """Take this for the newest version of a node, unless a newer one is known."""
         known = self._nodes.get(item.metadata.name)
         if known is None or not is_older(item.metadata, known.node.metadata):
-            self._take(item)
+            newer = self._read(item, known)
+            if newer is not known:
+                self._put(newer)
 
-    def _take(self, item: Node) -> None:
-        name, known = item.metadata.name, self._nodes.get(item.metadata.name)
+    def _read(self, item: Node, known: KnownNode | None) -> KnownNode:
+        """Return what the cache is to know by this version; `known` itself where that is nothing new."""
         node, signs = bare(item), self._words.signs(item)
         if known and (known.node, known.signs) == (node, signs):
-            return  # a list shows all nodes anew, of which hardly any has changed
+            return known  # a list shows all nodes anew, of which hardly any has changed
         before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
-        may_read = partial(self._changes.may_read, name)
+        may_read = partial(self._changes.may_read, item.metadata.name)
         labels, annotations = item.metadata.labels or {}, item.metadata.annotations or {}
-        payloads = before.reread(annotations, self._classes, may_read)
-        paused = why_no_new_pods(labels, annotations)
-        self._put(KnownNode(node, payloads, signs, paused))
+        payloads = before.reread(annotations, self._topologies, may_read)
+        return KnownNode(node, payloads, signs, why_no_new_pods(labels, annotations))
 
     def tell(self, now: float) -> None:
         """Take `now` (monotonic seconds) for the time from here on; topologies that have been still are read after all."""
@@ -135,7 +154,7 @@ class NodeCache:
             if known is not None and isinstance(known.payloads.topology.problem, RestlessTopology):
                 unread = replace(known.payloads, topology=Payload(None, known.payloads.topology.value))
                 annotations = known.node.metadata.annotations or {}
-                self._put(replace(known, payloads=unread.reread(annotations, self._classes, lambda: True)))
+                self._put(replace(known, payloads=unread.reread(annotations, self._topologies, lambda: True)))
 
     def _put(self, known: KnownNode) -> None:
         name = known.name
@@ -157,6 +176,11 @@ class NodeCache:
         self._missed(metadata.name)
         if gone:
             self.deleted(Node(metadata))
+
+    def knows(self, metadata: ObjectMeta) -> bool:
+        """Whether this is the version of a node that is known."""
+        known = self._nodes.get(metadata.name)
+        return known is not None and is_same_version(metadata, known.node.metadata)
 
     def learn(self, item: Node) -> None:
         """Take in what a live reply shows; a node that is not known, or known as another one, is the watch's to tell.

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-
-from msgspec import structs
 
 from extender.cluster.caches.tombstones import Tombstone, Tombstones
-from extender.cluster.objects.gpu_pods import GpuPod, has_stopped, read_gpu_pod
+from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
 from topology.annotations.records import Holder
@@ -43,11 +40,28 @@ class PodCache:
 
         One that is missing is gone from the cache; that it is dead is not said.
         """
-        uids = {metadata.uid for metadata in (*(pod.metadata for pod in objects), *listing.unread)}
-        for pod in objects:
-            known = self._pods.get(pod.metadata.uid)
+        for _ in self.replacing(objects, listing):
+            pass
+
+    def replacing(self, objects: Sequence[Pod], listing: Listing) -> Iterator[None]:
+        """Do so in steps: all that costs time is done before anything changes. The first list fills the cache as it goes."""
+        read, uids = list[tuple[Pod, GpuPod | None, GpuPod]](), {metadata.uid for metadata in listing.unread}
+        for item in objects:
+            uids.add(item.metadata.uid)
+            known = self._pods.get(item.metadata.uid)
             if known is None or not listing.precedes(known.pod.metadata):
-                self._take(pod)
+                newer = self._news(item, known)
+                if newer and self.synced:
+                    read.append((item, known, newer))
+                elif newer:
+                    self._put(newer, known)
+            yield
+        for item, known, newer in read:
+            now = self._pods.get(newer.uid)
+            if now is known:
+                self._put(newer, known)
+            elif now is None or not listing.precedes(now.pod.metadata):  # a live reply came in between
+                self._take(item, now)
         for metadata in listing.unread:
             self.unread(metadata, gone=False)
         for missing in [pod for uid, pod in self._pods.items() if uid not in uids]:
@@ -60,15 +74,19 @@ class PodCache:
         """Take this for the newest version of a pod, unless a newer one is known."""
         before = self._pods.get(item.metadata.uid)
         if before is None or not is_older(item.metadata, before.pod.metadata):
-            self._take(item)
+            self._take(item, before)
 
-    def _take(self, item: Pod) -> None:
-        before = self._pods.get(item.metadata.uid)
+    def _take(self, item: Pod, before: GpuPod | None) -> None:
+        if pod := self._news(item, before):
+            self._put(pod, before)
+
+    def _news(self, item: Pod, before: GpuPod | None) -> GpuPod | None:
+        """Return the facts of a version; `None` where it is as it is known, or of no concern here."""
         if before is not None and _is_same(item, before.pod):
-            return  # a list shows all pods anew, of which hardly any has changed
-        pod = self._read(item, before)
-        if pod is None:
-            return
+            return None  # a list shows all pods anew, of which hardly any has changed
+        return self._read(item, before)
+
+    def _put(self, pod: GpuPod, before: GpuPod | None) -> None:
         namesake = self.find(*pod.key)
         if namesake and namesake.uid != pod.uid:
             self._remove(namesake.uid)
@@ -160,10 +178,7 @@ class PodCache:
 
     def _read(self, item: Pod, before: GpuPod | None) -> GpuPod | None:
         """Return the pod's facts. What once proved that it stopped stays so."""
-        pod = read_gpu_pod(item, self._resource)
-        if pod is None:
-            return None
-        return replace(pod, stopped=(before is not None and before.stopped) or has_stopped(item))
+        return read_gpu_pod(item, self._resource, has_stopped_before=before is not None and before.stopped)
 
     def _remove(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
@@ -184,4 +199,9 @@ class PodCache:
 
 def _is_same(item: Pod, known: Pod) -> bool:
     """Whether a pod is just as it is known; a list writes it a little shorter than a watch does."""
-    return item.json_bytes <= known.json_bytes and structs.replace(item, json_bytes=known.json_bytes) == known
+    return (
+        item.json_bytes <= known.json_bytes
+        and item.metadata == known.metadata
+        and item.status == known.status
+        and item.spec == known.spec
+    )

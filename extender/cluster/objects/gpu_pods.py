@@ -5,21 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
+from extender.cluster.objects.asked import Asked, asked_by, containers_of
 from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
 from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords
-from extender.cluster.objects.kinds import MAX_POD_BYTES, Container, ContainerStatus, Pod, PodSpec
+from extender.cluster.objects.kinds import (
+    MAX_POD_BYTES,
+    ContainerState,
+    ContainerStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+)
 from extender.cluster.objects.parts import Part, Parts, of_record
 from extender.cluster.objects.placeholders import NEVER_PLACED, is_placeholder
-from extender.cluster.objects.quantities import cpu_milli, whole_cpus
+from extender.cluster.objects.quantities import cpu_milli
 from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES
 from topology.annotations.records import Claim, PlacementRecord, can_be_named, decode_placement
 from topology.errors import PayloadError, RequestError
-from topology.request.counts import asked_of
-from topology.request.gpu_request import ContainerGpus, PodRequest, pod_request
+from topology.request.gpu_request import PodRequest, pod_request
 from topology.request.shares import gib_of
 from topology.request.words import name, percent
 from topology.value.fragmentation import PodKind
@@ -28,6 +37,8 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""
 MAX_MODELS_CHARACTERS = 256
 """Of `gpu-model`; a pod that says more is not placed."""
+MAX_STATUSES = 16
+"""Of one pod that are remembered as other pods have them."""
 _OURS = (keys.PLACEMENT, keys.FENCE, keys.NOMINATED)
 _OURS_BYTES = MAX_BYTES + 1024
 """Of the largest record, the mark of a fence, the name of a node, and their keys."""
@@ -56,6 +67,8 @@ class GpuPod:
     """GiB of each share of a GPU that it asks for, side by side; empty: it asks for none."""
     init_share: Part | None = None
     """What of them an init container needs beyond the containers after it; its kubelet does not list that."""
+    cpu_milli: int = 0
+    """What it takes of its node's CPU."""
 
     @property
     def uid(self) -> str:
@@ -103,7 +116,7 @@ def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE, words: GroupWords 
     if is_placeholder(pod):
         raise RequestError(keys.PLACEHOLDER_FOR, NEVER_PLACED)
     annotations, group = pod.metadata.annotations or {}, words.group_of(pod)
-    asked = pod_request(annotations, _containers(pod, resource), cpu_milli(pod), group)
+    asked = pod_request(annotations, containers_of(pod, resource), cpu_milli(pod), group)
     if not can_be_named({container.name: container.gpus or 1 for container in asked.containers}):
         count = len(asked.containers)
         raise RequestError(resource, f"{count} containers share the GPUs, no placement can name them all")
@@ -138,61 +151,96 @@ def _annotations_have_place(pod: Pod) -> bool:
     return sum(len(key.encode()) + len(text.encode()) for key, text in others) <= MAX_ANNOTATION_BYTES - _OURS_BYTES
 
 
-def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE) -> GpuPod | None:
+def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE, *, has_stopped_before: bool = False) -> GpuPod | None:
     """Return the pod's facts, `None` when it asks for no GPU; requests that cannot be read do not matter here."""
-    try:
-        asked = pod_request({}, _containers(pod, resource))
-    except RequestError:
-        return GpuPod(pod, None, _placed(pod))
-    request = asked.request
-    if not request.asks:
+    asked = asked_by(pod, resource)
+    if asked.gpus is None and asked.is_readable:
         return None
-    if not request.is_share:
-        return GpuPod(pod, request.gpus, _placed(pod), profile=request.profile)
-    before = {each.name for each in asked.containers if each.init}
-    init_share = next((Part(name, gib) for name, gib in asked.shares if name in before), None)
-    return GpuPod(pod, 0, _placed(pod), shares=request.memory_gib, init_share=init_share)
-
-
-def names_gpus(pod: Pod, resource: str = keys.GPU_RESOURCE) -> bool:
-    """Whether any of its containers names GPUs, shares of them or MIG slices, be it in vain."""
-    return any(
-        name in (resource, keys.SHARE_RESOURCE) or name.startswith(keys.MIG_PREFIX)
-        for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
-        for names in (container.resources.limits, container.resources.requests)
-        for name in names or ()
+    stopped = has_stopped_before or has_stopped(pod)
+    return GpuPod(
+        pod, asked.gpus, _placed(pod), stopped, asked.profile, asked.shares, asked.init_share, asked.cpu_milli
     )
 
 
-def lean(pod: Pod) -> Pod:
+def lean(pod: Pod, asked: Asked) -> Pod:
     """Return the pod without what its owner may have any number of: labels beyond a bound, further gates, conditions.
 
-    What says on which nodes it may be counts as long as it waits.
+    What says on which nodes it may be counts as long as it waits. What many pods say alike is one object for all.
     """
-    if pod.spec.node_name and _is_constrained(pod.spec):
-        pod = msgspec.structs.replace(pod, spec=without_constraints(pod.spec))
-    if pod.status.conditions:
-        kept = [each for each in pod.status.conditions if each.type == _EVICTED and each.status == "True"][:1]
-        pod = msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=kept or None))
-    if not pod.metadata.labels and not pod.spec.scheduling_gates:
-        return pod
-    metadata = msgspec.structs.replace(pod.metadata, labels=_kept(pod.metadata.labels))
-    spec = msgspec.structs.replace(pod.spec, scheduling_gates=(pod.spec.scheduling_gates or [])[:1] or None)
-    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+    metadata, spec, status = pod.metadata, pod.spec, pod.status
+    conditions = [each for each in status.conditions or () if each.type == _EVICTED and each.status == "True"][:1]
+    kept = PodSpec(
+        node_name=spec.node_name and sys.intern(spec.node_name),
+        scheduler_name=spec.scheduler_name and sys.intern(spec.scheduler_name),
+        scheduling_gates=(spec.scheduling_gates or [])[:1] or None,
+        priority=spec.priority,
+        containers=asked.spec.containers,
+        init_containers=asked.spec.init_containers,
+        resources=asked.spec.resources,
+        scheduling_group=spec.scheduling_group,
+        workload_ref=spec.workload_ref,
+        overhead=asked.spec.overhead,
+    )
+    return Pod(
+        ObjectMeta(
+            metadata.name,
+            sys.intern(metadata.namespace),
+            metadata.uid,
+            metadata.resource_version,
+            metadata.creation_timestamp,
+            metadata.deletion_timestamp,
+            _kept(metadata.labels),
+            metadata.annotations,
+            metadata.owner_references,
+        ),
+        kept if spec.node_name else _constrained(kept, spec),
+        PodStatus(
+            status.phase and sys.intern(status.phase),
+            status.nominated_node_name,
+            conditions or None,
+            status.extended_resource_claim_status,
+            _states(status.container_statuses),
+            _states(status.init_container_statuses),
+        ),
+        pod.json_bytes,
+    )
 
 
-def _is_constrained(spec: PodSpec) -> bool:
-    return any(
-        said is not None
-        for said in (
-            spec.node_selector,
-            spec.tolerations,
-            spec.affinity,
-            spec.topology_spread_constraints,
-            spec.resource_claims,
-            spec.volumes,
+def _constrained(kept: PodSpec, by: PodSpec) -> PodSpec:
+    """Return it with what says on which nodes the pod may be."""
+    return msgspec.structs.replace(
+        kept,
+        node_selector=by.node_selector,
+        tolerations=by.tolerations,
+        affinity=by.affinity,
+        topology_spread_constraints=by.topology_spread_constraints,
+        resource_claims=by.resource_claims,
+        volumes=by.volumes,
+    )
+
+
+def _states(statuses: list[ContainerStatus] | None) -> list[ContainerStatus] | None:
+    """Return which containers are in which state, without since when and why, of which nobody asks."""
+    if statuses is None or len(statuses) > MAX_STATUSES:
+        return statuses
+    return _states_alike(
+        tuple(
+            (
+                each.name,
+                each.ready,
+                *(part is not None for part in (each.state.waiting, each.state.running, each.state.terminated)),
+            )
+            for each in statuses
         )
     )
+
+
+@lru_cache(1024)
+def _states_alike(states: tuple[tuple[str, bool, bool, bool, bool], ...]) -> list[ContainerStatus]:
+    return [
+        ContainerStatus(name, ContainerState(*({} if is_in else None for is_in in parts)), ready)
+        for name, ready, *parts in states
+    ]
 
 
 def without_constraints(spec: PodSpec) -> PodSpec:
@@ -288,7 +336,7 @@ def kind_of(pod: GpuPod) -> PodKind | None:
         return None
     models = (pod.pod.metadata.annotations or {}).get(keys.GPU_MODEL, "")
     named = tuple(sorted({each.strip().lower() for each in models[:MAX_MODELS_CHARACTERS].split(",") if each.strip()}))
-    return PodKind(pod.gpus or 1, cpu_milli=cpu_milli(pod.pod), models=named, memory_gib=sum(pod.shares))
+    return PodKind(pod.gpus or 1, cpu_milli=pod.cpu_milli, models=named, memory_gib=sum(pod.shares))
 
 
 def has_ended(pod: Pod) -> bool:
@@ -349,26 +397,3 @@ def _all_terminated(pod: Pod) -> bool:
 def _placed(pod: Pod) -> Parts | None:
     record = read_placement(pod)
     return None if record is None else planned_parts(pod, record)
-
-
-def _containers(pod: Pod, resource: str) -> list[ContainerGpus]:
-    """List them in the order in which they start; a sidecar starts among the init containers and goes on running."""
-    before = pod.spec.init_containers or []
-    cpus = whole_cpus(pod)
-    return [
-        ContainerGpus(
-            container.name,
-            *_asked(container, resource, init=init),
-            cpus=cpus.get(container.name, 0),
-            memory_gib=gib_of(container.name, container.resources.limits, container.resources.requests),
-        )
-        for container, init in (
-            *((container, container.restart_policy != "Always") for container in before),
-            *((container, False) for container in pod.spec.containers),
-        )
-    ]
-
-
-def _asked(container: Container, resource: str, *, init: bool = False) -> tuple[int, bool, str]:
-    gpus, profile = asked_of(container.name, container.resources.limits, container.resources.requests, resource)
-    return gpus, init, profile

@@ -1,4 +1,8 @@
-"""The parts of Kubernetes objects that we read, as msgspec structs; everything else in an object is skipped unparsed."""
+"""The parts of Kubernetes objects that we read, as msgspec structs; everything else in an object is skipped unparsed.
+
+They are read from JSON and frozen, so none can be part of a cycle. So the garbage collector does not look at them: there are
+hundreds of thousands.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
 """Effects of taints that keep pods from a node; others only have it come last."""
 
 
-class OwnerReference(msgspec.Struct, frozen=True):
+class OwnerReference(msgspec.Struct, frozen=True, gc=False):
     """Who made an object."""
 
     uid: str = ""
@@ -23,7 +27,7 @@ class OwnerReference(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
+class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """`metadata` of any object."""
 
     name: str = ""
@@ -37,14 +41,14 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: list[OwnerReference] | None = None
 
 
-class ResourceRequirements(msgspec.Struct, frozen=True):
+class ResourceRequirements(msgspec.Struct, frozen=True, gc=False):
     """Quantities as Kubernetes writes them."""
 
     limits: dict[str, str | int] | None = None
     requests: dict[str, str | int] | None = None
 
 
-class Container(msgspec.Struct, frozen=True, rename="camel"):
+class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """An app, init or sidecar container."""
 
     name: str = ""
@@ -52,13 +56,13 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str | None = None
 
 
-class SchedulingGroup(msgspec.Struct, frozen=True, rename="camel"):
+class SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The PodGroup that a pod belongs to; Kubernetes 1.36 and later."""
 
     pod_group_name: str | None = None
 
 
-class WorkloadReference(msgspec.Struct, frozen=True, rename="camel"):
+class WorkloadReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The group of a Workload that a pod belongs to; Kubernetes 1.35."""
 
     name: str = ""
@@ -66,18 +70,18 @@ class WorkloadReference(msgspec.Struct, frozen=True, rename="camel"):
     pod_group_replica_key: str | None = None
 
 
-class Present(msgspec.Struct, frozen=True):
+class Present(msgspec.Struct, frozen=True, gc=False):
     """Something of which only counts that it is there."""
 
 
-class Volume(msgspec.Struct, frozen=True, rename="camel"):
+class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Where a volume comes from, if it may be bound to some nodes only."""
 
     persistent_volume_claim: Present | None = None
     ephemeral: Present | None = None
 
 
-class Toleration(msgspec.Struct, frozen=True):
+class Toleration(msgspec.Struct, frozen=True, gc=False):
     """A taint that a pod puts up with."""
 
     key: str = ""
@@ -86,7 +90,7 @@ class Toleration(msgspec.Struct, frozen=True):
     effect: str = ""
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """What a pod asks for and where it is."""
 
     node_name: str | None = None
@@ -110,7 +114,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     volumes: list[Volume] | None = None
 
 
-class ContainerState(msgspec.Struct, frozen=True):
+class ContainerState(msgspec.Struct, frozen=True, gc=False):
     """Exactly one is set; only `terminated` is a proof of anything."""
 
     waiting: dict[str, object] | None = None
@@ -118,7 +122,7 @@ class ContainerState(msgspec.Struct, frozen=True):
     terminated: dict[str, object] | None = None
 
 
-class ContainerStatus(msgspec.Struct, frozen=True):
+class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
     """One container's state as the kubelet reported it."""
 
     name: str = ""
@@ -126,7 +130,7 @@ class ContainerStatus(msgspec.Struct, frozen=True):
     ready: bool = False
 
 
-class PodCondition(msgspec.Struct, frozen=True):
+class PodCondition(msgspec.Struct, frozen=True, gc=False):
     """`DisruptionTarget` matters, by which somebody has the pod go, and an agent's `Ready`: its node may be lost."""
 
     type: str = ""
@@ -134,7 +138,7 @@ class PodCondition(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """What the kubelet says of a pod."""
 
     phase: str | None = None
@@ -145,7 +149,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     init_container_statuses: list[ContainerStatus] | None = None
 
 
-class Pod(msgspec.Struct, frozen=True):
+class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -155,7 +159,7 @@ class Pod(msgspec.Struct, frozen=True):
     """How long the text was that this was read from, where that is more than `MAX_POD_BYTES`; no field of Kubernetes."""
 
 
-class NodeCondition(msgspec.Struct, frozen=True):
+class NodeCondition(msgspec.Struct, frozen=True, gc=False):
     """`Ready` is the one that matters; others are what health agents say."""
 
     type: str = ""
@@ -164,14 +168,14 @@ class NodeCondition(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class NodeStatus(msgspec.Struct, frozen=True):
+class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     """Capacity and conditions."""
 
     allocatable: dict[str, str] | None = None
     conditions: list[NodeCondition] | None = None
 
 
-class Taint(msgspec.Struct, frozen=True):
+class Taint(msgspec.Struct, frozen=True, gc=False):
     """What keeps pods away that do not tolerate it; kube-scheduler sees to that."""
 
     key: str = ""
@@ -179,13 +183,13 @@ class Taint(msgspec.Struct, frozen=True):
     value: str | None = None
 
 
-class NodeSpec(msgspec.Struct, frozen=True):
+class NodeSpec(msgspec.Struct, frozen=True, gc=False):
     """What others ask of a node."""
 
     taints: list[Taint] | None = None
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True, gc=False):
     """A node."""
 
     metadata: ObjectMeta = ObjectMeta()

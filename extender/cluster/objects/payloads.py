@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Generic, TypeVar
 
 from extender.cluster.objects.claims import going_together
+from extender.cluster.objects.topologies import NodeGpus, Topologies
 from topology.annotations import keys
-from topology.annotations.codec import decode_topology, digest
 from topology.annotations.records import Ledger, Observed, decode_ledger, decode_observed
 from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError, UnsupportedVersion
-from topology.node.nics import nics_by_gpu, nics_of
 from topology.node.status import NodeStatus
-from topology.placement.topology_class import TopologyClass, TopologyClasses
 
 NO_TOPOLOGY = "no GPU topology is published"
 NOT_UNDERSTOOD = "is of a version that is not understood"
 RESTLESS = "GPU topology changes too often, and is not read before it has been still for a while"
-MAX_GPUS = 24
-"""Of one node, half as many again as any is known to have: what it takes to compile a topology grows with their square."""
-
 T = TypeVar("T")
-
-
-@lru_cache(maxsize=1024)
-def _one_for_all(nics: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    """Return the same object for equal ones: thousands of nodes name their devices alike."""
-    return nics
 
 
 class ForeignLedger(PayloadError):
@@ -38,33 +26,6 @@ class ForeignLedger(PayloadError):
 
 class RestlessTopology(PayloadError):
     """A topology that changes so often that nobody reads it now."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeGpus:
-    """What a topology payload comes down to: the GPUs by name, and the class that plans for them."""
-
-    uuids: tuple[str, ...]
-    """By position."""
-    devices: tuple[str, ...]
-    """What pods can get, by position: the GPUs, then the MIG slices."""
-    topology_class: TopologyClass
-    digest: str
-    """Of the text."""
-    domain: str | None = None
-    """The NVLink domain across nodes, as GPU Feature Discovery's label has it: `CLUSTER.CLIQUE`."""
-    nics: tuple[tuple[str, ...], ...] = ()
-    """RDMA devices under the PCIe switch of each GPU, by position."""
-
-    @property
-    def memory_gib(self) -> dict[str, int]:
-        """GPU → its whole memory."""
-        gpus = self.topology_class.node.gpus
-        return {uuid: (gpu.memory_bytes or 0) >> 30 for uuid, gpu in zip(self.uuids, gpus, strict=True)}
-
-    def nics_near(self, gpus: Iterable[str]) -> tuple[str, ...]:
-        """Return the RDMA devices under the switches of these GPUs, in their order."""
-        return nics_of(self.nics[self.uuids.index(gpu)] for gpu in gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +63,20 @@ class NodePayloads:
     """There is a ledger, or was one, in a version that was heard of."""
 
     def reread(
-        self, annotations: Mapping[str, str], classes: TopologyClasses, may_read: Callable[[], bool]
+        self, annotations: Mapping[str, str], topologies: Topologies, may_read: Callable[[], bool]
     ) -> NodePayloads:
-        """Return the payloads of a newer version of the node; `classes` compiles its topology.
+        """Return the payloads of a newer version of the node; `topologies` reads its topology.
 
         `may_read` is asked about each other topology than the one before.
         """
 
-        def compile_topology(text: str) -> NodeGpus:
+        def read_topology(text: str) -> NodeGpus:
             if not may_read():
                 raise RestlessTopology("$", "changes too often")
-            node = decode_topology(text)
-            if len(node) > MAX_GPUS:
-                raise PayloadError("$.gpus", f"{len(node)} GPUs, at most {MAX_GPUS} are planned for")
-            domain = f"{node.domain.cluster_uuid}.{node.domain.clique_id}" if node.domain else None
-            uuids, nics = tuple(gpu.uuid for gpu in node.gpus), _one_for_all(nics_by_gpu(node))
-            return NodeGpus(uuids, node.devices, classes.of(node), digest(text), domain, nics)
+            return topologies.read(text)
 
         return NodePayloads(
-            self.topology.reread(annotations.get(keys.TOPOLOGY), compile_topology),
+            self.topology.reread(annotations.get(keys.TOPOLOGY), read_topology),
             self.status.reread(annotations.get(keys.STATUS), decode_status),
             self.observed.reread(annotations.get(keys.OBSERVED), decode_observed),
             self._reread_ledger(annotations.get(keys.LEDGER)),

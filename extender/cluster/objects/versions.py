@@ -19,6 +19,11 @@ def is_older(this: ObjectMeta, known: ObjectMeta) -> bool:
     return this.uid == known.uid and a.isdecimal() and b.isdecimal() and int(a) <= int(b)
 
 
+def is_same_version(this: ObjectMeta, known: ObjectMeta) -> bool:
+    """Whether both are one version of one object."""
+    return this.uid == known.uid and this.resource_version == known.resource_version
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """What a list says beside the objects that it shows."""

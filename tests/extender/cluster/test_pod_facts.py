@@ -146,13 +146,13 @@ def test_who_names_the_resource_anywhere_is_kept_whole(field: str) -> None:
         item, spec=msgspec.structs.replace(spec, containers=[], init_containers=[container])
     )
     feed = PodFeed(ClusterState())
-    assert feed.keep(named) is named
-    assert feed.keep(inside) is inside
+    assert feed.keep(named) == named
+    assert feed.keep(inside) == inside
     beside = msgspec.structs.replace(
         item.spec.containers[0], name="sidecar", resources=msgspec.structs.replace(asked, limits=None, requests=None)
     )
     both = msgspec.structs.replace(item, spec=msgspec.structs.replace(spec, containers=[beside, container]))
-    assert feed.keep(both) is both
+    assert feed.keep(both) == both
 
 
 def test_the_first_that_published_a_gpu_speaks_for_it_until_it_no_longer_does() -> None:

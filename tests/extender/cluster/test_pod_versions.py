@@ -142,11 +142,11 @@ class TestFeed:
         """Even if it asks for none, or in a way that nobody can read; one that does not name it is not."""
         _, feed = self.fed()
         named = pod("p", count, on="n1")
-        assert (feed.keep(named) is named) is is_whole
+        assert (feed.keep(named) == named) is is_whole
         bare = pod("p", on="n1", cpu="1")
         (bare.spec.containers[0].resources.limits or {}).clear()
         (bare.spec.containers[0].resources.requests or {}).clear()
-        assert feed.keep(bare) is not bare
+        assert feed.keep(bare) != bare
 
     def test_cpu_of_pods_that_wait_is_nobodys(self) -> None:
         """No node is told of them."""

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.caches.cpu import CpuInUse, cpu_only
+from extender.cluster.objects.asked import asked_by
 from extender.cluster.objects.kinds import Container, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
 from extender.cluster.objects.quantities import cpu_milli
 from extender.cluster.pod_feed import PodFeed
@@ -101,14 +102,14 @@ def test_pod_that_needs_no_cpu_takes_gpus_that_lack_it() -> None:
 def test_what_is_kept_of_a_pod_is_all_that_counts(on: str | None, cpu: str, phase: str) -> None:
     """And the rest costs no memory."""
     whole = other("p", on, cpu, phase)
-    kept = cpu_only(whole)
+    kept = cpu_only(whole, asked_by(whole))
     assert free_milli(whole) == (free_milli(kept) if kept else 64_000)
 
 
 def test_pods_with_gpus_are_kept_whole() -> None:
     """What they say decides about GPUs."""
     feed, wanted = PodFeed(cluster()), pod("p", 1, on="n1", cpu="4")
-    assert feed.keep(wanted) is wanted
+    assert feed.keep(wanted) == wanted
     assert feed.keep(other("p", None, "4")) is None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from extender.cluster.objects.asked import asked_by
 from extender.cluster.objects.gpu_pods import lean, why_evicted
 from extender.cluster.objects.kinds import Pod, PodCondition
 from tests.extender.builders import cluster, gpus, node, pod
@@ -21,7 +22,8 @@ def member(name: str, group: str = "llama", *, version: int = 1, evicted: bool =
         PodCondition("Ready", "True"),
         PodCondition("DisruptionTarget", str(evicted), "EvictionByEvictionAPI"),
     ]
-    return lean(msgspec.structs.replace(built, status=msgspec.structs.replace(built.status, conditions=conditions)))
+    item = msgspec.structs.replace(built, status=msgspec.structs.replace(built.status, conditions=conditions))
+    return lean(item, asked_by(item))
 
 
 def test_the_others_of_its_group_hear_of_it_once() -> None:

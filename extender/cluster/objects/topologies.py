@@ -1,0 +1,113 @@
+"""What topology payloads say, read once for all nodes whose texts differ in nothing but the UUIDs of their GPUs.
+
+A cluster has thousands of nodes and a handful of kinds of machine. To read a text takes milliseconds, to see that another node's
+said the same takes microseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+from weakref import WeakValueDictionary
+
+from topology.annotations.codec import decode_topology, digest
+from topology.errors import PayloadError
+from topology.node.model import NodeTopology
+from topology.node.nics import nics_by_gpu, nics_of
+from topology.placement.topology_class import TopologyClass, TopologyClasses
+
+MAX_GPUS: Final = 24
+"""Of one node, half as many again as any is known to have: what it takes to compile a topology grows with their square."""
+
+_UUID = re.compile(r'"uuid":"(GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
+"""As NVML has it, where it stands as a GPU's own: in a string quotes are escaped, so none is found inside of one."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Kind:
+    """What texts say that differ in the UUIDs alone."""
+
+    topology_class: TopologyClass
+    devices: tuple[int | str, ...]
+    """What pods can get, by position: which of the UUIDs in the text it has, or what it is called in all of them."""
+    domain: str | None
+    nics: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, node: NodeTopology, uuids: list[str], classes: TopologyClasses) -> Kind:
+        """Return it by one of these texts, in which these UUIDs stand."""
+        place = {uuid: number for number, uuid in enumerate(uuids)}
+        domain = f"{node.domain.cluster_uuid}.{node.domain.clique_id}" if node.domain else None
+        return cls(classes.of(node), tuple(place.get(each, each) for each in node.devices), domain, nics_by_gpu(node))
+
+    def named(self, uuids: list[str]) -> tuple[str, ...]:
+        """Return the devices of the node in whose text these UUIDs stand."""
+        return tuple(each if isinstance(each, str) else uuids[each] for each in self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """What a topology payload comes down to: the GPUs by name, and the class that plans for them."""
+
+    devices: tuple[str, ...]
+    """What pods can get, by position: the GPUs, then the MIG slices."""
+    digest: str
+    """Of the text."""
+    kind: Kind
+
+    @property
+    def topology_class(self) -> TopologyClass:
+        """The class that plans for them."""
+        return self.kind.topology_class
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The GPUs by position."""
+        return self.devices[: len(self.kind.nics)]
+
+    @property
+    def domain(self) -> str | None:
+        """The NVLink domain across nodes, as GPU Feature Discovery's label has it: `CLUSTER.CLIQUE`."""
+        return self.kind.domain
+
+    @property
+    def nics(self) -> tuple[tuple[str, ...], ...]:
+        """RDMA devices under the PCIe switch of each GPU, by position."""
+        return self.kind.nics
+
+    @property
+    def memory_gib(self) -> dict[str, int]:
+        """GPU → its whole memory."""
+        gpus = self.topology_class.node.gpus
+        return {uuid: (gpu.memory_bytes or 0) >> 30 for uuid, gpu in zip(self.uuids, gpus, strict=True)}
+
+    def nics_near(self, gpus: Iterable[str]) -> tuple[str, ...]:
+        """Return the RDMA devices under the switches of these GPUs, in their order."""
+        return nics_of(self.nics[self.uuids.index(gpu)] for gpu in gpus)
+
+
+class Topologies:
+    """Reads topology payloads; `classes` compiles those that are of a new kind."""
+
+    def __init__(self, classes: TopologyClasses) -> None:
+        self._classes = classes
+        self._kinds: WeakValueDictionary[bytes, Kind] = WeakValueDictionary()
+        """By what their texts have in common; those that some node still is of."""
+
+    def read(self, text: str) -> NodeGpus:
+        """Return what a text says; raises `PayloadError`."""
+        between, uuids = (parts := _UUID.split(text))[::2], parts[1::2]
+        common = '"uuid"'.join(between) if len(set(uuids)) == len(uuids) else text
+        key = sha256(common.encode()).digest()
+        kind = self._kinds.get(key)
+        devices = kind.named(uuids) if kind else ()
+        if kind is None or len(set(devices)) < len(devices):  # no node has one UUID twice: whoever reads says so
+            node = decode_topology(text)
+            if len(node) > MAX_GPUS:
+                raise PayloadError("$.gpus", f"{len(node)} GPUs, at most {MAX_GPUS} are planned for")
+            kind = self._kinds[key] = Kind.of(node, uuids, self._classes)
+            devices = node.devices
+        return NodeGpus(devices, digest(text), kind)
