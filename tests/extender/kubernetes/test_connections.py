@@ -10,6 +10,7 @@ import pytest
 
 from extender.kubernetes import connections
 from extender.kubernetes.connections import Answer, Connections, Server
+from tests.extender.polling import until
 
 OK = b"HTTP/1.1 200 OK\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\nok"
 MAX_BYTES = 100
@@ -55,9 +56,8 @@ async def facing(*answers: Sequence[bytes] | None, limit: int = 1) -> AsyncItera
     finally:
         asking.close()
         server.close()
-        while peer.open:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0)
+        await until(lambda: not peer.open)
+        await asyncio.sleep(0)  # their transports end a moment later
 
 
 async def ask(peer: Peer, asking: Connections, path: str = "/x", url: str = "") -> Answer:
