@@ -27,6 +27,7 @@ from yarl import URL
 from extender import traces
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.cluster.objects.kinds import Pod
+from extender.kubernetes.connections import Connections, Server
 from extender.kubernetes.documents import HEAD_BYTES, BrokenStream, Overlong, Text, decoder, name_listed, read_page
 from extender.kubernetes.reflector import Expired, Unavailable, list_objects
 from extender.kubernetes.rest import Flow, Request, to_reply, to_request
@@ -41,6 +42,7 @@ MOST_SPREAD: Final = 1.5
 """So many times as long as a busy server asks for does the last one wait, so that not all come back at the same moment."""
 MAX_BUSY_SECONDS: Final = 60.0
 """That a server is left alone, however long it asks for: a webhook may answer 429 too, for one pod of many."""
+_USER_AGENT: Final = "gputopo-extender"
 _LIST_SECONDS: Final = 60.0
 _decode_pod = decoder(Pod)
 _FAILURES = (aiohttp.ClientError, ConfigException, OSError, TimeoutError)
@@ -62,7 +64,7 @@ class KubeApi:
         random: Random | None = None,
     ) -> None:
         self._login = login
-        self._connections = connections
+        self._connections_at_most = connections
         self._request_timeout_seconds = request_timeout_seconds
         self._trust_seconds = trust_seconds
         self._random = random or Random()  # noqa: S311 - no secret
@@ -98,15 +100,17 @@ class KubeApi:
         except _FAILURES as error:
             raise Unavailable(f"no credentials: {error}") from error
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections),
+            connector=aiohttp.TCPConnector(limit=self._connections_at_most),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._request_timeout_seconds),
-            headers={"User-Agent": "gputopo-extender"},
+            headers={"User-Agent": _USER_AGENT},
         )
+        self._connections = Connections(self._connections_at_most, MAX_OBJECT_BYTES)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._connections.close()
         await self._session.close()
 
     async def execute(self, intent: Intent, timeout_seconds: float) -> Reply:
@@ -158,17 +162,37 @@ class KubeApi:
         deadline = clock.time() + timeout_seconds
         while True:
             try:
-                async with asyncio.timeout_at(deadline), self.open(request) as response:
-                    body = await _read(response, MAX_OBJECT_BYTES)
-                    if isinstance(body, Overlong):
-                        raise aiohttp.ClientPayloadError(f"an answer of more than {body.max_bytes} bytes")
-                    return response.status, bytes(body)
+                async with asyncio.timeout_at(deadline):
+                    return await self._exchange(request)
             except Unavailable as busy:
                 if clock.time() + busy.retry_after_seconds >= deadline:
                     raise
                 await asyncio.sleep(busy.retry_after_seconds)
             except _FAILURES as error:
                 raise Unavailable(_in_words(error)) from error
+
+    async def _exchange(self, request: Request) -> tuple[int, bytes]:
+        """Send once, as with `open`, and read the whole answer."""
+        if self._configuration.proxy:
+            async with self.open(request) as response:
+                body = await _read(response, MAX_OBJECT_BYTES)
+                if isinstance(body, Overlong):
+                    raise aiohttp.ClientPayloadError(f"an answer of more than {body.max_bytes} bytes")
+                return response.status, bytes(body)
+        self._check_flow(request)
+        for attempt in range(2):
+            try:
+                headers = {"User-Agent": _USER_AGENT, **await self._headers_of(request)}
+                answer = await self._connections.ask(
+                    self._server(), request.method, request.path, headers, request.body
+                )
+            except ssl.SSLError:
+                if attempt or not await self._renew():
+                    raise
+                continue
+            if await self._stands(request, attempt, answer.status, answer.headers.get(b"retry-after", b"").decode()):
+                return answer.status, answer.body
+        raise AssertionError("the second answer stands")
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -177,9 +201,7 @@ class KubeApi:
         So is a server whose certificate cannot be checked, to whom nothing was sent. Raises `Unavailable` while the server is
         busy (429) with requests of that flow, until the time that it named; and one of `_FAILURES` when nobody answers.
         """
-        pause = self._not_before.get(request.flow, 0.0) - asyncio.get_running_loop().time()
-        if pause > 0:
-            raise self._busy(pause)
+        self._check_flow(request)
         for attempt in range(2):
             try:
                 started = await self._start(request)
@@ -188,16 +210,26 @@ class KubeApi:
                     raise
                 continue
             async with started as response:
-                match response.status:
-                    case 401 if attempt == 0:
-                        await self._renew()
-                    case 429 if not request.may_be_too_many:
-                        pause = max(1.0, _retry_after(response))
-                        self._not_before[request.flow] = asyncio.get_running_loop().time() + pause
-                        raise self._busy(pause)
-                    case _:
-                        yield response
-                        return
+                if await self._stands(request, attempt, response.status, response.headers.get("Retry-After", "")):
+                    yield response
+                    return
+
+    def _check_flow(self, request: Request) -> None:
+        pause = self._not_before.get(request.flow, 0.0) - asyncio.get_running_loop().time()
+        if pause > 0:
+            raise self._busy(pause)
+
+    async def _stands(self, request: Request, attempt: int, status: int, retry_after: str) -> bool:
+        """Whether an answer is one, and not a first 401; raises `Unavailable` for a 429."""
+        match status:
+            case 401 if attempt == 0:
+                await self._renew()
+                return False
+            case 429 if not request.may_be_too_many:
+                pause = max(1.0, _seconds(retry_after))
+                self._not_before[request.flow] = asyncio.get_running_loop().time() + pause
+                raise self._busy(pause)
+        return True
 
     def _busy(self, seconds: float) -> Unavailable:
         wait = seconds * self._random.uniform(1.0, MOST_SPREAD)
@@ -208,12 +240,19 @@ class KubeApi:
             request.method,
             URL(self._configuration.host + request.path, encoded=True),
             data=request.body,
-            headers={"Accept": request.accept, "Content-Type": request.content_type, **await self.headers()},
+            headers=await self._headers_of(request),
             proxy=self._configuration.proxy,
             ssl=self._tls(),
             server_hostname=self._configuration.tls_server_name,
             allow_redirects=False,
         )
+
+    async def _headers_of(self, request: Request) -> dict[str, str]:
+        return {"Accept": request.accept, "Content-Type": request.content_type, **await self.headers()}
+
+    def _server(self) -> Server:
+        url, tls = self._configuration.host, self._tls()
+        return Server(url, tls if url.startswith("https:") else None, self._configuration.tls_server_name)
 
     def _tls(self) -> ssl.SSLContext:
         """Return what connections are made with; files that were replaced count from the next look on."""
@@ -326,12 +365,12 @@ def _check(response: aiohttp.ClientResponse) -> None:
         raise Unavailable(
             f"HTTP {response.status}",
             denied=response.status in {401, 403},
-            retry_after_seconds=_retry_after(response),
+            retry_after_seconds=_seconds(response.headers.get("Retry-After", "")),
         )
 
 
-def _retry_after(response: aiohttp.ClientResponse) -> float:
-    value = response.headers.get("Retry-After", "")
+def _seconds(value: str) -> float:
+    """Return what a `Retry-After` asks for, if anything."""
     return min(float(value), MAX_BUSY_SECONDS) if value.isascii() and value.isdigit() else 0.0
 
 

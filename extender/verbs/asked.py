@@ -61,7 +61,7 @@ class Asked:
         once more is in vain at worst, while the GPUs that are held are on their way to somebody.
         """
         away = [name for name in self.away(state) if name in names]
-        tried = [Names(names.all.difference(away)), Names(names.all.difference(away[1:])), names] if away else [names]
+        tried = [names.without(away), names.without(away[1:]), names] if away else [names]
         held_for_others = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
         for yielding in (False, True) if held_for_others else (False,):
             for some in tried:

@@ -16,6 +16,7 @@ A few rules of kube-scheduler shape the answers (docs/explanation/design.md, "th
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import islice
 
 from extender.clock import Instant
@@ -60,7 +61,7 @@ def filter_in_slices(
     except RequestError as error:
         return ExtenderFilterResult([], None, dict.fromkeys(names, str(error)))
     if not asked.request.asks:
-        return args.passing(list(dict.fromkeys(names)))
+        return args.passing([*dict.fromkeys(names)])
     allowance = Allowance()
     yield from prepare(state, asked, allowance)
     with state.effort.bounded(allowance):
@@ -111,15 +112,15 @@ def prioritize_in_slices(
         asked = Asked.read(state, args.pod, now)
     except RequestError:
         return []
-    uid, names = args.pod.metadata.uid, list(dict.fromkeys(args.names))
+    uid, named = args.pod.metadata.uid, dict.fromkeys(args.names)
     state.offers.forget(uid)
     if not asked.request.asks:
         return []
     allowance = Allowance()
     yield from prepare(state, asked, allowance)
     with state.effort.bounded(allowance):
-        ranking = asked.rank_for_now(state, Names(names))
-    best_two = [*islice(ranking.best_first(), 2)]
+        ranking = asked.rank_for_now(state, Names(named))
+    names, best_two = [*named], [*islice(ranking.best_first(), 2)]
     if not best_two:
         return [HostPriority(name, 0) for name in names]
     _announce(state, asked, ranking, best_two, hold_seconds)
@@ -137,9 +138,8 @@ def _offer(state: ClusterState, asked: Asked, names: Names, candidates: int) -> 
     """Take the best nodes, but not again those that the pod came back from, before it has been offered all others."""
     uid = asked.pod.metadata.uid
     refused = state.offers.refused(uid, state.shapes) if candidates else frozenset()
-    if refused:
-        refused &= names.all
-    ranking = asked.rank_for_now(state, Names(names.all - refused) if refused else names)
+    refused = frozenset(name for name in refused if name in names)
+    ranking = asked.rank_for_now(state, names.without(refused) if refused else names)
     if refused and ranking.best is None:
         state.offers.forget(uid)
         ranking = asked.rank_for_now(state, names)
@@ -150,12 +150,12 @@ def _offer(state: ClusterState, asked: Asked, names: Names, candidates: int) -> 
     return ranking, chosen
 
 
-def _is_to_be_passed_over(state: ClusterState, asked: Asked, names: list[str]) -> bool:
+def _is_to_be_passed_over(state: ClusterState, asked: Asked, names: Collection[str]) -> bool:
     """Whether the call is about the nominated node alone, and that steps back; the same call again is not refused."""
     nominated, uid = asked.pod.status.nominated_node_name, asked.pod.metadata.uid
-    return (
-        names == [nominated] and nominated in asked.away(state) and state.setbacks.pass_over(uid, asked.owner, names[0])
-    )
+    if nominated is None or len(names) != 1 or nominated not in names:
+        return False
+    return nominated in asked.away(state) and state.setbacks.pass_over(uid, asked.owner, nominated)
 
 
 def _announce(state: ClusterState, asked: Asked, ranking: Ranking, best: list[str], hold_seconds: float) -> None:
@@ -168,12 +168,12 @@ def _announce(state: ClusterState, asked: Asked, ranking: Ranking, best: list[st
         state.setbacks.announce(uid, node, now)
 
 
-def _refusal(state: ClusterState, asked: Asked, ranking: Ranking, names: list[str]) -> ExtenderFilterResult:
+def _refusal(state: ClusterState, asked: Asked, ranking: Ranking, names: Collection[str]) -> ExtenderFilterResult:
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
     reasons = set[Reason]()
     nominated = asked.pod.status.nominated_node_name
-    for name, verdict in ranking.verdicts(names).items():
+    for name, verdict in ranking.verdicts([*names]).items():
         if isinstance(verdict, Rejection):
             (failed if verdict.resolvable and name == nominated else unresolvable)[name] = verdict.sentence
             reasons.add(verdict.reason)

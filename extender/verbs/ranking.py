@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from heapq import merge
-from itertools import chain, islice
 from typing import TypeVar
 
 from extender.cluster.candidates.holds import NOTHING, Held
@@ -28,9 +27,6 @@ from topology.request.gpu_request import GpuRequest
 T = TypeVar("T")
 
 NOT_KNOWN = Rejection(Reason.CLOSED, "node is not known to the extender yet", remedy="the pod is tried again")
-
-EXPECTED = 64
-"""Of the best nodes: so many are looked up in the call at once. It wants sixteen, and nearly all are in it."""
 
 
 class Ranking:
@@ -66,9 +62,7 @@ class Ranking:
         self._order = self._shapes.order(request)
         self._names = names
         views = self._views
-        special = {name for name in {*held_for_others, *state.claimed_on(uid)} if name in views}
-        names.expect(chain(special, (key[-1] for key in islice(self._order.best_first(views), EXPECTED))))
-        special = {name for name in special if name in names}
+        special = {name for name in {*held_for_others, *state.claimed_on(uid)} if name in views and name in names}
         to_come = self._order.to_come
         decide = NodeView.decide_yielding if yielding else NodeView.decide_for
         self._rails = rails

@@ -6,13 +6,14 @@ kube-scheduler writes exactly these. Unknown keys are skipped, `null` means abse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, TypeVar
 
 import msgspec
 
-from extender.cluster.objects.kinds import ObjectMeta, Pod
+from extender.cluster.objects.kinds import ObjectMeta, Pod, Present
 from extender.verbs import strict
+from extender.verbs.names import Written
 
 MAX_SCORE = 10
 """`MaxExtenderPriority`; the least is 0."""
@@ -68,7 +69,7 @@ class ExtenderArgs(_Wire, frozen=True):
             self.nodes.by_name()
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> Collection[str]:
         """The nodes, whichever way they were sent; a name may occur twice."""
         return list(self.nodes.by_name()) if self.nodes is not None else self.node_names or []
 
@@ -78,6 +79,17 @@ class ExtenderArgs(_Wire, frozen=True):
             return ExtenderFilterResult(names)
         sent = self.nodes.by_name()
         return ExtenderFilterResult(names, nodes=NodeList([sent[name] for name in names]))
+
+
+class WrittenArgs(ExtenderArgs, frozen=True, kw_only=True):
+    """The same with names that nobody has read yet."""
+
+    written: Written
+
+    @property
+    def names(self) -> Collection[str]:
+        """The nodes; a name may occur twice."""
+        return self.written
 
 
 class ExtenderFilterResult(_Wire, frozen=True, omit_defaults=True):
@@ -170,6 +182,17 @@ def decode_args(body: bytes) -> ExtenderArgs:
     return _decode(_ARGS, body)
 
 
+def decode_filter_args(body: bytes) -> ExtenderArgs:
+    """Do the same, but leave names unread that are as kube-scheduler writes them."""
+    try:
+        sent = _SENT.decode(body)
+        strict.check(body)
+    except (ValueError, RecursionError):
+        return decode_args(body)  # it says what is wrong
+    written = Written.read(bytes(sent.node_names)) if sent.nodes is None and sent.pod.metadata.uid else None
+    return decode_args(body) if written is None else WrittenArgs(sent.pod, written=written)
+
+
 def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
     """Read the body of bind; raises `MalformedBody`."""
     return _decode(_BINDING_ARGS, body)
@@ -180,7 +203,16 @@ def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
     return _decode(_PREEMPTION_ARGS, body)
 
 
+class _Sent(_Wire, frozen=True):
+    """A body whose names are not read."""
+
+    pod: Pod
+    nodes: Present | None = None
+    node_names: msgspec.Raw = msgspec.Raw(b"null")
+
+
 _ARGS = msgspec.json.Decoder(ExtenderArgs)
+_SENT = msgspec.json.Decoder(_Sent)
 _BINDING_ARGS = msgspec.json.Decoder(ExtenderBindingArgs)
 _PREEMPTION_ARGS = msgspec.json.Decoder(ExtenderPreemptionArgs)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -31,6 +32,7 @@ from extender.verbs.wire import (
     MalformedBody,
     decode_args,
     decode_binding_args,
+    decode_filter_args,
     decode_preemption_args,
     encode,
 )
@@ -40,6 +42,7 @@ PREFIX: Final = "/v1/extender"
 
 Args = TypeVar("Args", ExtenderArgs, ExtenderBindingArgs, ExtenderPreemptionArgs)
 
+_score = attrgetter("score")
 log = structlog.get_logger(__name__)
 
 
@@ -111,7 +114,7 @@ def verbs(limits: Limits) -> Mapping[str, Verb[Any]]:
 
     binds = Line(bodies, limits.bind_body, at_once=limits.binds, waiting=0)
     all_of_them: tuple[Verb[Any], ...] = (
-        Verb("filter", decode_args, _uid, _filter, one_at_a_time()),
+        Verb("filter", decode_filter_args, _uid, _filter, one_at_a_time()),
         Verb("prioritize", decode_args, _uid, _prioritize, one_at_a_time()),
         Verb("preempt", decode_preemption_args, _uid, _preempt, one_at_a_time()),
         Verb("bind", decode_binding_args, lambda args: args.pod_uid, _bind, binds),
@@ -134,7 +137,7 @@ async def _filter(extender: Extender, args: ExtenderArgs) -> Answer:
 
 async def _prioritize(extender: Extender, args: ExtenderArgs) -> Answer:
     scores = await extender.prioritize(args)
-    best = max(scores, key=lambda priority: priority.score, default=None)
+    best = max(scores, key=_score, default=None)
     verdict = "scored" if best else "no-opinion"
     return Answer(scores, verdict, {**_pod(args), "nodes": len(scores), "best": best.host if best else None})
 

@@ -12,7 +12,13 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.kubernetes.reflector import Reflector, Timing
-from extender.verbs.wire import MalformedBody, decode_args, decode_binding_args, decode_preemption_args
+from extender.verbs.wire import (
+    MalformedBody,
+    decode_args,
+    decode_binding_args,
+    decode_filter_args,
+    decode_preemption_args,
+)
 from tests.extender.kubernetes.test_reflector import bookmark, error, line, page
 from tests.extender.kubernetes.test_reflector import node as listed_node
 from topology.annotations.codec import decode_topology, encode_topology
@@ -43,9 +49,10 @@ def topology(data: bytes) -> None:
 
 def args(data: bytes) -> None:
     """Read the body of each verb, and what a verb looks at first."""
-    with suppress(MalformedBody):
-        asked = decode_args(data)
-        assert len(asked.passing(asked.names).node_names) == len(asked.names)
+    for decode in (decode_args, decode_filter_args):
+        with suppress(MalformedBody):
+            asked = decode(data)
+            assert len(asked.passing([*asked.names]).node_names) == len(asked.names)
     with suppress(MalformedBody):
         assert all(victims.uids is not None for victims in decode_preemption_args(data).candidates.values())
     with suppress(MalformedBody):

@@ -1,0 +1,175 @@
+"""An answer belongs to the request before it, whatever a server sends, and whoever has stopped waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from extender.kubernetes import connections
+from extender.kubernetes.connections import Answer, Connections, Server
+from tests.extender.polling import until
+
+OK = b"HTTP/1.1 200 OK\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\nok"
+MAX_BYTES = 100
+
+
+class Peer:
+    """A server that gives the answers in turn, each in pieces, whatever it is asked; `None` hangs up."""
+
+    def __init__(self, *answers: Sequence[bytes] | None) -> None:
+        self.answers = list(answers)
+        self.asked: list[bytes] = []
+        self.connections = self.open = 0
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer until there is nothing more to say."""
+        self.connections += 1
+        self.open += 1
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0] or 0)
+                self.asked.append(head + await reader.readexactly(length))
+                pieces = self.answers.pop(0)
+                if pieces is None:
+                    break
+                for piece in pieces:
+                    writer.write(piece)
+                    await asyncio.sleep(0.01)
+        writer.transport.abort()
+        self.open -= 1
+
+
+@asynccontextmanager
+async def facing(*answers: Sequence[bytes] | None, limit: int = 1) -> AsyncIterator[tuple[Peer, Connections]]:
+    """Serve these answers, and give what asks for them."""
+    peer = Peer(*answers)
+    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
+    peer.url = "http://{}:{}".format(*server.sockets[0].getsockname()[:2])
+    asking = Connections(limit, MAX_BYTES)
+    try:
+        yield peer, asking
+    finally:
+        asking.close()
+        server.close()
+        await until(lambda: not peer.open)
+        await asyncio.sleep(0)  # their transports end a moment later
+
+
+async def ask(peer: Peer, asking: Connections, path: str = "/x", url: str = "") -> Answer:
+    return await asking.ask(Server(url or peer.url), "PATCH", path, {"Accept": "a/b"}, b"{}")
+
+
+async def test_a_connection_serves_one_request_after_another() -> None:
+    """The head says whom it is for, and how long the body is; a path of the server's comes first."""
+    async with facing([OK], [OK]) as (peer, asking):
+        assert (await ask(peer, asking)).body == b"ok"
+        answer = await ask(peer, asking, url=peer.url + "/cluster")
+        assert (answer.status, answer.headers[b"retry-after"], answer.body) == (200, b"7", b"ok")
+    host = peer.url.removeprefix("http://").encode()
+    rest = b" HTTP/1.1\r\nHost: " + host + b"\r\nAccept: a/b\r\nContent-Length: 2\r\n\r\n{}"
+    assert peer.asked == [b"PATCH /x" + rest, b"PATCH /cluster/x" + rest]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [OK],
+        [OK[:5], OK[5:30], OK[30:-1], OK[-1:]],
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n", b"1\r\nk\r\n0\r\n\r\n"],
+        [b"HTTP/1.1 100 Continue\r\nRetry-After: 9\r\n\r\n" + OK],
+        [b"HTTP/1.1 103 Early Hints\r\n\r\n", OK],
+    ],
+    ids=["whole", "torn", "chunked", "after an interim answer", "long after one"],
+)
+async def test_an_answer_is_read_to_its_end_and_the_connection_kept(pieces: list[bytes]) -> None:
+    """However it arrives."""
+    async with facing(pieces, [OK]) as (peer, asking):
+        assert (await ask(peer, asking)).body == b"ok"
+        assert (await ask(peer, asking)).headers[b"retry-after"] == b"7"
+    assert peer.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("pieces", "why"),
+    [
+        (None, "hung up|reset"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n" + b"x" * 101], "more than 100 bytes"),
+        ([b"SSH-2.0-OpenSSH_9.9\r\n"], "no HTTP"),
+    ],
+    ids=["none", "too long", "of another kind"],
+)
+async def test_what_is_no_answer_ends_its_connection(pieces: list[bytes] | None, why: str) -> None:
+    """Nothing is sent again."""
+    async with facing(pieces, [OK]) as (peer, asking):
+        with pytest.raises(ConnectionError, match=why):
+            await ask(peer, asking)
+        assert len(peer.asked) == 1
+        assert (await ask(peer, asking)).body == b"ok"
+    assert peer.connections == 2
+
+
+async def test_nobody_is_given_the_answer_to_a_request_that_was_given_up() -> None:
+    """It comes on a connection of its own, that is closed."""
+    late = OK.replace(b"ok", b"no")
+    async with facing([b"", b"", b"", b"", b"", late], [OK]) as (peer, asking):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await ask(peer, asking)
+        assert (await ask(peer, asking)).body == b"ok"
+    assert peer.connections == 2
+
+
+@pytest.mark.parametrize("pieces", [[OK + OK], [OK, OK]], ids=["together", "later"])
+async def test_what_nobody_has_asked_for_ends_the_connection(pieces: list[bytes]) -> None:
+    """Or the next one who asks would be given it."""
+    async with facing(pieces, [OK.replace(b"ok", b"me")]) as (peer, asking):
+        assert (await ask(peer, asking)).body == b"ok"
+        await asyncio.sleep(0.05)
+        assert (await ask(peer, asking)).body == b"me"
+    assert peer.connections == 2
+
+
+async def test_a_server_that_ends_the_connection_is_asked_on_another() -> None:
+    """It says so with its answer."""
+    async with facing([OK.replace(b"Retry-After: 7", b"Connection: close")], [OK]) as (peer, asking):
+        await ask(peer, asking)
+        await ask(peer, asking)
+    assert peer.connections == 2
+
+
+async def test_a_connection_that_was_idle_for_long_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server may be about to close it."""
+    monkeypatch.setattr(connections, "KEPT_SECONDS", 0.0)
+    async with facing([OK], [OK]) as (peer, asking):
+        await ask(peer, asking)
+        await ask(peer, asking)
+    assert peer.connections == 2
+
+
+async def test_no_more_connections_are_open_than_may_be() -> None:
+    """Who comes then waits."""
+    async with facing([OK], [OK], [OK], [OK], limit=2) as (peer, asking):
+        answers = await asyncio.gather(*(ask(peer, asking) for _ in range(4)))
+    assert [answer.body for answer in answers] == [b"ok"] * 4
+    assert peer.connections == 2
+
+
+async def test_connections_to_another_server_are_not_used() -> None:
+    """Nor those to the same one as it was trusted before."""
+    async with facing([OK], [OK]) as (peer, asking):
+        await ask(peer, asking)
+        await asking.ask(Server(peer.url, name="other"), "GET", "/", {}, None)
+    assert peer.connections == 2
+
+
+async def test_a_token_with_a_line_break_is_sent_to_nobody() -> None:
+    """It would be a header, or a request, of its own."""
+    async with facing() as (peer, asking):
+        with pytest.raises(OSError, match="line break"):
+            await asking.ask(Server(peer.url), "GET", "/", {"Authorization": "Bearer a\r\nX: y"}, None)
+    assert not peer.connections
