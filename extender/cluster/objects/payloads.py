@@ -20,8 +20,6 @@ from topology.placement.topology_class import TopologyClass, TopologyClasses
 NO_TOPOLOGY = "no GPU topology is published"
 NOT_UNDERSTOOD = "is of a version that is not understood"
 RESTLESS = "GPU topology changes too often, and is not read before it has been still for a while"
-MAX_GPUS = 24
-"""Of one node, half as many again as any is known to have: what it takes to compile a topology grows with their square."""
 
 T = TypeVar("T")
 
@@ -113,8 +111,6 @@ class NodePayloads:
             if not may_read():
                 raise RestlessTopology("$", "changes too often")
             node = decode_topology(text)
-            if len(node) > MAX_GPUS:
-                raise PayloadError("$.gpus", f"{len(node)} GPUs, at most {MAX_GPUS} are planned for")
             domain = f"{node.domain.cluster_uuid}.{node.domain.clique_id}" if node.domain else None
             uuids, nics = tuple(gpu.uuid for gpu in node.gpus), _one_for_all(nics_by_gpu(node))
             return NodeGpus(uuids, node.devices, classes.of(node), digest(text), domain, nics)
