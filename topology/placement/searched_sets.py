@@ -97,8 +97,8 @@ class SearchedSets:
         return found if len(found) <= MAX_SETS else []
 
     def some_of(self, free: int) -> int:
-        """Return of the free GPUs of a large machine one for all that are in blocks alike, of others all."""
-        if not self.blocks:
+        """Return the free GPUs to begin sets with: where blocks are exchanged, one for all that are alike."""
+        if not self.blocks or self.is_uniform:
             return free
         self._meter.steps += 2 * len(self._alike)
         return sum(1 << i for i in Choices(self.blocks, free, (), 1).firsts())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, combinations
 from math import comb
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from topology.bandwidth.predict import Wiring, predict
 from topology.formats.catalog import MACHINES, machine
 from topology.node.model import Gpu, Link, NodeTopology
-from topology.value.symmetry import Symmetry, subsets, ways
+from topology.value.symmetry import Symmetry, lowest_first, subsets, ways
 
 
 def symmetry_of(name: str) -> tuple[Wiring, Symmetry]:
@@ -75,6 +75,12 @@ def test_choices_are_all_there_and_each_once(available: list[int], size: int) ->
 def test_gpus_that_are_all_different_are_chosen_in_every_way(count: int, size: int) -> None:
     """The binomial coefficient."""
     assert ways([1] * count, size) == comb(count, size)
+
+
+def test_the_lowest_of_equals_is_the_lowest_of_72_gpus_too() -> None:
+    """Positions are compared one after another, the first one first."""
+    pairs = [1 << a | 1 << b for a, b in combinations(range(72), 2)]
+    assert sorted(pairs, key=lowest_first, reverse=True) == pairs
 
 
 def test_a_set_is_made_of_the_lowest_positions() -> None:
