@@ -47,7 +47,7 @@ def _pairs(count: int) -> combinations[tuple[int, int]]:
 
 @st.composite
 def nearly_regular(draw: st.DrawFn, most: int = 24) -> NodeTopology:
-    """Groups of groups of up to `most` GPUs, of which a few pairs and GPUs are others."""
+    """Draw groups of groups of up to `most` GPUs, of which a few pairs and GPUs are others."""
     levels = draw(st.lists(st.integers(2, 4), min_size=1, max_size=4).filter(lambda levels: prod(levels) <= most))
     paths = [draw(st.sampled_from([*PciePath][1:])) for _ in levels]
     models = ("NVIDIA A40", "Tesla V100-SXM2-32GB", "NVIDIA GeForce RTX 4090")

@@ -64,14 +64,13 @@ class SearchedSets:
         left = [group & free for group in self._alike]
         self._meter.steps += 4 * len(left)
         count = ways([group.bit_count() for group in left], more)
-        if self.blocks and marks is not None:
+        found: list[int] = []
+        if self.blocks and marks is not None and count > 1:
             found = yield from self._of_blocks(free, more, (must, *marks), count)
-        elif count <= MAX_SETS:
+        if not found and count <= MAX_SETS:
             found = subsets(left, more)
             self._meter.steps += len(found) // 4
-        else:
-            found = []
-        if found or count <= MAX_SETS:
+        if found or not count:
             return [must | mask for mask in found] if must else found
         grown = set()
         for i in members_of(free):

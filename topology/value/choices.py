@@ -74,10 +74,10 @@ class Choices:
     def _takings(self, block: Block) -> list[Taking]:
         if not block.parts:
             open_ = members_of(block.members & self._open)[: self._size]
-            masks = [0, *accumulate(1 << i for i in open_)]
-            return [*enumerate(masks)][::-1]
+            return [*enumerate([0, *accumulate(1 << i for i in open_)])][::-1]
         found = []
-        for taking in _taken(self._slots(block.parts), 0, self._size):
+        elsewhere = (self._open & ~block.members).bit_count()
+        for taking in _taken(self._slots(block.parts), self._size - elsewhere, self._size):
             found.append(taking)
             self.takings += 1
             if self.takings > MAX_TAKINGS:

@@ -70,9 +70,10 @@ def subsets(groups: Sequence[int], size: int) -> list[int]:
     """
     filled = [*filter(None, groups)]
     middle = len(filled) // 2
-    room = sum(group.bit_count() for group in filled[middle:])
+    # What no half can make up for is not begun: so there are no more halves than sets.
+    room_before, room = (sum(group.bit_count() for group in half) for half in (filled[:middle], filled[middle:]))
     later: dict[int, list[int]] = {}
-    for taken, total in _takings(filled[middle:], 0, size):
+    for taken, total in _takings(filled[middle:], size - room_before, size):
         later.setdefault(total, []).append(taken)
     return [
         taken | more

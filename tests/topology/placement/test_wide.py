@@ -14,13 +14,14 @@ from topology.effort import SEARCH_STEPS
 from topology.node.links import Affinity
 from topology.node.model import NodeTopology
 from topology.placement.decide import Situation, decide
+from topology.placement.searched_sets import MAX_SETS
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import Communication, GpuRequest
 
 SMALL, WIDE, RACK = TopologyClass(nvswitch(8)), TopologyClass(nvswitch(72)), TopologyClass(nvswitch(72, numa_nodes=36))
 TREE, SMALL_TREE = TopologyClass(pcie_tree(4, 4, 2)), TopologyClass(pcie_tree(5, 2, 2))
-NARROW = TopologyClass(pcie_tree(4, 4, 1))
+NARROW, WIDEST_TREE = TopologyClass(pcie_tree(4, 4, 1)), TopologyClass(pcie_tree(4, 9, 2))
 
 
 def placed(compiled: TopologyClass, free: int, gpus: int, **wants: object) -> Placement:
@@ -140,3 +141,12 @@ def test_a_first_plan_on_an_nvswitch_takes_one_call(node: NodeTopology, gpus: in
     before = compiled.meter.steps
     assert len(placed(compiled, (1 << 72) - 1, gpus).gpus) == gpus
     assert compiled.meter.steps - before <= SEARCH_STEPS
+
+
+@given(st.sets(st.integers(0, 71)), st.integers(1, 72))
+def test_there_is_a_set_to_look_at_where_enough_gpus_are_free(positions: set[int], gpus: int) -> None:
+    """Also where there is only one, or where there are more than can be compared; and never one too many."""
+    free = mask_of((*positions,))
+    sets = WIDEST_TREE.subsets(free, gpus)
+    assert bool(sets) == (len(positions) >= gpus)
+    assert len(sets) <= MAX_SETS and all(mask.bit_count() == gpus and not mask & ~free for mask in sets)

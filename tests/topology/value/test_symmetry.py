@@ -77,6 +77,12 @@ def test_gpus_that_are_all_different_are_chosen_in_every_way(count: int, size: i
     assert ways([1] * count, size) == comb(count, size)
 
 
+def test_few_sets_of_many_groups_are_found_without_looking_at_halves_in_vain() -> None:
+    """All but one of 72 GPUs that differ: each half alone has 69 thousand million sets."""
+    groups = [1 << i for i in range(72)]
+    assert sorted(subsets(groups, 71)) == sorted((1 << 72) - 1 ^ group for group in groups)
+
+
 def test_the_lowest_of_equals_is_the_lowest_of_72_gpus_too() -> None:
     """Positions are compared one after another, the first one first."""
     pairs = [1 << a | 1 << b for a, b in combinations(range(72), 2)]
