@@ -13,7 +13,7 @@ from agent.plugin.hold_back import Served
 from agent.plugin.share_devices import brief, spelled_out
 
 MAX_ENTRIES = 1024
-"""A node has at most 64 GPUs, or some hundreds of pods that share them; init containers can have theirs twice."""
+"""A node has at most 72 GPUs, or some hundreds of pods that share them; init containers can have theirs twice."""
 
 
 def encode(served: Iterable[Served]) -> str:

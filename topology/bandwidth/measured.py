@@ -101,6 +101,6 @@ def limit_gb_per_s(wiring: Wiring, members: int) -> float:
     return LIMIT_TOLERANCE * min(
         wiring.rate[i] * sum(wiring.direct[i][j] for j in vertices)
         + wiring.rate[i] * wiring.switch[i] * max(in_switch, 1.0)
-        + max(wiring.pairs[min(i, j), max(i, j)].high for j in vertices if j != i)
+        + max(alone.high for j in vertices if (alone := wiring.alone[i][j]) is not None)
         for i in vertices
     )

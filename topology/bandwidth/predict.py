@@ -8,24 +8,17 @@ therefore a cliff and not a slope, and a sum over pairs would not see it. Number
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import comb
-
-import networkx as nx
+from typing import TypeVar
 
 from topology.bandwidth.calibration import IN_SWITCH, SHARED_UPLINK, Bandwidth
 from topology.bandwidth.collectives import DEFAULT_MESSAGE_BYTES, Collective, Wire, in_switch, on_ring
-from topology.bandwidth.hops import (
-    DEFAULT_PEER_LEVEL,
-    link_ratio,
-    over_host,
-    over_links,
-    shared_uplinks,
-    switch_ratio,
-    widest_by_point,
-)
+from topology.bandwidth.hops import DEFAULT_PEER_LEVEL, link_ratio, switch_ratio, widest_by_point
 from topology.bandwidth.rings import MAX_STEPS, Meter, Widths, components, members_of, ring_channels
-from topology.node.graph import Routes, build_graph, compute_capability, gpu_vertex, link_gb_per_s
-from topology.node.links import PATH_AFFINITY, Affinity, PciePath
+from topology.bandwidth.ties import Ties
+from topology.node.graph import compute_capability, link_gb_per_s
+from topology.node.links import Affinity, PciePath
 from topology.node.model import NodeTopology
 
 __all__ = ["Bandwidth", "Wiring", "predict", "ring_order"]
@@ -35,6 +28,8 @@ _STEPS_PER_PLAN = 2_000_000
 _STEPS_PER_SET = 200
 """At least; about a fifth of a millisecond."""
 
+T = TypeVar("T")
+
 
 class Wiring:
     """The numbers of one node's graph that predictions need, by position; built once per topology class.
@@ -43,42 +38,29 @@ class Wiring:
     """
 
     def __init__(self, node: NodeTopology, peer_level: PciePath = DEFAULT_PEER_LEVEL) -> None:
-        graph = build_graph(node)
-        routes = Routes(graph)
-        span = range(len(node))
+        ties = Ties(node, peer_level)
+        numbers: dict[object, int] = {}
+        alike = [numbers.setdefault(kind.told_apart_by, len(numbers)) for kind in ties.kinds]
         self.count = len(node)
         self.rate = [link_gb_per_s(gpu) for gpu in node.gpus]
         self.capability = [compute_capability(gpu) or (0, 0) for gpu in node.gpus]
         self.generation = [major for major, _ in self.capability]
         self.switch = [gpu.switch_links for gpu in node.gpus]
-        self.direct = [[_direct_links(graph, node, i, j) for j in span] for i in span]
-        self.has_direct = any(map(any, self.direct))
-        self.linked = [[i != j and node.nvlinks(i, j) > 0 for j in span] for i in span]
-        self._link_masks = [sum(1 << j for j in span if row[j]) for row in self.linked]
-        self.affinity = [[self._affinity(node, i, j) for j in span] for i in span]
-        hops = {pair: self._hop(node, routes, *pair, peer_level) for pair in node.pairs}
-        self.pairs = hops
-        """Rate of every hop when exactly these two GPUs take part."""
-        if node.cpu_vendor == "amd":
-            # NCCL lets two GPUs of an AMD host access each other across it, and not more of them.
-            self.pairs = {pair: self._hop(node, routes, *pair, PciePath.SYS) for pair in node.pairs}
-        self.hop_gb_per_s = [[hops[min(i, j), max(i, j)].point if i != j else 0.0 for j in span] for i in span]
+        self.ties = _table(ties, alike)
+        """Equal numbers for equal ties between two positions."""
+        self.direct = _table(ties, [kind.direct for kind in ties.kinds])
+        self._has_direct = any(kind.direct for kind in ties.kinds)
+        self._link_masks = _masks(_table(ties, [kind.linked for kind in ties.kinds]))
+        self.alone = _table(ties, [kind.alone for kind in ties.kinds])
+        """Rate of every hop when exactly these two GPUs take part; `None` from a position to itself."""
+        self.hop_gb_per_s = _table(ties, [kind.hop.point if kind.hop else 0.0 for kind in ties.kinds])
         self.meter = Meter()
         """What predictions have cost so far."""
         self.hops = Widths(self.hop_gb_per_s, self.meter)
-        self._intervals = widest_by_point(hops.values())
-        self._uplinks = shared_uplinks(node, routes, self.linked, peer_level)
-        self.affinities = Widths([[-affinity.distance for affinity in row] for row in self.affinity], self.meter)
+        self._intervals = widest_by_point(kind.hop for kind in ties.kinds if kind.hop)
+        self._uplinks = ties.uplinks()
+        self.affinities = Widths(_table(ties, [-kind.affinity.distance for kind in ties.kinds]), self.meter)
         self._on_ring: dict[tuple[Bandwidth, Wire, int, int, int, Collective], Bandwidth] = {}
-
-    def _affinity(self, node: NodeTopology, i: int, j: int) -> Affinity:
-        return Affinity.NVLINK if i == j or self.linked[i][j] else PATH_AFFINITY[node.path(i, j)]
-
-    def _hop(self, node: NodeTopology, routes: Routes, i: int, j: int, peer_level: PciePath) -> Bandwidth:
-        gb_per_s, capability = min(self.rate[i], self.rate[j]), min(self.capability[i], self.capability[j])
-        route = routes.between(gpu_vertex(node.gpus[i]), gpu_vertex(node.gpus[j]))
-        ways = over_links(node, i, j, gb_per_s, capability), over_host(node, i, j, route, peer_level)
-        return max(ways, key=lambda found: found.point)
 
     def narrowest_hop(self, members: int) -> Bandwidth:
         """Return the rate of the narrowest hop of that ring over the members whose narrowest hop is widest.
@@ -88,7 +70,9 @@ class Wiring:
         """
         if members.bit_count() == 2:
             i, j = members_of(members)
-            found = self.pairs[i, j]
+            alone = self.alone[i][j]
+            assert alone is not None
+            found = alone
         else:
             found = self._intervals[self.hops.bottleneck(members, self.max_steps(members))]
             if self._leaves_islands_twice(members):
@@ -124,18 +108,15 @@ class Wiring:
         """Return how long the search over one set may take, so that a plan over all sets of its size stays bounded."""
         return max(min(_STEPS_PER_PLAN // comb(self.count, members.bit_count()), MAX_STEPS), _STEPS_PER_SET)
 
-    def tie(self, i: int, j: int) -> tuple[int, bool, Affinity, float, Bandwidth | None, bool]:
-        """Return all that lies between two positions."""
-        pair = self.pairs.get((min(i, j), max(i, j)))
-        below_one = any(uplink.members >> i & uplink.members >> j & 1 for uplink in self._uplinks)
-        return self.direct[i][j], self.linked[i][j], self.affinity[i][j], self.hop_gb_per_s[i][j], pair, below_one
+    def on_switch(self, members: int) -> bool:
+        """Whether each of the GPUs has links to an NVSwitch, and reaches all others over NVLinks."""
+        return all(self.switch[i] and not members & ~(self._link_masks[i] | 1 << i) for i in members_of(members))
 
-    def interchangeable(self, i: int, j: int) -> bool:
-        """Whether swapping positions `i` and `j` changes no prediction."""
-        return (
-            (self.rate[i], self.capability[i], self.switch[i]) == (self.rate[j], self.capability[j], self.switch[j])
-            and all(self.tie(i, k) == self.tie(j, k) for k in range(self.count) if k not in (i, j))
-        )  # fmt: skip
+    def ring_channels(self, members: int) -> int:
+        """Return how many one-link-wide channels the rings over direct links carry at once."""
+        if not self._has_direct:
+            return 0
+        return ring_channels(self.direct, members, self.max_steps(members), self.meter)
 
 
 def predict(
@@ -178,10 +159,9 @@ def _over_switch(
 ) -> Bandwidth | None:
     """On an NVSwitch a ring's rate depends neither on which GPUs take part nor on how many; in-switch reduction does."""
     vertices = members_of(members)
-    links = min(wiring.switch[i] for i in vertices)
-    if not links or not all(wiring.linked[i][j] for i in vertices for j in vertices if i != j):
+    if not wiring.on_switch(members):
         return None
-    rate = links * min(wiring.rate[i] for i in vertices)
+    rate = min(wiring.switch[i] for i in vertices) * min(wiring.rate[i] for i in vertices)
     generation = min(wiring.generation[i] for i in vertices)
     ring = wiring.ring(switch_ratio(generation).of(rate), Wire.NVLINK, members, message_bytes, collective)
     how = IN_SWITCH.get(generation)
@@ -193,9 +173,7 @@ def _over_switch(
 
 
 def _over_direct_links(wiring: Wiring, members: int, message_bytes: int, collective: Collective) -> Bandwidth | None:
-    if not wiring.has_direct:
-        return None
-    channels = ring_channels(wiring.direct, members, wiring.max_steps(members), wiring.meter)
+    channels = wiring.ring_channels(members)
     if not channels:
         return None
     vertices = members_of(members)
@@ -204,9 +182,12 @@ def _over_direct_links(wiring: Wiring, members: int, message_bytes: int, collect
     return wiring.ring(rate, Wire.NVLINK, members, message_bytes, collective)
 
 
-def _direct_links(graph: nx.Graph[str], node: NodeTopology, i: int, j: int) -> int:
-    ends = gpu_vertex(node.gpus[i]), gpu_vertex(node.gpus[j])
-    return int(graph.edges[ends]["count"]) if graph.has_edge(*ends) else 0
+def _table(ties: Ties, by_kind: Sequence[T]) -> list[list[T]]:
+    return [[by_kind[kind] for kind in row] for row in ties.between]
+
+
+def _masks(table: Sequence[Sequence[bool]]) -> list[int]:
+    return [sum(1 << j for j, is_set in enumerate(row) if is_set) for row in table]
 
 
 def _rounded(found: Bandwidth) -> Bandwidth:

@@ -8,7 +8,6 @@ bound the best ring found so far counts. A `Meter` adds up what searches cost, s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 Matrix = Sequence[Sequence[float]]
 Counts = Sequence[Sequence[int]]
@@ -164,11 +163,14 @@ class Widths:
 
 def _levels(matrix: Matrix) -> list[tuple[float, Neighbours]]:
     """Return the hops of at least each width there is, the widest first."""
-    pairs = sorted(((matrix[i][j], i, j) for i in range(len(matrix)) for j in range(i)), reverse=True)
+    pairs: dict[float, list[tuple[int, int]]] = {}
+    for i, row in enumerate(matrix):
+        for j in range(i):
+            pairs.setdefault(row[j], []).append((i, j))
     reached = [0] * len(matrix)
     levels: list[tuple[float, Neighbours]] = []
-    for width, together in groupby(pairs, key=lambda pair: pair[0]):
-        for _, i, j in together:
+    for width in sorted(pairs, reverse=True):
+        for i, j in pairs[width]:
             reached[i] |= 1 << j
             reached[j] |= 1 << i
         levels.append((width, [*reached]))

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Final
 
 from topology.errors import PayloadError
+from topology.node.alike import Block, blocks_of
 from topology.node.links import PciePath
 from topology.node.slices import Slice, check_slices
 
@@ -160,7 +161,7 @@ class NodeTopology:
 
     def path(self, i: int, j: int) -> PciePath:
         """Return the PCIe path of positions `i` and `j`; when no source says, what their NUMA nodes allow at worst."""
-        link = self.pairs[min(i, j), max(i, j)]
+        link = self.pairs[(i, j) if i < j else (j, i)]
         if link.path is not None:
             return link.path
         numa_i, numa_j = self.gpus[i].numa_node, self.gpus[j].numa_node
@@ -180,6 +181,30 @@ class NodeTopology:
         return f"NV{count}" if count else self.path(i, j).label
 
     @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """What of the machine is alike as far as wires go: what can be exchanged, position by position or together."""
+        # Of POWER9 processors it also counts how many GPUs share their NVLinks, so that none stands for several.
+        counted = self.cpu_vendor == "power9"
+        kinds = [
+            (
+                gpu.model,
+                gpu.compute_capability,
+                gpu.switch_links,
+                gpu.pcie_generation,
+                gpu.pcie_width,
+                counted and gpu.index,
+            )
+            for gpu in self.gpus
+        ]
+        numbers: dict[tuple[int, PciePath, bool | None], int] = {}
+        ties = [[-1] * len(self.gpus) for _ in self.gpus]
+        for (i, j), link in self.pairs.items():
+            path = link.path if link.path is not None else self.path(i, j)
+            facts = link.nvlinks, path, link.p2p
+            ties[i][j] = ties[j][i] = numbers.setdefault(facts, len(numbers))
+        return blocks_of(kinds, ties)
+
+    @cached_property
     def matrix(self) -> tuple[tuple[str, ...], ...]:
         """All cells, GPUs only."""
         span = range(len(self.gpus))
@@ -188,8 +213,8 @@ class NodeTopology:
 
 MAX_NVLINKS = 36
 """Of one GPU, by NVML (`NVML_NVLINK_MAX_LINKS`)."""
-MAX_GPUS = 64
-"""More than any node has; a claim of more is a forged or broken payload."""
+MAX_GPUS = 72
+"""Of one NVLink domain, the largest there is (GB200 NVL72); a claim of more is a forged or broken payload."""
 MAX_NICS = 64
 
 

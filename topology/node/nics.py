@@ -15,7 +15,12 @@ def nics_by_gpu(node: NodeTopology) -> tuple[tuple[str, ...], ...]:
     >>> nics_by_gpu(machine("hgx-h100"))[:2]
     (('mlx5_0',), ('mlx5_1',))
     """
-    return tuple(_nearest(node, gpu.index) for gpu in node.gpus)
+    near: dict[int, dict[PciePath, list[str]]] = {gpu.index: {} for gpu in node.gpus}
+    for nic in node.nics:
+        for index, path in nic.paths:
+            if path <= PciePath.PXB:
+                near[index].setdefault(path, []).append(nic.device or nic.name)
+    return tuple(tuple(by_path[min(by_path)]) if by_path else () for by_path in near.values())
 
 
 def rails(node: NodeTopology) -> tuple[int, ...]:
@@ -36,11 +41,3 @@ def nics_of(nics: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     ('mlx5_2', 'mlx5_0')
     """
     return tuple(dict.fromkeys(name for names in nics for name in names))
-
-
-def _nearest(node: NodeTopology, index: int) -> tuple[str, ...]:
-    near = [(path, nic.device or nic.name) for nic in node.nics for gpu, path in nic.paths if gpu == index]
-    best = min((path for path, _ in near), default=None)
-    if best is None or best > PciePath.PXB:
-        return ()
-    return tuple(name for path, name in near if path == best)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from heapq import merge
 from itertools import combinations, islice, permutations
 from typing import Final
@@ -112,9 +113,8 @@ class _Splits:
     """The splits of one node's GPUs into sets of one size; the best totals do not depend on any order and are kept."""
 
     def __init__(self, node: NodeTopology, gpus: int) -> None:
-        span = range(len(node))
         self._size = gpus
-        self._scores = [[pair_score(node, i, j) if i != j else 0 for j in span] for i in span]
+        self._pair_score = cache(lambda i, j: pair_score(node, i, j))
         self._totals: dict[tuple[int, int], int] = {}
 
     def choose(self, free: Sequence[int]) -> tuple[int, ...]:
@@ -160,7 +160,7 @@ class _Splits:
             yield members, self._size - len(members)
 
     def _score(self, members: tuple[int, ...]) -> int:
-        return sum(self._scores[i][j] for i, j in combinations(members, 2))
+        return sum(self._pair_score(i, j) for i, j in combinations(members, 2))
 
 
 def _mask(positions: Sequence[int]) -> int:

@@ -100,26 +100,36 @@ def _search(
         return _too_few(usable.bit_count(), suitable.bit_count(), size)
     if size == 0:
         return Placement((), None, None, 0.0)
+    marks = free, doubtful, *rails
     if size == 1:
-        return (yield from _best_single(topology_class, free, must or usable, request, doubtful, rails))
-    sets = yield from _sets(topology_class, usable, size, must, parts)
+        return (yield from _best_single(topology_class, free, must or usable, request, doubtful, rails, marks))
+    sets = yield from _sets(topology_class, usable, size, must, parts, marks)
     return (yield from _best_many(topology_class, free, usable, request, must, doubtful, rails, sets))
 
 
-def _sets(topology_class: TopologyClass, usable: int, size: int, must: int, parts: Parts) -> Search[list[int]]:
+def _sets(
+    topology_class: TopologyClass, usable: int, size: int, must: int, parts: Parts, marks: tuple[int, ...]
+) -> Search[list[int]]:
     if len(parts) < 2:
-        return (yield from topology_class.sets(usable, size, must))
+        return (yield from topology_class.sets(usable, size, must, marks))
     found = [0]
     for part, count in parts:
-        here = yield from topology_class.sets(usable & part, count, must & part)
+        # What could be exchanged if there were this part alone cannot be beside the others.
+        here = yield from topology_class.sets(usable & part, count, must & part, None)
         found = [one | other for one in found for other in here]
     return found
 
 
 def _best_single(
-    topology_class: TopologyClass, free: int, usable: int, request: GpuRequest, doubtful: int, rails: Rails
+    topology_class: TopologyClass,
+    free: int,
+    usable: int,
+    request: GpuRequest,
+    doubtful: int,
+    rails: Rails,
+    marks: tuple[int, ...],
 ) -> Search[Placement | Rejection]:
-    sets = yield from topology_class.sets(usable, 1)
+    sets = yield from topology_class.sets(usable, 1, marks=marks)
     near_nic = [mask for mask in sets if mask & topology_class.near_nic] if request.nic else []
     chosen = yield from _kindest(topology_class, free, near_nic or sets, doubtful, rails)
     lost = yield from topology_class.loss(free, chosen)

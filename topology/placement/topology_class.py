@@ -14,12 +14,15 @@ from topology.bandwidth.measured import Figure, Measurements, kind_of
 from topology.bandwidth.predict import Bandwidth, Wiring, predict
 from topology.bandwidth.rings import members_of
 from topology.effort import SLICE_STEPS, Effort, Search, advance, finish
+from topology.errors import PayloadError
+from topology.node.alike import Block, unlike
 from topology.node.links import Affinity, PciePath
 from topology.node.model import NodeTopology
 from topology.node.nics import rails
 from topology.placement.measured_sets import MeasuredSets
 from topology.placement.nvidia_best_effort import Outcome, searched_outcomes
 from topology.placement.rails import NO_RAILS, Rails
+from topology.placement.searched_sets import SearchedSets
 from topology.request.suitability import anonymous, gpus_near_nic, kinds
 from topology.value.opportunity_cost import Offer, Table, value_table
 from topology.value.score import Weights, formula, worth
@@ -30,8 +33,8 @@ About = TypeVarTuple("About")
 
 MAX_ANSWERS = 50_000
 """Remembered per class, so that users' ever new requests do not fill the memory; about 0.4 KB each."""
-MAX_SETS = 20_000
-"""Sets that one search looks at; 16 GPUs without any two alike have 12,870 of eight."""
+MAX_UNLIKE = 24
+"""GPUs of a machine of which no two can be exchanged, alone or with others: what it costs to compile grows with their square."""
 MAX_CHOICES = 1_000
 """Sets of one size up to which values of free sets are computed."""
 MAX_BEGUN = 64
@@ -51,11 +54,17 @@ class TopologyClasses:
         self._measurements: Measurements = {}
 
     def of(self, node: NodeTopology) -> TopologyClass:
-        """Return the class of a node; identity (UUIDs, PCI addresses, NIC names) makes no difference."""
+        """Return the class of a node; identity (UUIDs, PCI addresses, NIC names) makes no difference.
+
+        Raises `PayloadError` where more than `MAX_UNLIKE` GPUs have to stand for all.
+        """
         nameless = anonymous(node)
         known = self._known.get(nameless)
         if known is None:
-            known = self._known[nameless] = TopologyClass(nameless, self._weights, self._effort)
+            _check_unlike(nameless.blocks if len(node) > MAX_UNLIKE else ())
+            known = TopologyClass(nameless, self._weights, self._effort)
+            _check_unlike(known.blocks)
+            self._known[nameless] = known
             if self._measurements:
                 known.measured(figures_of(known, self._measurements))
         return known
@@ -79,6 +88,11 @@ def figures_of(topology_class: TopologyClass, measurements: Measurements) -> tup
     return found.figures if found else ()
 
 
+def _check_unlike(blocks: Sequence[Block]) -> None:
+    if (count := unlike(blocks)) > MAX_UNLIKE:
+        raise PayloadError("$.gpus", f"{count} GPUs that are all different, at most {MAX_UNLIKE} are planned for")
+
+
 class TopologyClass:
     """What plans need of a topology, compiled once, and what was found on it so far."""
 
@@ -100,6 +114,7 @@ class TopologyClass:
         """What stands in the place of predictions."""
         self._figures: tuple[Figure, ...] = ()
         self._predictions: dict[int, tuple[Bandwidth, Affinity]] = {}
+        """By set; where no two GPUs are told apart, by size."""
         self._best_sets: dict[tuple[int, int], tuple[int, float] | None] = {}
         self._values: dict[int, float] = {}
         self._answers: dict[tuple[object, ...], Any] = {}
@@ -113,6 +128,10 @@ class TopologyClass:
         self._numa_nodes = _numa_nodes(node)
         self._alike = [group & near for group in self._symmetry.groups for near in self._numa_nodes if group & near]
         """Masks of GPUs that neither wires, requests nor NUMA nodes tell apart."""
+        self._is_uniform = len(self._symmetry.groups) == 1
+        self._searched_sets = SearchedSets(
+            self.wiring, kinds(node), self._alike, self._numa_nodes, is_uniform=self._is_uniform
+        )
         self.table: Table | None = None
         """The value of free sets, by how many GPUs of each group of interchangeable GPUs are free."""
         self.appraised: Weights | None = None
@@ -124,9 +143,14 @@ class TopologyClass:
         return kind_of(self.node)
 
     @property
+    def blocks(self) -> Sequence[Block]:
+        """What of a machine of more than 16 GPUs can be exchanged as a whole."""
+        return self._searched_sets.blocks
+
+    @property
     def breadth(self) -> int:
         """How many GPUs there are of which no two can stand in for each other."""
-        return len(self._alike)
+        return unlike(self.blocks) if self.blocks else len(self._alike)
 
     def measured(self, figures: tuple[Figure, ...]) -> bool:
         """Let these figures, and no others, stand in the place of predictions; returns whether they are others than before.
@@ -144,13 +168,14 @@ class TopologyClass:
 
     def predict(self, mask: int) -> tuple[Bandwidth, Affinity]:
         """Return bandwidth, measured where it was, and affinity of the set, two or more GPUs."""
-        found = self._predictions.get(mask)
+        alike = mask.bit_count() if self._is_uniform else mask
+        found = self._predictions.get(alike)
         self.meter.steps += 1
         if found is None:
             bandwidth, affinity = predict(self.wiring, mask)
             if self.measured_sets is not None:
                 bandwidth = self.measured_sets.instead_of(bandwidth, mask)
-            found = self._predictions[mask] = bandwidth, affinity
+            found = self._predictions[alike] = bandwidth, affinity
             self.meter.steps += PREDICTION_STEPS
         return found
 
@@ -304,28 +329,12 @@ class TopologyClass:
         return sets
 
     def subsets(self, free: int, size: int, must: int = 0) -> list[int]:
-        """Return the sets of `size` free GPUs as masks, only one of those that differ by interchangeable GPUs of a NUMA node.
-
-        Those of `must` are in each of them; what is left of interchangeable ones is still interchangeable.
-        That one has the lowest positions. Grows with the number of GPUs that are wired differently, not with the node. Where
-        there are more than `MAX_SETS`, only the sets that grow from each GPU along its fastest hops.
-        """
+        """Return the sets of `size` free GPUs that a search looks at, as masks; those of `must` are in each of them."""
         return finish(self.sets(free, size, must))
 
-    def sets(self, free: int, size: int, must: int = 0) -> Search[list[int]]:
-        """Search for `subsets`."""
-        free, size = free & ~must, size - must.bit_count()
-        left = [group & free for group in self._alike]
-        self.meter.steps += 4 * len(left)
-        if ways([group.bit_count() for group in left], size) <= MAX_SETS:
-            found = subsets(left, size)
-            self.meter.steps += len(found) // 4
-            return [must | mask for mask in found] if must else found
-        grown = set()
-        for i in members_of(free):
-            grown.add(self._grow(must | 1 << i, free, size - 1))
-            yield
-        return sorted(grown)
+    def sets(self, free: int, size: int, must: int = 0, marks: Sequence[int] | None = ()) -> Search[list[int]]:
+        """Search for `subsets`; `marks` as in `SearchedSets`."""
+        return self._searched_sets.search(free, size, must, marks)
 
     def _best_set(self, free: int, size: int) -> Search[tuple[int, float] | None]:
         key = (free, size)
@@ -339,26 +348,15 @@ class TopologyClass:
             return None
         if size == 1:
             return free & -free, worth(1, None, self.weights)
-        seeds = (group & free & -(group & free) for group in self._symmetry.groups if group & free)
+        some = self._searched_sets.some_of(free)
+        seeds = (group & some & -(group & some) for group in self._symmetry.groups if group & some)
         grown = set()
         for seed in seeds:
-            grown.add(found := self._grow(seed, free, size - 1))
+            grown.add(found := self._searched_sets.grow(seed, free, size - 1))
             self.predict(found)
             yield
         best = max(grown, key=lambda mask: (self.predict(mask)[0].point, lowest_first(mask)))
         return best, worth(size, self.predict(best)[0], self.weights)
-
-    def _grow(self, chosen: int, free: int, more: int) -> int:
-        """Add so many of the free GPUs, each along the fastest hops to those before it."""
-        self.meter.steps += (more + 1) * (4 + len(self.node) // 4)
-        pull = [0.0] * len(self.node)
-        new = members_of(chosen)
-        for _ in range(more):
-            for last in new:
-                pull = [sum(pair) for pair in zip(pull, self.wiring.hop_gb_per_s[last], strict=True)]
-            new = (max(members_of(free & ~chosen), key=lambda i: (pull[i], -i)),)
-            chosen |= 1 << new[0]
-        return chosen
 
     def spread(self, chosen: int, free: int) -> tuple[int, int]:
         """Return how many NUMA nodes the chosen GPUs lie in, and how many GPUs were free there."""
@@ -391,8 +389,12 @@ class TopologyClass:
 
 def _numa_nodes(node: NodeTopology) -> tuple[int, ...]:
     """Return the GPUs of each NUMA node as masks; what is not known to be near counts as another, by paths and by name."""
-    span = range(len(node))
-    near = [
-        (sum(1 << j for j in span if i == j or node.path(i, j) <= PciePath.NODE), node.gpus[i].numa_node) for i in span
-    ]
-    return tuple(sum(1 << i for i in span if near[i] == row) for row in dict.fromkeys(near))
+    near = [1 << i for i in range(len(node))]
+    for (i, j), link in node.pairs.items():
+        if (node.path(i, j) if link.path is None else link.path) <= PciePath.NODE:
+            near[i] |= 1 << j
+            near[j] |= 1 << i
+    found: dict[tuple[int, int | None], int] = {}
+    for i, (mask, gpu) in enumerate(zip(near, node.gpus, strict=True)):
+        found[mask, gpu.numa_node] = found.get((mask, gpu.numa_node), 0) | 1 << i
+    return tuple(found.values())

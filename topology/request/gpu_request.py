@@ -12,12 +12,13 @@ from typing import Any
 from topology.annotations import keys
 from topology.errors import RequestError
 from topology.node.links import Affinity
+from topology.node.model import MAX_GPUS
 from topology.request import words
 from topology.request.counts import asked_of, one_profile
 from topology.request.domains import OURS, GroupName, GroupRequest, Level
 from topology.request.shares import SameGpu, check, gib_of, same_gpu, side_by_side
 
-MAX_GPUS_PER_POD = 64
+MAX_GPUS_PER_POD = MAX_GPUS
 MAX_KEY_CHARACTERS = 63
 """After the slash, as Kubernetes has it; what is longer is compared up to there."""
 

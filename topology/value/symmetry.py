@@ -10,14 +10,17 @@ from collections.abc import Hashable, Sequence
 from math import prod
 
 from topology.bandwidth.predict import Wiring
+from topology.node.alike import alike
+from topology.node.model import MAX_GPUS
 
 Counts = tuple[int, ...]
 """GPUs taken of each group, in the order of `Symmetry.groups`."""
 
 MAX_SWAPS = 720
 """Swaps of groups that are looked for. Fewer than there are cost look-ups, never correctness."""
-MAX_TRIES = 4_000
-"""Beginnings of swaps that are tried for them: a forged topology can have n! that all come to nothing at the end."""
+LOOKS_PER_STEP = 8
+MAX_LOOKS = 80_000
+"""Ties that are compared for them, some milliseconds: a forged topology can have n! that all come to nothing at the end."""
 
 
 class Symmetry:
@@ -42,7 +45,7 @@ class Symmetry:
 
     def set_of(self, counts: Counts) -> int:
         """Return the set with so many of each group, the lowest positions of each."""
-        return sum(_lowest(group, count) for group, count in zip(self.groups, counts, strict=True))
+        return sum(lowest(group, count) for group, count in zip(self.groups, counts, strict=True))
 
     def canonical(self, counts: Counts) -> Counts:
         """Return one representative of all counts that are alike; memoised."""
@@ -67,9 +70,10 @@ def subsets(groups: Sequence[int], size: int) -> list[int]:
     """
     filled = [*filter(None, groups)]
     middle = len(filled) // 2
-    room = sum(group.bit_count() for group in filled[middle:])
+    # What no half can make up for is not begun: so there are no more halves than sets.
+    room_before, room = (sum(group.bit_count() for group in half) for half in (filled[:middle], filled[middle:]))
     later: dict[int, list[int]] = {}
-    for taken, total in _takings(filled[middle:], 0, size):
+    for taken, total in _takings(filled[middle:], size - room_before, size):
         later.setdefault(total, []).append(taken)
     return [
         taken | more
@@ -84,11 +88,11 @@ def _takings(groups: Sequence[int], least: int, most: int) -> list[tuple[int, in
     still_to_come = sum(group.bit_count() for group in groups)
     for group in groups:
         still_to_come -= group.bit_count()
-        lowest = [*enumerate(_lowest(group, count) for count in range(group.bit_count() + 1))]
+        partly = [*enumerate(lowest(group, count) for count in range(group.bit_count() + 1))]
         partial = [
             (taken | more, total + count)
             for taken, total in partial
-            for count, more in lowest[: most - total + 1]
+            for count, more in partly[: most - total + 1]
             if total + count >= least - still_to_come
         ]
     return partial
@@ -96,7 +100,7 @@ def _takings(groups: Sequence[int], least: int, most: int) -> list[tuple[int, in
 
 def lowest_first(mask: int) -> int:
     """Order masks of equal size so that the greatest is the lexicographically lowest list of positions."""
-    return int(f"{mask:064b}"[::-1], 2)
+    return int(f"{mask:0{MAX_GPUS}b}"[::-1], 2)
 
 
 def ways(available: Sequence[int], size: int) -> int:
@@ -107,7 +111,8 @@ def ways(available: Sequence[int], size: int) -> int:
     return found[size]
 
 
-def _lowest(group: int, count: int) -> int:
+def lowest(group: int, count: int) -> int:
+    """Return so many positions of a mask, the lowest; all that it has where these are fewer."""
     kept = group
     for _ in range(group.bit_count() - count):
         kept ^= 1 << kept.bit_length() - 1
@@ -115,46 +120,38 @@ def _lowest(group: int, count: int) -> int:
 
 
 def _interchangeable_groups(wiring: Wiring, kinds: Sequence[Hashable]) -> tuple[int, ...]:
-    groups: list[int] = []
-    for position, kind in enumerate(kinds):
-        for index, group in enumerate(groups):
-            member = group.bit_length() - 1
-            if kinds[member] == kind and wiring.interchangeable(member, position):
-                groups[index] |= 1 << position
-                break
-        else:
-            groups.append(1 << position)
-    return tuple(groups)
+    own = [*zip(kinds, wiring.rate, wiring.capability, wiring.switch, strict=True)]
+    return tuple(sum(1 << i for i in group) for group in alike(own, wiring.ties))
 
 
 def _swaps(wiring: Wiring, kinds: Sequence[Hashable], groups: Sequence[int]) -> list[tuple[int, ...]]:
     """Return permutations of the groups that keep every tie between GPUs, the identity first; at most `MAX_SWAPS`."""
     first = [(group & -group).bit_length() - 1 for group in groups]
-    ties = [[wiring.tie(a, b) for b in first] for a in first]
+    ties = [[wiring.ties[a][b] for b in first] for a in first]
     last = [group.bit_length() - 1 for group in groups]
     alone = [
-        (kinds[a], wiring.generation[a], wiring.rate[a], wiring.switch[a], group.bit_count(), wiring.tie(a, b))
+        (kinds[a], wiring.generation[a], wiring.rate[a], wiring.switch[a], group.bit_count(), wiring.ties[a][b])
         for a, b, group in zip(first, last, groups, strict=True)
     ]
+    like = [[group for group, own in enumerate(alone) if own == alone[place]] for place in range(len(groups))]
     found: list[tuple[int, ...]] = []
-    tries = 0
+    looks = 0
 
     def extend(swap: tuple[int, ...]) -> None:
-        nonlocal tries
-        tries += 1
-        if len(found) >= MAX_SWAPS or tries > MAX_TRIES:
-            return
+        nonlocal looks
         place = len(swap)
         if place == len(groups):
             found.append(swap)
             return
-        for group in range(len(groups)):
-            if (
-                group not in swap
-                and alone[group] == alone[place]
-                and all(ties[before][place] == ties[image][group] for before, image in enumerate(swap))
-            ):
+        row = ties[place]
+        for group in like[place]:
+            looks += 1 + place
+            if len(found) >= MAX_SWAPS or looks > MAX_LOOKS:
+                return
+            image = ties[group]
+            if group not in swap and all(row[before] == image[at] for before, at in enumerate(swap)):
                 extend((*swap, group))
 
     extend(())
+    wiring.meter.steps += looks // LOOKS_PER_STEP
     return found

@@ -24,7 +24,7 @@ from topology.annotations.codec import decode_topology, encode_topology
 from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError
 from topology.node.model import NodeTopology
-from topology.placement.topology_class import TopologyClasses
+from topology.request.suitability import anonymous
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 """NVIDIA's feature discovery names the GPUs of a node by it, and pods select by it."""
@@ -96,11 +96,11 @@ def _without(node: NodeTopology, uuids: Collection[str]) -> NodeTopology:
 
 def _write_machines(folder: Path, wires: Mapping[str, NodeTopology | None]) -> dict[str, str]:
     """Write each kind of machine once, and return node → its file."""
-    classes, files, found = TopologyClasses(), dict[NodeTopology, str](), dict[str, str]()
+    files, found = dict[NodeTopology, str](), dict[str, str]()
     for name, published in wires.items():
         if published is None:
             continue
-        machine = classes.of(published).node
+        machine = anonymous(published)
         if machine not in files:
             files[machine] = f"machine-{len(files) + 1}.json"
             (folder / files[machine]).write_text(encode_topology(machine), encoding="utf-8")

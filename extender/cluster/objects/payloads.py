@@ -17,6 +17,7 @@ from topology.node.status import NodeStatus
 NO_TOPOLOGY = "no GPU topology is published"
 NOT_UNDERSTOOD = "is of a version that is not understood"
 RESTLESS = "GPU topology changes too often, and is not read before it has been still for a while"
+
 T = TypeVar("T")
 
 

@@ -10,17 +10,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
 from weakref import WeakValueDictionary
 
 from topology.annotations.codec import decode_topology, digest
-from topology.errors import PayloadError
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu, nics_of
 from topology.placement.topology_class import TopologyClass, TopologyClasses
-
-MAX_GPUS: Final = 24
-"""Of one node, half as many again as any is known to have: what it takes to compile a topology grows with their square."""
 
 _UUID = re.compile(r'"uuid":"(GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
 """As NVML has it, where it stands as a GPU's own: in a string quotes are escaped, so none is found inside of one."""
@@ -106,8 +101,6 @@ class Topologies:
         devices = kind.named(uuids) if kind else ()
         if kind is None or len(set(devices)) < len(devices):  # no node has one UUID twice: whoever reads says so
             node = decode_topology(text)
-            if len(node) > MAX_GPUS:
-                raise PayloadError("$.gpus", f"{len(node)} GPUs, at most {MAX_GPUS} are planned for")
             kind = self._kinds[key] = Kind.of(node, uuids, self._classes)
             devices = node.devices
         return NodeGpus(devices, digest(text), kind)

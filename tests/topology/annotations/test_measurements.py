@@ -19,7 +19,7 @@ KIND = "0123456789abcdef"
 GOOD = {"gpus": [0, 1], "gb_per_s": [40.0, 41.0], "message_bytes": 2**30, "node": "n1", "at": "2026-11-23T15:04:05Z"}
 FIGURES = st.builds(
     Figure,
-    gpus=st.sets(st.integers(0, 63), min_size=2, max_size=8).map(lambda gpus: tuple(sorted(gpus))),
+    gpus=st.sets(st.integers(0, 71), min_size=2, max_size=8).map(lambda gpus: tuple(sorted(gpus))),
     runs_gb_per_s=st.lists(st.floats(0.01, 1e6), min_size=1, max_size=5).map(tuple),
     conditions=st.builds(
         Conditions,
@@ -59,7 +59,7 @@ def test_what_is_written_is_read_again(measurements: dict[str, MeasuredMachine])
         ({"gb_per_s": ["fast"]}, ".gb_per_s[0]", "valid number"),
         ({"gpus": [1, 0]}, ".gpus", "places must rise"),
         ({"gpus": [0]}, ".gpus", "at least 2 items"),
-        ({"gpus": [0, 64]}, ".gpus[1]", "less than 64"),
+        ({"gpus": [0, 72]}, ".gpus[1]", "less than 72"),
         ({"message_bytes": 2**20}, ".message_bytes", "greater than or equal to 536870912"),
         ({"at": "yesterday"}, ".at", "pattern"),
         ({"node": ""}, ".node", "at least 1 character"),

@@ -266,7 +266,7 @@ def test_cells_that_fit_no_switch_print_back_as_they_were() -> None:
         (" GPU0 GPU1\nGPU0 X NV1\nGPU0 X NV2", 3, 1, "a second row of GPU0"),
         (" GPU0 GPU0\nGPU0 X X", 1, 1, "names a device twice"),
         (" GPU0 NIC0\nGPU0 X NV1", 2, 8, "only GPUs have NVLinks"),
-        (" " + " ".join(f"GPU{index}" for index in range(65)), 1, 1, "more than 64 GPUs"),
+        (" " + " ".join(f"GPU{index}" for index in range(73)), 1, 1, "more than 72 GPUs"),
         ("# c\n GPU0 NIC0 NIC1\nGPU0 X PIX PIX\nNIC0 PIX X SYS\nNIC1 PIX PIX X", 5, 10, "NIC0 to NIC1 reads SYS"),
     ],
 )
