@@ -1,7 +1,7 @@
 """What a placement leaves of a node beside its links, and the GPUs of a pod that shares them, where that loss decides alone.
 
 A share goes to the GPU whose room the pods to come miss least: one that pods share already, or the free one that links miss
-least. Ties go to a sound GPU, then to the fullest, then to the lowest position. What fits is found out exactly, in GiB. What it
+least. A GPU that more pods share comes back later, which counts as well. Ties go to a sound GPU, then to the fullest, then to the lowest position. What fits is found out exactly, in GiB. What it
 is worth is counted in thousandths of a GPU.
 """
 
@@ -12,12 +12,13 @@ from dataclasses import replace
 
 from topology.effort import Search
 from topology.placement.plan import plan
-from topology.placement.shares import Shares, milli_of, no_room, none_is_large_enough
+from topology.placement.shares import SharedGpu, Shares, milli_of, no_room, none_is_large_enough
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.request.shares import SameGpu
 from topology.request.suitability import outdated, shortage, suitable_gpus
+from topology.value.coming_back import comes_back, held_back
 from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
 FRAGMENTED_GPU = 500.0
@@ -34,6 +35,15 @@ def less_fragmentation(
     lost = profile.value(capacity) - profile.value(capacity.without(kind, verdict.gpus))
     score = round(verdict.score - pods_to_come * FRAGMENTED_GPU * lost, _ROUNDED)
     return replace(verdict, score=score, value_lost=(verdict.value_lost or 0.0) + FRAGMENTED_GPU * lost)
+
+
+def less_held_back(verdict: Placement, topology_class: TopologyClass, free: int, shares: Shares) -> Placement:
+    """Return the placement with what it changes of the value of shared GPUs that come back, in its score."""
+    value, pods = topology_class.value, shares.pods
+    left = free & ~sum(1 << position for position in verdict.gpus)
+    lost = held_back(value, left, pods) - held_back(value, free, pods)
+    score = round(verdict.score - topology_class.weights.pods_to_come * lost, _ROUNDED)
+    return replace(verdict, score=score, value_lost=(verdict.value_lost or 0.0) + lost)
 
 
 def place_shares(
@@ -131,14 +141,15 @@ class _Places:
         shares = self._shares
         self._worth = self._value(self._capacity)
         found: list[tuple[float, int, int, int]] = []
-        alike: dict[tuple[int, int, int], int] = {}
+        alike: dict[tuple[int, int, int, float], int] = {}
         for gpu in shares.shared:
             if gpu.takes(self._class) and gpu.left_gib >= gib:
-                looks = gpu.left_gib, shares.share_gib[gpu.position], self._doubtful >> gpu.position & 1
+                doubts = self._doubtful >> gpu.position & 1
+                looks = gpu.left_gib, shares.share_gib[gpu.position], doubts, self._put_off(gpu)
                 alike.setdefault(looks, gpu.position)
-        for (left_gib, _, doubts), position in alike.items():
+        for (left_gib, _, doubts, put_off), position in alike.items():
             if self._leaves(position, gib, rest):
-                found.append((self._fragmented(position, gib), doubts, left_gib, position))
+                found.append((put_off + self._fragmented(position, gib), doubts, left_gib, position))
         openable = shares.openable
         for size in {shares.share_gib[position] for position in openable}:
             among = [position for position in openable if shares.share_gib[position] == size]
@@ -166,8 +177,17 @@ class _Places:
             self._undecided = single
             return 0.0, 0, 0, 0
         (position,) = single.gpus
+        value, pods = self._topology_class.value, self._shares.pods
         lost = self._topology_class.value_lost(free, 1 << position)
+        lost += held_back(value, free & ~(1 << position), pods) - held_back(value, free, pods)
         return lost + self._fragmented(position, gib), self._doubtful >> position & 1, size, position
+
+    def _put_off(self, gpu: SharedGpu) -> float:
+        """Return what is lost by one pod more, for which the GPU comes back later."""
+        if not gpu.pods:
+            return 0.0
+        back = self._topology_class.value(self._free | 1 << gpu.position) - self._topology_class.value(self._free)
+        return back * (comes_back(gpu.pods) - comes_back(gpu.pods + 1))
 
     def _fragmented(self, position: int, gib: int) -> float:
         """Return what the pods to come lose of what is left beside links."""
