@@ -1,7 +1,7 @@
 """What a policy of the benchmark does on one or two machines, asked once for whatever may be seen of them.
 
-So it has to decide by what is left of each GPU and by how many pods share it. Where it draws lots each outcome counts with its chance. It sees one of all
-ways in which the same is seen, so ties that it breaks by position are broken there.
+So it has to decide by what is left of each GPU and by how many pods share it. Where it draws lots each outcome counts with its
+chance. It sees one of all ways in which the same is seen, so ties that it breaks by position are broken there.
 """
 
 from __future__ import annotations

@@ -79,8 +79,7 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     found = _by_links(situation, request)
     if capacity is None or to_come is None or isinstance(found, Rejection):
         return found
-    if situation.shares.shared:
-        found = less_held_back(found, situation.topology_class, situation.free, situation.shares)
+    found = less_held_back(found, situation.topology_class, situation.free, situation.shares)
     kind = PodKind(request.gpus, cpu_milli=request.cpu_milli)
     return less_fragmentation(found, situation.topology_class.weights.pods_to_come, capacity, kind, to_come)
 

@@ -30,5 +30,12 @@ def held_back(value: Callable[[int], float], free: int, shared: Iterable[tuple[i
         shared: Position of each that is shared, and how many pods have a share of it.
 
     """
-    late = ((1 << position, 1 - comes_back(pods)) for position, pods in shared if pods > 1)
-    return sum((value(free | gpu) - value(free)) * delay for gpu, delay in late)
+    return sum(brought(value, free, position) * (1 - comes_back(pods)) for position, pods in shared if pods > 1)
+
+
+def brought(value: Callable[[int], float], free: int, position: int) -> float:
+    """Return what a GPU brings that comes back to the free ones; at least nothing.
+
+    Where large pods come, one free GPU may be worth less than none: it says that the others have small pods.
+    """
+    return max(0.0, value(free | 1 << position) - value(free))
