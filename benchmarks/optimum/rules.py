@@ -1,7 +1,7 @@
-"""What a policy of the benchmark does on one or two machines, asked once for whatever may be left of them.
+"""What a policy of the benchmark does on one or two machines, asked once for whatever may be seen of them.
 
-So it has to decide by what is left of the GPUs alone. Where it draws lots each outcome counts with its chance. It sees one of all
-ways in which the same is left, so ties that it breaks by position are broken there.
+So it has to decide by what is left of each GPU and by how many pods share it. Where it draws lots each outcome counts with its
+chance. It sees one of all ways in which the same is seen, so ties that it breaks by position are broken there.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from benchmarks.placement.policy import PodByPod, Policy
 from benchmarks.placement.product import Gputopo
 from benchmarks.placement.scenarios.link_graph import CPU_MILLI_PER_GPU, MEMORY_MIB_PER_GPU
 from topology.placement.topology_class import TopologyClass
+from topology.value.coming_back import MANY_PODS
 from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 T = TypeVar("T")
 
-Left: TypeAlias = tuple[int, ...]
-"""By position, what is left of each GPU, in thousandths."""
+Seen: TypeAlias = tuple[tuple[int, int], ...]
+"""By position, what is left of each GPU, in thousandths, and how many pods share it, at most `MANY_PODS`."""
 Choice = tuple[int, int] | None
 """Machine, and GPUs as a mask; `None`: refused."""
 
@@ -47,8 +48,13 @@ class Machine(Protocol):
         ...
 
     @property
-    def left_milli(self) -> Sequence[Left]:
-        """What is left of each GPU, by state."""
+    def left_milli(self) -> Sequence[tuple[int, ...]]:
+        """What is left of each GPU, in thousandths, by state."""
+        ...
+
+    @property
+    def sharers(self) -> Sequence[tuple[int, ...]]:
+        """How many pods share each GPU, by state."""
         ...
 
     def after(self, state: int, place: int, taken: int) -> int:
@@ -70,14 +76,14 @@ def rule_of(policy: str, machine: Machine, machines: int, kinds: Sequence[Pod], 
     if isinstance(asked, Gputopo) and any(pod.shares for pod in pods):
         for number, pod in enumerate(pods):
             asked.place(Job(number, 0.0, 1.0, (pod,)))
-    views = [*dict.fromkeys(machine.left_milli)]
-    choices: list[dict[tuple[Left, ...], list[Choice]]] = [{} for _ in kinds]
-    for lefts in product(views, repeat=machines):
-        used = [allotment for at, left in enumerate(lefts) for allotment in pods_that_leave(at, left)]
+    views = [*dict.fromkeys(seen_of(machine))]
+    choices: list[dict[tuple[Seen, ...], list[Choice]]] = [{} for _ in kinds]
+    for looks in product(views, repeat=machines):
+        used = [allotment for at, seen in enumerate(looks) for allotment in pods_that_leave(at, seen)]
         for allotment in used:
             cluster.take(allotment)
         for found, wanted in zip(choices, kinds, strict=True):
-            found[lefts] = _answers(asked, Job(0, 0.0, 1.0, (wanted,)), lots)
+            found[looks] = _answers(asked, Job(0, 0.0, 1.0, (wanted,)), lots)
         for allotment in used:
             cluster.give_back(allotment)
     return [_in_every_state(found, machine, machines, place) for place, found in enumerate(choices)]
@@ -90,13 +96,20 @@ def pod_of(gpus: int, gpu_milli: int = WHOLE_GPU_MILLI) -> Pod:
     return Pod(gpus, gpu_milli, cpu_milli // WHOLE_GPU_MILLI, memory_mib // WHOLE_GPU_MILLI)
 
 
-def pods_that_leave(at: int, left: Left) -> Iterator[Allotment]:
-    """Return pods that leave so much of a machine: one with all GPUs of which nothing is left, one for each that is shared."""
-    whole = tuple(position for position, milli in enumerate(left) if not milli)
+def seen_of(machine: Machine) -> list[Seen]:
+    """Return what is seen of a machine, by state."""
+    pods = ([min(count, MANY_PODS) for count in sharers] for sharers in machine.sharers)
+    return [tuple(zip(left, count, strict=True)) for left, count in zip(machine.left_milli, pods, strict=True)]
+
+
+def pods_that_leave(at: int, seen: Seen) -> Iterator[Allotment]:
+    """Return pods that leave so much of a machine: one with all GPUs that are in use and not shared, and those that share."""
+    whole = tuple(position for position, (left, pods) in enumerate(seen) if not left and not pods)
     yield Allotment(at, whole, pod_of(len(whole)))
-    for position, milli in enumerate(left):
-        if 0 < milli < WHOLE_GPU_MILLI:
-            yield Allotment(at, (position,), pod_of(1, WHOLE_GPU_MILLI - milli))
+    for position, (left, pods) in enumerate(seen):
+        taken = WHOLE_GPU_MILLI - left
+        for number in range(pods):
+            yield Allotment(at, (position,), pod_of(1, taken * (number + 1) // pods - taken * number // pods))
 
 
 class _Lots(Random):
@@ -132,29 +145,30 @@ def _answer(policy: Policy, job: Job) -> Choice:
 
 
 def _in_every_state(
-    choices: dict[tuple[Left, ...], list[Choice]], machine: Machine, machines: int, place: int
+    choices: dict[tuple[Seen, ...], list[Choice]], machine: Machine, machines: int, place: int
 ) -> list[tuple[float, Indexes]]:
     """Return where the choices lead, from each state of all machines."""
     count = len(machine.left_milli)
     columns = count if machines == 2 else 1
-    states: dict[Left, Indexes] = {}
-    for left in dict.fromkeys(machine.left_milli):
-        states[left] = np.array([i for i, other in enumerate(machine.left_milli) if other == left], dtype=np.int32)
-    afters: dict[tuple[Left, int], Indexes] = {}
+    alike_of: dict[Seen, list[int]] = {}
+    for state, seen in enumerate(seen_of(machine)):
+        alike_of.setdefault(seen, []).append(state)
+    states = {seen: np.array(alike, dtype=np.int32) for seen, alike in alike_of.items()}
+    afters: dict[tuple[Seen, int], Indexes] = {}
     outcomes = lcm(*(len(answers) for answers in choices.values()))
     nowhere = np.arange(count * columns, dtype=np.int32).reshape(-1, columns)
     found = [nowhere.copy() for _ in range(outcomes)]
-    for lefts, answers in choices.items():
+    for looks, answers in choices.items():
         for outcome, after in enumerate(found):
             choice = answers[outcome % len(answers)]
             if choice is None:
                 continue
             at, taken = choice
-            if (lefts[at], taken) not in afters:
-                leads = [machine.after(int(state), place, taken) for state in states[lefts[at]]]
-                afters[lefts[at], taken] = np.array(leads, dtype=np.int32)
-            lines: list[Indexes] = [states[left] for left in lefts] + [np.zeros(1, dtype=np.int32)] * (2 - machines)
+            if (looks[at], taken) not in afters:
+                leads = [machine.after(int(state), place, taken) for state in states[looks[at]]]
+                afters[looks[at], taken] = np.array(leads, dtype=np.int32)
+            lines: list[Indexes] = [states[seen] for seen in looks] + [np.zeros(1, dtype=np.int32)] * (2 - machines)
             here = np.ix_(*lines)
-            lines[at] = afters[lefts[at], taken]
+            lines[at] = afters[looks[at], taken]
             after[here] = lines[0][:, None] * columns + lines[1][None, :]
     return [(1 / outcomes, after) for after in found]

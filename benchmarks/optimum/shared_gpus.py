@@ -7,7 +7,7 @@ GPUs that are wired alike are swapped; groups of such GPUs are not, which costs 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -60,8 +60,10 @@ class SharedGpus:
         self._numbers: dict[Held, int] = {}
         self._held: list[Held] = []
         self.states = self._explored()
-        self.left_milli = [self._left_milli(gpus) for gpus, _ in self._held]
+        self.left_milli = [self._of_each(gpus, self._left) for gpus, _ in self._held]
         """By state: what is left of each GPU; states that differ only in who has the rest look the same."""
+        self.sharers = [self._of_each(gpus, len) for gpus, _ in self._held]
+        """By state: how many pods share each GPU."""
 
     def after(self, state: int, place: int, taken: int) -> int:
         """Return where it leads to that a pod of one of the kinds takes these GPUs (mask), or its share of the one."""
@@ -147,12 +149,15 @@ class SharedGpus:
             self._held.append(held)
         return self._numbers[held]
 
-    def _left_milli(self, gpus: tuple[tuple[Parts, ...], ...]) -> tuple[int, ...]:
-        left = [0] * len(self.topology_class.node)
+    def _of_each(self, gpus: tuple[tuple[Parts, ...], ...], of: Callable[[Parts], int]) -> tuple[int, ...]:
+        found = [0] * len(self.topology_class.node)
         for mask, group in zip(self._symmetry.groups, gpus, strict=True):
             for position, parts in zip(members_of(mask), group, strict=False):  # pods have the others whole
-                left[position] = (self.share_gib - sum(parts)) * WHOLE_GPU_MILLI // self.share_gib
-        return tuple(left)
+                found[position] = of(parts)
+        return tuple(found)
+
+    def _left(self, parts: Parts) -> int:
+        return (self.share_gib - sum(parts)) * WHOLE_GPU_MILLI // self.share_gib
 
     def _count(self, held: Held, place: int) -> int:
         gpus, pods = held

@@ -46,6 +46,8 @@ class WholeGpus:
         masks = [self._symmetry.set_of(free) for free, _ in self._held]
         self.left_milli = [FreeCapacity.of_whole(len(topology_class.node), mask, 0).gpu_milli for mask in masks]
         """By state: what is left of each GPU, all or nothing."""
+        self.sharers = [(0,) * len(topology_class.node)] * len(masks)
+        """By state: how many pods share each GPU; none does."""
 
     def after(self, state: int, place: int, taken: int) -> int:
         """Return where it leads to that a pod takes these of the free GPUs (mask)."""

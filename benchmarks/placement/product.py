@@ -9,6 +9,7 @@ A job of several pods is a group, and says so; leaf switches are its racks. Its 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -29,6 +30,7 @@ from topology.placement.topology_class import TopologyClass, TopologyClasses
 from topology.placement.verdict import Placement, Rejection
 from topology.request.domains import GroupRequest, Location
 from topology.request.gpu_request import Communication, GpuRequest
+from topology.value.coming_back import MANY_PODS
 from topology.value.fragmentation import WHOLE_GPU_MILLI, PodKind
 from topology.value.score import Weights
 
@@ -224,7 +226,8 @@ def kind_of(pod: Pod) -> PodKind | None:
 
 def _shares_of(node: Node) -> Shares:
     """Return what pods can share of a node whose GPUs all have 1000 GiB."""
-    shared = (SharedGpu(i, milli) for i, milli in enumerate(node.gpu_milli) if 0 < milli < WHOLE_GPU_MILLI)
+    pods = Counter(position for each in node.allotments if each.pod.shares for position in each.gpus)
+    shared = (SharedGpu(i, node.gpu_milli[i], pods=min(pods[i], MANY_PODS)) for i in sorted(pods))
     return Shares((WHOLE_GPU_MILLI,) * len(node.gpu_milli), tuple(shared), node.free)
 
 

@@ -14,6 +14,7 @@ from extender.cluster.ownership.takers import Use
 from topology.node.status import DevicePluginStatus, Mode
 from topology.placement.shares import NO_SHARES, NOT_NOW, ONLY_ENFORCE, SharedGpu, Shares
 from topology.placement.verdict import Rejection
+from topology.value.coming_back import MANY_PODS
 
 _ONLY_ENFORCE, _NOT_NOW = Shares(refused=ONLY_ENFORCE), Shares(refused=NOT_NOW)
 
@@ -60,7 +61,8 @@ def shares_of(
             is_open = fit >> position & 1 and (use is None or use.sharing_class is not None)
             left = max(0, left - (use.memory_gib if use else 0)) if is_open else 0
             class_ = use.sharing_class if use else None
-            shared.append(SharedGpu(position, left, class_ if is_open else ""))
+            pods = min(use.pods, MANY_PODS) if use else 0
+            shared.append(SharedGpu(position, left, class_ if is_open else "", pods))
         elif free >> position & 1 and left > 0 and uuid not in held:
             shareable |= 1 << position
             size = left

@@ -16,7 +16,7 @@ from topology.placement.forecast import forecast
 from topology.placement.plan import Parts, plan
 from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.shares import NO_SHARES, Shares
-from topology.placement.sharing import less_fragmentation, place_shares
+from topology.placement.sharing import less_fragmentation, less_held_back, place_shares
 from topology.placement.slices import is_about_slices, place_slices, wanted_devices
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
@@ -79,6 +79,7 @@ def decide(situation: Situation, request: GpuRequest) -> Decision:
     found = _by_links(situation, request)
     if capacity is None or to_come is None or isinstance(found, Rejection):
         return found
+    found = less_held_back(found, situation.topology_class, situation.free, situation.shares)
     kind = PodKind(request.gpus, cpu_milli=request.cpu_milli)
     return less_fragmentation(found, situation.topology_class.weights.pods_to_come, capacity, kind, to_come)
 

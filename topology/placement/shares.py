@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from topology.placement.verdict import Reason, Rejection
+from topology.value.coming_back import MANY_PODS
 from topology.value.fragmentation import WHOLE_GPU_MILLI, FreeCapacity
 
 HeldShare: TypeAlias = tuple[int, int, str]
@@ -31,6 +32,8 @@ class SharedGpu:
     """What no share has, and nothing else uses."""
     sharing_class: str | None = ""
     """Of its shares; `None`: the last has ended, and the GPU is not whole again yet, so that shares of any class may go there."""
+    pods: int = 1
+    """How many share it, at most `MANY_PODS`; 0 where the last has ended."""
 
     def takes(self, sharing_class: str) -> bool:
         """Whether shares of this class may go there."""
@@ -67,6 +70,11 @@ class Shares:
                 return max(0, gpu.left_gib) if gpu.takes(sharing_class) else 0
         return self.share_gib[position] if self.shareable >> position & 1 and self.more != 0 else 0
 
+    @property
+    def pods(self) -> tuple[tuple[int, int], ...]:
+        """Position of each shared GPU, and how many pods share it."""
+        return tuple([(gpu.position, gpu.pods) for gpu in self.shared])
+
     def of_free(self, free: int) -> Shares:
         """Return the same where no other GPUs are free than these."""
         return self if self.shareable & free == self.shareable else replace(self, shareable=self.shareable & free)
@@ -88,12 +96,13 @@ class Shares:
                 left = left.among(~(1 << position))
         return left
 
-    def taken(self, position: int, gib: int, sharing_class: str) -> Shares:
-        """Return what is left beside such a share."""
+    def taken(self, position: int, gib: int, sharing_class: str, pods: int = 1) -> Shares:
+        """Return what is left beside so many pods with so much together."""
         others = [gpu for gpu in self.shared if gpu.position != position]
         begins = len(others) == len(self.shared)
-        left = self.share_gib[position] if begins else next(g.left_gib for g in self.shared if g.position == position)
-        now = SharedGpu(position, left - gib, sharing_class)
+        untouched = SharedGpu(position, self.share_gib[position], pods=0)
+        before = untouched if begins else next(gpu for gpu in self.shared if gpu.position == position)
+        now = SharedGpu(position, before.left_gib - gib, sharing_class, min(before.pods + pods, MANY_PODS))
         return replace(
             self,
             shared=tuple(sorted((*others, now), key=lambda gpu: gpu.position)),
@@ -109,7 +118,7 @@ class Shares:
         often = min(self.room_gib(position, sharing_class) // each for position, each in wanted.items())
         left = self
         for position, each in wanted.items():
-            left = left.taken(position, often * each, sharing_class)
+            left = left.taken(position, often * each, sharing_class, often)
         return left, often
 
     def takes(self, gib: Sequence[int], sharing_class: str, *, apart: bool) -> bool:

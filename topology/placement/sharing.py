@@ -1,8 +1,9 @@
 """What a placement leaves of a node beside its links, and the GPUs of a pod that shares them, where that loss decides alone.
 
 A share goes to the GPU whose room the pods to come miss least: one that pods share already, or the free one that links miss
-least. Ties go to a sound GPU, then to the fullest, then to the lowest position. What fits is found out exactly, in GiB. What it
-is worth is counted in thousandths of a GPU.
+least. Then it leaves alone the GPU that is whole again the soonest; among nodes both count together. Ties go to a sound GPU, then
+to the fullest, then to the lowest position. What fits is found out exactly, in GiB. What it is worth is counted in thousandths
+of a GPU.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import replace
 
 from topology.effort import Search
 from topology.placement.plan import plan
-from topology.placement.shares import Shares, milli_of, no_room, none_is_large_enough
+from topology.placement.shares import SharedGpu, Shares, milli_of, no_room, none_is_large_enough
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.request.shares import SameGpu
 from topology.request.suitability import outdated, shortage, suitable_gpus
+from topology.value.coming_back import brought, comes_back, held_back
 from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
 FRAGMENTED_GPU = 500.0
@@ -34,6 +36,24 @@ def less_fragmentation(
     lost = profile.value(capacity) - profile.value(capacity.without(kind, verdict.gpus))
     score = round(verdict.score - pods_to_come * FRAGMENTED_GPU * lost, _ROUNDED)
     return replace(verdict, score=score, value_lost=(verdict.value_lost or 0.0) + FRAGMENTED_GPU * lost)
+
+
+def less_held_back(verdict: Placement, topology_class: TopologyClass, free: int, shares: Shares) -> Placement:
+    """Return the placement with what it changes of the value of shared GPUs that come back, in its score.
+
+    While values are not computed, none is taken to come back.
+    """
+    if topology_class.table is None or not shares.shared:
+        return verdict
+    value, pods = topology_class.value, shares.pods
+    left = free & ~sum(1 << position for position in verdict.gpus)
+    lost = held_back(value, left, pods) - held_back(value, free, pods)
+    score = round(verdict.score - topology_class.weights.pods_to_come * lost, _ROUNDED)
+    return replace(verdict, score=score, value_lost=(verdict.value_lost or 0.0) + lost)
+
+
+def _rounded(lost: Sequence[float]) -> tuple[float, ...]:
+    return tuple([round(each, _ROUNDED) for each in lost])
 
 
 def place_shares(
@@ -104,6 +124,8 @@ class _Places:
         self._doubtful = doubtful
         self._to_come = to_come
         self._capacity = capacity
+        self._foresees = capacity is not None and to_come is not None and topology_class.table is not None
+        """Whether it counts when shared GPUs come back."""
         self._cpu_milli = request.cpu_milli
         self._worth = 0.0
         """Of the capacity, before the share that is being placed."""
@@ -127,27 +149,31 @@ class _Places:
         return Placement(tuple(dict.fromkeys(of_share)), None, None, score, lost, of_share)
 
     def _best(self, gib: int, rest: Sequence[int]) -> tuple[float, int]:
-        """Return the best place for one share that leaves the rest theirs: what is lost by it, and the GPU."""
+        """Return the best place for one share that leaves the rest theirs: what is lost by it, and the GPU.
+
+        What is lost at once counts first, so that a share stays beside others for as long as there is room.
+        """
         shares = self._shares
         self._worth = self._value(self._capacity)
-        found: list[tuple[float, int, int, int]] = []
-        alike: dict[tuple[int, int, int], int] = {}
+        found: list[tuple[float, float, int, int, int]] = []
+        alike: dict[tuple[int, int, int, float], int] = {}
         for gpu in shares.shared:
             if gpu.takes(self._class) and gpu.left_gib >= gib:
-                looks = gpu.left_gib, shares.share_gib[gpu.position], self._doubtful >> gpu.position & 1
+                doubts = self._doubtful >> gpu.position & 1
+                looks = gpu.left_gib, shares.share_gib[gpu.position], doubts, self._put_off(gpu)
                 alike.setdefault(looks, gpu.position)
-        for (left_gib, _, doubts), position in alike.items():
+        for (left_gib, _, doubts, put_off), position in alike.items():
             if self._leaves(position, gib, rest):
-                found.append((self._fragmented(position, gib), doubts, left_gib, position))
+                found.append((self._fragmented(position, gib), put_off, doubts, left_gib, position))
         openable = shares.openable
         for size in {shares.share_gib[position] for position in openable}:
             among = [position for position in openable if shares.share_gib[position] == size]
             if size >= gib and self._leaves(among[0], gib, rest):
-                found.append(self._begin(sum(1 << position for position in among), gib, size))
+                found.append(self._begin(among, gib, size))
         if self._undecided is not None:
             return 0.0, 0
-        loss, _, _, position = min(found, key=lambda each: (round(each[0], _ROUNDED), *each[1:]))
-        return loss, position
+        at_once, later, *_, position = min(found, key=lambda each: (*_rounded(each[:2]), *each[2:]))
+        return at_once + later, position
 
     def _leaves(self, position: int, gib: int, rest: Sequence[int]) -> bool:
         """Whether the rest finds room beside a share there."""
@@ -158,16 +184,35 @@ class _Places:
             left = left.among(~(1 << position))
         return left.takes(rest, self._class, apart=self._apart)
 
-    def _begin(self, among: int, gib: int, size: int) -> tuple[float, int, int, int]:
+    def _begin(self, among: Sequence[int], gib: int, size: int) -> tuple[float, float, int, int, int]:
         """Return the free GPU of these that links miss least."""
-        free = self._free
-        single = plan(self._topology_class, free, GpuRequest.plain(1), 0, self._doubtful, ((among, 1),))
+        if self._foresees:
+            lost_by = {position: _rounded(self._lost_by_links(position)) for position in among}
+            least = min(lost_by.values())
+            among = [position for position, lost in lost_by.items() if lost == least]
+        best = sum(1 << position for position in among)
+        single = plan(self._topology_class, self._free, GpuRequest.plain(1), 0, self._doubtful, ((best, 1),))
         if isinstance(single, Rejection):
             self._undecided = single
-            return 0.0, 0, 0, 0
+            return 0.0, 0.0, 0, 0, 0
         (position,) = single.gpus
-        lost = self._topology_class.value_lost(free, 1 << position)
-        return lost + self._fragmented(position, gib), self._doubtful >> position & 1, size, position
+        at_once, later = self._lost_by_links(position)
+        return at_once + self._fragmented(position, gib), later, self._doubtful >> position & 1, size, position
+
+    def _lost_by_links(self, position: int) -> tuple[float, float]:
+        """Return what is lost where this free GPU begins to be shared: of what is free, and of what comes back."""
+        lost, left = self._topology_class.value_lost(self._free, 1 << position), self._free & ~(1 << position)
+        if not self._foresees:
+            return lost, 0.0
+        value, pods = self._topology_class.value, self._shares.pods
+        return lost, held_back(value, left, pods) - held_back(value, self._free, pods)
+
+    def _put_off(self, gpu: SharedGpu) -> float:
+        """Return what is lost by one pod more, for which the GPU comes back later."""
+        if not gpu.pods or not self._foresees:
+            return 0.0
+        later = comes_back(gpu.pods) - comes_back(gpu.pods + 1)
+        return later * brought(self._topology_class.value, self._free, gpu.position)
 
     def _fragmented(self, position: int, gib: int) -> float:
         """Return what the pods to come lose of what is left beside links."""

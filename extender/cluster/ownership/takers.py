@@ -42,6 +42,11 @@ class Use:
         return sum(taker.memory_gib or 0 for taker in self.takers)
 
     @property
+    def pods(self) -> int:
+        """How many have a share of it."""
+        return len({(taker.namespace, taker.name, taker.uid) for taker in self.takers})
+
+    @property
     def sharing_class(self) -> str | None:
         """The one class of all shares; `None`: nothing may be put beside them."""
         classes = {taker.sharing_class for taker in self.takers}

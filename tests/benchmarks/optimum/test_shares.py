@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -11,7 +12,7 @@ import pytest
 from benchmarks.optimum.comparison import OPTIMUM, POLICIES_WITH_SHARES, POOLED, Outcome, Question, compare
 from benchmarks.optimum.most_pods import MOST_PODS, most_pods
 from benchmarks.optimum.process import OPTIMUM_PRECISION, Process
-from benchmarks.optimum.rules import pods_that_leave, rule_of
+from benchmarks.optimum.rules import pods_that_leave, rule_of, seen_of
 from benchmarks.optimum.shared_gpus import SharedGpus
 from benchmarks.placement.cluster import Cluster, Node, Server
 from benchmarks.placement.jobs import Job
@@ -26,6 +27,7 @@ from topology.placement.shares import SharedGpu, Shares
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
+from topology.value.coming_back import MANY_PODS
 from topology.value.score import Weights, worth
 
 NODE = machine("rtx-3090-2")
@@ -139,8 +141,9 @@ def test_pooled_gpus_lose_less_of_what_needs_two() -> None:
 
 def shape_of(node: Node, topology_class: TopologyClass) -> Shape:
     """Return what the extender sees of such a node, in whole GiB."""
-    left = enumerate(milli * SHARE_GIB // 1000 for milli in node.gpu_milli)
-    shared = tuple(SharedGpu(position, gib) for position, gib in left if 0 < gib < SHARE_GIB)
+    pods = Counter(position for each in node.allotments if each.pod.shares for position in each.gpus)
+    left = [(position, node.gpu_milli[position] * SHARE_GIB // 1000) for position in sorted(pods)]
+    shared = tuple(SharedGpu(position, gib, pods=min(pods[position], MANY_PODS)) for position, gib in left)
     shares = Shares((SHARE_GIB,) * len(node.gpu_milli), shared, node.free)
     return Shape(topology_class, node.free, cpu_milli=in_steps(node.cpu_milli), shares=shares)
 
@@ -157,7 +160,7 @@ def answer_of(index: ShapeIndex, request: GpuRequest) -> tuple[int, tuple[int, .
 
 
 def test_the_product_here_is_the_extenders_own_order() -> None:
-    """Asked in whole GiB, its index of nodes gives the node and the GPUs that the rule does, whatever is left of both."""
+    """Asked in whole GiB, its index of nodes gives the rule's node and GPUs, whatever is left of both, by whomever."""
     question = Question(NODE, 2, 0.82, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25}, SHARE_GIB)
     cluster = Cluster([Server("node", NODE, 2 * CPU_MILLI_PER_GPU, 2 * MEMORY_MIB_PER_GPU)] * 2)
     rule = policy_for_pods("gputopo-told", question.pods)(cluster, Random(0))
@@ -168,8 +171,8 @@ def test_the_product_here_is_the_extenders_own_order() -> None:
     typical = [
         (replace(kind, memory_gib=kind.memory_gib * SHARE_GIB // 1000), share) for kind, share in rule.values.typical
     ]
-    for lefts in product(dict.fromkeys(shared_gpus((1, 2), (6, 12)).left_milli), repeat=2):
-        used = [allotment for at, left in enumerate(lefts) for allotment in pods_that_leave(at, left)]
+    for looks in product(dict.fromkeys(seen_of(shared_gpus((1, 2), (6, 12)))), repeat=2):
+        used = [allotment for at, seen in enumerate(looks) for allotment in pods_that_leave(at, seen)]
         for allotment in used:
             cluster.take(allotment)
         for node in cluster.nodes:
@@ -179,7 +182,7 @@ def test_the_product_here_is_the_extenders_own_order() -> None:
             said = GpuRequest(0, memory_gib=(gib,)) if gib else GpuRequest.plain(pod.gpus)
             found = rule.choose(pod, Job(0, 0.0, 1.0, (pod,)))
             expected = answer_of(index, replace(said, cpu_milli=pod.cpu_milli))
-            assert (found and (found.node, found.gpus)) == expected, (lefts, gib or pod.gpus)
+            assert (found and (found.node, found.gpus)) == expected, (looks, gib or pod.gpus)
             asked += 1
         for allotment in used:
             cluster.give_back(allotment)

@@ -14,6 +14,7 @@ from tests.extender.builders import at, cluster, gpus
 from tests.extender.shares import SHARE_GIB, share, sharer, sharing, sharing_node
 from topology.annotations import keys
 from topology.annotations.status_codec import decode_status, encode_status
+from topology.value.coming_back import MANY_PODS
 
 A, B, *_ = gpus("n1", *range(8))
 PAIR = share(A, "p", 10), share(A, "q", 10)
@@ -58,3 +59,12 @@ def test_a_gpu_is_as_it_would_be_without_one_of_those_who_share_it() -> None:
     assert [who.name for who in found.sharers[A]] == ["q"]
     empty = cluster(*without([node], BOTH, {("ml", "p"), ("ml", "q")})[0]).views["n1"]
     assert (empty.uses, empty.shape.free) == ({}, 0b1111_1111)
+
+
+def test_who_shares_a_gpu_is_counted_by_pods() -> None:
+    """By claim or by report, a pod with two containers there once, and many as `MANY_PODS`; then it comes back when all end."""
+    two = share(A, "p", 10, container="a"), share(A, "p", 5, container="b")
+    many = [share(B, f"m{number}", 1) for number in range(MANY_PODS + 2)]
+    node = sharing_node(*two, share(A, "q", 10), *many, seen={A: {"q": 10}})
+    shape = cluster(node, sharer("p", {"a": 10, "b": 5}, on="n1", gpu=A), sharing("q", A)).views["n1"].shape
+    assert {gpu.position: gpu.pods for gpu in shape.shares.shared} == {0: 2, 1: MANY_PODS}

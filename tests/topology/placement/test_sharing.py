@@ -20,6 +20,7 @@ from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import Communication, GpuRequest
 from topology.request.shares import SameGpu
+from topology.value.coming_back import MANY_PODS
 from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 from topology.value.score import Weights
 
@@ -29,13 +30,15 @@ PROFILE = DemandProfile([(HALF, 0.5), (WHOLE, 0.5)])
 PLENTY = 512_000
 
 
-def mesh() -> TopologyClass:
-    topology_class = TopologyClass(machine("dgx-1v"))
-    finish(topology_class.appraise(Weights(demand=((1, 0.4), (2, 0.35), (4, 0.25)))))
+def appraised(name: str, *demand: tuple[int, float]) -> TopologyClass:
+    topology_class = TopologyClass(machine(name))
+    finish(topology_class.appraise(Weights(demand=demand)))
     return topology_class
 
 
-MESH = mesh()
+MESH = appraised("dgx-1v", (1, 0.4), (2, 0.35), (4, 0.25))
+FLAT = appraised("hgx-h100", (1, 0.5), (2, 0.5))
+PAIR = appraised("rtx-3090-2", (1, 0.5), (2, 0.5))
 
 
 def share(kind: PodKind, *gpu_milli: int) -> Decision:
@@ -53,18 +56,18 @@ def asking(*gib: int, sharing_class: str = "", same_gpu: SameGpu = SameGpu.PREFE
     )
 
 
-def shares_of(capacity: FreeCapacity) -> Shares:
+def shares_of(capacity: FreeCapacity, pods: int = 1) -> Shares:
     """GPUs of 1000 GiB, so that thousandths and GiB are the same."""
-    begun = tuple(SharedGpu(i, milli) for i, milli in enumerate(capacity.gpu_milli) if milli < 1000)
+    begun = tuple(SharedGpu(i, milli, pods=pods) for i, milli in enumerate(capacity.gpu_milli) if milli < 1000)
     return Shares((1000,) * len(capacity.gpu_milli), begun, capacity.free)
 
 
-def placed(kind: PodKind, capacity: FreeCapacity, to_come: DemandProfile = PROFILE) -> Decision:
+def placed(kind: PodKind, capacity: FreeCapacity, to_come: DemandProfile = PROFILE, pods: int = 1) -> Decision:
     request = replace(GpuRequest.plain(kind.gpus), cpu_milli=kind.cpu_milli)
     if kind.shares:
         request = asking(kind.gpu_milli, cpu_milli=kind.cpu_milli)
     return decide(
-        Situation(MESH, capacity.free, capacity=capacity, to_come=to_come, shares=shares_of(capacity)), request
+        Situation(MESH, capacity.free, capacity=capacity, to_come=to_come, shares=shares_of(capacity, pods)), request
     )
 
 
@@ -95,22 +98,69 @@ def test_of_two_begun_gpus_the_one_is_taken_that_the_others_miss_less() -> None:
     ("gpu_milli", "taken", "links"), [((700, 0, 0, 0, 0, 0, 0, 0), 0, False), ((0, 0, 0, 0, 0, 1000, 1000, 0), 5, True)]
 )
 def test_the_score_of_a_share_is_what_the_others_lose(gpu_milli: tuple[int, ...], taken: int, links: bool) -> None:
-    """Of capacity, and of links only where a GPU is begun."""
+    """Of capacity, and of links: a GPU that is begun, or one that comes back later."""
     capacity = FreeCapacity(gpu_milli, PLENTY)
     found = placed(HALF, capacity)
     lost = FRAGMENTED_GPU * (PROFILE.value(capacity) - PROFILE.value(capacity.without(HALF, (taken,))))
     if links:
         lost += MESH.value_lost(capacity.free, 1 << taken)
+    else:
+        lost += (MESH.value(capacity.free | 1 << taken) - MESH.value(capacity.free)) / 2
     assert isinstance(found, Placement)
     assert (found.gpus, found.affinity, found.bandwidth) == ((taken,), None, None)
     assert found.score == pytest.approx(-MESH.weights.pods_to_come * lost)
 
 
+@pytest.mark.parametrize(("pods", "taken"), [((1, 2, 4), 2), ((3, 2, 1), 0), ((4, 1, 4), 0)])
+def test_a_share_leaves_alone_the_gpu_that_is_whole_again_the_soonest(pods: tuple[int, ...], taken: int) -> None:
+    """Of GPUs with as much left, the one with the most pods: it comes back last anyway."""
+    shares = Shares((1000,) * 8, tuple(SharedGpu(i, 500, pods=count) for i, count in enumerate(pods)))
+    capacity = capacity_of(8, 0, shares, PLENTY)
+    found = decide(Situation(FLAT, 0, capacity=capacity, to_come=PROFILE, shares=shares), asking(250))
+    assert isinstance(found, Placement)
+    assert found.gpus == (taken,)
+
+
+def test_a_share_begins_a_gpu_where_another_one_is_busy_for_long_anyway() -> None:
+    """Two nodes with one GPU free: beside two pods it is the dearer the sooner these end."""
+    scores = []
+    for pods in (1, 2, 4):
+        shares = Shares((24,) * 2, (SharedGpu(1, 0, pods=pods),), 0b01)
+        capacity = capacity_of(2, 0b01, shares, PLENTY)
+        found = decide(Situation(PAIR, 0b01, capacity=capacity, to_come=PROFILE, shares=shares), asking(6))
+        assert isinstance(found, Placement)
+        scores.append(found.score)
+    assert scores == sorted(scores) and len({*scores}) == 3
+
+
+def test_a_share_stays_beside_another_one_for_as_long_as_there_is_room() -> None:
+    """Though that GPU would be whole again soon, and where nobody knows what comes as well."""
+    shares = Shares((24,) * 2, (SharedGpu(1, 18),), 0b01)
+    capacity = capacity_of(2, 0b01, shares, PLENTY)
+    for to_come in (DemandProfile([(PodKind(1, gpu_milli=250), 1.0)]), None):
+        found = decide(Situation(PAIR, 0b01, capacity=capacity, to_come=to_come, shares=shares), asking(6))
+        assert isinstance(found, Placement)
+        assert found.gpus == (1,)
+
+
+def test_whole_gpus_are_taken_where_the_shared_one_comes_back_last() -> None:
+    """One GPU beside one with four pods is of less use to pods of two than beside one with a single pod."""
+    scores = []
+    for pods in (1, 2, 4):
+        shares = Shares((24,) * 2, (SharedGpu(1, 12, pods=pods),), 0b01)
+        capacity = capacity_of(2, 0b01, shares, PLENTY)
+        found = decide(Situation(PAIR, 0b01, capacity=capacity, to_come=PROFILE, shares=shares), GpuRequest.plain(1))
+        assert isinstance(found, Placement)
+        scores.append(found.score)
+    assert scores == sorted(scores) and len({*scores}) == 3
+
+
 def test_what_two_nodes_lose_alike_is_a_tie_to_the_last_digit() -> None:
-    """So that the fuller one is taken, and not the one whose sum was rounded down."""
+    """So that the fuller one is taken, and not the one whose sum was rounded down; one of many pods more puts nothing off."""
     lefts = ((530, 190), (530, 190, 350, 1000, 1000), (230, 0, 0, 470), (770, 130, 20), (1000, 610, 240))
     share, kinds = PodKind(1, gpu_milli=230), DemandProfile(())
-    found = [placed(share, FreeCapacity((*left, *[0] * (8 - len(left))), PLENTY), kinds) for left in lefts]
+    capacities = [FreeCapacity((*left, *[0] * (8 - len(left))), PLENTY) for left in lefts]
+    found = [placed(share, capacity, kinds, MANY_PODS) for capacity in capacities]
     assert len({each.score for each in found if isinstance(each, Placement)}) == 1
 
 
@@ -168,7 +218,7 @@ def rooms(draw: st.DrawFn) -> Shares:
     size = draw(st.tuples(*[st.sampled_from((0, 6, 8))] * 8))
     state = draw(st.tuples(*[st.sampled_from(("free", "taken", "", "prod"))] * 8))
     shared = tuple(
-        SharedGpu(i, draw(st.integers(-1, size[i])), each)
+        SharedGpu(i, draw(st.integers(-1, size[i])), each, draw(st.integers(0, MANY_PODS)))
         for i, each in enumerate(state)
         if each not in ("free", "taken") and size[i]
     )
@@ -234,7 +284,7 @@ def test_a_share_that_begins_a_gpu_leaves_the_pods_other_shares_their_room() -> 
 
 
 @given(st.data())
-def test_a_share_goes_where_least_is_lost_then_to_the_fullest_gpu(data: st.DataObject) -> None:
+def test_a_share_goes_where_least_is_lost_at_once_then_later_then_to_the_fullest_gpu(data: st.DataObject) -> None:
     """Of all GPUs that have room for it, each looked at on its own."""
     shares = data.draw(st.composite(rooms)())
     gib = data.draw(st.integers(1, 8))
@@ -244,15 +294,22 @@ def test_a_share_goes_where_least_is_lost_then_to_the_fullest_gpu(data: st.DataO
     if isinstance(found, Rejection):
         return
 
-    def lost(position: int) -> tuple[float, int]:
-        alone = decide(
-            Situation(MESH, free, capacity=capacity, to_come=PROFILE, shares=shares.among(1 << position)), request
+    def lost(position: int) -> tuple[float, float, int]:
+        others_full = [
+            gpu if gpu.position == position else replace(gpu, left_gib=min(0, gpu.left_gib)) for gpu in shares.shared
+        ]
+        only_there = replace(shares, shared=tuple(others_full), shareable=shares.shareable & 1 << position)
+        nobody_for_long = replace(only_there, shared=tuple(replace(gpu, pods=0) for gpu in others_full))
+        at_once, in_all = (
+            decide(Situation(MESH, free, capacity=capacity, to_come=PROFILE, shares=each), request)
+            for each in (nobody_for_long, only_there)
         )
-        if isinstance(alone, Rejection):
-            return math.inf, 0
+        if isinstance(at_once, Rejection) or isinstance(in_all, Rejection):
+            return math.inf, 0.0, 0
         left = next((gpu.left_gib for gpu in shares.shared if gpu.position == position), shares.share_gib[position])
-        assert alone.value_lost is not None
-        return round(alone.value_lost, 9), left
+        assert at_once.value_lost is not None and in_all.value_lost is not None
+        later = in_all.value_lost - at_once.value_lost
+        return round(at_once.value_lost, 6), round(later, 6), left
 
     assert lost(found.gpus[0]) == min(map(lost, range(8)))
 
