@@ -270,7 +270,8 @@ async def _until_bound(api: ApiClient, pods: int, scheduler: Process) -> dict[st
     bound: dict[str, float] = {}
     try:
         while len(bound) < pods:
-            events = api.watch(_PODS, fieldSelector="spec.nodeName!=")  # no more: who looks on takes time from all others
+            # No others are looked at: what that takes is lost to those who are measured.
+            events = api.watch(_PODS, fieldSelector="spec.nodeName!=")
             try:
                 while len(bound) < pods:
                     async with asyncio.timeout(STALLED_AFTER_SECONDS):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 from urllib.parse import quote
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 class Refused:
     """A pod's last refusal."""
 
-    by: Sequence[str]
+    by: Collection[str]
     """All nodes that kube-scheduler's own filters let through."""
     at: Instant
 

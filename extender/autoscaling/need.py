@@ -6,7 +6,7 @@ more than any refused node has free fits nowhere by count; it may go to those gr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -78,7 +78,7 @@ class FreeCounts:
 
 
 def need_of(
-    state: ClusterState, pod: GpuPod, refused_by: Sequence[str], counts: FreeCounts, now: Instant
+    state: ClusterState, pod: GpuPod, refused_by: Collection[str], counts: FreeCounts, now: Instant
 ) -> Need | NoNeed:
     """Say what to ask for, for a pod that these nodes refuse; they are all that kube-scheduler's own filters let through."""
     refusal = state.refusals.of(pod.uid)
