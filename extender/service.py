@@ -243,7 +243,8 @@ class Extender:
         deadline = self._driver.deadline()
         turn = self._turn(target.node)
         try:
-            await asyncio.wait_for(turn.acquire(), self._driver.work_timeout_seconds * WAIT_RATIO)
+            async with asyncio.timeout(self._driver.work_timeout_seconds * WAIT_RATIO):
+                await turn.acquire()
         except TimeoutError:
             return NotBound(Failure.NO_ANSWER, "other binds to the node took all the time")
         try:

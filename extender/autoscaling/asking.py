@@ -82,7 +82,7 @@ class Autoscaling:
         uid = args.pod.metadata.uid
         if not self.settings.enabled or args.pod.status.nominated_node_name or self.state.refusals.of(uid) is None:
             return
-        self._refused[uid] = Refused(args.names, self.clock())
+        self._refused[uid] = Refused([*args.names], self.clock())
         self._refused.move_to_end(uid)
         if len(self._refused) > WAITING:
             self._refused.popitem(last=False)
