@@ -27,6 +27,9 @@ def latency(
     gpushare: Annotated[
         Path | None, typer.Option("--gpushare", help="The program of gpushare-scheduler-extender, a peer in Go.")
     ] = None,
+    worst: Annotated[
+        bool, typer.Option("--worst", help="Beside nodes that are all of different classes, or of random shapes, too.")
+    ] = False,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure the verbs over HTTP beside the floor of a handler that only echoes the names."""
@@ -37,7 +40,7 @@ def latency(
     if gpushare and not gpushare.is_file():
         refuse(f"{gpushare}: no such program")
     try:
-        found = measure(Load(nodes, pods, candidates, binds_at_once, shared, gpushare))
+        found = measure(Load(nodes, pods, candidates, binds_at_once, shared, gpushare, worst))
     except (NotReady, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))

@@ -65,14 +65,16 @@ class _Cluster:
 
 
 class _Wide(SimulatedNode):
-    """A node of many GPUs, all on one NVSwitch fabric; no such machine is in the catalogue."""
+    """A node of many GPUs on one NVSwitch fabric, two to a NUMA node as in a GB200 rack; no such machine is in the catalogue."""
 
     @property
     def topology(self) -> NodeTopology:
         count = int(self.machine)
         one = machine("hgx-h200", host=self.name).gpus[0]
         gpus = tuple(
-            replace(one, index=index, uuid=f"{one.uuid[:-4]}{index:04d}", pci=f"{index:08x}:01:00.0")
+            replace(
+                one, index=index, uuid=f"{one.uuid[:-4]}{index:04d}", pci=f"{index:08x}:01:00.0", numa_node=index // 2
+            )
             for index in range(count)
         )
         return NodeTopology(gpus, driver_version="570.124.06", cuda_version="12.8")
@@ -93,7 +95,7 @@ POINTS: dict[Curve, tuple[int, ...]] = {
     Curve.NODES: (1000, 2000, 5000, 10_000, 20_000),
     Curve.PODS: (5000, 10_000, 20_000, 50_000),
     Curve.KINDS: (1, 4, 16),
-    Curve.GPUS: (8, 16, 24),
+    Curve.GPUS: (8, 16, 32, 72),
     Curve.WAITING: (100, 1000, 5000),
 }
 """Where each is measured, unless somebody says otherwise."""

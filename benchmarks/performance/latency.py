@@ -37,6 +37,7 @@ from benchmarks.performance.verbs import (
     running_cluster,
     running_fleet,
 )
+from benchmarks.performance.worst import sample_worst
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
 from benchmarks.processes.echo import running_echo
 from benchmarks.processes.extender_process import RunningExtender
@@ -78,6 +79,8 @@ class Load:
     """Whether another extender is asked, for which half of the nodes are shared."""
     gpushare: Path | None = None
     """The program of a peer that is asked too."""
+    worst: bool = False
+    """Whether filter and prioritize are asked beside the fleets that cost most, too."""
 
     @property
     def bursts(self) -> int:
@@ -146,7 +149,11 @@ async def _measure(folder: Path, load: Load) -> Samples:
             peer = Fleet(api, await enter(running_gpushare(load.gpushare, kubeconfig, folder)), kubeconfig)
         session = await enter(aiohttp.ClientSession())
         names = [node.name for node in simulated], [node.name for node in few]
-        return await _Course(session, ours, floor, pydantic, half, peer, *names).run(load)
+        samples = await _Course(session, ours, floor, pydantic, half, peer, *names).run(load)
+    if load.worst:
+        found = await sample_worst(folder, simulated, settings, load.pods)
+        samples |= {Of(fleet, verb): calls for (fleet, verb), calls in found.items()}
+    return samples
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,12 @@ from extender.cluster.caches.topology_changes import CHANGES, WINDOW_SECONDS
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import args, at, cluster, node, pod
-from tests.security.worst_topology import climb, random_topology
+from tests.security.worst_topology import climb, costs_of, nested_topology, random_topology
 from topology.annotations import keys
 from topology.annotations.codec import encode_topology
 from topology.annotations.payload import MAX_BYTES
 from topology.effort import CALL_STEPS, SEARCH_STEPS, SLICE_STEPS
+from topology.errors import PayloadError
 from topology.formats.catalog import MACHINES, machine
 from topology.node.model import Gpu, NodeTopology
 from topology.placement.decide import Situation, decide
@@ -139,11 +140,44 @@ def test_a_class_is_searched_beside_calls_only_while_somebody_has_it() -> None:
     assert sum(1 for _ in state.effort.work()) <= 1
 
 
-def test_more_gpus_than_are_planned_for_close_the_node() -> None:
-    """Sixty-four are believed, and what it takes to compile them would hold up others."""
-    gpus = tuple(Gpu(i, f"u{i}", f"m{i}") for i in range(64))
+@pytest.mark.parametrize(
+    ("gpus", "kinds", "is_open"),
+    [(72, 1, True), (72, 12, True), (24, 24, True), (25, 25, False), (72, 72, False), (73, 1, False)],
+)
+def test_more_different_gpus_than_are_planned_for_close_the_node(gpus: int, kinds: int, is_open: bool) -> None:
+    """Seventy-two GPUs are believed, of which no more than 24 have to stand for all: more would hold up others."""
+    found = [{"uuid": f"u{i}", "index": i, "model": f"m{i % kinds}"} for i in range(gpus)]
+    state = cluster(node("n1", topology=json.dumps({"v": 1, "gpus": found})))
+    assert state.views["n1"].shape.closed == (None if is_open else "GPU topology cannot be read")
+
+
+def test_gpus_that_only_requests_tell_apart_count_as_different() -> None:
+    """All are wired alike, and each has another memory size."""
+    gpus = tuple(Gpu(i, f"u{i}", "x", memory_bytes=2**34 + i) for i in range(72))
     state = cluster(node("n1", topology=encode_topology(NodeTopology(gpus))))
     assert state.views["n1"].shape.closed == "GPU topology cannot be read"
+
+
+def test_large_machines_that_are_nearly_regular_stay_within_the_budget(
+    request: pytest.FixtureRequest, figure: Callable[[str], None]
+) -> None:
+    """Up to 72 GPUs in groups of groups, of which a few are others: read, asked about, searched between calls."""
+    random = Random(7)
+    machines = (nested_topology(random) for _ in range(1_000 if request.config.getoption("--long") else 30))
+    fitting = (each for each in machines if len(each) > 16 and len(text_of(each)) <= MAX_BYTES)
+    found = [(cost, len(each)) for each in fitting for cost in costs_of(each, random)]
+    worst, gpus = max(found, key=lambda each: each[0].steps)
+    slowest = max((cost for cost, _ in found), key=lambda cost: cost.milliseconds)
+    figure(f"worst of nested topologies ({gpus} GPUs): {worst.steps} steps, {worst.what}; longest: {slowest}")
+    assert worst.steps <= MOST_STEPS
+
+
+def text_of(topology: NodeTopology) -> str:
+    """Return the payload, or one that is too long where there is none."""
+    try:
+        return encode_topology(topology)
+    except PayloadError:
+        return " " * (MAX_BYTES + 1)
 
 
 REFUSED: dict[str, str] = {

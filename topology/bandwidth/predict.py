@@ -49,7 +49,8 @@ class Wiring:
         self.ties = _table(ties, alike)
         """Equal numbers for equal ties between two positions."""
         self.direct = _table(ties, [kind.direct for kind in ties.kinds])
-        self._has_direct = any(kind.direct for kind in ties.kinds)
+        self._direct_masks = _masks(_table(ties, [kind.direct > 0 for kind in ties.kinds]))
+        self._has_direct = any(self._direct_masks)
         self._link_masks = _masks(_table(ties, [kind.linked for kind in ties.kinds]))
         self.alone = _table(ties, [kind.alone for kind in ties.kinds])
         """Rate of every hop when exactly these two GPUs take part; `None` from a position to itself."""
@@ -116,7 +117,7 @@ class Wiring:
         """Return how many one-link-wide channels the rings over direct links carry at once."""
         if not self._has_direct:
             return 0
-        return ring_channels(self.direct, members, self.max_steps(members), self.meter)
+        return ring_channels(self.direct, members, self.max_steps(members), self.meter, self._direct_masks)
 
 
 def predict(

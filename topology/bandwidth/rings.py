@@ -54,12 +54,18 @@ def components(joined: Neighbours, members: int) -> int:
     return found
 
 
-def ring_channels(links: Counts, members: int, max_steps: int = MAX_STEPS, meter: Meter | None = None) -> int:
+def ring_channels(
+    links: Counts,
+    members: int,
+    max_steps: int = MAX_STEPS,
+    meter: Meter | None = None,
+    joined: Neighbours | None = None,
+) -> int:
     """Return how many one-link-wide channels the rings over all members can carry at once, each GPU sending on every one.
 
     Two GPUs: the links between them. More: NCCL runs each ring both ways and may split a link in two halves, so this is the
     greatest packing of undirected Hamiltonian cycles into twice the link counts. 0 when no ring closes over links alone. A search
-    that needs more than `max_steps` gives the greatest that it has found.
+    that needs more than `max_steps` gives the greatest that it has found. `joined` are the vertices with links between them.
 
     >>> pair, triangle = [[0, 2], [2, 0]], [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
     >>> ring_channels(pair, 0b11), ring_channels(triangle, 0b111)
@@ -70,11 +76,11 @@ def ring_channels(links: Counts, members: int, max_steps: int = MAX_STEPS, meter
     vertices = members_of(members)
     if len(vertices) == 2:
         return links[vertices[0]][vertices[1]]
+    neighbours = joined or [sum(1 << j for j, count in enumerate(row) if count) for row in links]
+    if any((neighbours[i] & members).bit_count() < 2 for i in vertices):
+        return 0
     # Each copy of a cycle takes two of a vertex's doubled links, so the poorest vertex bounds the packing.
     bound = min(sum(links[i][j] for j in vertices) for i in vertices)
-    if not bound:
-        return 0
-    neighbours = [sum(1 << j for j, count in enumerate(row) if count) for row in links]
     meter = meter or Meter()
     cycles = [_edges(order) for order in hamiltonian_cycles(neighbours, members, max_steps, meter)]
     if not cycles:

@@ -226,8 +226,9 @@ def _check(node: NodeTopology) -> None:
     _check_links(node.links, known)
     nvlinks = {gpu.index: gpu.switch_links for gpu in node.gpus}
     for link in node.links:
-        nvlinks[link.a] += link.nvlinks
-        nvlinks[link.b] += link.nvlinks
+        if link.nvlinks:
+            nvlinks[link.a] += link.nvlinks
+            nvlinks[link.b] += link.nvlinks
     for position, gpu in enumerate(node.gpus):
         if nvlinks[gpu.index] > MAX_NVLINKS:
             raise PayloadError(f"$.gpus[{position}]", f"more than the {MAX_NVLINKS} NVLinks that a GPU can have")
@@ -249,16 +250,16 @@ def _check_gpus(gpus: tuple[Gpu, ...]) -> None:
 def _check_links(links: tuple[Link, ...], known: set[int]) -> None:
     pairs: set[tuple[int, int]] = set()
     for position, link in enumerate(links):
-        here = f"$.links[{position}]"
+        pair = link.a, link.b
         if link.a >= link.b:
-            raise PayloadError(here, "a link names its lower index first and joins two GPUs")
+            raise PayloadError(f"$.links[{position}]", "a link names its lower index first and joins two GPUs")
         if link.a not in known or link.b not in known:
-            raise PayloadError(here, "a link to a GPU that is not listed")
-        if (link.a, link.b) in pairs:
-            raise PayloadError(here, "the same pair twice")
+            raise PayloadError(f"$.links[{position}]", "a link to a GPU that is not listed")
+        if pair in pairs:
+            raise PayloadError(f"$.links[{position}]", "the same pair twice")
         if link.nvlinks < 0:
-            raise PayloadError(f"{here}.nvlinks", "a negative count")
-        pairs.add((link.a, link.b))
+            raise PayloadError(f"$.links[{position}].nvlinks", "a negative count")
+        pairs.add(pair)
 
 
 def _check_nics(nics: tuple[Nic, ...], known: set[int]) -> None:

@@ -24,6 +24,7 @@ from topology.request.suitability import Lack, outdated, shortage, suitable_gpus
 from topology.value.score import score
 from topology.value.symmetry import lowest_first
 
+CUTS_PER_STEP = 16
 CUT_STEPS = 20
 """Of saying what one set tears apart."""
 SETS_WEIGHED = 16
@@ -200,7 +201,7 @@ def _kindest(topology_class: TopologyClass, free: int, sets: list[int], doubtful
     on_rails: list[tuple[tuple[int, ...], float, tuple[int, ...], int]] = []
     for mask in sets:
         yield
-        topology_class.meter.steps += CUT_STEPS
+        topology_class.meter.steps += CUT_STEPS + mask.bit_count() * (free & ~mask).bit_count() // CUTS_PER_STEP
         cut_gb_per_s, apart = topology_class.cut_gb_per_s(mask, free), _apart(topology_class, mask, free)
         insort(kept, (cut_gb_per_s, apart, mask))
         del kept[SETS_WEIGHED:]

@@ -107,7 +107,7 @@ class SearchedSets:
         if self.is_uniform:
             return chosen | lowest(free & ~chosen, more)
         hops = self._wiring.hop_gb_per_s
-        self._meter.steps += (more + 1) * (4 + len(hops) // 4)
+        self._meter.steps += (more + 1) * (4 + len(hops) // 4 + (len(hops) // MAX_ONE_BY_ONE) ** 2)
         pull = [0.0] * len(hops)
         new = members_of(chosen)
         for _ in range(more):

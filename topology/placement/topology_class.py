@@ -176,7 +176,7 @@ class TopologyClass:
             if self.measured_sets is not None:
                 bandwidth = self.measured_sets.instead_of(bandwidth, mask)
             found = self._predictions[alike] = bandwidth, affinity
-            self.meter.steps += PREDICTION_STEPS
+            self.meter.steps += PREDICTION_STEPS + mask.bit_count()
         return found
 
     def recall(self, question: Callable[[TopologyClass, *About], Search[Answer]], *about: *About) -> Answer | None:

@@ -57,6 +57,8 @@ class Choices:
 
     def __iter__(self) -> Iterator[int]:
         """Yield one set for all that are alike, mostly the one with the lowest positions; raises `TooManyChoices`."""
+        if self._open.bit_count() < self._size:
+            return
         slots = [slot for block in self._blocks for slot in self._slots((block,))]
         for _, mask in _taken(slots, self._size, self._size):
             yield mask
@@ -122,18 +124,25 @@ def _cells(marks: Sequence[int]) -> list[int]:
     return cells
 
 
-def _taken(slots: Sequence[_Slot], least: int, most: int, place: int = 0, start: int = 0) -> Iterator[Taking]:
-    """Yield the ways to take `least` to `most` GPUs of the slots from `place` on, of the first one what follows `start`."""
-    if place == len(slots):
-        yield 0, 0
-        return
-    slot = slots[place]
-    beyond = sum(each.takings[0][0] for each in slots[place + 1 + slot.alike_after :])
-    for number in range(start, len(slot.takings)):
-        count, mask = slot.takings[number]
-        if count * (1 + slot.alike_after) + beyond < least:
+def _taken(slots: Sequence[_Slot], least: int, most: int) -> Iterator[Taking]:
+    """Yield the ways to take `least` to `most` GPUs of the slots."""
+    beyond = [*accumulate((slot.takings[0][0] for slot in reversed(slots)), initial=0)][::-1]
+
+    def taken(place: int, start: int, least: int, most: int) -> Iterator[Taking]:
+        if not most or place == len(slots):
+            if least <= 0:
+                yield 0, 0
             return
-        if count <= most:
-            next_from = number if slot.alike_after else 0
-            for more, others in _taken(slots, least - count, most - count, place + 1, next_from):
+        slot = slots[place]
+        after = place + 1 + slot.alike_after
+        for number in range(start, len(slot.takings)):
+            count, mask = slot.takings[number]
+            if count * (1 + slot.alike_after) + beyond[after] < least:
+                return
+            if count > most:
+                continue
+            onwards = (place + 1, number) if count and slot.alike_after else (after, 0)
+            for more, others in taken(*onwards, least - count, most - count):
                 yield count + more, mask | others
+
+    return taken(0, 0, least, most)
