@@ -247,7 +247,9 @@ def pod_request(
 
 @lru_cache(maxsize=128)
 def _like(key: str) -> str:
-    """Return a question whether a key was meant that is like this one, and exists."""
+    """Return a question whether a key was meant that is like this one, and exists; or where it belongs."""
+    if key == keys.SHARE_RESOURCE:
+        return ": a container asks for it among its resources"
     written = key.removeprefix(keys.USER_PREFIX)[:MAX_KEY_CHARACTERS]
     like = get_close_matches(written, [known.removeprefix(keys.USER_PREFIX) for known in _READERS], n=1)
     return f", did you mean {keys.USER_PREFIX}{like[0]}?" if like else ""

@@ -93,11 +93,13 @@ def test_no_rule_does_better_and_the_best_one_does_what_was_promised() -> None:
     assert all(each is not None and each > 2 * OPTIMUM_PRECISION for each in below.values())
 
 
-@pytest.mark.parametrize(("machines", "load"), [(1, 0.82), (2, 0.82), (2, 0.6)])
-def test_the_product_stays_within_one_percent_of_the_best(machines: int, load: float) -> None:
-    """Of quarters and halves beside whole GPUs; at a load of 100 % and with more shares it does not, as the page says."""
+@pytest.mark.parametrize(
+    ("machines", "load", "bound"), [(1, 0.82, 0.0002), (2, 0.82, 0.004), (2, 0.6, 0.002), (2, 1.0, 0.006)]
+)
+def test_the_product_stays_near_the_best(machines: int, load: float, bound: float) -> None:
+    """Of quarters and halves beside whole GPUs; with more shares it does not, as the page says."""
     found = outcomes(machines, load, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25}, "gputopo-told")["gputopo-told"]
-    assert found.below_optimum is not None and found.below_optimum < 0.01
+    assert found.below_optimum is not None and found.below_optimum < bound
 
 
 @pytest.mark.parametrize("policy", POLICIES_WITH_SHARES)
@@ -128,8 +130,10 @@ def test_the_product_knows_the_mix_that_comes() -> None:
 
 def test_what_will_be_free_counts_for_more_than_what_is() -> None:
     """Where most pods share, a rule that counts the pods of a machine and nothing else is nearer to the best than the product."""
-    found = outcomes(2, 0.82, {1: 0.1, 2: 0.1}, {6: 0.5, 12: 0.3}, "gputopo-told", MOST_PODS)
-    assert (found[MOST_PODS].below_optimum or 0) < (found["gputopo-told"].below_optimum or 0)
+    found = outcomes(2, 0.82, {1: 0.1, 2: 0.1}, {6: 0.5, 12: 0.3}, "gputopo-told", "fgd", MOST_PODS)
+    below = [found[rule].below_optimum or 0 for rule in (MOST_PODS, "gputopo-told", "fgd")]
+    assert below == sorted(below)
+    assert below[1] < 0.015
 
 
 def test_pooled_gpus_lose_less_of_what_needs_two() -> None:

@@ -207,6 +207,7 @@ def test_any_text_is_read_or_refused(annotations: dict[str, str]) -> None:
     [
         ("required-afinity", ", did you mean gputopo.dev/required-affinity?"),
         ("min-gpu-mem", ", did you mean gputopo.dev/min-gpu-memory?"),
+        ("gpu-memory-gib", ": a container asks for it among its resources"),
         ("xyz", ""),
         ("required-affinity" + "y" * 200_000, ""),
     ],
