@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from extender.cluster.caches.tombstones import Tombstone, Tombstones
-from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
+from extender.cluster.objects.gpu_pods import GpuPod, has_stopped, read_gpu_pod
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
 from topology.annotations.records import Holder
@@ -178,7 +178,8 @@ class PodCache:
 
     def _read(self, item: Pod, before: GpuPod | None) -> GpuPod | None:
         """Return the pod's facts. What once proved that it stopped stays so."""
-        return read_gpu_pod(item, self._resource, has_stopped_before=before is not None and before.stopped)
+        stopped = (before is not None and before.stopped) or has_stopped(item)
+        return read_gpu_pod(item, self._resource, stopped=stopped)
 
     def _remove(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)

@@ -151,12 +151,11 @@ def _annotations_have_place(pod: Pod) -> bool:
     return sum(len(key.encode()) + len(text.encode()) for key, text in others) <= MAX_ANNOTATION_BYTES - _OURS_BYTES
 
 
-def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE, *, has_stopped_before: bool = False) -> GpuPod | None:
+def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE, *, stopped: bool = False) -> GpuPod | None:
     """Return the pod's facts, `None` when it asks for no GPU; requests that cannot be read do not matter here."""
     asked = asked_by(pod, resource)
     if asked.gpus is None and asked.is_readable:
         return None
-    stopped = has_stopped_before or has_stopped(pod)
     return GpuPod(
         pod, asked.gpus, _placed(pod), stopped, asked.profile, asked.shares, asked.init_share, asked.cpu_milli
     )

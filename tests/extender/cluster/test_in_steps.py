@@ -77,10 +77,10 @@ def test_a_live_reply_that_comes_in_between_counts_as_in_any_list(version: int, 
     """It stays if it is of a later write than the list, and is replaced else."""
     state = before()
     nodes = state.nodes.replacing([node(name, version=190) for name in NODES], NEW)
-    pods = PodFeed(state).replacing([pod(f"on-{name}", 1, on=name, version=190) for name in NODES], NEW)
+    pods = state.pods.replacing([pod(f"on-{name}", 1, on=name, version=190) for name in NODES], NEW)
     for steps in (nodes, pods):
-        for _ in range(2 * len(NODES)):
-            next(steps, None)
+        for _ in NODES:
+            next(steps)
     state.nodes.learn(node("n0", version=version))
     state.pods.learn(pod("on-n0", 1, on="n0", version=version))
     for steps in (nodes, pods):

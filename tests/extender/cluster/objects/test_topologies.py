@@ -59,7 +59,8 @@ def test_one_uuid_twice_is_refused_also_where_the_kind_is_known() -> None:
     one, other = node.gpus[0].uuid, node.gpus[1].uuid
     escaped = text.replace(f'"{other}"', f'"\\u0047{other[1:]}"')
     read = Topologies(TopologyClasses()).read
-    assert read(text).devices == read(escaped).devices
+    known = read(text), read(escaped)
+    assert known[0].devices == known[1].devices
     for twice in (text.replace(other, one), escaped.replace(one, other)):
         with pytest.raises(PayloadError, match="the same UUID twice"):
             read(twice)
@@ -68,11 +69,14 @@ def test_one_uuid_twice_is_refused_also_where_the_kind_is_known() -> None:
 def test_a_uuid_elsewhere_in_the_text_is_not_taken_for_a_gpus_own() -> None:
     """Keys that this version does not know may hold anything, even what a GPU is called."""
     read = Topologies(TopologyClasses()).read
-    for host in ("a", "b"):
-        node = machine("dgx-a100", host=host)
-        uuid = node.gpus[0].uuid
-        text = encode_topology(node).replace('"v":1', f'"v":1,"later":{{"uuid":"{uuid}"}}', 1)
-        assert read(text).devices == node.devices
+    one, other = (machine("dgx-a100", host=host) for host in ("a", "b"))
+    elsewhere = (one.gpus[0].uuid, machine("dgx-a100", host="c").gpus[0].uuid)
+    texts = [
+        f'{encode_topology(node)[:-1]},"later":{{"uuid":"{uuid}"}}}}'
+        for node, uuid in zip((one, other), elsewhere, strict=True)
+    ]
+    known = [read(text) for text in texts]
+    assert [each.devices for each in known] == [one.devices, other.devices]
 
 
 def test_a_kind_that_no_node_is_of_is_forgotten() -> None:
