@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from extender.cluster.node_view import NodeView
-from extender.inspect.faults import reasons_of
+from extender.inspect.faults import SLICED, reasons_of
 from extender.inspect.inspection import NodeInfo
 from extender.inspect.occupation import occupations
 
@@ -16,7 +16,10 @@ _NAMED: Final = 3
 
 
 def who_has(view: NodeView, held: int) -> str:
-    """Name the pods that have most of the node's GPUs and slices, then the GPUs that nobody may have, each with its reason."""
+    """Name the pods that have most of the node's GPUs and slices, then the GPUs that nobody may have, each with its reason.
+
+    A GPU that is cut into slices is had by whoever has these.
+    """
     pods: Counter[str] = Counter()
     unusable: dict[int, str] = {}
     assert view.shape.topology_class is not None, "GPUs were counted there"
@@ -26,8 +29,8 @@ def who_has(view: NodeView, held: int) -> str:
             pods[occupied.pod] += 1
         elif occupied.state == "held":
             pods["a pod that is being placed"] += 1
-        elif occupied.state != "free":
-            unusable[indexes[position]] = ", ".join(reasons_of(view, position)) or occupied.state
+        elif occupied.state != "free" and (reasons := reasons_of(view, position)) != (SLICED,):
+            unusable[indexes[position]] = ", ".join(reasons) or occupied.state
     most = pods.most_common(_NAMED)
     said = [f"{pod} has {count}" for pod, count in most]
     if rest := pods.total() - sum(count for _, count in most):

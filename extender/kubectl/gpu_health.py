@@ -28,6 +28,10 @@ class Refused(Exception):
     """It was not written; says why."""
 
 
+class NoSuchNode(Refused):
+    """The cluster has no node of that name."""
+
+
 async def say(
     config: Kubeconfig, node: str, gpus: Collection[str], change: Callable[[Overrides, str], None]
 ) -> Overrides:
@@ -40,7 +44,8 @@ async def say(
         change: is given all that is said and one UUID, for each.
 
     Raises:
-        Refused: there is no such node or GPU, what is said already cannot be read, or the API server says no.
+        NoSuchNode: there is none of that name.
+        Refused: it has no such GPU, what is said already cannot be read, or the API server says no.
         Unavailable: the API server does not answer.
 
     """
@@ -49,7 +54,7 @@ async def say(
         for _ in range(_TRIES):
             status, body = await api.send(Request("GET", path))
             if status == 404:
-                raise Refused(f"no node {node}")
+                raise NoSuchNode(f"no node {node}")
             if status != 200:
                 raise Refused(f"node {node}: {message_of(body)}")
             found = decoder(Node)(body)

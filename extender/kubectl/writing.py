@@ -96,6 +96,8 @@ def _say(node: str, gpus: list[str], override: Override | None, file: Path | Non
 
     try:
         said = ask(gpu_health.say(kubeconfig(file, context), node, gpus, change))
+    except gpu_health.NoSuchNode as error:
+        say_no(str(error))
     except gpu_health.Refused as error:
         fail(str(error))
     for uuid, word in sorted(said.items()):

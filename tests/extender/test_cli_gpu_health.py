@@ -86,19 +86,18 @@ async def test_the_same_word_said_again_is_another_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("arguments", "code", "reason"),
     [
-        (("n1", "7"), "node n1 has no GPU 7; it has 0, 1, 2, 3"),
-        (("n2", "0"), "node n2: "),
+        (("n1", "7"), 2, "node n1 has no GPU 7; it has 0, 1, 2, 3\n"),
+        (("n2", "0"), 1, "no node n2\n"),
     ],
 )
-async def test_what_is_not_there_is_refused(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
-    """By its name, and nothing is written."""
+async def test_what_is_not_there_is_refused(tmp_path: Path, arguments: tuple[str, ...], code: int, reason: str) -> None:
+    """By its name, and nothing is written; a node that is not there is a clear no, as for the verbs that read."""
     async with one_node(tmp_path) as cluster:
         before = await cluster.annotations()
         result = await cluster.run("cordon-gpu", *arguments)
-        assert result.exit_code == 2
-        assert result.stderr.startswith(reason)
+        assert (result.exit_code, result.stderr) == (code, reason)
         assert await cluster.annotations() == before
 
 
