@@ -129,6 +129,8 @@ class _Places:
         self._cpu_milli = request.cpu_milli
         self._worth = 0.0
         """Of the capacity, before the share that is being placed."""
+        self._held_back = 0.0
+        """By shared GPUs, before it as well."""
         self._undecided: Rejection | None = None
 
     def place(self, gib: Sequence[int], which: Sequence[int]) -> Placement | Rejection:
@@ -155,6 +157,8 @@ class _Places:
         """
         shares = self._shares
         self._worth = self._value(self._capacity)
+        if self._foresees:
+            self._held_back = held_back(self._topology_class.value, self._free, shares.pods)
         found: list[tuple[float, float, int, int, int]] = []
         alike: dict[tuple[int, int, int, float], int] = {}
         for gpu in shares.shared:
@@ -204,8 +208,7 @@ class _Places:
         lost, left = self._topology_class.value_lost(self._free, 1 << position), self._free & ~(1 << position)
         if not self._foresees:
             return lost, 0.0
-        value, pods = self._topology_class.value, self._shares.pods
-        return lost, held_back(value, left, pods) - held_back(value, self._free, pods)
+        return lost, held_back(self._topology_class.value, left, self._shares.pods) - self._held_back
 
     def _put_off(self, gpu: SharedGpu) -> float:
         """Return what is lost by one pod more, for which the GPU comes back later."""

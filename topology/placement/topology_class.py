@@ -249,7 +249,8 @@ class TopologyClass:
 
     def value(self, free: int) -> float:
         """Return what the free GPUs are worth to pods still to come: computed once `appraise` is through, by formula before."""
-        return finish(self.valued(free))
+        found = self._values.get(free)
+        return finish(self.valued(free)) if found is None else found
 
     def valued(self, free: int) -> Search[float]:
         """Search for `value`."""

@@ -141,6 +141,16 @@ def test_a_share_stays_beside_another_one_for_as_long_as_there_is_room() -> None
         found = decide(Situation(PAIR, 0b01, capacity=capacity, to_come=to_come, shares=shares), asking(6))
         assert isinstance(found, Placement)
         assert found.gpus == (1,)
+    three_of_an_island = Shares((24,) * 8, (SharedGpu(3, 18),), 0b0111)
+    assert (MESH.value(0b1111) - MESH.value(0b0111)) / 2 > MESH.value_lost(0b0111, 0b0001), (
+        "to wait for it would be dearer"
+    )
+    capacity = capacity_of(8, 0b0111, three_of_an_island, PLENTY)
+    quarters = DemandProfile([(PodKind(1, gpu_milli=250), 1.0)])
+    situation = Situation(MESH, 0b0111, capacity=capacity, to_come=quarters, shares=three_of_an_island)
+    found = decide(situation, asking(6))
+    assert isinstance(found, Placement)
+    assert found.gpus == (3,)
 
 
 def test_whole_gpus_are_taken_where_the_shared_one_comes_back_last() -> None:
