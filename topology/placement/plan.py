@@ -10,6 +10,7 @@ ever costs a pod bandwidth, or the pods to come value. Plans are memoised per cl
 from __future__ import annotations
 
 from bisect import insort
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from topology.bandwidth.predict import Bandwidth, ring_order
@@ -102,10 +103,11 @@ def _search(
     if size == 0:
         return Placement((), None, None, 0.0)
     marks = free, doubtful, *rails
+    likes = _Likes(topology_class, tuple(usable & part for part, _ in parts) or (usable,), doubtful, rails)
     if size == 1:
-        return (yield from _best_single(topology_class, free, must or usable, request, doubtful, rails, marks))
+        return (yield from _best_single(likes, free, must or usable, request, marks))
     sets = yield from _sets(topology_class, usable, size, must, parts, marks)
-    return (yield from _best_many(topology_class, free, usable, request, must, doubtful, rails, sets))
+    return (yield from _best_many(likes, free, usable, request, must, sets))
 
 
 def _sets(
@@ -121,33 +123,56 @@ def _sets(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Likes:
+    """What tells GPUs apart that are alike otherwise: doubts and rails."""
+
+    topology_class: TopologyClass
+    pools: tuple[int, ...]
+    """Of each mask any GPU may be taken for another one that is just like it."""
+    doubtful: int
+    rails: Rails
+
+    def spared(self, mask: int) -> int:
+        """Return these GPUs, or those of their pools that are just like them, sound and on better rails."""
+        for pool in self.pools:
+            mask = mask & ~pool | self.topology_class.spared(mask & pool, pool, self.doubtful, self.rails)
+        return mask
+
+    def against(self, mask: int) -> tuple[int, int, int, int]:
+        """Return what speaks against these GPUs, or others just like them: how many are doubtful, and what their rails cost.
+
+        Before rails comes how far apart they are: a pod that is content with any affinity does not get a worse one for them.
+        """
+        if not self.doubtful and self.rails is NO_RAILS:
+            return 0, 0, 0, 0
+        spared = self.spared(mask)
+        is_ring = self.rails is not NO_RAILS and mask.bit_count() > 1
+        distance = self.topology_class.predict(mask)[1].distance if is_ring else 0
+        return (spared & self.doubtful).bit_count(), distance, *self.rails.cost(spared)
+
+    def apart(self, mask: int, free: int) -> tuple[int, ...]:
+        """Return what tells sets of equal value apart: NUMA nodes, doubtful GPUs, rails, free GPUs in those nodes, positions."""
+        numa_nodes, free_there = self.topology_class.spread(mask, free)
+        return numa_nodes, *self.against(mask), free_there, -lowest_first(mask)
+
+
 def _best_single(
-    topology_class: TopologyClass,
-    free: int,
-    usable: int,
-    request: GpuRequest,
-    doubtful: int,
-    rails: Rails,
-    marks: tuple[int, ...],
+    likes: _Likes, free: int, usable: int, request: GpuRequest, marks: tuple[int, ...]
 ) -> Search[Placement | Rejection]:
+    topology_class = likes.topology_class
     sets = yield from topology_class.sets(usable, 1, marks=marks)
     near_nic = [mask for mask in sets if mask & topology_class.near_nic] if request.nic else []
-    chosen = yield from _kindest(topology_class, free, near_nic or sets, doubtful, rails)
+    chosen = yield from _kindest(likes, free, near_nic or sets)
     lost = yield from topology_class.loss(free, chosen)
-    gpus = members_of(topology_class.spared(chosen, free, doubtful, rails))
+    gpus = members_of(likes.spared(chosen))
     return Placement(gpus, None, None, score(request, None, None, lost, topology_class.weights), lost)
 
 
 def _best_many(
-    topology_class: TopologyClass,
-    free: int,
-    usable: int,
-    request: GpuRequest,
-    must: int,
-    doubtful: int,
-    rails: Rails,
-    sets: list[int],
+    likes: _Likes, free: int, usable: int, request: GpuRequest, must: int, sets: list[int]
 ) -> Search[Placement | Rejection]:
+    topology_class = likes.topology_class
     fastest_gb_per_s = 0.0
     best: tuple[float, ...] = ()
     tied: list[int] = []
@@ -168,11 +193,11 @@ def _best_many(
         if fastest_gb_per_s:
             return _too_slow(fastest_gb_per_s, request)
         return (yield from _too_far(topology_class, usable, request, must))
-    chosen = yield from _kindest(topology_class, free, tied, doubtful, rails)
+    chosen = yield from _kindest(likes, free, tied)
     bandwidth, affinity = topology_class.predict(chosen)
     lost = yield from topology_class.loss(free, chosen)
     yield
-    order = ring_order(topology_class.wiring, topology_class.spared(chosen, free, doubtful, rails))
+    order = ring_order(topology_class.wiring, likes.spared(chosen))
     scored = score(request, bandwidth, affinity, lost, topology_class.weights)
     return Placement(order, affinity, bandwidth, scored, lost)
 
@@ -187,8 +212,8 @@ def _merit(
     return request.is_content_with(affinity), bandwidth.point, near_nic
 
 
-def _kindest(topology_class: TopologyClass, free: int, sets: list[int], doubtful: int, rails: Rails) -> Search[int]:
-    """Search for the set that leaves most value, then the one told in `_apart`.
+def _kindest(likes: _Likes, free: int, sets: list[int]) -> Search[int]:
+    """Search for the set that leaves most value, then the one told in `_Likes.apart`.
 
     Of many sets only the `SETS_WEIGHED` that tear the fewest GB/s off the GPUs left behind are weighed, as many of those with the
     fewest doubtful GPUs, and of these on the best rails. A set stands for all that differ by GPUs that nothing tells apart: the
@@ -196,51 +221,28 @@ def _kindest(topology_class: TopologyClass, free: int, sets: list[int], doubtful
     """
     if len(sets) == 1:
         return sets[0]
+    topology_class, unmarked = likes.topology_class, replace(likes, doubtful=0, rails=NO_RAILS)
     kept: list[tuple[float, tuple[int, ...], int]] = []
     sound: list[tuple[int, float, tuple[int, ...], int]] = []
     on_rails: list[tuple[tuple[int, ...], float, tuple[int, ...], int]] = []
     for mask in sets:
         yield
         topology_class.meter.steps += CUT_STEPS + mask.bit_count() * (free & ~mask).bit_count() // CUTS_PER_STEP
-        cut_gb_per_s, apart = topology_class.cut_gb_per_s(mask, free), _apart(topology_class, mask, free)
+        cut_gb_per_s, apart = topology_class.cut_gb_per_s(mask, free), unmarked.apart(mask, free)
         insort(kept, (cut_gb_per_s, apart, mask))
         del kept[SETS_WEIGHED:]
-        against = _against(topology_class, mask, free, doubtful, rails)
-        if doubtful:
+        against = likes.against(mask)
+        if likes.doubtful:
             insort(sound, (against[0], cut_gb_per_s, apart, mask))
             del sound[SETS_WEIGHED:]
-        if rails is not NO_RAILS:
+        if likes.rails is not NO_RAILS:
             insort(on_rails, (against, cut_gb_per_s, apart, mask))
             del on_rails[SETS_WEIGHED:]
     weighed = []
     for mask in dict.fromkeys(each[-1] for ranked in (kept, sound, on_rails) for each in ranked):
         value = yield from topology_class.valued(free & ~mask)
-        weighed.append((-round(value, 9), _apart(topology_class, mask, free, doubtful, rails), mask))
+        weighed.append((-round(value, 9), likes.apart(mask, free), mask))
     return min(weighed)[-1]
-
-
-def _apart(
-    topology_class: TopologyClass, mask: int, free: int, doubtful: int = 0, rails: Rails = NO_RAILS
-) -> tuple[int, ...]:
-    """Return what tells sets of equal value apart: NUMA nodes, doubtful GPUs, rails, free GPUs in those nodes, positions."""
-    numa_nodes, free_there = topology_class.spread(mask, free)
-    against = _against(topology_class, mask, free, doubtful, rails)
-    return numa_nodes, *against, free_there, -lowest_first(mask)
-
-
-def _against(
-    topology_class: TopologyClass, mask: int, free: int, doubtful: int, rails: Rails
-) -> tuple[int, int, int, int]:
-    """Return what speaks against these GPUs, or others just like them: how many are doubtful, and what their rails cost.
-
-    Before rails comes how far apart they are: a pod that is content with any affinity does not get a worse one for them.
-    """
-    if not doubtful and rails is NO_RAILS:
-        return 0, 0, 0, 0
-    spared = topology_class.spared(mask, free, doubtful, rails)
-    is_ring = rails is not NO_RAILS and mask.bit_count() > 1
-    distance = topology_class.predict(mask)[1].distance if is_ring else 0
-    return (spared & doubtful).bit_count(), distance, *rails.cost(spared)
 
 
 def _lacking(reason: Reason, lack: Lack) -> Rejection:

@@ -53,6 +53,14 @@ def test_it_is_taken_where_no_equal_is_free() -> None:
     assert chosen("dgx-a100", 0b0010, 1, 0b0010) == [1]
 
 
+def test_no_equal_is_taken_that_the_pod_may_not_have() -> None:
+    """A doubtful GPU is exchanged within its part alone: one of 0 and 1 and one of 2 and 3 stay so, and 2 alone stays 2."""
+    for parts, expected in ((((0b0011, 1), (0b1100, 1)), [0, 3]), (((0b0100, 1),), [2])):
+        found = plan(COMPILED["dgx-a100"], 0xFF, GpuRequest.plain(len(parts)), 0, 0b0100, parts)
+        assert isinstance(found, Placement)
+        assert sorted(found.gpus) == expected
+
+
 def test_bandwidth_comes_before_doubt() -> None:
     """On a DGX-1V four GPUs of one clique with a doubtful one among them beat four sound ones that are none."""
     assert chosen("dgx-1v", 0b01111110, 4, 0b01000000) == chosen("dgx-1v", 0b01111110, 4, 0)
