@@ -155,7 +155,7 @@ def _has_room_for_share(pod: Object, site: Site, server: Server, ownership: Owne
     """Return whether some GPU of a node, on which nothing has changed for long, takes the pod's share."""
     wanted = Placed(site.name, None, True, share_of(pod), sharing_class_of(pod))
     on = {gpu: [ownership.placed[uid] for uid in ownership.owners(gpu)] for gpu in site.hardware.gpus}
-    shared = sum(any(other.share_gib for other in others) for others in on.values())
+    shared = len({*site.hardware.sharers, *(gpu for gpu, of in on.items() if any(other.share_gib for other in of))})
     requested = sum(
         share_of(other)
         for other in server.pods()

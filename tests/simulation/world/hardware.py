@@ -29,7 +29,8 @@ class Hardware:
     @property
     def holders(self) -> dict[str, Holder]:
         """GPU → whose container has it, as the kubelet says it right now; of one that is shared one of them."""
-        return {gpu: holder for holder, gpus in self._running.values() for gpu in sorted(gpus)}
+        found = {gpu: holder for holder, gpus in self._running.values() for gpu in sorted(gpus)}
+        return {gpu: Holder(who.namespace, who.name, who.container) for gpu, who in found.items()}
 
     @property
     def sharers(self) -> dict[str, tuple[Sharer, ...]]:
