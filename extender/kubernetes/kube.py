@@ -27,7 +27,7 @@ from yarl import URL
 from extender import traces
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.cluster.objects.kinds import Pod
-from extender.kubernetes.connections import Connections, Server
+from extender.kubernetes.connections import Answer, Connections, Server
 from extender.kubernetes.documents import HEAD_BYTES, BrokenStream, Overlong, Text, decoder, name_listed, read_page
 from extender.kubernetes.reflector import Expired, Unavailable, list_objects
 from extender.kubernetes.rest import Flow, Request, to_reply, to_request
@@ -182,10 +182,7 @@ class KubeApi:
         self._check_flow(request)
         for attempt in range(2):
             try:
-                headers = {"User-Agent": _USER_AGENT, **await self._headers_of(request)}
-                answer = await self._connections.ask(
-                    self._server(), request.method, request.path, headers, request.body
-                )
+                answer = await self._ask(request)
             except ssl.SSLError:
                 if attempt or not await self._renew():
                     raise
@@ -246,6 +243,10 @@ class KubeApi:
             server_hostname=self._configuration.tls_server_name,
             allow_redirects=False,
         )
+
+    async def _ask(self, request: Request) -> Answer:
+        headers = {"User-Agent": _USER_AGENT, **await self._headers_of(request)}
+        return await self._connections.ask(self._server(), request.method, request.path, headers, request.body)
 
     async def _headers_of(self, request: Request) -> dict[str, str]:
         return {"Accept": request.accept, "Content-Type": request.content_type, **await self.headers()}

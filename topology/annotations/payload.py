@@ -70,8 +70,7 @@ def write(schema: type[Schema], payload: dict[str, Any], max_bytes: int = MAX_BY
     document = {"v": VERSION, **payload}
     _validate(schema, document)
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    if len(text) > max_bytes:
-        raise PayloadError("$", f"larger than {max_bytes} bytes")
+    check_size(text, max_bytes)
     return text
 
 
@@ -80,14 +79,17 @@ def known(said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _parse(text: str | bytes, max_bytes: int) -> Any:
-    # No valid text has fewer bytes than characters, so the cheap test comes first.
+def check_size(text: str | bytes, max_bytes: int = MAX_BYTES) -> None:
+    """Raise `PayloadError` for what is too long to be looked into; a text has at least as many bytes as characters."""
     if len(text) > max_bytes:
         raise PayloadError("$", f"larger than {max_bytes} bytes")
+
+
+def _parse(text: str | bytes, max_bytes: int) -> Any:
+    check_size(text, max_bytes)  # the cheap test comes first
     try:
         raw = text.encode() if isinstance(text, str) else text
-        if len(raw) > max_bytes:
-            raise PayloadError("$", f"larger than {max_bytes} bytes")
+        check_size(raw, max_bytes)
         return _DECODER.decode(raw.decode())
     except UnicodeError as error:
         raise PayloadError("$", "not UTF-8") from error

@@ -13,6 +13,7 @@ from hashlib import sha256
 from weakref import WeakValueDictionary
 
 from topology.annotations.codec import decode_topology, digest
+from topology.annotations.payload import check_size
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu, nics_of
 from topology.placement.topology_class import TopologyClass, TopologyClasses
@@ -94,6 +95,7 @@ class Topologies:
 
     def read(self, text: str) -> NodeGpus:
         """Return what a text says; raises `PayloadError`."""
+        check_size(text)
         between, uuids = (parts := _UUID.split(text))[::2], parts[1::2]
         common = '"uuid"'.join(between) if len(set(uuids)) == len(uuids) else text
         key = sha256(common.encode()).digest()

@@ -1,6 +1,6 @@
 """One extender process: the product's own code from the webhook's body to the API request, on virtual time.
 
-Only the socket is not the product's: `_Api._start` hands each request to a simulated wire. A killed process sends nothing more
+Only the socket is not the product's: `_Api` hands each request to a simulated wire. A killed process sends nothing more
 and hears nothing more; what it has sent is under way all the same.
 """
 
@@ -13,12 +13,15 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
+from kubernetes.aio.client import Configuration
+
 from benchmarks.simulated.double.api import Request
 from benchmarks.simulated.double.resources import Object
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Outcome
 from extender.clock import Instant
 from extender.config import ExtenderConfiguration
+from extender.kubernetes import connections
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.rest import Flow
 from extender.kubernetes.rest import Request as ProductRequest
@@ -29,6 +32,7 @@ from extender.verbs.wire import (
     HostPriority,
     decode_args,
     decode_binding_args,
+    decode_filter_args,
     encode,
 )
 from tests.simulation.storm import Storm
@@ -166,7 +170,7 @@ class Process:
     async def filter(self, body: Object) -> ExtenderFilterResult:
         """Serve filter; raises `ConnectionResetError` when nobody listens."""
         extender = self._alive()
-        result = await extender.filter(decode_args(encode(body)))
+        result = await extender.filter(decode_filter_args(encode(body)))
         self.witness.filtered(self, result)
         return result
 
@@ -250,6 +254,7 @@ class _Api(KubeApi):
 
     def __init__(self, process: Process) -> None:
         super().__init__(_no_login, request_timeout_seconds=process.config.kubernetes.request_timeout)
+        self._configuration = Configuration()
         self._process = process
         self._random = process.random
 
@@ -261,6 +266,11 @@ class _Api(KubeApi):
         process.trace.note(process.name, f"{intent_words(intent)} → {reply_words(reply)}")
         process.witness.hears(process, intent, reply)
         return reply
+
+    async def _ask(self, request: ProductRequest) -> connections.Answer:
+        answer = await self._process.request(request)
+        headers = {name.lower().encode(): value.encode() for name, value in answer.headers.items()}
+        return connections.Answer(answer.status, headers, answer.body)
 
     async def _start(self, request: ProductRequest) -> Any:
         return _Response(self._process, await self._process.request(request))
