@@ -135,7 +135,7 @@ class _Connection(asyncio.Protocol):
         return not self._transport.is_closing()
 
     def close(self) -> None:
-        self._transport.close()
+        self._transport.abort()  # a farewell of TLS would outlive the event loop, and nothing is under way
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
