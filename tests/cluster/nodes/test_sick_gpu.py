@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 
+from extender.inspect.inspection import NodeDetail
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.nodes.agents import enforcing
 from tests.cluster.nodes.nodes import Nodes
@@ -79,6 +80,12 @@ def test_no_new_pod_gets_a_gpu_that_is_sick_and_its_neighbours_go_on(
     assert taken in node_cluster.placement("all").containers["main"]
 
 
+def shown(cluster: GpuCluster, node: str) -> NodeDetail:
+    """Return what the extender shows of a node."""
+    _, text = cluster.extender.read(f"/v1/inspect/nodes/{node}")
+    return NodeDetail.model_validate_json(text)
+
+
 def test_a_dead_link_is_told_and_new_pods_go_around_it(
     node_cluster: GpuCluster, nodes: Nodes, figure: Callable[[str], None]
 ) -> None:
@@ -97,6 +104,7 @@ def test_a_dead_link_is_told_and_new_pods_go_around_it(
     figure(f"the node heard of a dead link {time.monotonic() - began:.1f} s after it went down")
     assert told["involvedObject"]["kind"] == "Node" and told["type"] == "Warning"
     assert told["message"].startswith("NVLink 9 of GPU 2 (GPU-")
+    eventually(lambda: shown(node_cluster, node.name).link_faults)
     submit(node, pod("around", 4, schedulerName=SCHEDULER_NAME))
     wait_running(node_cluster, "around")
     assert hurt not in node_cluster.placement("around").containers["main"]
