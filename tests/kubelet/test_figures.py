@@ -186,7 +186,7 @@ async def test_at_rest(
             figure(
                 f"agent in mode {mode}: {(computes := await percent_of_a_core()):.2f} % of a core (goal {GOAL_PERCENT})"
             )
-            assert computes < GOAL_PERCENT * (1 if pytestconfig.getoption("--long") else 2)
+            assert computes < GOAL_PERCENT * (1 if pytestconfig.getoption("--long") else 4)
             if mode == "enforce":
                 await kubelet.run(gpu_pod("unplanned", 1))
                 await until(lambda: told("free GPUs have computed values"))
