@@ -150,7 +150,8 @@ def assert_only_equals_change(compiled: TopologyClass, free: int, doubtful: int,
     if not isinstance(plain, Placement) or not isinstance(found, Placement):
         assert found == plain
         return
-    assert point(found) == point(plain)
+    if request.communication is not Communication.NONE:  # such a pod takes any set that leaves as much
+        assert point(found) == point(plain)
     assert request.is_content_with(found.affinity) == request.is_content_with(plain.affinity)
     assert found.score >= plain.score - 1e-9
     assert sum(1 << i for i in found.gpus) & ~free == 0 and len(set(found.gpus)) == request.gpus
