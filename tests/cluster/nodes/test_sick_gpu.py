@@ -43,10 +43,16 @@ def test_node_and_pod_are_told_of_a_gpu_that_falls_sick(
     assert 'gputopo_agent_health_changes_total{state="probation"} 1.0' in agent.metrics()
 
 
+def shown(cluster: GpuCluster, node: str) -> NodeDetail:
+    """Return what the extender shows of a node."""
+    _, text = cluster.extender.read(f"/v1/inspect/nodes/{node}")
+    return NodeDetail.model_validate_json(text)
+
+
 def test_no_new_pod_gets_a_gpu_that_is_sick_and_its_neighbours_go_on(
     node_cluster: GpuCluster, nodes: Nodes, figure: Callable[[str], None]
 ) -> None:
-    """Pods come and go; who comes a second after the critical error gets another GPU, until this one has come back by itself."""
+    """Pods come and go; who comes once the critical error is known gets another GPU, until this one has come back by itself."""
     node = nodes.one("hgx_h100")
     enforcing(node)
     names = (f"p{number}" for number in count())
@@ -65,7 +71,9 @@ def test_no_new_pod_gets_a_gpu_that_is_sick_and_its_neighbours_go_on(
         one_more()
     [taken, *_] = node_cluster.placement(running[0]).containers["main"]
     node.machine.xid(gpu=node.machine.uuids.index(taken), number=74)
-    time.sleep(1.0)
+    began = time.monotonic()
+    eventually(lambda: any(gpu.uuid == taken and gpu.reasons for gpu in shown(node_cluster, node.name).gpus))
+    figure(f"the extender knew of a sick GPU {time.monotonic() - began:.1f} s after its critical error")
     began, others = time.monotonic(), 0
     while time.monotonic() < began + 2.0:  # it opens after three seconds here
         assert one_more() != {taken}
@@ -78,12 +86,6 @@ def test_no_new_pod_gets_a_gpu_that_is_sick_and_its_neighbours_go_on(
     submit(node, pod("all", 7, schedulerName=SCHEDULER_NAME))
     wait_running(node_cluster, "all")
     assert taken in node_cluster.placement("all").containers["main"]
-
-
-def shown(cluster: GpuCluster, node: str) -> NodeDetail:
-    """Return what the extender shows of a node."""
-    _, text = cluster.extender.read(f"/v1/inspect/nodes/{node}")
-    return NodeDetail.model_validate_json(text)
 
 
 def test_a_dead_link_is_told_and_new_pods_go_around_it(
