@@ -81,6 +81,7 @@ class Kubernetes(Section):
     request_timeout: Duration = 10.0
     """For list pages, events and releases; a bind has its own deadline."""
     connections: int = Field(default=32, ge=1)
+    """At most, for lists and watches, and as many again for single requests."""
 
 
 class Scheduling(Section):
