@@ -14,7 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 import typer
 import uvloop
 
@@ -22,6 +21,7 @@ from extender import logs, traces
 from extender.config import ExtenderConfiguration
 from extender.config_sources import ConfigError, load
 from extender.kubernetes.reflector import Unavailable
+from extender.plain_structlog import structlog
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 log = structlog.get_logger("extender")

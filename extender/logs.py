@@ -12,7 +12,8 @@ from collections.abc import MutableMapping
 from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
-import structlog
+
+from extender.plain_structlog import structlog
 
 MAX_FIELD_CHARACTERS: Final = 256
 MAX_ITEMS: Final = 64

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NoReturn
 
-import structlog
-
 from extender.binding.outcome import BindTarget, Chosen
 from extender.clock import Clock
 from extender.cluster.candidates.holds import Ranked
@@ -23,6 +21,7 @@ from extender.inspect.decisions import Alternative, Decision, Decisions
 from extender.inspect.fragmentation import RoomCounter
 from extender.inspect.room_over_time import RoomHistory
 from extender.metrics import Metrics
+from extender.plain_structlog import structlog
 from topology.effort import SLICE_STEPS
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass

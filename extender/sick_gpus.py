@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
-import structlog
-
 from extender.clock import Clock
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.sickness import Stricken, companions, stricken_pods
@@ -20,6 +18,7 @@ from extender.cluster.state import ClusterState
 from extender.kubernetes import events
 from extender.kubernetes.eviction import Answer, evict
 from extender.metrics import Metrics
+from extender.plain_structlog import structlog
 from extender.turns import in_short_turns
 
 TOLD_SECONDS: Final = 3600.0

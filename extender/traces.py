@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import structlog
+from extender.plain_structlog import structlog
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

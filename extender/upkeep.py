@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-import structlog
-
 from extender.binding.driver import Driver
 from extender.binding.release import Attention, Task, release
 from extender.binding.repair import Repaired, Repairs, repair
@@ -21,6 +19,7 @@ from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
 from extender.kubernetes import events
 from extender.metrics import Metrics
+from extender.plain_structlog import structlog
 from extender.turns import in_short_turns
 
 AT_ONCE = 8

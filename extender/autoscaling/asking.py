@@ -15,7 +15,6 @@ from typing import Any, Final, NoReturn
 from urllib.parse import quote
 
 import msgspec
-import structlog
 
 from extender.autoscaling.arrivals import Arrivals
 from extender.autoscaling.attempts import Attempts
@@ -31,6 +30,7 @@ from extender.kubernetes.documents import message_of
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from extender.metrics import Metrics
+from extender.plain_structlog import structlog
 from extender.verbs.wire import ExtenderArgs
 
 LOOK_SECONDS: Final = 5.0

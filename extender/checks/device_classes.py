@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 import msgspec
-import structlog
 
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
+from extender.plain_structlog import structlog
 
 PATH = "/apis/resource.k8s.io/v1/deviceclasses"
 

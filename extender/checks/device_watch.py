@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NoReturn
 
-import structlog
-
 from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from extender.kubernetes.watching import Watching
+from extender.plain_structlog import structlog
 
 PATIENCE_SECONDS: Final = 10.0
 """For the first lists, where the API server neither gives nor refuses them."""

@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import Collection
 from typing import Final, NoReturn
 
-import structlog
-
 from extender.cluster.caches.group_sizes import GroupSizes, SizesOfKind
 from extender.cluster.objects.group_sizes import ROWS, GroupMaker, Row
 from extender.cluster.objects.group_words import Source
 from extender.kubernetes.reflector import Reflector, Unavailable
 from extender.kubernetes.rest import Request
 from extender.kubernetes.watching import Watching
+from extender.plain_structlog import structlog
 
 NO_RIGHT: Final = "the account may not list them"
 NO_ANSWER: Final = "the API server gives no answer"

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Any, Final, NoReturn
 
-import structlog
-
 from extender.cluster.caches.resource_claims import NO_RIGHT
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import Node, Pod
@@ -20,6 +18,7 @@ from extender.cluster.state import ClusterState
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Reflector, Unavailable
+from extender.plain_structlog import structlog
 
 _SECONDS: Final = 1.0
 """Between two looks: a burst of changes is one."""

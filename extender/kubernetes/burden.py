@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.kubernetes.documents import HEAVY_BYTES, Unread
+from extender.plain_structlog import structlog
 
 HEAVY: Final = "heavy"
 UNREAD: Final = "unread"

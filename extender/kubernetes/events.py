@@ -16,11 +16,11 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
-import structlog
 
 from extender.cluster.sickness import Stricken
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
+from extender.plain_structlog import structlog
 from topology.annotations.records import PlacementRecord
 from topology.node.status import name_of
 

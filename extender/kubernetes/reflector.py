@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, NoReturn, Protocol
 
-import structlog
-
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import Listing, is_before
 from extender.kubernetes.burden import Burden
@@ -51,6 +49,7 @@ from extender.kubernetes.documents import (
     read_page,
 )
 from extender.kubernetes.sink import Sink, StepwiseSink
+from extender.plain_structlog import structlog
 from extender.turns import Turn, in_short_turns
 
 SLICE_BYTES = 1 << 20

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
-import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from extender.binding.outcome import Bound
 from extender.config import Limits
 from extender.metrics import CROWDED, OUT_OF_TIME
+from extender.plain_structlog import structlog
 from extender.service import Extender
 from extender.verbs.wire import (
     ExtenderArgs,

@@ -9,9 +9,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-import structlog
-
 from extender.config import ExtenderConfiguration, Tls
+from extender.plain_structlog import structlog
 from extender.service import Extender
 from extender.traces import Traces
 from extender.web import health
