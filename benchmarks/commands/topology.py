@@ -29,7 +29,8 @@ from topology.node.links import Affinity
 from topology.node.model import NodeTopology
 from topology.placement.decide import Situation, decide
 from topology.placement.shares import NO_SHARES
-from topology.placement.topology_class import TopologyClass, figures_of
+from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_classes import figures_of
 from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.value.score import Weights

@@ -26,7 +26,8 @@ from topology.placement.decide import Situation, decide
 from topology.placement.group import Progress, narrow
 from topology.placement.nvidia_best_effort import best_effort
 from topology.placement.shares import NO_SHARES, SharedGpu, Shares
-from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_classes import TopologyClasses
 from topology.placement.verdict import Placement, Rejection
 from topology.request.domains import GroupRequest, Location
 from topology.request.gpu_request import Communication, GpuRequest

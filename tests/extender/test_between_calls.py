@@ -8,7 +8,7 @@ from contextlib import suppress
 from extender.between_calls import keep_appraised, keep_derived
 from extender.cluster.candidates.values import Values
 from tests.extender.builders import cluster, node
-from topology.placement.topology_class import TopologyClasses
+from topology.placement.topology_classes import TopologyClasses
 from topology.value.demand import PRIOR_PODS
 from topology.value.fragmentation import PodKind
 from topology.value.score import Weights

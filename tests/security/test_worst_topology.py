@@ -26,7 +26,8 @@ from topology.errors import PayloadError
 from topology.formats.catalog import MACHINES, machine
 from topology.node.model import Gpu, NodeTopology
 from topology.placement.decide import Situation, decide
-from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_classes import TopologyClasses
 from topology.placement.verdict import UNDECIDED
 from topology.request.gpu_request import GpuRequest
 

@@ -26,7 +26,8 @@ from topology.annotations.codec import encode_topology
 from topology.errors import PayloadError
 from topology.node.links import PciePath
 from topology.node.model import MAX_GPUS, MAX_NICS, MAX_NVLINKS, Gpu, Link, Nic, NodeTopology
-from topology.placement.topology_class import MAX_UNLIKE, TopologyClass
+from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_classes import MAX_UNLIKE
 
 SIZES = (1, 2, 3, 4, 6, 7, 8, 9, 16, 32)
 REQUESTS: tuple[dict[str, str], ...] = (

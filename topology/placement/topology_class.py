@@ -5,16 +5,14 @@ Predictions, values of free sets and plans of one class hold for every node of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import cache, cached_property
 from typing import Any, TypeVar, TypeVarTuple
-from weakref import WeakValueDictionary
 
-from topology.bandwidth.measured import Figure, Measurements, kind_of
+from topology.bandwidth.measured import Figure, kind_of
 from topology.bandwidth.predict import Bandwidth, Wiring, predict
 from topology.bandwidth.rings import members_of
 from topology.effort import SLICE_STEPS, Effort, Search, advance, finish
-from topology.errors import PayloadError
 from topology.node.alike import Block, unlike
 from topology.node.links import Affinity, PciePath
 from topology.node.model import NodeTopology
@@ -23,7 +21,7 @@ from topology.placement.measured_sets import MeasuredSets
 from topology.placement.nvidia_best_effort import Outcome, searched_outcomes
 from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.searched_sets import SearchedSets
-from topology.request.suitability import anonymous, gpus_near_nic, kinds
+from topology.request.suitability import gpus_near_nic, kinds
 from topology.value.opportunity_cost import Offer, Table, value_table
 from topology.value.score import Weights, formula, worth
 from topology.value.symmetry import Counts, Symmetry, lowest_first, subsets, ways
@@ -33,64 +31,12 @@ About = TypeVarTuple("About")
 
 MAX_ANSWERS = 50_000
 """Remembered per class, so that users' ever new requests do not fill the memory; about 0.4 KB each."""
-MAX_UNLIKE = 24
-"""GPUs of a machine of which no two can be exchanged, alone or with others: what it costs to compile grows with their square."""
 MAX_CHOICES = 1_000
 """Sets of one size up to which values of free sets are computed."""
 MAX_BEGUN = 64
 """Searches of one class that wait for their end; whoever asks for more asks again."""
 PREDICTION_STEPS = 50
 """Of one prediction beside its ring searches."""
-
-
-class TopologyClasses:
-    """Hands out one compiled `TopologyClass` for all nodes that are wired and equipped alike."""
-
-    def __init__(self, weights: Weights = Weights(), effort: Effort | None = None) -> None:  # noqa: B008 - a frozen value
-        self._weights = weights
-        self._effort = effort
-        self._known: WeakValueDictionary[NodeTopology, TopologyClass] = WeakValueDictionary()
-        """Those that somebody still has: a node that changes all the time leaves nothing behind."""
-        self._measurements: Measurements = {}
-
-    def of(self, node: NodeTopology) -> TopologyClass:
-        """Return the class of a node; identity (UUIDs, PCI addresses, NIC names) makes no difference.
-
-        Raises `PayloadError` where more than `MAX_UNLIKE` GPUs have to stand for all.
-        """
-        nameless = anonymous(node)
-        known = self._known.get(nameless)
-        if known is None:
-            _check_unlike(nameless.blocks if len(node) > MAX_UNLIKE else ())
-            known = TopologyClass(nameless, self._weights, self._effort)
-            _check_unlike(known.blocks)
-            self._known[nameless] = known
-            if self._measurements:
-                known.measured(figures_of(known, self._measurements))
-        return known
-
-    def measured(self, measurements: Measurements) -> bool:
-        """Let these figures, and no others, stand in the place of predictions; returns whether that changes any class."""
-        self._measurements = measurements
-        changed = [each.measured(figures_of(each, measurements)) for each in self]
-        return any(changed)
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def __iter__(self) -> Iterator[TopologyClass]:
-        return iter([*self._known.values()])
-
-
-def figures_of(topology_class: TopologyClass, measurements: Measurements) -> tuple[Figure, ...]:
-    """Return what was measured on such machines."""
-    found = measurements.get(topology_class.kind) if measurements else None
-    return found.figures if found else ()
-
-
-def _check_unlike(blocks: Sequence[Block]) -> None:
-    if (count := unlike(blocks)) > MAX_UNLIKE:
-        raise PayloadError("$.gpus", f"{count} GPUs that are all different, at most {MAX_UNLIKE} are planned for")
 
 
 class TopologyClass:

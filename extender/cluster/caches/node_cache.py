@@ -15,7 +15,7 @@ from extender.cluster.objects.topologies import Topologies
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older, is_same_version
 from topology.annotations.pauses import why_no_new_pods
 from topology.annotations.records import Claim, Observed
-from topology.placement.topology_class import TopologyClasses
+from topology.placement.topology_classes import TopologyClasses
 from topology.request.domains import Location
 
 

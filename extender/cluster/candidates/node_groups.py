@@ -13,7 +13,8 @@ from typing import Final
 
 from extender.cluster.candidates.shape import Shape
 from topology.node.model import NodeTopology
-from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_classes import TopologyClasses
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
-from topology.placement.topology_class import TopologyClasses
+from topology.placement.topology_classes import TopologyClasses
 from topology.value.demand import DRIFT, Demand, drift
 from topology.value.fragmentation import PodKind
 from topology.value.score import Weights

@@ -16,7 +16,8 @@ from topology.annotations.codec import decode_topology, digest
 from topology.annotations.payload import check_size
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu, nics_of
-from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_classes import TopologyClasses
 
 _UUID = re.compile(r'"uuid":"(GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
 """As NVML has it, where it stands as a GPU's own: in a string quotes are escaped, so none is found inside of one."""

@@ -11,7 +11,8 @@ from extender.cluster.candidates.values import Values
 from extender.cluster.ownership.standing import Standing
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
 from topology.formats.catalog import machine
-from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_classes import TopologyClasses
 from topology.request.domains import Location
 from topology.request.gpu_request import GpuRequest
 from topology.value.fragmentation import PodKind

@@ -13,7 +13,8 @@ from topology.formats.catalog import MACHINES, machine
 from topology.node.model import NodeTopology
 from topology.placement.decide import Situation, decide
 from topology.placement.measured_sets import kinds_of_sets
-from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_classes import TopologyClasses
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 

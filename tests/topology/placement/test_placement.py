@@ -14,7 +14,8 @@ from topology.formats.catalog import MACHINES, machine
 from topology.node.links import Affinity, PciePath
 from topology.node.model import Gpu, Link, Nic, NodeTopology
 from topology.placement.plan import plan
-from topology.placement.topology_class import TopologyClass, TopologyClasses
+from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_classes import TopologyClasses
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import Communication, GpuRequest, NicAffinity
 from topology.value.score import Weights

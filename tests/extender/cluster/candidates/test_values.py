@@ -7,7 +7,7 @@ from itertools import count
 from extender.cluster.candidates.values import Values
 from extender.cluster.state import ClusterState
 from tests.extender.builders import cluster, node, pod
-from topology.placement.topology_class import TopologyClasses
+from topology.placement.topology_classes import TopologyClasses
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import Communication, GpuRequest
 from topology.value.demand import PRIOR_PODS

@@ -18,7 +18,7 @@ from topology.errors import PayloadError
 from topology.formats.catalog import machine
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu
-from topology.placement.topology_class import TopologyClasses
+from topology.placement.topology_classes import TopologyClasses
 
 
 def renamed(node: NodeTopology, seed: int) -> NodeTopology:
