@@ -123,7 +123,7 @@ class Shares:
 
     def takes(self, gib: Sequence[int], sharing_class: str, *, apart: bool) -> bool:
         """Whether all these shares have a place, each on a GPU of its own (`apart`) or on any; exact."""
-        begun = [gpu.left_gib for gpu in self.shared if gpu.takes(sharing_class)]
+        begun = [max(0, gpu.left_gib) for gpu in self.shared if gpu.takes(sharing_class)]
         free = sorted((self.share_gib[position] for position in self.openable), reverse=True)
         bins = sorted([*begun, *free[: self.more]], reverse=True)
         wanted = sorted(gib, reverse=True)

@@ -45,7 +45,8 @@ def gib_of(container: str, limits: Quantities, requests: Quantities) -> int:
     try:
         return gpu_count(container, limits, requests, keys.SHARE_RESOURCE)
     except RequestError as error:
-        raise RequestError(error.key, error.reason.replace("whole number of GPUs", "whole number of GiB")) from error
+        reason = error.reason.replace("whole number of GPUs", "whole number of GiB")
+        raise RequestError(error.key, f"{reason}: write digits alone, such as 10 for 10 GiB") from error
 
 
 def side_by_side(asked: Iterable[Asked]) -> tuple[tuple[str, int], ...]:

@@ -261,6 +261,14 @@ def _room(shares: Shares, position: int, sharing_class: str) -> int:
     return shares.share_gib[position] if shares.shareable >> position & 1 else -1
 
 
+def test_an_overfull_gpu_takes_no_room_from_the_others() -> None:
+    """Foreign processes may use more than is left of it; the shares fit exactly on the two that nobody shares yet."""
+    overfull = SharedGpu(7, -1, "prod", 0)
+    shares = Shares((0, 0, 0, 0, 0, 6, 6, 6), (overfull,), shareable=0b0110_0000)
+    assert shares.takes((1, 1, 4, 6), "prod", apart=False)
+    assert not shares.takes((1, 2, 4, 6), "prod", apart=False)
+
+
 @given(st.data())
 def test_shares_fit_where_and_only_where_brute_force_finds_a_place(data: st.DataObject) -> None:
     """On one GPU or several, as the pod says; and what is chosen is such a place, on one GPU wherever that is possible."""

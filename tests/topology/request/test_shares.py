@@ -82,6 +82,7 @@ def test_shares_side_by_side_are_what_the_pod_needs_at_its_widest_moment(asked: 
         (asking("1.5"), "is not a whole number of GiB"),
         (asking("-1"), "is not a whole number of GiB"),
         (asking("10Gi"), "is not a whole number of GiB"),
+        (asking("1k"), "'1k', which is not a whole number of GiB: write digits alone, such as 10 for 10 GiB"),
         (asking("10", required_affinity="nvlink"), "required-affinity: says nothing of a share"),
         (asking("10", min_bandwidth="10"), "min-bandwidth: says nothing of a share"),
         (asking("10", nic_affinity="preferred"), "nic-affinity: says nothing of a share"),
