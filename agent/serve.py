@@ -66,7 +66,8 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
 
     """
     discovery, kubernetes = settings.discovery, settings.kubernetes
-    news, metrics = News(), Metrics(version("gputopo"))
+    own_version = version("gputopo")
+    news, metrics = News(), Metrics(own_version)
     node = KubernetesNode(node_name, kubernetes.kubeconfig, kubernetes.context, kubernetes.request_timeout)
     nvml = NvmlAccess()
     _obey_signals(nvml, news)
@@ -109,7 +110,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
             foreign,
         ),
         node,
-        Publication(random.random, settings.publish.refresh_interval),
+        Publication(random.random, settings.publish.refresh_interval, own_version),
         metrics,
         time.monotonic,
         kubelet=kubelet,

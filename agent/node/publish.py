@@ -51,9 +51,10 @@ class Patch:
 class Publication:
     """Our annotations on one node. All times are seconds of one monotonic clock; `random` gives numbers in 0..1."""
 
-    def __init__(self, random: Callable[[], float], refresh_seconds: float) -> None:
+    def __init__(self, random: Callable[[], float], refresh_seconds: float, agent_version: str = "") -> None:
         self._random = random
         self._refresh_seconds = refresh_seconds
+        self._agent_version = agent_version
         self._published: Mapping[str, str] | None = None
         self._in_doubt = False
         """A read or write has failed, perhaps only its answer: what the node says has to be read again."""
@@ -122,7 +123,8 @@ class Publication:
         changed: dict[str, str] = {}
         look = _tellable(look)
         before, shown = self._status_before(), self._observed_before()
-        status, refused = _status(discovery.status, look, before), None
+        said = replace(discovery.status, agent_version=self._agent_version)
+        status, refused = _status(said, look, before), None
         observed = _observed(discovery, look)
         try:
             topology = encode_topology(discovery.topology)
@@ -130,7 +132,9 @@ class Publication:
         except PayloadError as error:
             status, refused = replace(status, reasons=(*status.reasons, TOO_LARGE)), error
         changed = {key: text for key, text in changed.items() if self._published.get(key) != text}
-        stands = before and replace(before, generation=0) == _canonical(status) and _says(shown, observed)
+        # Another version alone is no news: it goes with the next write, so that an upgrade does not rewrite all nodes.
+        unchanged = before and replace(before, generation=0, agent_version=self._agent_version) == _canonical(status)
+        stands = unchanged and _says(shown, observed)
         asked = heard and observed and heard.asks(shown.node_version if shown else "")
         if not changed and stands and not asked and now < self._refresh_at:
             return None

@@ -99,6 +99,7 @@ class _Status(Schema):
     link_faults: list[_LinkFault] = Field(default_factory=list)
     reasons: list[Text] = Field(default_factory=list)
     device_plugin: _DevicePlugin | None = None
+    agent_version: Text | None = None
 
 
 def encode_status(status: NodeStatus) -> str:
@@ -140,6 +141,8 @@ def encode_status(status: NodeStatus) -> str:
                 "sharing": _encode_sharing(plugin.sharing) if plugin.sharing else None,
             }
         )
+    if status.agent_version:
+        payload["agent_version"] = status.agent_version
     return write(_Status, payload)
 
 
@@ -187,6 +190,7 @@ def decode_status(text: str | bytes) -> NodeStatus:
         link_faults=tuple(LinkFault(**fault.model_dump()) for fault in payload.link_faults),
         reasons=tuple(payload.reasons),
         device_plugin=_decode_device_plugin(payload.device_plugin) if payload.device_plugin else None,
+        agent_version=payload.agent_version or "",
     )
 
 

@@ -118,6 +118,8 @@ class NodeStatus:
     """What is wrong with this report as a whole: `topology too large, the old one stands`."""
     device_plugin: DevicePluginStatus | None = None
     """`None` from an agent that has not looked at its kubelet."""
+    agent_version: str = ""
+    """Of the agent that wrote it; empty from agents that do not say."""
 
     @property
     def unhealthy(self) -> frozenset[str]:

@@ -24,9 +24,11 @@ REFRESH = 300.0
 class Node:
     """A publication and the annotations that it leads to; every write succeeds."""
 
-    def __init__(self, annotations: Mapping[str, str] | None = None, random: float = 0.5) -> None:
+    def __init__(
+        self, annotations: Mapping[str, str] | None = None, random: float = 0.5, version: str = "0.1.0"
+    ) -> None:
         self.annotations = dict(annotations or {})
-        self.publication = Publication(lambda: random, REFRESH)
+        self.publication = Publication(lambda: random, REFRESH, version)
         self.publication.learned(self.annotations, now=0.0)
         self.writes = 0
 
@@ -111,6 +113,16 @@ def test_start_writes_nothing_that_stands_there_already() -> None:
     before = Node()
     before.turn(0.0)
     assert Node(before.annotations).turn(0.0) == set()
+
+
+@pytest.mark.parametrize(("old", "new"), [("", "0.2.0"), ("0.1.0", "0.2.0"), ("0.2.0", "0.1.0"), ("0.2.0", "")])
+def test_another_version_goes_with_the_next_write(old: str, new: str) -> None:
+    """Upgrades, and ways back, rewrite no node at once, from and to agents that do not say theirs."""
+    before = Node(version=old)
+    before.turn(0.0)
+    after = Node(before.annotations, version=new)
+    assert [after.turn(now) for now in (0.0, 299.0, 300.0)] == [set(), set(), {keys.STATUS}]
+    assert (before.status.agent_version, after.status.agent_version) == (old, new)
 
 
 def test_generation_goes_on_after_a_restart() -> None:

@@ -240,6 +240,15 @@ def test_status_tells_how_the_kubelet_aligns() -> None:
             decode_status(broken)
 
 
+def test_status_tells_the_version_of_the_agent() -> None:
+    """What older agents write says nothing of it, and is read; what they said is what is written now."""
+    told = replace(STATUS, agent_version="0.2.0")
+    assert decode_status(encode_status(told)) == told
+    assert "agent_version" not in encode_status(STATUS)
+    with pytest.raises(PayloadError):
+        decode_status(encode_status(told).replace('"0.2.0"', "2"))
+
+
 def test_status_names_the_gpus_to_leave_alone() -> None:
     """Only what is said to be unhealthy is."""
     assert STATUS.unhealthy == {"GPU-a"}
