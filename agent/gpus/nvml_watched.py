@@ -23,9 +23,11 @@ _SLOWED = pynvml.nvmlClocksThrottleReasonHwThermalSlowdown | pynvml.nvmlClocksTh
 _ACTION: Final = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 _CORRECTED: Final = pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL
 _REPLAYS: Final = pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER
+_KINDS: Final = {
+    "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+    "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+}
 _MEMORY_ERRORS: Final = {
-    pynvml.NVML_FI_DEV_ECC_SBE_AGG_DEV: ("corrected", "dram"),
-    pynvml.NVML_FI_DEV_ECC_DBE_AGG_DEV: ("uncorrected", "dram"),
     pynvml.NVML_FI_DEV_ECC_SBE_AGG_L1: ("corrected", "l1"),
     pynvml.NVML_FI_DEV_ECC_DBE_AGG_L1: ("uncorrected", "l1"),
     pynvml.NVML_FI_DEV_ECC_SBE_AGG_L2: ("corrected", "l2"),
@@ -36,7 +38,8 @@ _MEMORY_ERRORS: Final = {
     pynvml.NVML_FI_DEV_ECC_DBE_AGG_TEX: ("uncorrected", "texture"),
     pynvml.NVML_FI_DEV_ECC_DBE_AGG_CBU: ("uncorrected", "cbu"),
 }
-"""From Ampere on, all but device memory is SRAM, which has a call of its own."""
+"""From Ampere on, all but device memory is SRAM. SRAM and device memory have calls of their own: an H100 with driver 580 answers
+none of these fields, nor those of device memory."""
 _THROTTLED: Final = {
     pynvml.NVML_FI_DEV_PERF_POLICY_POWER: "power",
     pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN: "heat",
@@ -71,7 +74,9 @@ def watched(handle: Any, nvlinks: Answer[tuple[NvLink, ...]]) -> Watched:
             ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle), lambda reasons: bool(reasons & _SLOWED)
         ),
         energy_millijoules=ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
-        memory_errors=_told({kind: found[field] for field, kind in _MEMORY_ERRORS.items()} | _of_sram(sram)),
+        memory_errors=_told(
+            {kind: found[field] for field, kind in _MEMORY_ERRORS.items()} | _of_dram(handle) | _of_sram(sram)
+        ),
         corrected_errors=found[_CORRECTED],
         sram_exceeded=mapped(sram, lambda errors: bool(errors.bThresholdExceeded)),
         banks_without_spares=mapped(
@@ -83,6 +88,14 @@ def watched(handle: Any, nvlinks: Answer[tuple[NvLink, ...]]) -> Watched:
         margin_celsius=ask(pynvml.nvmlDeviceGetMarginTemperature, handle),
         throttled_nanoseconds=_told({reason: found[field] for field, reason in _THROTTLED.items()}),
     )
+
+
+def _of_dram(handle: Any) -> dict[tuple[str, str], Answer[int]]:
+    where = pynvml.NVML_AGGREGATE_ECC, pynvml.NVML_MEMORY_LOCATION_DRAM
+    return {
+        (name, "dram"): ask(pynvml.nvmlDeviceGetMemoryErrorCounter, handle, kind, *where)
+        for name, kind in _KINDS.items()
+    }
 
 
 def _sram(handle: Any) -> Any:

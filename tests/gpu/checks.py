@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import wraps
 from itertools import combinations
@@ -26,6 +27,7 @@ from agent.gpus.nvml_events import follow_xids
 from tests.gpu import smi
 from tests.gpu.fields import FACTS, FIGURES, NODE_FACTS, Figure
 from tests.gpu.report import Result, Row, compared, skipped, told
+from tests.nvml.recording import ask_all
 from topology.formats.matrix_text import Affinity, Table, read_table
 
 _XID = int(pynvml.nvmlEventTypeXidCriticalError)
@@ -240,6 +242,14 @@ def _limit(of: str, handle: Any) -> Row:
     return told(
         "memory limits", of, f"soft {limits.softLimit}, hard {limits.hardLimit}, used {limits.currentUsed} bytes"
     )
+
+
+def calls(file: Path) -> Iterator[Row]:
+    """Write down each call that the agent makes and its reply, so that a fake can be compared with this driver."""
+    recording = ask_all()
+    recording.write(file)
+    codes = Counter(reply.code for reply in recording.replies.values())
+    yield told("calls", "node", ", ".join(f"{count} {code}" for code, count in codes.most_common()))
 
 
 def cost() -> Iterator[Row]:

@@ -33,15 +33,14 @@ def report(pytestconfig: pytest.Config) -> Iterator[Report]:
     if missing := _missing():
         said[:] = [f"skipped: {missing}"]
         pytest.skip(missing)
-    report = Report(_machine(), datetime.now(UTC).strftime("%Y-%m-%d"))
-    yield report
+    machine, date = _machine(), datetime.now(UTC).strftime("%Y-%m-%d")
     folder = Path(os.environ.get(FOLDER, ROOT / "reports" / "gpu"))
     folder.mkdir(parents=True, exist_ok=True)
-    simulated = "simulated " if report.machine.is_played else ""
-    name = f"{simulated}{report.machine.gpus} {report.machine.driver} {report.date}"
-    file = folder / (re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-") + ".md")
-    file.write_text(report.to_markdown())
-    said[:] = [f"report: {file}"]
+    name = f"{'simulated ' if machine.is_played else ''}{machine.gpus} {machine.driver} {date}"
+    report = Report(machine, date, folder / (re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-") + ".md"))
+    yield report
+    report.file.write_text(report.to_markdown())
+    said[:] = [f"report: {report.file}"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -69,14 +69,21 @@ def _gpu(index: int) -> str:
 <gpu_recovery_action>None</gpu_recovery_action>
 <pci><pci_bus_id>00000000:{_BUSES[index]}:00.0</pci_bus_id><pci_gpu_link_info>
 <pcie_gen><max_link_gen>5</max_link_gen></pcie_gen>
-<link_widths><max_link_width>16x</max_link_width></link_widths>
-</pci_gpu_link_info></pci>
+<link_widths><max_link_width>16x</max_link_width><current_link_width>16x</current_link_width></link_widths>
+</pci_gpu_link_info><replay_counter>7</replay_counter></pci>
 <fb_memory_usage><total>81559 MiB</total></fb_memory_usage>
 <ecc_mode><current_ecc>Enabled</current_ecc></ecc_mode>
+<ecc_errors><aggregate>
+<sram_correctable>3</sram_correctable><sram_threshold_exceeded>No</sram_threshold_exceeded>
+<dram_correctable>12</dram_correctable><dram_uncorrectable>0</dram_uncorrectable>
+</aggregate></ecc_errors>
 <retired_pages><pending_retirement>N/A</pending_retirement></retired_pages>
 <remapped_rows>
 <remapped_row_corr>1</remapped_row_corr><remapped_row_unc>0</remapped_row_unc>
 <remapped_row_pending>No</remapped_row_pending><remapped_row_failure>No</remapped_row_failure>
+<row_remapper_histogram>
+<row_remapper_histogram_none>0 bank(s)</row_remapper_histogram_none>
+</row_remapper_histogram>
 </remapped_rows>
 <fabric><state>Completed</state><status>Success</status>
 <cliqueId>0</cliqueId><clusterUuid>00000000-0000-0000-0000-000000000000</clusterUuid></fabric>

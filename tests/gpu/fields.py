@@ -9,6 +9,7 @@ from agent.gpus.activity import Activity
 from agent.gpus.facts import Answer, Fabric, FabricState, GpuFacts, NvmlFacts, value_of
 
 _MIB = 1 << 20
+_BANKS = "remapped_rows/row_remapper_histogram/row_remapper_histogram_none"
 _NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 
 
@@ -67,6 +68,14 @@ def _rows(name: str) -> Callable[[GpuFacts], str | None]:
     return ours
 
 
+def _errors(kind: str, where: str) -> Callable[[GpuFacts], str | None]:
+    def ours(gpu: GpuFacts) -> str | None:
+        count = (value_of(gpu.watched.memory_errors) or {}).get((kind, where))
+        return None if count is None else str(count)
+
+    return ours
+
+
 def _recovery(gpu: GpuFacts) -> str | None:
     """How nvidia-smi spells actions other than `None` was never seen."""
     action = value_of(gpu.watched.recovery_action)
@@ -104,6 +113,21 @@ FACTS = (
         "page retirement waits",
         "retired_pages/pending_retirement",
         lambda gpu: _mode(gpu.page_retirement_pending, "Yes", "No"),
+    ),
+    Fact("banks without spare rows", _BANKS, lambda gpu: _text(gpu.watched.banks_without_spares, " bank(s)")),
+    Fact("SRAM errors, corrected", "ecc_errors/aggregate/sram_correctable", _errors("corrected", "sram")),
+    Fact("DRAM errors, corrected", "ecc_errors/aggregate/dram_correctable", _errors("corrected", "dram")),
+    Fact("DRAM errors, uncorrected", "ecc_errors/aggregate/dram_uncorrectable", _errors("uncorrected", "dram")),
+    Fact(
+        "SRAM errors beyond the threshold",
+        "ecc_errors/aggregate/sram_threshold_exceeded",
+        lambda gpu: _mode(gpu.watched.sram_exceeded, "Yes", "No"),
+    ),
+    Fact("PCIe replays", "pci/replay_counter", lambda gpu: _text(gpu.watched.pcie_replays)),
+    Fact(
+        "PCIe width now",
+        "pci/pci_gpu_link_info/link_widths/current_link_width",
+        lambda gpu: _text(gpu.watched.pcie_width, "x"),
     ),
     Fact("asks for", "gpu_recovery_action", _recovery),
     Fact("fabric state", "fabric/state", _fabric(lambda fabric: fabric.state.title())),

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,8 @@ class Report:
 
     machine: Machine
     date: str
+    file: Path
+    """Where it is written to."""
     checks: dict[str, list[Row]] = field(default_factory=dict)
 
     def check(self, title: str, rows: Callable[[], Iterable[Row]]) -> None:

@@ -21,7 +21,7 @@ from tests.nvml.library import FakeNvml, has_compiler, machine
 
 pytestmark = pytest.mark.slow
 
-CHECKS = 7
+CHECKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,7 @@ def test_all_is_equal_beside_a_program_that_agrees(bench: Bench) -> None:
 DIFFERENT = {
     "cell": ("matrix", "topo", "NV18", "NV17"),
     "CPUs": ("matrix", "topo", "56-111,168-223", "56-111"),
+    "DRAM errors, corrected": ("fact", "query", "<dram_correctable>12", "<dram_correctable>13"),
     "ECC mode": ("fact", "query", "<current_ecc>Enabled", "<current_ecc>Disabled"),
     "PCI address": ("fact", "query", "<pci_bus_id>00000000:DB", "<pci_bus_id>00000000:DC"),
     "PCIe generation": ("fact", "query", "<max_link_gen>5", "<max_link_gen>N/A"),
@@ -133,7 +134,7 @@ def test_without_nvidia_smi_what_compares_with_it_is_skipped(bench: Bench) -> No
     run = bench.run(bench.nvml)
     assert run.status == 0
     assert run.report.count("no nvidia-smi here") == 4
-    assert "2 passed, 5 skipped" in run.said
+    assert "3 passed, 5 skipped" in run.said
 
 
 def test_a_driver_that_only_nvidia_smi_can_use_is_a_failure(bench: Bench) -> None:

@@ -40,6 +40,11 @@ def test_memory_limits_are_asked_for(report: Report) -> None:
     report.check("Memory limits", checks.memory_limits)
 
 
+def test_calls_are_recorded(report: Report) -> None:
+    """Each with its reply, in a file beside the report."""
+    report.check("Calls", lambda: checks.calls(report.file.with_suffix(".calls.json")))
+
+
 def test_cost_of_a_look_is_written_down(report: Report) -> None:
     """And of a sample of what GPUs do."""
     report.check("Cost", checks.cost)

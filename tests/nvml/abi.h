@@ -37,7 +37,7 @@ nvmlReturn_t enter_system(const char *function, bool pointer_given);
 /* NOT_FOUND where the field is none of activity.c. */
 nvmlReturn_t figure_field(const struct gpu *gpu, unsigned field, unsigned scope, unsigned long long *value, unsigned *type);
 /* NOT_FOUND where the field is none of errors.c. */
-nvmlReturn_t error_field(const struct gpu *gpu, unsigned field, unsigned scope, unsigned long long *value);
+nvmlReturn_t error_field(const struct gpu *gpu, unsigned field, unsigned scope, unsigned long long *value, unsigned *type);
 
 /* The MIG device that a handle is; NULL where it is a GPU's. */
 struct slice *slice_of(nvmlDevice_t handle);

@@ -5,16 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINK_FIELD = 1, VOLATILE = 2 };
+enum { LINK_FIELD = 1, VOLATILE = 2, SHORT = 4 };
+enum { DRAM = 2 };
 
 static const struct {
     const char *name; /* as `gpu 0 NAME VALUE` */
     unsigned field;   /* NVML's id, where it is read so */
-    unsigned flags;   /* read of each link, of which the first two have them; counts anew after a reset */
+    unsigned flags;   /* read of each link, of which the first two have them; counts anew after a reset; 32 bits wide */
 } WORDS[ERRORS] = {
     [CORRECTED_ERRORS] = {"corrected_errors", 3, VOLATILE},
-    [DRAM_CORRECTED] = {"dram_corrected", 22, 0},
-    [DRAM_UNCORRECTED] = {"dram_uncorrected", 23, 0},
+    [DRAM_CORRECTED] = {"dram_corrected", 0, 0},
+    [DRAM_UNCORRECTED] = {"dram_uncorrected", 0, 0},
     [L2_CORRECTED] = {"l2_corrected", 20, 0},
     [L2_UNCORRECTED] = {"l2_uncorrected", 21, 0},
     [SRAM_CORRECTED] = {"sram_corrected", 0, 0},
@@ -22,11 +23,13 @@ static const struct {
     [SRAM_EXCEEDED] = {"sram_exceeded", 0, 0},
     [ROWS_CORRECTED] = {"rows_corrected", 0, 0},
     [BANKS_WITHOUT_SPARES] = {"banks_without_spares", 0, 0},
-    [PCIE_REPLAYS] = {"pcie_replays", 94, VOLATILE},
+    [PCIE_REPLAYS] = {"pcie_replays", 94, VOLATILE | SHORT},
     [PCIE_WIDTH_NOW] = {"pcie_width_now", 0, 0},
     [MARGIN] = {"margin", 0, 0},
     [SLOW_POWER_NS] = {"slow_power_ns", 74, VOLATILE},
+    [SLOW_HEAT_NS] = {"slow_heat_ns", 269, VOLATILE},
     [SLOW_HARDWARE_HEAT_NS] = {"slow_hardware_heat_ns", 270, VOLATILE},
+    [SLOW_BRAKE_NS] = {"slow_brake_ns", 271, VOLATILE},
     [NVLINK_CRC] = {"nvlink_crc", 163, LINK_FIELD | VOLATILE},
     [NVLINK_REPLAY] = {"nvlink_replay", 161, LINK_FIELD | VOLATILE},
     [NVLINK_RECEIVE] = {"nvlink_receive", 208, LINK_FIELD | VOLATILE},
@@ -48,12 +51,13 @@ void forget_volatile_errors(struct gpu *gpu) {
         if (WORDS[n].flags & VOLATILE && gpu->errors[n] != UNSAID) gpu->errors[n] = 0;
 }
 
-nvmlReturn_t error_field(const struct gpu *gpu, unsigned field, unsigned scope, unsigned long long *value) {
+nvmlReturn_t error_field(const struct gpu *gpu, unsigned field, unsigned scope, unsigned long long *value, unsigned *type) {
     for (int n = 0; n < ERRORS; n++) {
         if (!WORDS[n].field || WORDS[n].field != field) continue;
         if (gpu->errors[n] == UNSAID) return NOT_SUPPORTED;
         unsigned long long all = (unsigned long long)gpu->errors[n], second = all / 4;
         *value = !(WORDS[n].flags & LINK_FIELD) ? all : scope == 0 ? all - second : scope == 1 ? second : 0;
+        *type = WORDS[n].flags & SHORT ? 1 : 3; /* unsigned int, unsigned long long */
         return SUCCESS;
     }
     return NOT_FOUND;
@@ -82,6 +86,16 @@ nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t gpu, nvmlEccSramErrorS
     status->aggregate_parity = or_none(gpu->errors[SRAM_UNCORRECTED]) / 3;
     status->aggregate_secded = or_none(gpu->errors[SRAM_UNCORRECTED]) - status->aggregate_parity;
     status->aggregate_corrected = or_none(gpu->errors[SRAM_CORRECTED]);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t gpu, unsigned type, unsigned counter, unsigned location,
+                                             unsigned long long *count) {
+    ENTER(gpu, count);
+    if (type > 1 || counter > 1 || location > 7) return INVALID_ARGUMENT;
+    long long told = gpu->errors[type ? DRAM_UNCORRECTED : DRAM_CORRECTED];
+    if (!counter || location != DRAM || told == UNSAID) return NOT_SUPPORTED;
+    *count = (unsigned long long)told;
     return SUCCESS;
 }
 

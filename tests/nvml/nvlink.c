@@ -119,7 +119,7 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t gpu, int count, nvmlFieldValu
     for (int n = 0; n < count; n++) {
         unsigned value = 0, type = 3; /* unsigned long long */
         unsigned long long wide = 0;
-        nvmlReturn_t code = error_field(gpu, values[n].fieldId, values[n].scopeId, &wide);
+        nvmlReturn_t code = error_field(gpu, values[n].fieldId, values[n].scopeId, &wide, &type);
         if (code == NOT_FOUND) code = figure_field(gpu, values[n].fieldId, values[n].scopeId, &wide, &type);
         bool plain = code == NOT_FOUND;
         values[n].nvmlReturn = plain ? field(gpu, values[n].fieldId, values[n].scopeId, &value) : code;

@@ -62,7 +62,7 @@ def opened(library: FakeNvml, played: Scripted, at: float) -> Iterator[list[Any]
 
 def replays(gpu: Any) -> int:
     (value,) = pynvml.nvmlDeviceGetFieldValues(gpu, [pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER])
-    return int(value.value.ullVal)
+    return int(value.value.uiVal)
 
 
 @pytest.mark.parametrize(
