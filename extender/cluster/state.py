@@ -35,13 +35,14 @@ from extender.cluster.objects.locations import LABELS, Labels
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
+from extender.cluster.sums import Sums
 from extender.cluster.views import Sources, Views
 from topology.annotations import keys
 from topology.annotations.records import Claim
 from topology.bandwidth.measured import Measurements
 from topology.effort import Effort
 from topology.node.model import NodeTopology
-from topology.placement.topology_class import TopologyClasses
+from topology.placement.topology_classes import TopologyClasses
 from topology.value.score import Weights
 
 
@@ -70,7 +71,7 @@ class ClusterState:
         self._node_groups = NodeGroups(self.classes, group_label, expected)
         self.values = Values(self.classes, weights, self._revalued)
         self.fences = Fences()
-        self.nodes = NodeCache(self.classes, self._node_touched, self.fences.missed, labels, health_words)
+        self.nodes = NodeCache(self.classes, self._node_changed, self.fences.missed, labels, health_words)
         self.pods = PodCache(resource, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
@@ -91,6 +92,8 @@ class ClusterState:
         self.setbacks = Setbacks()
         self.evictions = Evictions()
         self._hearing = Hearing(silence_seconds)
+        self._unheard: set[str] = set()
+        """Nodes that have changed since we listened last."""
         self._first_reports = FirstReports()
         self._later_reports = LaterReports(self.pods.runs_as)
         sources = Sources(
@@ -153,6 +156,12 @@ class ClusterState:
         return self._views.sick
 
     @property
+    def sums(self) -> Sums:
+        """What is added up over all nodes."""
+        self.refresh()
+        return self._views.sums
+
+    @property
     def silent(self) -> int:
         """How many nodes' agents have not written for too long."""
         return len(self._hearing)
@@ -192,7 +201,8 @@ class ClusterState:
         """
         self.nodes.tell(now)
         self.agents.tell(now)
-        changed = self._hearing.listen(self.nodes.statuses(), now)
+        news, self._unheard = self._unheard, set()
+        changed = self._hearing.listen(((name, self._status_of(name)) for name in sorted(news)), now)
         self._views.outdated(changed)
         return sorted(filter(self._hearing.is_silent, changed))
 
@@ -222,8 +232,16 @@ class ClusterState:
     def _group_resized(self, key: GroupKey) -> None:
         self.groups.resized(key)
 
+    def _node_changed(self, name: str) -> None:
+        self._unheard.add(name)
+        self._node_touched(name)
+
     def _node_touched(self, name: str) -> None:
         self._views.outdated((name,))
+
+    def _status_of(self, name: str) -> str | None:
+        known = self.nodes.get(name)
+        return (known.payloads.status.text or "") if known else None
 
     def _pod_touched(self, uid: str, nodes: set[str]) -> None:
         self._views.outdated(nodes)
@@ -252,6 +270,7 @@ class ClusterState:
             self._first_reports.forget(uid)
 
     def _tell_of_bound(self, pod: GpuPod, node: str) -> None:
+        self.holds.release(pod.uid)
         self.setbacks.forget(pod.uid)
         self.refusals.forget(pod.uid)
         if has_ended_unstarted(pod.pod):  # in the first list it may be long ago

@@ -23,6 +23,7 @@ from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
+from extender.cluster.sums import Sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ class Views:
         """Nodes with GPUs that two live pods hold."""
         self.sick: set[str] = set()
         """Nodes with GPUs that are unfit through themselves."""
+        self.sums = Sums()
         self._sources = sources
         self._shapes = shapes
         self._node_groups = node_groups
@@ -109,6 +111,7 @@ class Views:
         gpus = known.payloads.topology.value if known else None
         self._dirty |= self._publishers.publish(name, gpus.uuids if gpus else ())
         if known is None:
+            self.sums.put(name, None)
             self._shapes.put(name, None)
             self._node_groups.remove(name)
             self._index_claims(name, before, None)
@@ -118,6 +121,7 @@ class Views:
         bound, surroundings = sources.pods.bound_to(name), self._surroundings(known)
         view = derive(known.node, known.payloads, bound, evidence, surroundings)
         self.by_name[name] = view
+        self.sums.put(name, view)
         self._shapes.put(name, view.shape)
         labels, topology_class = known.node.metadata.labels or {}, view.shape.topology_class
         self._node_groups.put(name, labels, topology_class, plugin_chooses=view.plugin_chooses)

@@ -5,7 +5,8 @@ Time is handed in, and is this process's own: a report counts from when it was h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older
@@ -102,20 +103,35 @@ class Hearing:
 
     def __init__(self, silence_seconds: float = SILENCE_SECONDS) -> None:
         self._silence_seconds = silence_seconds
-        self._heard: dict[str, tuple[str | None, float]] = {}
-        """Node → the text, and since when it is that."""
+        self._texts: dict[str, str] = {}
+        self._heard: dict[str, float] = {}
+        """Nodes that are not silent, and since when their texts are what they are; the longest first."""
         self._silent: set[str] = set()
 
-    def listen(self, statuses: Iterator[tuple[str, str | None]], now: float) -> set[str]:
-        """Take in the statuses (node, text) of all nodes as of `now`; returns the nodes that fell silent or speak again."""
-        before, known = self._silent, self._heard
-        self._heard = heard = {}
-        for node, text in statuses:
-            last = known.get(node)
-            heard[node] = last if last is not None and last[0] == text else (text, now)
-        latest = now - self._silence_seconds
-        self._silent = {node for node, (_, at) in heard.items() if at < latest}
-        return before ^ self._silent
+    def listen(self, news: Iterable[tuple[str, str | None]], now: float) -> set[str]:
+        """Take in the statuses of nodes that changed, as of `now`; returns the nodes that fell silent, or are so no more.
+
+        `news` is (node, text), which is empty where the node has no status, and `None` where it is gone.
+        """
+        changed = set[str]()
+        for node, text in news:
+            if text is not None and self._texts.get(node) == text:
+                continue
+            self._heard.pop(node, None)
+            self._texts.pop(node, None)
+            if text is not None:
+                self._texts[node], self._heard[node] = text, now
+            if node in self._silent:
+                self._silent.remove(node)
+                changed.add(node)
+        return changed | self._fallen_silent(now - self._silence_seconds)
+
+    def _fallen_silent(self, latest: float) -> set[str]:
+        fallen = {node for node, _ in takewhile(lambda heard: heard[1] < latest, self._heard.items())}
+        for node in fallen:
+            del self._heard[node]
+        self._silent |= fallen
+        return fallen
 
     def is_silent(self, node: str) -> bool:
         """Whether nothing was heard of the node's agent for too long."""

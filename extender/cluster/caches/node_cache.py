@@ -197,10 +197,6 @@ class NodeCache:
         """Return a node by name."""
         return self._nodes.get(name)
 
-    def statuses(self) -> Iterator[tuple[str, str | None]]:
-        """Yield name and status text of each node."""
-        return ((name, known.payloads.status.text) for name, known in self._nodes.items())
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)
 

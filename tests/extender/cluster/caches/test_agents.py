@@ -132,7 +132,17 @@ def test_an_agent_is_silent_once_it_has_not_written_for_longer_than_the_limit() 
         (41.5, "two", {"n1"}),
     ]
     for now, text, changed in story:
-        assert hearing.listen(iter([("n1", text), ("n2", str(now))]), now) == changed
+        assert hearing.listen([("n1", text), ("n2", str(now))], now) == changed
     assert (len(hearing), hearing.is_silent("n1"), hearing.is_silent("n2")) == (1, True, False)
-    assert hearing.listen(iter([]), 42.0) == {"n1"}
+    assert hearing.listen([("n1", None)], 42.0) == {"n1"}
     assert len(hearing) == 0
+
+
+def test_an_agent_of_which_there_is_no_news_falls_silent() -> None:
+    """One that is gone does not, and whoever spoke last is last; a node without a status has an agent that never wrote."""
+    hearing = Hearing(10.0)
+    assert not hearing.listen([("n1", "one"), ("n2", ""), ("n3", "one")], 0.0)
+    assert not hearing.listen([("n1", "two"), ("n3", None)], 5.0)
+    assert not hearing.listen([], 10.0)
+    assert hearing.listen([], 10.5) == {"n2"}
+    assert hearing.listen([], 15.5) == {"n1"}
