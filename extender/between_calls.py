@@ -36,7 +36,7 @@ async def keep_derived(state: ClusterState, derived: Callable[[], object]) -> No
 
 
 async def keep_appraised(values: Values) -> NoReturn:
-    """Keep the values of free GPUs in step with machines and demand, a few milliseconds at a time.
+    """Keep the values of free GPUs in step with machines and demand, a few small steps at a time.
 
     A mix of pods that is news is taken in at once: hundreds may come while one look follows the other.
     """
@@ -44,8 +44,7 @@ async def keep_appraised(values: Values) -> NoReturn:
     values.wake = news.set
     while True:
         news.clear()
-        for _ in values.appraise():
-            await asyncio.sleep(0)
+        await in_short_turns(values.appraise())
         with suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), APPRAISE_SECONDS)
 

@@ -1,7 +1,7 @@
 """One extender at work: caches fed by two watches, verbs that read them, binds and releases that write.
 
-Everything runs on one event loop, so the state needs no lock. Binds to one node follow each other here; safety does not depend
-on that, only the time that would be lost on conflicts.
+Everything runs on one event loop, so the state needs no lock. Binds to one node follow each other here up to their Bindings;
+safety does not depend on that, only the time that would be lost on conflicts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Coroutine
+from contextlib import ExitStack
+from dataclasses import replace
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +21,7 @@ from extender.autoscaling.asking import Autoscaling
 from extender.between_calls import go_on_searching, keep_appraised, keep_derived
 from extender.binding.bind import bind
 from extender.binding.driver import Driver
-from extender.binding.intents import Intent, Reply
+from extender.binding.intents import BindPod, Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
 from extender.binding.release import Attention
 from extender.checks.device_classes import DeviceClasses
@@ -39,6 +41,7 @@ from extender.kubernetes.watching import Watching
 from extender.measured_file import MeasuredFile
 from extender.metrics import Figures, Metrics, Recent
 from extender.nominating import Nominating
+from extender.pace import Pace
 from extender.patience import Patience
 from extender.quality import Quality
 from extender.sick_gpus import SickGpus
@@ -142,6 +145,7 @@ class Extender:
         pods_to_come = config.scheduling.weights.pods_to_come
         self.quality = Quality(self.state, self.metrics, clock, pods_to_come=pods_to_come)
         """Judges what was bound, and remembers it."""
+        self._pace = Pace()
         self._patience = Patience(filled_at=clock().monotonic)
         self._patience_for_news = Patience(filled_at=clock().monotonic)
         self.watches = watches(watching, self.state)
@@ -196,7 +200,9 @@ class Extender:
         kube-scheduler asks again only when something happens in the cluster. What made it ask, even our own write of a ledger, it
         may have heard of before us; and a search that ends is nothing that happens. Others are served meanwhile.
         """
-        self._nominating.asked(len(args.names))
+        self._nominating.asked(args.pod.metadata.uid, len(args.names))
+        if self.config.steering.enabled:  # else it is busy for longer with each pod than a bind takes
+            await self._pace.room()
         result = await self._filter(args)
         if is_refusal(result):
             result = await self._filter_after_news(args, result)
@@ -238,6 +244,10 @@ class Extender:
 
     async def bind(self, args: ExtenderBindingArgs) -> Outcome:
         """Bind a pod to a node, with exact GPUs, by the deadline or not at all."""
+        with self._pace.bind():
+            return await self._bind(args)
+
+    async def _bind(self, args: ExtenderBindingArgs) -> Outcome:
         target = BindTarget(args.pod_namespace, args.pod_name, args.pod_uid, args.node)
         refusal = self.state.refusals.of(target.uid)
         deadline = self._driver.deadline()
@@ -247,11 +257,16 @@ class Extender:
                 await turn.acquire()
         except TimeoutError:
             return NotBound(Failure.NO_ANSWER, "other binds to the node took all the time")
-        try:
+        with ExitStack() as mine:
+            mine.callback(turn.release)
+
+            async def execute(intent: Intent, timeout_seconds: float) -> Reply:
+                if isinstance(intent, BindPod):
+                    mine.close()  # the ledger says who has what: the next bind may begin
+                return await self._execute(intent, timeout_seconds)
+
             steps = bind(self.state, target, self._clock, deadline=deadline)
-            outcome = await self._driver.drive(steps, deadline)
-        finally:
-            turn.release()
+            outcome = await replace(self._driver, execute=execute).drive(steps, deadline)
         if isinstance(outcome, Bound):
             self._autoscaling.bound()
             self._tell(target, outcome)

@@ -29,8 +29,6 @@ GRACE_SECONDS: Final = 1.0
 """Between the end of a hold and the end of its nomination: a pod that goes elsewhere is bound by then, and loses it so."""
 FIRST_PAUSE_SECONDS: Final = 30.0
 LONGEST_PAUSE_SECONDS: Final = 960.0
-IN_TIME_RATIO: Final = 0.5
-"""Of its life, in which one has to come true to have been of use: later, binds were the bottleneck."""
 LIMIT: Final = 10_000
 """Pods and owners whose pauses are remembered; one that is forgotten may be nominated in vain once more."""
 
@@ -55,6 +53,8 @@ class _Made:
     """When GPUs were last held there for the pod, in monotonic seconds."""
     is_own: bool
     """This process made it."""
+    is_asked: bool = False
+    """kube-scheduler has asked about the pod since."""
 
 
 @dataclass(slots=True)
@@ -69,9 +69,19 @@ class Nominations:
     _made: dict[str, _Made] = field(default_factory=dict)
     _in_vain: OrderedDict[str, _InVain] = field(default_factory=OrderedDict)
 
-    def own_since(self) -> list[float]:
-        """Return when each was made that this process has made and that stands, in monotonic seconds."""
-        return [made.since for made in self._made.values() if made.is_own]
+    def ahead_since(self) -> list[float]:
+        """Return when each was made, in monotonic seconds: of ours, those that kube-scheduler is yet to ask about."""
+        return [made.since for made in self._made.values() if made.is_own and not made.is_asked]
+
+    def asked(self, uid: str) -> None:
+        """Take note that kube-scheduler has taken a pod from the queue."""
+        made = self._made.get(uid)
+        if made is not None:
+            made.is_asked = True
+
+    def ahead(self) -> frozenset[str]:
+        """Return the pods that kube-scheduler is yet to ask about."""
+        return frozenset(uid for uid, made in self._made.items() if not made.is_asked)
 
     def hold(self, course: Course, now: float) -> None:
         """Keep the GPUs of a course from others, until kube-scheduler asks for its pod or the time is over."""
@@ -118,8 +128,7 @@ class Nominations:
             elif pod is not None:
                 self._pause(pod, now)
             if made.is_own:
-                in_time = now - made.since <= IN_TIME_RATIO * self.life_seconds
-                self.worth.ended(now, came_true=is_served and in_time)
+                self.worth.ended(now, came_true=is_served)
                 yield "served" if is_served else "elsewhere" if pod and pod.node else "lost"
 
     def overdue(self, now: float) -> list[GpuPod]:

@@ -25,6 +25,9 @@ LOOKED_AT: Final = 2000
 """Pods from the head of the queue: whoever cannot be planned must not hide those behind, nor cost a walk through all."""
 READ: Final = 256
 """Of these, what they ask for."""
+LEAD: Final = 4
+"""Pods that kube-scheduler takes while a nomination is on its way, about. One that comes too late is a write for nothing, and has
+the Binding fail that it meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,37 @@ def next_wanted(
     now: Instant,
     *,
     at_most: int,
+    ahead: Collection[str] | None,
     may_begin: Callable[[GpuPod], bool],
 ) -> list[Wanted]:
-    """Return so many of the pods that wait for these schedulers, and that nothing is known of yet, in their order."""
-    held = state.holds.places(now.monotonic)
-    pods = (state.pods.get(uid) for uid in islice(state.waiting.line(schedulers), LOOKED_AT) if uid not in held)
+    """Return so many of the pods that wait for these schedulers, and that nothing is known of yet, in their order.
+
+    Args:
+        state: The cluster.
+        schedulers: Whose queue it is.
+        now: This moment.
+        at_most: So many.
+        ahead: The nominated ones that kube-scheduler is yet to ask about; `None` where it takes no pods now.
+        may_begin: Whether nothing else speaks against one.
+
+    """
+    pods = map(state.pods.get, _behind(state, schedulers, now, ahead))
     plain = (pod for pod in pods if pod is not None and _may_be_planned(state, pod) and may_begin(pod))
     return list(islice(_read(state, islice(plain, READ), now), at_most))
+
+
+def _behind(
+    state: ClusterState, schedulers: Collection[str], now: Instant, ahead: Collection[str] | None
+) -> Iterator[str]:
+    """Yield the pods that nothing is held for, but for those that kube-scheduler is about to take."""
+    held, lead = state.holds.places(now.monotonic), 0 if ahead is None else LEAD
+    for uid in islice(state.waiting.line(schedulers), LOOKED_AT):
+        if uid in held:
+            lead -= uid in (ahead or ())
+        elif lead > 0:
+            lead -= 1
+        else:
+            yield uid
 
 
 def on_their_way(state: ClusterState, now: Instant) -> dict[str, Held]:

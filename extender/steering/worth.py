@@ -1,4 +1,4 @@
-"""Whether nominations come true in time; where many do not, none is made for a while: to steer must never be slower."""
+"""Whether nominations come true; where many do not, none is made for a while: to steer must never be slower."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 
 LOOKED_AT: Final = 32
 """Nominations that have ended, the last ones."""
-ENOUGH: Final = 8
-"""So many say something."""
+ENOUGH: Final = 16
+"""So many say something: the first ones of a queue may meet kube-scheduler at its head."""
 TOLERATED: Final = 0.25
 """Of these, may have come to nothing."""
 FIRST_PAUSE_SECONDS: Final = 60.0

@@ -30,7 +30,7 @@ from extender.verbs.scores import levels
 from extender.verbs.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
 from topology.effort import Allowance, Search, finish
 from topology.errors import RequestError
-from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
+from topology.placement.verdict import UNDECIDED, Placement
 
 CANDIDATES = 16
 STEPS_BACK = "the pod could not be bound to the node lately, so others come first"
@@ -169,13 +169,15 @@ def _announce(state: ClusterState, asked: Asked, ranking: Ranking, best: list[st
 
 
 def _refusal(state: ClusterState, asked: Asked, ranking: Ranking, names: Collection[str]) -> ExtenderFilterResult:
+    listed, nominated = [*names], asked.pod.status.nominated_node_name
+    refusals = ranking.refusals(listed)
+    alike = {id(refusal): refusal for refusal in refusals if refusal}.values()  # one for all nodes that share it
+    reasons = frozenset(rejection.reason for rejection, _ in alike)
+    state.refusals.add(asked.pod.metadata.uid, reasons, asked.now.monotonic)
+    unresolvable = {name: refusal[1] for name, refusal in zip(listed, refusals, strict=True) if refusal}
     failed: dict[str, str] = {}
-    unresolvable: dict[str, str] = {}
-    reasons = set[Reason]()
-    nominated = asked.pod.status.nominated_node_name
-    for name, verdict in ranking.verdicts([*names]).items():
-        if isinstance(verdict, Rejection):
-            (failed if verdict.resolvable and name == nominated else unresolvable)[name] = verdict.sentence
-            reasons.add(verdict.reason)
-    state.refusals.add(asked.pod.metadata.uid, frozenset(reasons), asked.now.monotonic)
+    if nominated in unresolvable:
+        refusal = refusals[listed.index(nominated)]
+        if refusal and refusal[0].resolvable:
+            failed[nominated] = unresolvable.pop(nominated)
     return ExtenderFilterResult([], failed or None, unresolvable or None)

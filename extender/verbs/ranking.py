@@ -105,6 +105,10 @@ class Ranking:
         """Return the score of each node, `None` where the pod does not fit."""
         return self._each(names, lambda verdict: verdict.score if isinstance(verdict, Placement) else None)
 
+    def refusals(self, names: Sequence[str]) -> list[tuple[Rejection, str] | None]:
+        """Return why the pod does not fit on each node, in words too; `None` where it fits. Nodes that are alike share one."""
+        return self._each(names, lambda found: (found, found.sentence) if isinstance(found, Rejection) else None)
+
     def _on_rails(self, name: str, verdict: Placement | Rejection) -> Placement | Rejection:
         """Return the verdict with the GPUs that are on the best rails for the pod's group."""
         rails = self._rails.on(self._views[name]) if isinstance(verdict, Placement) else NO_RAILS

@@ -69,6 +69,24 @@ async def test_a_silent_api_costs_the_deadline_and_no_more(tmp_path: Path) -> No
         assert await owners(extender) == ["train", "train"]
 
 
+async def test_a_binding_that_is_not_answered_holds_up_no_other_bind_to_its_node(tmp_path: Path) -> None:
+    """The ledger says by then whose its GPUs are."""
+    faults = Unreliable()
+    async with serving(tmp_path, NODE, settings=DEADLINE, faults=faults) as extender:
+        slow, quick = await extender.create("slow", 2), await extender.create("quick", 2)
+        with faults.during(trouble(RequestFault.LOST_REQUEST, "*/slow/binding")):
+            first = asyncio.create_task(bind(extender, slow))
+
+            async def has_claimed() -> bool:
+                return await owners(extender) == ["slow", "slow"]
+
+            await eventually(has_claimed)
+            assert (await bind(extender, quick))[0] == ""
+            assert not first.done()
+            assert (await first)[0]
+        assert sorted(await owners(extender)) == ["quick", "quick", "slow", "slow"]
+
+
 async def test_a_binding_whose_reply_was_lost_is_found_to_have_happened(tmp_path: Path) -> None:
     """A live read tells, and the answer is the truth."""
     faults = Unreliable()

@@ -14,7 +14,7 @@ from tests.simulation.run import run
 from tests.world.faults import Fault
 
 pytestmark = pytest.mark.slow
-SEEDS = range(12)
+SEEDS = range(16)
 MISLED = range(100, 106)
 
 

@@ -54,7 +54,7 @@ def planned(state: ClusterState, seconds: float = 0.0) -> dict[str, str]:
 
 def courses(state: ClusterState, seconds: float = 0.0) -> list[Course]:
     """Plan the queue."""
-    wanted = next_wanted(state, SCHEDULER, at(seconds), at_most=100, may_begin=lambda _: True)
+    wanted = next_wanted(state, SCHEDULER, at(seconds), at_most=100, ahead=None, may_begin=lambda _: True)
     return plan_queue(NodesOfCluster(state), wanted, on_their_way(state, at(seconds)))
 
 

@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.kinds import Node, NodeSpec, Pod, Present, Taint, Toleration, Volume
 from extender.cluster.state import ClusterState
+from extender.steering.queue import LEAD, next_wanted
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import PAIRS, args, at, cluster, node, pod
 from tests.extender.shares import SHARE_GIB, sharing_node
-from tests.extender.steering.queues import courses, nominated, planned, waiting, waiting_share
+from tests.extender.steering.queues import SCHEDULER, courses, nominated, planned, waiting, waiting_share
 from topology.annotations import keys
 
 
@@ -29,6 +30,23 @@ def one_by_one(state: ClusterState, *names: str) -> dict[str, tuple[str, tuple[i
         mask = state.holds.own(name, place, 0.0)
         found[name] = place, tuple(position for position in range(mask.bit_length()) if mask >> position & 1)
     return found
+
+
+def test_pods_that_kube_scheduler_is_about_to_take_are_left_to_it() -> None:
+    """The next few. Those that it is yet to ask about count among them; where it takes none, nobody is left out."""
+    state = cluster(node("n1"), *(waiting(f"p{number}") for number in range(LEAD + 2)))
+
+    def wanted(ahead: set[str] | None) -> list[str]:
+        found = next_wanted(state, SCHEDULER, at(), at_most=100, ahead=ahead, may_begin=lambda _: True)
+        return [each.pod.metadata.name for each in found]
+
+    everybody = [f"p{number}" for number in range(LEAD + 2)]
+    assert wanted(None) == everybody
+    assert wanted(set()) == everybody[LEAD:]
+    for name in everybody[:2]:
+        state.holds.put(name, Hold("n1", 1, 99.0))
+    assert wanted(set()) == everybody[LEAD + 2 :]
+    assert wanted({"p0", "p1"}) == everybody[LEAD:]
 
 
 def test_a_plan_says_what_full_view_would() -> None:

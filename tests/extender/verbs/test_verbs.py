@@ -233,6 +233,13 @@ class TestHolds:
         state.pods.deleted(pod("p", 2))
         assert len(state.holds) == 0
 
+    def test_a_pod_that_is_bound_holds_nothing_beside_what_it_has(self) -> None:
+        """Where kube-scheduler binds itself, holds would add up for half a minute, and each call goes through all of them."""
+        state = cluster(node("n1"), node("n2"), pod("p", 2))
+        scores(state, pod("p", 2), "n1", "n2")
+        state.pods.changed(running("p", "n2", *gpus("n2", 0, 1), version=2))
+        assert len(state.holds) == 0
+
 
 def test_a_pod_finds_the_gpus_that_it_has_claimed_before() -> None:
     """A bind that died left its claim; the pod itself may still go there."""
