@@ -11,11 +11,13 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
+from extender.inspect.control_plane import ExtenderInfo
 from extender.inspect.inspection import Explanation, NodeDetail, NodeInfo, NodeList, NodePage
 from extender.inspect.measured import MeasuredReport
+from extender.inspect.pods import PodPage
 from extender.inspect.why import NodeVerdict, Why
 
-Shown = TypeVar("Shown", NodePage, NodeDetail, Explanation, Why, MeasuredReport)
+Shown = TypeVar("Shown", NodePage, NodeDetail, PodPage, Explanation, Why, MeasuredReport, ExtenderInfo)
 
 _SECONDS: Final = 5.0
 
@@ -47,6 +49,19 @@ def explain(url: str, namespace: str, name: str) -> Explanation | None:
     return _get(url, f"pods/{quote(namespace, safe='')}/{quote(name, safe='')}", Explanation)
 
 
+def namespaces_with(url: str, name: str) -> tuple[str, ...]:
+    """Return where there are pods with GPUs that are called so; raises `NoAnswer`."""
+    found: set[str] = set()
+    after: str | None = ""
+    while after is not None:
+        page = _get(url, f"pods?{urlencode({'limit': 200, 'q': f'/{name}', 'after': after})}", PodPage)
+        if page is None:
+            raise NoAnswer("it has no such page")
+        found |= {pod.namespace for pod in page.pods if pod.name == name}
+        after = page.next
+    return tuple(sorted(found))
+
+
 def why(url: str, namespace: str, name: str, node: str = "") -> Why | None:
     """Return what each node says to a pod, page by page, `None` where the pod is not known; raises `NoAnswer`."""
     found: list[NodeVerdict] = []
@@ -73,6 +88,14 @@ def what_if(url: str, pod: bytes) -> Explanation:
 def measured(url: str) -> MeasuredReport:
     """Return what is measured beside what is predicted; raises `NoAnswer`."""
     told = _get(url, "measured", MeasuredReport)
+    if told is None:
+        raise NoAnswer("it does not know the question")
+    return told
+
+
+def extender(url: str) -> ExtenderInfo:
+    """Return what it says of itself; raises `NoAnswer`, also where it is older than the question."""
+    told = _get(url, "extender", ExtenderInfo)
     if told is None:
         raise NoAnswer("it does not know the question")
     return told

@@ -10,9 +10,10 @@ Exit codes: 0 yes, 1 a clear no (the pod fits nowhere, there is no such node), 2
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import msgspec
 import typer
@@ -24,6 +25,7 @@ from extender.inspect import inspection
 from extender.inspect.drift import drift
 from extender.inspect.fragmentation import fragmentation
 from extender.inspect.inspection import Explanation, NodeList
+from extender.inspect.pods import namespaces_with, what_counts
 from extender.inspect.status import status
 from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
@@ -57,7 +59,7 @@ from extender.kubectl.output import (
     print_what_if,
     print_why,
 )
-from extender.kubectl.reading import Source, ask, fail, kubeconfig, read_cluster, say_no
+from extender.kubectl.reading import Source, ask, control_plane, fail, kubeconfig, read_cluster, say_no
 from extender.kubectl.replay import replay
 from extender.kubectl.snapshot import Heard, Snapshot, Unreadable
 from extender.kubectl.top import ask_agents, top
@@ -126,14 +128,14 @@ def pod(
 
     def explained(state: ClusterState) -> Explanation:
         told = _as_estimate(inspection.explain(state, within, name, source.now))
-        return told or say_no(f"no pod {within}/{name} asks for {source.resource}")
+        return told or _no_pod(source, within, name, namespaces_with(state, name))
 
     if watch:
         source.follow(lambda state: print_pod(explained(state), form))
         return
     told = source.answer(lambda url: asking.explain(url, within, name), lambda: explained(source.state()))
     if told is None:
-        say_no(f"no pod {within}/{name} asks for {source.resource}")
+        _no_pod_there(source, within, name)
     print_pod(told, form)
     _end(told)
 
@@ -149,15 +151,16 @@ def why_not(
     """Say of each node why a pod does not fit there, and what would help; of a placed pod what its node was preferred to."""
     within = namespace or source.place.namespace
 
-    def estimate() -> Why | None:
+    def estimate() -> Why:
         state = source.state()
         if node and node not in state.views:
             say_no(f"no node {node}")
-        return _as_estimate(why(state, within, name, source.now, node=node, limit=max(1, len(state.views))))
+        told = _as_estimate(why(state, within, name, source.now, node=node, limit=max(1, len(state.views))))
+        return told or _no_pod(source, within, name, namespaces_with(state, name))
 
     told = source.answer(lambda url: asking.why(url, within, name, node), estimate)
     if told is None:
-        say_no(f"no pod {within}/{name} asks for {source.resource}")
+        _no_pod_there(source, within, name)
     print_why(told, form)
     _end(told)
 
@@ -213,14 +216,14 @@ def what_would_be(
     _end(told)
 
 
-@verb(app, "status", without=("extender",))
+@verb(app, "status")
 def show_status(
     source: Source,
     form: Form,
     scheduler_names: SchedulerNames = None,
 ) -> None:
     """Show the cluster as a whole, and all that needs somebody, with what to do; exit 1 where something does."""
-    told = status(source.state(), scheduler_names or (SCHEDULER_NAME,))
+    told = status(source.state(), scheduler_names or (SCHEDULER_NAME,), source.control_plane())
     print_status(told, form)
     if told.findings:
         raise typer.Exit(1)
@@ -299,10 +302,11 @@ def take_snapshot(
     use: Annotated[bool, typer.Option("--use", help="With what GPUs do, for `top`; the agents are asked.")] = False,
     file: File = None,
     context: Context = None,
+    extender: Url = None,
 ) -> None:
     """Write the cluster into a file that --snapshot takes: to ask later, or elsewhere; it holds no secrets."""
     place = kubeconfig(file, context)
-    found = ask(read_cluster(place))
+    found = replace(ask(read_cluster(place)), control_plane=control_plane(place, extender))
     if use:
         found = replace(found, use=ask(ask_agents(place)))
     try:
@@ -334,6 +338,19 @@ def main() -> None:
 def _as_estimate(told: Told | None) -> Told | None:
     """Call what was worked out here an estimate, unless the pod is bound: then it is a fact."""
     return told and told.model_copy(update={"estimate": told.pod.node is None})
+
+
+def _no_pod_there(source: Source, namespace: str, name: str) -> NoReturn:
+    """End with the no of an extender, which knows the pods of other namespaces."""
+    here = source.answer(lambda url: asking.namespaces_with(url, name), lambda: namespaces_with(source.state(), name))
+    _no_pod(source, namespace, name, here)
+
+
+def _no_pod(source: Source, namespace: str, name: str, elsewhere: Sequence[str]) -> NoReturn:
+    """End with a no; somebody who forgot the namespace is told where there is such a pod."""
+    whole, slices, shares = what_counts(source.resource)
+    hint = f"; there is one in {', '.join(elsewhere)}: say -n {elsewhere[0]}" if elsewhere else ""
+    say_no(f"no pod {namespace}/{name} asks for {whole}, {slices} or {shares}{hint}")
 
 
 def _pod_name(text: str, namespace: str) -> tuple[str, str]:

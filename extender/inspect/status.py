@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.candidates.openness import what_opens
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.state import ClusterState
+from extender.inspect.control_plane import UNKNOWN, ControlPlane, troubles
 from extender.inspect.faults import FOREIGN, reasons_of
 from extender.inspect.inspection import Answer, node_names
 from extender.inspect.words import signs_of
 from topology.errors import RequestError
+from topology.node.model import NodeTopology
 
 _CONFLICT = "two running pods hold one GPU"
 _DISPUTED = "a pod and a ResourceClaim have one GPU"
@@ -65,13 +67,31 @@ class Status(Answer):
     """Hold GPUs of these nodes, and their scheduler does not ask us."""
     modes: dict[str, int]
     """Mode of the device plugin → nodes; `unknown` where an agent does not say."""
+    agents: dict[str, int]
+    """Version of the agent → nodes; `unknown` of agents that do not say."""
+    drivers: dict[str, int]
+    """Version of the GPU driver → nodes."""
+    cuda: dict[str, int]
+    """Newest CUDA that the driver takes → nodes."""
     machines: dict[str, int]
     """Models of GPUs → nodes."""
+    control_plane: ControlPlane
     findings: tuple[Finding, ...]
 
 
-def status(state: ClusterState, schedulers: Collection[str] = (SCHEDULER_NAME,)) -> Status:
-    """Return how the cluster is, as its annotations tell, if these are the schedulers that ask us; linear in nodes and GPUs."""
+def status(
+    state: ClusterState,
+    schedulers: Collection[str] = (SCHEDULER_NAME,),
+    plane: ControlPlane = ControlPlane(),  # noqa: B008 - a value
+) -> Status:
+    """Return how the cluster is, as its annotations tell; linear in nodes and GPUs.
+
+    Args:
+        state: The cluster.
+        schedulers: Those that ask us.
+        plane: What API server and extender say of themselves.
+
+    """
     views = [state.views[name] for name in node_names(state)]
     known = [view for view in views if view.uuids]
     found = defaultdict[tuple[str, str], list[str]](list)
@@ -89,6 +109,8 @@ def status(state: ClusterState, schedulers: Collection[str] = (SCHEDULER_NAME,))
         found[f"{_CLAIMS_UNREAD}: {trouble}", _TO_READ_CLAIMS] = []
     if not known:
         found[_NO_AGENT, _REMEDIES[_NO_AGENT]] = []
+    agents = {view.name: _agent(view) for view in known}
+    found |= {(what, remedy): on for what, remedy, on in troubles(plane, agents)}
     ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
     return Status(
         nodes=len(known),
@@ -98,8 +120,12 @@ def status(state: ClusterState, schedulers: Collection[str] = (SCHEDULER_NAME,))
         waiting=state.pods.waiting - len(state.placeholders),
         placeholders=len(state.placeholders),
         placed_by_others=len(by_others),
-        modes=dict(sorted(Counter(map(_mode, known)).items())),
-        machines=dict(sorted(Counter(map(_models, known)).items())),
+        modes=_counted(map(_mode, known)),
+        agents=_counted(agents.values()),
+        drivers=_counted((node and node.driver_version) or UNKNOWN for node in map(_topology, known)),
+        cuda=_counted((node and node.cuda_version) or UNKNOWN for node in map(_topology, known)),
+        machines=_counted(map(_models, known)),
+        control_plane=plane,
         findings=tuple(Finding(what=what, remedy=remedy, nodes=tuple(on)) for (what, remedy), on in ranked),
     )
 
@@ -138,11 +164,25 @@ def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
                 yield f"a GPU takes no new pods: {reason}", _OF_A_GPU
 
 
+def _counted(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(values).items()))
+
+
 def _mode(view: NodeView) -> str:
     found = view.payloads.status.value
-    return found.device_plugin.mode.value if found and found.device_plugin else "unknown"
+    return found.device_plugin.mode.value if found and found.device_plugin else UNKNOWN
+
+
+def _agent(view: NodeView) -> str:
+    found = view.payloads.status.value
+    return (found and found.agent_version) or UNKNOWN
+
+
+def _topology(view: NodeView) -> NodeTopology | None:
+    return view.shape.topology_class.node if view.shape.topology_class else None
 
 
 def _models(view: NodeView) -> str:
-    gpus = view.shape.topology_class.node.gpus if view.shape.topology_class else ()
+    node = _topology(view)
+    gpus = node.gpus if node else ()
     return ", ".join(f"{count} {model}" for model, count in sorted(Counter(gpu.model for gpu in gpus).items()))

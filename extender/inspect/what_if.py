@@ -8,6 +8,7 @@ from extender.clock import Instant
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Explanation, PodInfo, explained
+from extender.inspect.pods import what_counts
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
 
@@ -24,7 +25,9 @@ def what_if(state: ClusterState, pod: Pod, now: Instant) -> Explanation:
     except RequestError as error:
         return Explanation(pod=_info(pod, None), fits=(), refusals=(), problem=str(error))
     if not asked.request.asks:
-        return Explanation(pod=_info(pod, 0), fits=(), refusals=(), problem=f"it asks for no {state.resource}")
+        whole, slices, shares = what_counts(state.resource)
+        problem = f"it asks for none of {whole}, {slices} and {shares}"
+        return Explanation(pod=_info(pod, 0), fits=(), refusals=(), problem=problem)
     return explained(state, _info(pod, asked.request.gpus, asked.request.memory_gib), asked)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ _decode = decoder(Pod)
 def pod_from(file: Path, namespace: str) -> dict[str, Any]:
     """Return the first pod of a manifest, or the one that its template makes; ends the program where there is none."""
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        documents = [found for found in yaml.safe_load_all(text) if found is not None]
+        # A stream, since of a text PyYAML cannot say in which file it went wrong.
+        with nullcontext(sys.stdin) if str(file) == "-" else file.open(encoding="utf-8") as text:
+            documents = [found for found in yaml.safe_load_all(text) if found is not None]
     except OSError as error:
         fail(f"{file}: {error.strerror}")
     except (UnicodeDecodeError, yaml.YAMLError) as error:

@@ -27,6 +27,7 @@ from extender.inspect.why import NodeVerdict, Why
 from extender.kubectl.device_rows import GPUS, SHARED, SLICES, gpu_row, share_of, share_rows, slice_row
 from extender.kubectl.form import Form
 from extender.kubectl.replay import Replay, Step
+from extender.kubectl.status_lines import version_lines
 from extender.kubectl.top import GpuUse, Top
 from extender.logs import printable
 
@@ -117,9 +118,12 @@ def print_status(told: Status, form: Form) -> None:
         f"nodes: {told.nodes}; GPUs: {told.gpus}, {told.free} free; pods: {told.pods}, {told.waiting} waiting"
         + (f"; placeholders that ask for nodes: {told.placeholders}" if told.placeholders else "")
     )
-    modes = ", ".join(f"{mode} on {count}" for mode, count in told.modes.items())
-    print(printable(f"modes: {modes or 'none'}"))
+    for line in version_lines(told):
+        print(printable(line))
     print()
+    if form.is_wide and told.control_plane.policies:
+        form.table(("POLICY", "DOES"), ((each.name, ",".join(each.actions)) for each in told.control_plane.policies))
+        print()
     if told.machines:
         form.table(("NODES", "MACHINE"), ((str(count), machine) for machine, count in told.machines.items()))
         print()

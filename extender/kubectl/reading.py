@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import typer
 
+from extender import asking
 from extender.asking import NoAnswer
 from extender.clock import Instant
 from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
@@ -22,6 +23,8 @@ from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SE
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
+from extender.inspect.control_plane import ControlPlane
+from extender.kubectl.control_plane import read_control_plane
 from extender.kubectl.eviction import NoSuchPods, PodName, without
 from extender.kubectl.following import follow
 from extender.kubectl.snapshot import PodAsListed, Snapshot, Unreadable
@@ -76,6 +79,12 @@ class Source:
                 break
         return state
 
+    def control_plane(self) -> ControlPlane:
+        """Return what API server and extender say of themselves, or said when the snapshot was taken."""
+        if isinstance(self.place, Snapshot):
+            return self.place.control_plane or ControlPlane(policies_unknown="the snapshot does not hold them")
+        return control_plane(self.place, self.extender)
+
     def follow(self, show: Callable[[ClusterState], None]) -> None:
         """Print what `show` prints of the cluster, and again what changes, until Ctrl-C; ends the program for a snapshot."""
         if isinstance(self.place, Snapshot):
@@ -108,6 +117,18 @@ def ask(question: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run(question)
     except (Unavailable, BrokenStream, Expired) as error:
         fail(f"cannot read the cluster: {str(error) or 'the list expired, try again'}")
+
+
+def control_plane(place: Kubeconfig, extender: str | None) -> ControlPlane:
+    """Return what the API server says of itself, and the extender, where one is to be asked and answers."""
+    plane = ask(read_control_plane(place))
+    if extender is None:
+        return plane
+    try:
+        return plane.model_copy(update={"extender": asking.extender(extender)})
+    except NoAnswer as error:
+        print(printable(f"the extender at {extender} does not say its version: {error}"), file=sys.stderr)
+        return plane.model_copy(update={"extender_unknown": f"{extender} does not say"})
 
 
 async def read_state(place: Kubeconfig | Snapshot, resource: str, gone: Collection[PodName] = ()) -> ClusterState:

@@ -29,6 +29,7 @@ from extender.cluster.objects.kinds import (
     PodSpec,
     PodStatus,
 )
+from extender.inspect.control_plane import ControlPlane
 from extender.kubernetes.documents import BrokenStream, decoder
 from topology.annotations import keys
 
@@ -74,6 +75,7 @@ class _File(msgspec.Struct):
     kind: str = ""
     taken: float | None = None
     use: Heard | None = None
+    control_plane: dict[str, Any] | None = None
 
     @property
     def kind_of_all(self) -> str:
@@ -99,6 +101,8 @@ class Snapshot:
     """Why these could not be read."""
     use: Heard | None = None
     """What GPUs do; `None` where the agents were not asked."""
+    control_plane: ControlPlane | None = None
+    """What API server and extender say of themselves; `None` where they were not asked."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -107,19 +111,22 @@ class Snapshot:
             text = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
             document = msgspec.json.decode(gzip.decompress(text) if text.startswith(_GZIP) else text, type=_File)
             nodes, pods, claims, slices = _split(document)
+            plane = ControlPlane.model_validate(document.control_plane) if document.control_plane else None
         except OSError as error:
             raise Unreadable(f"{file}: {error.strerror or error}") from error
-        except (msgspec.DecodeError, BrokenStream, EOFError, zlib.error) as error:
-            raise Unreadable(f"{file}: no snapshot of a cluster: {error}") from error
+        except (ValueError, BrokenStream, EOFError, zlib.error) as error:
+            raise Unreadable(f"{file}: no snapshot of a cluster: {' '.join(str(error).split())}") from error
         taken = time.time() if document.taken is None else document.taken
-        return cls(nodes, pods, taken, claims=claims, slices=slices, use=document.use)
+        return cls(nodes, pods, taken, claims=claims, slices=slices, use=document.use, control_plane=plane)
 
     def write(self, file: Path) -> None:
         """Write it, to standard output where `file` is `-`; raises `Unreadable`."""
         items = [*map(_node_item, self.nodes), *map(_pod_item, self.pods)]
         items += [*map(_device_item, self.claims), *map(_device_item, self.slices)]
-        use = {"use": self.use.bare} if self.use else {}
-        document = {"apiVersion": "v1", "kind": "List", "taken": self.taken, **use, "items": items}
+        asked: dict[str, Any] = {"use": self.use.bare} if self.use else {}
+        if self.control_plane:
+            asked["control_plane"] = self.control_plane.model_dump()
+        document = {"apiVersion": "v1", "kind": "List", "taken": self.taken, **asked, "items": items}
         text = gzip.compress(msgspec.json.encode(document), mtime=int(self.taken))
         try:
             if str(file) == "-":

@@ -67,9 +67,11 @@ class Request:
         ('POST', 'pods', 'binding')
         >>> Request("GET", "/api/v1/nodes?limit=500").flow, Request("GET", "/api/v1/nodes/n1").flow
         (('GET', 'nodes', 'all'), ('GET', 'nodes', 'one'))
+        >>> Request("GET", "/version").flow
+        ('GET', 'version', 'all')
         """
         group, *rest = self.path.partition("?")[0].strip("/").split("/")
-        parts = rest[1:] if group == "api" else rest[2:]
+        parts = {"api": rest[1:], "apis": rest[2:]}.get(group, [group])
         if parts[0] == "namespaces" and len(parts) > 2:
             parts = parts[2:]
         resource, *names = parts

@@ -16,10 +16,12 @@ from pydantic import BaseModel
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.config import ExtenderConfiguration
 from extender.inspect import inspection
+from extender.inspect.control_plane import ExtenderInfo
 from extender.inspect.decisions import DecisionPage
-from extender.inspect.inspection import Explanation, NodeDetail, NodePage, PodInfo
+from extender.inspect.inspection import Explanation, NodeDetail, NodePage
 from extender.inspect.measured import MeasuredReport
 from extender.inspect.nvlinks import link_faults_of
+from extender.inspect.pods import PodPage
 from extender.inspect.room_over_time import RoomOverTime
 from extender.inspect.why import Why, why
 from extender.service import Extender, now
@@ -31,13 +33,6 @@ _OF_A_PICTURE: Final = {
 }
 """It has its style in itself, as it is also saved and sent around."""
 Found = TypeVar("Found")
-
-
-class PodPage(BaseModel):
-    """Pods that ask for GPUs and have not ended; `next` is what to ask for `after` to get those that follow."""
-
-    pods: list[PodInfo]
-    next: str | None
 
 
 class Complaint(BaseModel):
@@ -131,6 +126,17 @@ async def read_measured(extender: Serving) -> MeasuredReport:
     if extender.measured is None:
         return MeasuredReport(file=None, problem=None, refused=(), sets=())
     return extender.measured.report()
+
+
+@router.get("/v1/inspect/extender", tags=["inspect"])
+async def read_extender(request: Request) -> ExtenderInfo:
+    """Say which version this replica is, and whether it found the admission policies in force."""
+    extender: Extender = request.app.state.extender
+    return ExtenderInfo(
+        version=request.app.version,
+        steers_queues=extender.config.steering.enabled,
+        policies_in_force=extender.guard.in_force,
+    )
 
 
 @router.get("/v1/inspect/config", tags=["inspect"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
@@ -18,22 +19,24 @@ from extender.cli import app
 from topology.annotations import keys
 
 PODS = "/api/v1/namespaces/default/pods"
+BEGAN = datetime.now(UTC)
+"""When everything was created, in each of these clusters: which of two pods is the older must not hang on the clock."""
 NODES = (SimulatedNode("n1", "dgx-a100", used=(0, 1)), SimulatedNode("n2", "t4-4"))
 
 
-def invoke(*arguments: str) -> Result:
-    """Run the plugin in this process; what an extender logs beside it meanwhile is not its output."""
+def invoke(*arguments: str, given: str | None = None) -> Result:
+    """Run the plugin in this process, `given` as its standard input; what an extender logs beside it is not its output."""
     before = structlog.get_config()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
-        return CliRunner().invoke(app, arguments)
+        return CliRunner().invoke(app, arguments, input=given)
     finally:
         structlog.configure(**before)
 
 
 async def plugin(tmp_path: Path, *arguments: str) -> Result:
     """Run it where two nodes are, `waits` fits on one of them, and `huge` and `odd` do on none."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(Store(now=lambda: BEGAN)) as server, ApiClient(server.url) as api:
         await join(api, NODES)
         for name, gpus, wants in (
             ("waits", 4, {keys.REQUIRED_AFFINITY: "nvlink"}),

@@ -59,6 +59,30 @@ async def test_a_clear_no_is_1(tmp_path: Path, arguments: tuple[str, ...]) -> No
     assert (await plugin(tmp_path, *arguments)).exit_code == 1
 
 
+@pytest.mark.parametrize("verb", ["pod", "why"])
+async def test_a_pod_of_another_namespace_is_hinted_at(tmp_path: Path, verb: str) -> None:
+    """By the extender and by the annotations alike, and only one of that very name."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, [SimulatedNode("n1", "t4-4")])
+        for namespace in ("ml", "dev", "qa"):
+            (await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})).ok()
+        for namespace, name in (("ml", "train"), ("dev", "train"), ("qa", "train-1")):
+            (await api.call("POST", PODS.replace("default", namespace), gpu_pod(name, 1, {}))).ok()
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        here = ("--kubeconfig", str(tmp_path / "kubeconfig"))
+        async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender:
+            answers = [
+                await asyncio.to_thread(invoke, verb, name, *here, *there)
+                for name in ("train", "rain")
+                for there in ((), ("--extender", extender.url))
+            ]
+    none = "asks for nvidia.com/gpu, nvidia.com/mig-… or gputopo.dev/gpu-memory-gib"
+    assert [(answer.exit_code, answer.stderr) for answer in answers] == [
+        *[(1, f"no pod default/train {none}; there is one in dev, ml: say -n dev\n")] * 2,
+        *[(1, f"no pod default/rain {none}\n")] * 2,
+    ]
+
+
 async def test_json_is_one_document_and_nothing_else(tmp_path: Path) -> None:
     """For every command."""
     for arguments in (("nodes",), ("node", "n1"), ("pod", "waits")):
@@ -155,7 +179,8 @@ async def test_a_pod_is_looked_for_in_the_context_s_namespace(tmp_path: Path, mo
         here = await asyncio.to_thread(invoke, "pod", "train")
         elsewhere = await asyncio.to_thread(invoke, "pod", "train", "-n", "default")
     assert here.stdout.startswith("ml/train: waits")
-    assert elsewhere.stderr == "no pod default/train asks for nvidia.com/gpu\n"
+    assert elsewhere.stderr.startswith("no pod default/train asks for nvidia.com/gpu")
+    assert elsewhere.stderr.endswith("; there is one in ml: say -n ml\n")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ async def test_a_watched_pod_is_told_when_it_goes(tmp_path: Path) -> None:
             (await api.call("DELETE", f"{PODS}/train")).ok()
             async with asyncio.timeout(60):
                 _, complaint = await process.communicate()
-    assert (process.returncode, complaint.decode()) == (1, "no pod default/train asks for nvidia.com/gpu\n")
+    why = "no pod default/train asks for nvidia.com/gpu, nvidia.com/mig-… or gputopo.dev/gpu-memory-gib"
+    assert (process.returncode, complaint.decode()) == (1, f"{why}\n")
 
 
 def test_only_lines_that_are_new_are_printed_again(capsys: pytest.CaptureFixture[str]) -> None:

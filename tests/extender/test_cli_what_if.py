@@ -83,7 +83,8 @@ def test_a_question_leaves_no_trace() -> None:
 def test_a_pod_that_asks_for_no_gpu_or_cannot_be_read_is_told_so() -> None:
     """It is not told that it fits everywhere."""
     state = cluster(node())
-    assert what_if(state, pod("p", 0), at()).problem == f"it asks for no {keys.GPU_RESOURCE}"
+    none = "it asks for none of nvidia.com/gpu, nvidia.com/mig-… and gputopo.dev/gpu-memory-gib"
+    assert what_if(state, pod("p", 0), at()).problem == none
     odd = what_if(state, pod("p", 1, wants={keys.REQUIRED_AFFINITY: "near"}), at())
     assert odd.problem is not None and keys.REQUIRED_AFFINITY in odd.problem
 
@@ -185,6 +186,18 @@ def test_what_is_no_question_is_wrong_usage(tmp_path: Path, arguments: tuple[str
     result = invoke("what-if", *files, "--kubeconfig", str(tmp_path / "kubeconfig"))
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr
+
+
+@pytest.mark.parametrize("text", ["kind: [Pod", "kind: Pod: Pod", "kind: \x07"])
+@pytest.mark.parametrize("place", ["pod.yaml", "-"])
+def test_what_is_no_yaml_is_refused_by_file_and_line(tmp_path: Path, text: str, place: str) -> None:
+    """One line, which names the file as it was named, and what PyYAML read only as a text has no name."""
+    (tmp_path / "pod.yaml").write_text(text)
+    file = str(tmp_path / place) if place != "-" else place
+    write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")
+    result = invoke("what-if", "-f", file, "--kubeconfig", str(tmp_path / "kubeconfig"), given=text)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert f'in "{"<stdin>" if place == "-" else file}"' in result.stderr
 
 
 async def asked(extender: Running, body: bytes, **headers: str) -> tuple[int, str]:

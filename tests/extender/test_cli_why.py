@@ -69,11 +69,11 @@ async def test_the_extender_s_own_answer_is_shown_page_by_page(tmp_path: Path) -
                 invoke, "why", "waits", "--extender", extender.url, "--no-headers", "-o", "wide", *here
             )
             absent = await asyncio.to_thread(invoke, "why", "gone", "--extender", extender.url, *here)
-    lines = asked.stdout.splitlines()
+    lines, none = asked.stdout.splitlines(), "nvidia.com/gpu, nvidia.com/mig-… or gputopo.dev/gpu-memory-gib"
     assert (asked.stderr, lines[0]) == ("", "default/waits: waits")
     assert [line.split()[0] for line in lines[2:]] == [node.name for node in nodes]
     assert all(line.endswith("affinity   <none>") for line in lines[2:])
-    assert (absent.exit_code, absent.stderr) == (1, "no pod default/gone asks for nvidia.com/gpu\n")
+    assert (absent.exit_code, absent.stderr) == (1, f"no pod default/gone asks for {none}\n")
 
 
 VERBS = {

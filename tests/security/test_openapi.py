@@ -141,5 +141,5 @@ async def test_i6_answers_are_as_the_schema_says(
         for name in PODS:
             (await extender.api.call("POST", "/api/v1/namespaces/default/pods", gpu_pod(name, 2))).ok()
         asked = await asyncio.to_thread(ask_everything, extender.url, cases)
-    assert len(asked) == 10 + len(VERBS)
+    assert len(asked) == 11 + len(VERBS)
     figure(f"I6: {sum(asked):,} questions of {len(asked)} kinds")
