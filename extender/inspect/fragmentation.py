@@ -115,14 +115,18 @@ class RoomCounter:
 
         Where effort is bounded, what is still searched for is no room yet.
         """
-        now, empty, largest = Counter[Shape](), Counter[Shape](), 0
+        alike, largest = Counter[tuple[Shape, int]](), 0
         for number, view in enumerate(_open(state)):
             if not number % NODES_A_STEP:
                 yield
-            shape = replace(view.shape, cpu_milli=None, doubtful=0, shares=NO_SHARES)
-            now[shape] += 1
-            empty[replace(shape, free=view.fit, hidden=0)] += 1
+            alike[view.shape, view.fit] += 1
             largest = max(largest, len(view.uuids))
+        now, empty = Counter[Shape](), Counter[Shape]()
+        for (shape, fit), nodes in alike.items():
+            plain = replace(shape, cpu_milli=None, doubtful=0, shares=NO_SHARES)
+            now[plain] += nodes
+            empty[replace(plain, free=fit, hidden=0)] += nodes
+        yield
         before, self._known = self._known, {}
         found = {1 << power: Fits() for power in range(largest.bit_length())}
         for gpus, fits in found.items():

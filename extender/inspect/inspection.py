@@ -222,9 +222,10 @@ class Explanation(Answer):
 def node_names(state: ClusterState, containing: str = "", after: str = "") -> Iterator[str]:
     """Yield the names of the nodes that have to do with GPUs, in order; most of a cluster's nodes may not."""
     for name in sorted(state.views):
-        view = state.views[name]
-        if name > after and containing in name and (_is_annotated(view) or view.node.offers(state.resource)):
-            yield name
+        if name > after and containing in name:
+            view = state.views.get(name)  # it may have gone since, where somebody reads on later
+            if view and (_is_annotated(view) or view.node.offers(state.resource)):
+                yield name
 
 
 def nodes(state: ClusterState, names: Iterable[str], now: Instant) -> list[NodeInfo]:

@@ -229,5 +229,11 @@ def _environment() -> Environment:
 _ENVIRONMENT: Final = _environment()
 
 
+def compile_templates() -> None:
+    """Compile those of all pages: a tenth of a second the first time, and nothing later on. May run in a thread."""
+    for name in _ENVIRONMENT.list_templates(extensions=["html"]):
+        _ENVIRONMENT.get_template(name)
+
+
 def _render(template: str, **values: object) -> Iterator[str]:
     return _ENVIRONMENT.get_template(template).generate(values)

@@ -67,7 +67,7 @@ def _endpoint(make: _Make, remembered: Remembered) -> Callable[[Request], Awaita
             return JSONResponse({"detail": "the cluster has not been listed yet"}, 503)
         asked = f"{request.url.path}?{request.url.query}"
         try:
-            page = await remembered.page(asked, lambda: make(extender, request))
+            page = await remembered.page(asked, lambda: _made(make, extender, request))
         except Crowded as refusal:
             return PlainTextResponse(f"{refusal}\n", 429, {"Retry-After": f"{SECONDS:.0f}"})
         headers = {**_HEADERS, "ETag": page.tag}
@@ -76,6 +76,12 @@ def _endpoint(make: _Make, remembered: Remembered) -> Callable[[Request], Awaita
         return Response(page.text, page.status, headers, "text/html")
 
     return endpoint
+
+
+async def _made(make: _Make, extender: Extender, request: Request) -> Page:
+    """Make a page, the first one of all once the templates are compiled: others have the event loop meanwhile."""
+    await asyncio.to_thread(pages.compile_templates)
+    return await make(extender, request)
 
 
 async def _overview(extender: Extender, request: Request) -> Page:

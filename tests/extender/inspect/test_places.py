@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.cluster.objects.kinds import Node
-from extender.inspect.places import node_names_in, places
+from extender.inspect.places import node_names_in, places, places_in_steps
 from tests.extender.builders import cluster, node
 from topology.request.domains import Level, Location
 
@@ -47,3 +47,20 @@ def test_gpus_of_a_closed_node_are_not_free() -> None:
     """The node is counted as closed."""
     [block] = places(cluster(placed("n1", "b1"), placed("n2", "b1", ready=False)))
     assert (block.nodes, block.closed, block.gpus, block.free) == (2, 1, 16, 8)
+
+
+def test_a_node_that_goes_while_others_are_read_is_passed_over() -> None:
+    """Whoever reads names a few at a time sees those that are still there."""
+    state = cluster(placed("n1"), placed("n2"), placed("n3"))
+    names = node_names_in(state, Location())
+    assert next(names) == "n1"
+    state.nodes.deleted(placed("n2"))
+    assert list(names) == ["n3"]
+
+
+def test_places_are_counted_some_nodes_a_step() -> None:
+    """So that whoever counts thousands can let others have their turns."""
+    state = cluster(*(placed(f"n{number}", f"b{number % 2}") for number in range(120)))
+    *steps, found = places_in_steps(state)
+    assert (len(steps), set(steps)) == (3, {()})
+    assert [(each.name, each.nodes) for each in found] == [("b0", 60), ("b1", 60)]
