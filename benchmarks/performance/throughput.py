@@ -23,6 +23,7 @@ from typing import Any
 
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.retry_storm import cpu_percent, storm
+from benchmarks.performance.writes import pods_per_second
 from benchmarks.processes.client import ApiClient, Json
 from benchmarks.processes.control_plane import ControlPlane, running_control_plane, running_scheduler
 from benchmarks.processes.echo import running_echo
@@ -134,6 +135,7 @@ def measure(load: Load, rounds: int, binaries: Path, variants: Sequence[Variant]
     return {
         "rows": [asdict(row) for row in rows],
         "ratios": compare(rows),
+        "writes_alone_pods_per_second": _writes_alone(binaries, load) if load.burst else None,
         "candidates": load.candidates,
         "kubernetes": kubernetes_version(binaries),
         "machine": machine,
@@ -153,6 +155,8 @@ def as_text(found: dict[str, Any]) -> str:
         f"{ratio['of']} / {ratio['to']}: {ratio['median']:.2f}{_spread(ratio)}{_waits(ratio)}"
         for ratio in found["ratios"]
     ]
+    if alone := found["writes_alone_pods_per_second"]:
+        ratios.append(f"{'the writes of a steered pod alone':<30}{alone:8.1f} pods/s")
     return "\n".join(
         [*rows, *ratios, f"Kubernetes {found['kubernetes']}; load {found['machine']['load']} at the beginning"]
     )
@@ -179,6 +183,11 @@ def scheduler_configuration(extender_url: str | None, binder: str, percentage_of
     if binder == "extender":
         extender["bindVerb"] = "bind"
     return configuration | {"extenders": [extender]}
+
+
+def _writes_alone(binaries: Path, load: Load) -> float:
+    print("the writes alone", file=sys.stderr, flush=True)
+    return asyncio.run(pods_per_second(binaries, load.nodes, load.pods))
 
 
 async def _measure(folder: Path, binaries: Path, load: Load, variant: Variant, number: int) -> Row:

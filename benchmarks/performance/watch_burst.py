@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from uuid import uuid4
 
 import aiohttp
 
@@ -106,6 +107,8 @@ async def burst(
     waiting = sum(not each["spec"].get("nodeName") for each in store.list(PODS).items)
     end, missed = time.monotonic() + _SETTLED_WITHIN_SECONDS, -1
     while missed and time.monotonic() < end:
+        # Another pod each time: one that is asked about again has come back from where it was sent, and is sent elsewhere.
+        pod["metadata"]["uid"] = str(uuid4())
         missed = abs(await _waiting(extender) - waiting) + await _wrong(extender, pod, nodes, course.sick)
     return Outcome(events, round(ended - begun, 2), begun, ended, round(clock() - ended, 2), missed)
 

@@ -17,6 +17,7 @@ def test_schedules_with_our_extender_with_a_trivial_one_and_with_none(binaries: 
     assert 2 <= writes["gputopo", "extender", False] <= 3
     assert 2 <= writes["gputopo", "extender", True] <= 4
     assert all(row["pods_per_second"] > 0 for row in found["rows"])
+    assert found["writes_alone_pods_per_second"] is None, "only beside a burst"
     compared = {(ratio["of"], ratio["to"]) for ratio in found["ratios"]}
     assert {("gputopo (steered)", "none"), ("gputopo (steered)", "gputopo")} <= compared
     assert all(ratio["lowest"] <= ratio["median"] <= ratio["highest"] for ratio in found["ratios"])
