@@ -1,7 +1,8 @@
-"""`python -m tests.manifests` writes manifests/rendered anew; with `--check` it only says whether that would change it."""
+"""`python -m tests.manifests` writes what is made of the chart anew; with `--check` it only says whether that would change it."""
 
 import sys
 
+from tests.manifests import readme
 from tests.manifests.helm import HelmUnavailable
 from tests.manifests.rendered import outdated, write
 
@@ -11,8 +12,12 @@ def main(arguments: list[str]) -> int:
     try:
         match arguments:
             case []:
+                readme.write()
                 write()
             case ["--check"]:
+                if readme.outdated():
+                    print("manifests/chart/README.md: not what the values give; run `make manifests`")
+                    return 1
                 if names := outdated():
                     print(f"manifests: {', '.join(names)}: not what the chart gives; run `make manifests`")
                     return 1

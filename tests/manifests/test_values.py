@@ -1,6 +1,7 @@
 """The chart's values are its user interface: each is documented where it stands, and each has a schema."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +11,11 @@ from pydantic import BaseModel
 
 from agent.config import AgentConfiguration
 from extender.config import ExtenderConfiguration
+from tests.manifests import readme
 from tests.manifests.helm import CHART
+from tests.manifests.readme import WHOLE
 
 VALUES = (CHART / "values.yaml").read_text()
-WHOLE = {"resources", "config", "affinity", "nodeSelector", "labels", "namespaceSelector", "objectSelector"}
-"""Objects that are one value; what is in them belongs to Kubernetes or to our programs."""
 
 
 def test_every_value_is_documented() -> None:
@@ -39,6 +40,22 @@ def test_every_section_of_a_configuration_can_be_set(program: str, configuration
     schema = json.loads((CHART / "values.schema.json").read_text())
     sections = {field.alias for field in configuration.model_fields.values() if isinstance(field.default, BaseModel)}
     assert sections <= schema["properties"][program]["properties"]["config"]["properties"].keys()
+
+
+def test_the_readme_lists_the_values_as_they_are() -> None:
+    """`make manifests` would change nothing; each value has one row."""
+    assert not readme.outdated()
+    named = re.findall(r"^\| `([\w.]+)` \|", readme.README.read_text(), re.MULTILINE)
+    assert sorted(named) == sorted({*paths(yaml.safe_load(VALUES))})
+
+
+def paths(values: dict[str, Any], above: str = "") -> Iterator[str]:
+    """Yield every value's name with dots; an empty map is one value."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value and name not in WHOLE:
+            yield from paths(value, f"{above}{name}.")
+        else:
+            yield above + name
 
 
 def value_lines(mapping: yaml.MappingNode) -> Iterator[int]:

@@ -1,6 +1,6 @@
 """The parts that the chart puts together fit: programs, configurations, ports and paths are the ones our code has."""
 
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points, metadata, version
 from pathlib import Path
 
 import pytest
@@ -93,6 +93,13 @@ def test_chart_and_distribution_have_one_version() -> None:
     """The image's default tag is the version of the code in it."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == version("gputopo")
+
+
+def test_artifact_hub_is_told_what_the_chart_is() -> None:
+    """In its own words, each a text; the license is that of the code."""
+    told = yaml.safe_load((CHART / "Chart.yaml").read_text())["annotations"]
+    assert {type(each) for each in told.values()} == {str}
+    assert told["artifacthub.io/license"] == metadata("gputopo")["License-Expression"]
 
 
 def test_kustomization_names_every_file() -> None:

@@ -28,10 +28,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("version")
     parser.add_argument("--without-image", action="store_true")
     parser.add_argument("--archives-at", metavar="URL", default=plugin.URL, help="where krew finds the kubectl plugin")
+    parser.add_argument("--home", metavar="URL", default="", help="where people read about it: the manifest's homepage")
     asked = parser.parse_args(arguments)
     version = asked.version
     try:
-        folder = release(version, with_image=not asked.without_image, archives_at=asked.archives_at)
+        folder = release(version, with_image=not asked.without_image, archives_at=asked.archives_at, home=asked.home)
     except (NoRelease, HelmRefused, HelmUnavailable, plugin.NoArchive) as reason:
         print(f"release: {reason}", file=sys.stderr)
         return 1
@@ -39,7 +40,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def release(version: str, *, with_image: bool, archives_at: str) -> Path:
+def release(version: str, *, with_image: bool, archives_at: str, home: str) -> Path:
     """Make the release, and return the folder with what people download."""
     _check(version)
     write_number(ROOT, version, datetime.now(UTC).date())
@@ -51,7 +52,7 @@ def release(version: str, *, with_image: bool, archives_at: str) -> Path:
     _run("uv", "build", "--quiet", "--no-build-isolation", f"--python={sys.executable}", f"--out-dir={folder}")
     (folder / ".gitignore").unlink(missing_ok=True)  # uv's own, for folders that nobody else ignores
     helm("package", CHART, "--destination", folder)
-    plugin.make(version, folder, url=archives_at)
+    plugin.make(version, folder, url=archives_at, home=home)
     # The number has changed what .venv was made from, and nothing that is in it.
     _run("make", "--old-file=.venv/bin/.installed", "sbom", f"SBOM_FILE={folder}/gputopo-{version}.cdx.json")
     if with_image:

@@ -63,7 +63,7 @@ PLATFORMS: Final = (
 )
 
 
-def make(version: str, folder: Path, platforms: Iterable[Platform] = PLATFORMS, url: str = URL) -> Path:
+def make(version: str, folder: Path, platforms: Iterable[Platform] = PLATFORMS, url: str = URL, home: str = "") -> Path:
     """Write an archive of this checkout for each platform, and the manifest; returns the manifest."""
     archives: dict[Platform, Path] = {}
     for platform in platforms:
@@ -73,12 +73,12 @@ def make(version: str, folder: Path, platforms: Iterable[Platform] = PLATFORMS, 
             _name(Path(name) / "lib", version)
             _pack(Path(name), archives[platform])
     written = folder / "gputopo.yaml"  # krew wants it to be called as the plugin
-    written.write_text(yaml.safe_dump(manifest(archives, version, url), sort_keys=False), encoding="utf-8")
+    written.write_text(yaml.safe_dump(manifest(archives, version, url, home), sort_keys=False), encoding="utf-8")
     return written
 
 
-def manifest(archives: Mapping[Platform, Path], version: str, url: str) -> dict[str, Any]:
-    """Say what krew has to know."""
+def manifest(archives: Mapping[Platform, Path], version: str, url: str, home: str = "") -> dict[str, Any]:
+    """Say what krew has to know; `home` is where people read about the plugin, if anywhere."""
     platforms = [
         {
             "selector": {"matchLabels": {"os": platform.os, "arch": platform.arch}},
@@ -94,6 +94,7 @@ def manifest(archives: Mapping[Platform, Path], version: str, url: str) -> dict[
         "metadata": {"name": "gputopo"},
         "spec": {
             "version": f"v{version}",
+            **({"homepage": home} if home else {}),
             "shortDescription": "Show who has which GPUs, and why a pod waits",
             "description": "Shows GPUs and their links, who holds them, why a pod fits nowhere and what would help.\n",
             "caveats": _CAVEATS,

@@ -8,7 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.release.plugin import LAUNCHER, OURS, PLATFORMS, PYTHONS, NoArchive, Platform, _fill, _merge, _name, _pack
+from tests.release.plugin import (
+    LAUNCHER,
+    OURS,
+    PLATFORMS,
+    PYTHONS,
+    URL,
+    NoArchive,
+    Platform,
+    _fill,
+    _merge,
+    _name,
+    _pack,
+    manifest,
+)
 
 ELF, MACH_O, FAT_MACH_O = b"\x7fELF\x02\x01", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe"
 ARCHITECTURES = {0x3E: "amd64", 0xB7: "arm64", 0x01000007: "amd64", 0x0100000C: "arm64"}
@@ -51,6 +64,15 @@ def test_files_that_differ_between_pythons_make_no_archive(tmp_path: Path) -> No
     _merge(tmp_path / "3.11", tmp_path / "lib")
     with pytest.raises(NoArchive, match=r"package/module.py is not the same"):
         _merge(tmp_path / "3.12", tmp_path / "lib")
+
+
+def test_the_manifest_has_a_homepage_where_there_is_one(tmp_path: Path) -> None:
+    """It is asked for at the release, as is the place of the archives: the checkout knows of neither."""
+    archive = tmp_path / "archive"
+    archive.write_bytes(b"")
+    with_home, without = (manifest({PLATFORMS[0]: archive}, "1.0.0", URL, home)["spec"] for home in ("https://a", ""))
+    assert with_home["homepage"] == "https://a"
+    assert "homepage" not in without
 
 
 def test_an_archive_knows_its_version(tmp_path: Path) -> None:
