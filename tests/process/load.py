@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import count, islice
 from random import Random
+from typing import TypeVar
 
 from benchmarks.processes.client import Json
 from benchmarks.simulated.pod_life import has_ended
@@ -18,6 +19,8 @@ SIZES = (1, 1, 1, 2, 4)
 ENDING_RATIO = 0.8
 """Of the pods that end at once; the others run until they are deleted."""
 DELETED_AT_ONCE = 3
+
+Argument = TypeVar("Argument")
 
 
 @asynccontextmanager
@@ -40,16 +43,16 @@ async def _feed(world: World, there: int) -> None:
             ended = [pod for pod in pods if has_ended(pod)]
             running = [pod for pod in pods if pod["status"].get("phase") == "Running"]
             doomed = chance.sample(running, min(DELETED_AT_ONCE, len(running)))
-            await asyncio.gather(*(_try(world.delete(pod["metadata"]["name"])) for pod in (*ended, *doomed)))
+            await asyncio.gather(*(_try(world.delete, pod["metadata"]["name"]) for pod in (*ended, *doomed)))
             missing = max(0, there - len(pods) + len(ended))
             more = [_pod(chance, f"load-{number}") for number in islice(numbers, missing)]
-            await asyncio.gather(*(_try(world.submit(pod)) for pod in more))
+            await asyncio.gather(*(_try(world.submit, pod) for pod in more))
         await asyncio.sleep(0.1)
 
 
-async def _try(call: Awaitable[object]) -> None:
-    with suppress(*UNAVAILABLE):
-        await call
+async def _try(call: Callable[[Argument], Awaitable[object]], argument: Argument) -> None:
+    with suppress(*UNAVAILABLE):  # made here: one that a cancelled task has not begun to await would be complained of
+        await call(argument)
 
 
 def _pod(chance: Random, name: str) -> Json:

@@ -152,11 +152,11 @@ async def test_c13_bind_on_an_old_cache_is_planned_anew(
 async def test_c21_reconcilers_that_take_turns_or_work_at_once_do_no_harm(
     world: World, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
-    """There is no Lease to flap: every replica reconciles. Three do while Bindings are lost or late, one or another frozen."""
+    """There is no Lease to flap: every replica reconciles. Three do while most Bindings are lost or late, and one is frozen."""
     replicas = await world.start(3, {"reconcile": {"interval": "20ms", "orphanAfter": "100ms"}})
     await world.join(*fleet({"hgx-h100": 5}))
     scheduler, chance, flaps = world.schedule(), Random(0), rounds(10, 10_000)
-    late = faults.sometimes(chance, 1.0, faults.lost, faults.delayed(0.5))
+    late = faults.sometimes(chance, 0.7, faults.lost, faults.delayed(0.5))
     for replica in replicas:
         replica.proxy.meet(Kind.BINDING, late)
     async with load(world, 20):

@@ -16,6 +16,9 @@ from tests.cluster.nodes.namespaces import NodeProcess
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.polling import eventually
 from tests.manifests.rendered import NAMESPACE
+from topology.annotations.keys import STATUS
+from topology.annotations.status_codec import decode_status
+from topology.node.status import DevicePluginStatus
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "gputopo-agent"
 DEADLINE = "400ms"
@@ -117,3 +120,10 @@ def observing(node: GpuNode, **sections: object) -> AgentProcess:
     agent = AgentProcess(node, "observe", sections=sections)
     agent.run()
     return agent
+
+
+def ready_plugin(node: GpuNode) -> DevicePluginStatus | None:
+    """Return what the node's agent tells of its device plugin, once that is ready."""
+    text = node.annotation(STATUS)
+    plugin = decode_status(text).device_plugin if text else None
+    return plugin if plugin and plugin.ready else None

@@ -12,7 +12,7 @@ from tests.cluster.api import Json
 from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.nodes import programs
-from tests.cluster.nodes.agents import enforcing, observing
+from tests.cluster.nodes.agents import enforcing, observing, ready_plugin
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.plugins import nvidia
@@ -22,7 +22,6 @@ from tests.cluster.polling import eventually
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.records import decode_observed
-from topology.annotations.status_codec import decode_status
 
 CPUS = 16
 """Eight for each NUMA node, of which the system keeps one."""
@@ -168,9 +167,8 @@ def _cpus(text: str) -> Iterable[int]:
 
 def knows(node: GpuNode, policy: str, scope: str) -> bool:
     """Whether the agent has told how the kubelet aligns, and that no CPU is taken."""
-    text = node.annotation(keys.STATUS)
-    plugin = decode_status(text).device_plugin if text else None
-    manager = plugin.topology_manager if plugin and plugin.ready else None
+    plugin = ready_plugin(node)
+    manager = plugin.topology_manager if plugin else None
     if manager is None:
         return False
     assert (manager.policy, manager.scope) == (policy, scope)

@@ -11,7 +11,7 @@ from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import Installation
 from tests.cluster.nodes import programs
-from tests.cluster.nodes.agents import AgentProcess, observing
+from tests.cluster.nodes.agents import AgentProcess, observing, ready_plugin
 from tests.cluster.nodes.inside import seen_inside
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
@@ -23,7 +23,6 @@ from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
 from topology.annotations.records import decode_observed
-from topology.annotations.status_codec import decode_status
 
 SMALL, MEDIA, LARGE = (f"{keys.MIG_PREFIX}{profile}" for profile in ("1g.10gb", "1g.10gb.me", "3g.40gb"))
 
@@ -170,8 +169,8 @@ def test_nvidias_plugin_is_observed_whatever_its_strategy(
 
 def said(node: GpuNode) -> str:
     """Return the strategy that the node's agent tells."""
-    plugin = decode_status(node.annotation(keys.STATUS) or "").device_plugin
-    return plugin.mig if plugin and plugin.ready else ""
+    plugin = ready_plugin(node)
+    return plugin.mig if plugin else ""
 
 
 def recorded(node: GpuNode, name: str) -> set[str]:
