@@ -33,7 +33,11 @@ SHAPES = ((2,), (2,), (2,), (2,), (2,), (1, 1), (1,), (4,))
 """GPUs of each container, mostly equal: two pods of one size cannot be told from each other by their size."""
 SHARES = ((1,), (3,), (4,), (4,), (4,), (4, 4), (9,))
 """GiB of each container, mostly equal, too, and small enough for the smallest GPU."""
+RECALLED = 0.1
+"""The part of the pods that is deleted wherever it is on its way, if it is still on its way then."""
 _STEP_SECONDS = 0.3
+_STEPS_ON_THE_WAY = 8
+"""About: as many looks see a pod that was created and does not run yet."""
 
 Container = tuple[str, str]
 """Names of a pod, never used twice, and of its container."""
@@ -92,6 +96,11 @@ def churn(
     told, nodes = Churn(history), [*nodes]
     gpus = [uuid for node in nodes for uuid in node.machine.uuids]
     waiting = [_forger(number, chance, gpus, mismatch, shares) for number in range(pods)]
+    # Drawn before anything is created, so that a busy machine, where pods are on their way for longer, recalls no more of them.
+    fated = {
+        _name(number): chance.randrange(_STEPS_ON_THE_WAY)
+        for number in chance.sample(range(pods), int(RECALLED * pods))
+    }
     most = len(gpus) // 2 * (4 if shares else 1)
     with ThreadPoolExecutor(AT_ONCE) as threads, _listening(nodes, told):
         while True:
@@ -101,8 +110,9 @@ def churn(
                     told.refused[found["metadata"]["name"]] = _reason(found)
             if not waiting and not alive:
                 return told
-            doomed = [*_doomed(alive, chance, last=not waiting)]
-            told.recalled |= {each["metadata"]["name"] for each in doomed if each["status"]["phase"] == "Pending"}
+            recalled = [*_recalled(alive, fated)]
+            told.recalled |= {each["metadata"]["name"] for each in recalled}
+            doomed = [*recalled, *_doomed(alive, chance, last=not waiting)]
             if look:
                 list(threads.map(look, (each for each in doomed if each["status"]["phase"] == "Running")))
             list(threads.map(lambda found: _delete(cluster, found), doomed))
@@ -122,7 +132,7 @@ def most_at_once(calls: Iterable[Mapping[str, Any]]) -> int:
 
 
 def _forger(number: int, chance: random.Random, gpus: list[str], mismatch: str, shares: float) -> Json:
-    name, is_share = f"p{number:04}", chance.random() < shares
+    name, is_share = _name(number), chance.random() < shares
     shape = chance.choice(SHARES if is_share else SHAPES)
     forged = encode_placement(PlacementRecord({"main": tuple(chance.sample(gpus, 1 if is_share else shape[0]))}))
     annotations = {keys.PLACEMENT: forged, keys.DEVICE_MISMATCH: mismatch}
@@ -132,17 +142,31 @@ def _forger(number: int, chance: random.Random, gpus: list[str], mismatch: str, 
     return pod(name, *shape, annotations=annotations, schedulerName=SCHEDULER_NAME)
 
 
+def _name(number: int) -> str:
+    return f"p{number:04}"
+
+
 def _pods(cluster: GpuCluster) -> list[Json]:
     return [found for found in cluster.api.list(PODS) if found["spec"].get("schedulerName") == SCHEDULER_NAME]
 
 
+def _recalled(alive: Iterable[Json], fated: dict[str, int]) -> Iterator[Json]:
+    """Yield the pods whose looks are used up, once each."""
+    for found in alive:
+        name = found["metadata"]["name"]
+        if found["status"]["phase"] == "Pending" and (looks := fated.pop(name, None)) is not None:
+            if looks:
+                fated[name] = looks - 1
+            else:
+                yield found
+
+
 def _doomed(alive: Iterable[Json], chance: random.Random, *, last: bool) -> Iterator[Json]:
+    """Yield pods that have ended or run, and shall go now."""
     for found in alive:
         phase, leaving = found["status"]["phase"], "deletionTimestamp" in found["metadata"]
         if phase == "Failed" or (not leaving and phase == "Running" and (last or chance.random() < 0.3)):
             yield found
-        elif not leaving and chance.random() < 0.01:
-            yield found  # wherever it is on its way
 
 
 def _delete(cluster: GpuCluster, found: Json) -> None:

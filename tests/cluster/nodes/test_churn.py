@@ -15,7 +15,7 @@ from tests.cluster.admission import put_in_force, unbind_policies
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import History, recorded
 from tests.cluster.nodes.agents import DEADLINE, PATIENT, enforcing
-from tests.cluster.nodes.churn import Churn, Container, churn, most_at_once
+from tests.cluster.nodes.churn import RECALLED, Churn, Container, churn, most_at_once
 from tests.cluster.nodes.killer import killing
 from tests.cluster.nodes.nodes import Nodes
 from topology.annotations import keys
@@ -98,7 +98,7 @@ def test_fleet_of_twenty_kubelets(
     started = assert_plans_kept(told, injected_on(nodes))
     figure(f"{pods} mixed pods on {count} real kubelets in {seconds:.0f} s: {started.words}")
     assert told.refused == {}
-    assert_none_lost(told, started.pods, pods, arrived=0.6)
+    assert_none_lost(told, started.pods, pods)
 
 
 EXPLAINED = {
@@ -123,7 +123,7 @@ def test_no_kill_gives_a_container_a_wrong_gpu(
     kept = assert_plans_kept(told, injected_on(nodes))
     figure(f"churn of {pods} pods, killed {dict(Counter(died))}: {kept.words}, refused {refusals(told)}")
     assert len(died) >= 3
-    assert_none_lost(told, kept.pods, pods)
+    assert_none_lost(told, kept.pods, pods, ran=0.5)
 
 
 @contextmanager
@@ -138,16 +138,13 @@ def lawful(
     assert history.violations() == []
 
 
-def assert_none_lost(told: Churn, started: AbstractSet[str], pods: int, arrived: float = 0.9, ran: float = 0.6) -> None:
-    """Fail unless each pod was started, turned away or deleted on its way.
+def assert_none_lost(told: Churn, started: AbstractSet[str], pods: int, ran: float = 0.6) -> None:
+    """Fail unless each pod was started, turned away or recalled on its way, and at least the part `ran` of them was started.
 
-    `arrived` is the part that at least was not deleted, `ran` the part that was started.
-
-    How many are deleted on their way depends on how long that is, which is how busy the machine is; a kill turns away the few
-    pods that were bound and not yet admitted.
+    A kill turns away the few pods that were bound and not yet admitted: more of them on a busy machine.
     """
     assert len(started | told.refused.keys() | told.recalled) == pods
-    assert len(started | told.refused.keys()) >= arrived * pods
+    assert len(told.recalled) <= RECALLED * pods
     assert len(started) >= ran * pods
 
 

@@ -90,7 +90,7 @@ def test_every_container_is_held_to_its_share_through_kills(
     )
     assert len(died) >= rounds(1, 10)
     # One kill meets half of the few pods of every day: they are created together.
-    assert_none_lost(told, kept.pods, pods + len(last), arrived=0.8, ran=rounds(3, 6) / 10)
+    assert_none_lost(told, kept.pods, pods + len(last), ran=rounds(3, 6) / 10)
 
 
 def test_driver_without_limits_is_told_where_the_operator_does_without(nodes: Nodes) -> None:

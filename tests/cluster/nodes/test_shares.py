@@ -107,7 +107,7 @@ def test_shares_keep_their_plans_through_kills(
         f"{len(kept.pods & shares)} pods with shares; refused {refusals(told)}"
     )
     assert len(died) >= rounds(1, 10)
-    assert_none_lost(told, kept.pods, pods, arrived=0.8)
+    assert_none_lost(told, kept.pods, pods, ran=0.5)
 
 
 def test_shares_keep_their_plans(
