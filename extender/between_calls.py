@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from extender.cluster.candidates.values import Values
 from extender.cluster.state import ClusterState
-from extender.turns import in_short_turns
+from extender.turns import in_short_turns, with_pauses
 from topology.effort import Effort
 
 APPRAISE_SECONDS = 10.0
@@ -36,7 +36,7 @@ async def keep_derived(state: ClusterState, derived: Callable[[], object]) -> No
 
 
 async def keep_appraised(values: Values) -> NoReturn:
-    """Keep the values of free GPUs in step with machines and demand, a few small steps at a time.
+    """Keep the values of free GPUs in step with machines and demand. No call waits for them: it takes what there is.
 
     A mix of pods that is news is taken in at once: hundreds may come while one look follows the other.
     """
@@ -44,7 +44,7 @@ async def keep_appraised(values: Values) -> NoReturn:
     values.wake = news.set
     while True:
         news.clear()
-        await in_short_turns(values.appraise())
+        await with_pauses(values.appraise())
         with suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), APPRAISE_SECONDS)
 

@@ -22,6 +22,7 @@ from extender.inspect.fragmentation import RoomCounter
 from extender.inspect.room_over_time import RoomHistory
 from extender.metrics import Metrics
 from extender.plain_structlog import structlog
+from extender.turns import with_pauses
 from topology.effort import SLICE_STEPS
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
@@ -30,9 +31,6 @@ from topology.request.gpu_request import GpuRequest
 
 ROUND_SECONDS: Final = 15.0
 """Between two rounds."""
-WORK_SECONDS: Final = 0.002
-PAUSE_SECONDS: Final = 0.004
-"""A third of the time at most goes into a round, as into searches."""
 LIMIT: Final = 10_000
 """Placements that wait to be judged; of more the oldest are not."""
 _END: Final = object()
@@ -71,16 +69,14 @@ class Quality:
         while True:
             await asyncio.sleep(ROUND_SECONDS)
             try:
-                await self._round_beside_calls()
+                await with_pauses(self._in_slices(self.round()))
             except Exception:  # whoever only watches must not stop those who decide
                 log.exception("the quality of decisions was not told")
 
-    async def _round_beside_calls(self) -> None:
-        steps, begun = self.round(), self._clock().monotonic
+    def _in_slices(self, steps: Generator[None]) -> Generator[None]:
+        """Take the steps so that none of them searches for longer than a slice."""
         while self._goes_on(steps):
-            if self._clock().monotonic - begun > WORK_SECONDS:
-                await asyncio.sleep(PAUSE_SECONDS)
-                begun = self._clock().monotonic
+            yield
 
     def _goes_on(self, steps: Generator[None]) -> bool:
         with self._state.effort.bounded(SLICE_STEPS):

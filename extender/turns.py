@@ -1,4 +1,7 @@
-"""Work in steps on the event loop: between two of them, or after some milliseconds of them, others have their turns."""
+"""Work in steps on the event loop: between two of them, or after some milliseconds of them, others have their turns.
+
+What calls wait for takes one turn after the other. What is in no hurry pauses between shorter ones.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,20 @@ TURN_SECONDS: Final = 0.002
 """Far less than a call takes on its way: a few pieces of work of that length may come between its parts."""
 
 
+SHORT_TURN_SECONDS: Final = 0.001
+PAUSE_SECONDS: Final = 0.003
+"""A quarter of the time at most is taken from calls: a call has several parts, and each part may come behind a turn."""
+
+
 class Turn:
     """The time that one piece of work has had the event loop for."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = TURN_SECONDS, pause_seconds: float = 0.0) -> None:
+        """Last `seconds`, and leave the loop to others for `pause_seconds` at least before the next one."""
         self._time = asyncio.get_running_loop().time
-        self._until = self._time() + TURN_SECONDS
+        self._seconds = seconds
+        self._pause_seconds = pause_seconds
+        self._until = self._time() + seconds
 
     def is_over(self) -> bool:
         """Whether it is time that others have their turns."""
@@ -27,8 +38,8 @@ class Turn:
 
     async def end(self) -> None:
         """Let them have theirs; then the next one begins."""
-        await asyncio.sleep(0)
-        self._until = self._time() + TURN_SECONDS
+        await asyncio.sleep(self._pause_seconds)
+        self._until = self._time() + self._seconds
 
 
 async def in_turns(steps: Search[Answer]) -> Answer:
@@ -44,7 +55,15 @@ async def in_turns(steps: Search[Answer]) -> Answer:
 
 async def in_short_turns(steps: Iterable[None]) -> None:
     """Take many small steps, as many at once as a turn has time for."""
-    turn = Turn()
+    await _in(Turn(), steps)
+
+
+async def with_pauses(steps: Iterable[None]) -> None:
+    """Take many small steps that nobody waits for."""
+    await _in(Turn(SHORT_TURN_SECONDS, PAUSE_SECONDS), steps)
+
+
+async def _in(turn: Turn, steps: Iterable[None]) -> None:
     for _ in steps:
         if turn.is_over():
             await turn.end()
