@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from extender import collector
 from extender.config import ExtenderConfiguration, Tls
 from extender.plain_structlog import structlog
 from extender.service import Extender
@@ -20,14 +20,6 @@ from extender.web.listener import Listener, bound, url_of
 from extender.web.tls import Files, Identity
 
 log = structlog.get_logger(__name__)
-
-_OBJECTS_WHILE_LISTING = 1_000_000
-"""New ones between two looks for garbage, of which lists make next to none."""
-
-_WHILE_SERVING = (700, 3, 400)
-"""New objects between two looks at these, and such looks between two at the older ones, and these between two at all that is not
-frozen. Each look stops everybody for as long as it has objects to look at, and finds next to nothing: what events bring is no
-part of a cycle. So the middle ones are a third as long as usual, and the long ones are seldom."""
 
 
 async def serve(
@@ -78,13 +70,12 @@ async def _run(verbs: Listener, background: list[Coroutine[Any, Any, None]], sto
 
 async def _settle(extender: Extender) -> None:
     """Keep the collector off what the first lists leave on the heap: a look through it costs seconds now, later milliseconds."""
-    gc.set_threshold(_OBJECTS_WHILE_LISTING)
+    collector.put_off()
     try:
         await extender.synced()
     finally:
-        gc.set_threshold(*_WHILE_SERVING)
-    gc.collect()
-    gc.freeze()
+        collector.resume()
+    collector.freeze()
     log.info("ready", nodes=len(extender.state.nodes), pods=len(extender.state.pods))
 
 

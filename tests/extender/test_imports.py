@@ -12,7 +12,7 @@ import agent.plain_structlog
 import extender.plain_structlog
 
 
-@pytest.mark.parametrize("program", ["extender.__main__, extender.web.server", "extender.cli"])
+@pytest.mark.parametrize("program", ["extender.command, extender.web.server", "extender.cli"])
 def test_no_start_imports_rich(program: str) -> None:
     """Structlog would, wherever it is installed, and it is: typer requires it."""
     asked = f"import sys, {program}; print(*{{'rich', 'structlog'}} & {{*sys.modules}})"

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import agent.__main__
 import benchmarks.cli
-import extender.__main__
 import extender.cli
+import extender.command
 from tests.manifests.helm import MANIFESTS
 
 ROOT = MANIFESTS.parent
@@ -56,7 +56,7 @@ NOT_RUN = {
 OURS = {
     "gputopo-agent": agent.__main__.app,
     "gputopo-bench": benchmarks.cli.app,
-    "gputopo-extender": extender.__main__.app,
+    "gputopo-extender": extender.command.app,
     "kubectl gputopo": extender.cli.app,
 }
 
