@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points, version
 from typing import Any
 
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 
 COMPLETION = "kubectl_complete-gputopo"
 """Is called by kubectl, and typed by nobody."""
+BEHIND = {"extender.__main__": "extender.command"}
+"""Which module has the command line, where a script's own imports it late."""
 OURS = [
     script
     for script in entry_points(group="console_scripts")
@@ -44,7 +47,7 @@ def test_each_command_says_its_version(script: EntryPoint) -> None:
 
 def app_of(script: EntryPoint) -> Any:
     """Return the command line that a script runs."""
-    return __import__(script.module, fromlist=["app"]).app
+    return import_module(BEHIND.get(script.module, script.module)).app
 
 
 def helps(command: Any) -> Iterator[str]:

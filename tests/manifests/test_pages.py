@@ -49,6 +49,7 @@ NOT_RUN = {
     "kubectl ": "needs a cluster",
     "make ": "takes minutes; the target has to exist",
     "nvidia-smi ": "needs a GPU",
+    "podman ": "needs a registry",
     "python -m tests.nvml ": "minutes, and needs a C compiler",
 }
 """How commands begin that no test types, and why; they are only read."""
