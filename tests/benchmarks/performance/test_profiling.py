@@ -36,7 +36,7 @@ def test_functions_are_counted_over_all_their_lines() -> None:
 @pytest.mark.slow
 def test_a_running_extender_is_looked_at() -> None:
     """The parts add up to the whole of a pod's CPU; who may not look is told so."""
-    command = [sys.executable, "-m", "benchmarks.performance.profiling", "--nodes", "60", "--pods", "40"]
+    command = [sys.executable, "-m", "benchmarks.performance.profiling", "--nodes", "300", "--pods", "200"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 2 and "py-spy" in done.stderr:
         pytest.skip(done.stderr)
