@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Coroutine
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from random import Random
 from types import TracebackType
@@ -21,7 +21,7 @@ from extender.autoscaling.asking import Autoscaling
 from extender.between_calls import go_on_searching, keep_appraised, keep_derived
 from extender.binding.bind import bind
 from extender.binding.driver import Driver
-from extender.binding.intents import BindPod, Intent, Reply
+from extender.binding.intents import BindPod, Done, Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
 from extender.binding.release import Attention
 from extender.checks.device_classes import DeviceClasses
@@ -261,9 +261,16 @@ class Extender:
             mine.callback(turn.release)
 
             async def execute(intent: Intent, timeout_seconds: float) -> Reply:
-                if isinstance(intent, BindPod):
-                    mine.close()  # the ledger says who has what: the next bind may begin
-                return await self._execute(intent, timeout_seconds)
+                if not isinstance(intent, BindPod):
+                    return await self._execute(intent, timeout_seconds)
+                mine.close()  # the ledger says who has what: the next bind may begin
+                reply = await self._execute(intent, timeout_seconds)
+                if not isinstance(reply, Done):  # what comes now may write the ledger once more
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(WAIT_RATIO * (deadline - self._clock().monotonic)):
+                            await turn.acquire()
+                        mine.callback(turn.release)
+                return reply
 
             steps = bind(self.state, target, self._clock, deadline=deadline)
             outcome = await replace(self._driver, execute=execute).drive(steps, deadline)

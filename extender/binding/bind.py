@@ -95,7 +95,7 @@ class _Bind:
         self._clock = clock
         self._deadline = deadline
         self._claimed: NodeView | None = None
-        """The node with the ledger that we wrote last, as long as that is the newest one we know of."""
+        """The node with the ledger as we wrote it last."""
         self._in_doubt = False
         """A Binding that nobody knows the outcome of may have been sent, by us or by whoever made the claim before us."""
         self._chosen: Chosen | None = None
@@ -299,11 +299,12 @@ class _Bind:
         return NotBound(Failure.REFUSED, f"the Binding was refused: {in_words(posted)}")
 
     def _withdraw(self) -> Step[None]:
-        """Drop our claim, unless the ledger has changed since we wrote it: then somebody has renewed it, perhaps."""
-        if self._claimed is None:
+        """Drop our claim, unless it is another one by now: then somebody has renewed it, perhaps. Others may stand beside it."""
+        written, self._claimed, uid = self._claimed, None, self._target.uid
+        newest = self._state.views.get(self._target.node)
+        if written is None or newest is None or newest.claims_of(uid) != written.claims_of(uid):
             return
-        reply = yield from self._ask(swap_ledger(self._claimed, without={self._target.uid}))
-        self._claimed = None
+        reply = yield from self._ask(swap_ledger(newest, without={uid}))
         if isinstance(reply, Done) and isinstance(reply.value, Node):
             self._state.nodes.learn(reply.value)
 

@@ -87,6 +87,17 @@ async def test_a_binding_that_is_not_answered_holds_up_no_other_bind_to_its_node
         assert sorted(await owners(extender)) == ["quick", "quick", "slow", "slow"]
 
 
+async def test_a_refused_binding_leaves_no_claim_whoever_binds_meanwhile(tmp_path: Path) -> None:
+    """Its claim is taken back beside the one that came in the meantime."""
+    faults = Unreliable()
+    async with serving(tmp_path, NODE, settings=DEADLINE, faults=faults) as extender:
+        refused, quick = await extender.create("refused", 2), await extender.create("quick", 2)
+        with faults.during(trouble(RequestFault.FORBIDDEN, "*/refused/binding")):
+            answers = await asyncio.gather(bind(extender, refused), bind(extender, quick))
+        assert [bool(error) for error, _ in answers] == [True, False]
+        assert await owners(extender) == ["quick", "quick"]
+
+
 async def test_a_binding_whose_reply_was_lost_is_found_to_have_happened(tmp_path: Path) -> None:
     """A live read tells, and the answer is the truth."""
     faults = Unreliable()

@@ -62,6 +62,19 @@ class TestTheBinding:
         assert kinds(world) == ["SwapLedger", "GetPod", "FencePod", "SwapLedger"]
         assert isinstance(replica.bind("q"), Bound)
 
+    def test_a_definite_refusal_is_dropped_beside_a_claim_that_came_meanwhile(self) -> None:
+        """The next bind to the node may write the ledger while the Binding is under way."""
+        world, replica = ready("p", "q", machine_name=PAIRS)
+
+        def refused_beside_another(intent: Intent) -> Reply:
+            if isinstance(intent, BindPod) and intent.name == "p":
+                assert isinstance(replica.bind("q"), Bound)
+                return Refused(403, "no")
+            return world.execute(intent)
+
+        assert failure_of(drive(replica.start_bind("p"), refused_beside_another)) is Failure.REFUSED
+        assert set(world.claims()) == world.placed("q") != set()
+
     def test_a_pod_deleted_after_its_claim_leaves_none(self) -> None:
         """It was never bound, so nothing has to be proven."""
         world, replica = ready("p")
