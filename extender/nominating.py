@@ -101,7 +101,9 @@ class Nominating:
         for outcome in self.nominations.ended(now):  # in each row, or what was in vain just now were planned anew
             self.metrics.nominated(outcome)
         if self._is_due(now):
-            await self._all(self._nominate(course) for course in self._plan())
+            courses = self._plan()
+            self._writing += len(courses)
+            await self._all(map(self._nominate, courses))
 
     def _is_due(self, now: float) -> bool:
         """Whether there is a queue, or the rest of one, that takes kube-scheduler long, and room for another batch."""
@@ -148,7 +150,6 @@ class Nominating:
         return pod.uid not in self._left_until and self.nominations.may_begin(pod, now)
 
     async def _nominate(self, course: Course) -> None:
-        self._writing += 1
         try:
             is_made = await self._drive(self.nominations.nominate(course, self.clock().monotonic))
         finally:

@@ -22,7 +22,9 @@ _CONTROL_PLANE_TOO_OLD: Final = (
     "upgrade the control plane: before, its Binding API has faults that gputopo cannot work around"
 )
 _NO_STEERING: Final = "switch it off (chart: `extender.steerQueues`), or upgrade the control plane"
-_AGENTS_BEHIND: Final = "let the rollout of the agents' DaemonSet end; if none is under way, upgrade the release"
+_AGENTS_BEHIND: Final = (
+    "let the rollout of the agents' DaemonSet end, and wait five minutes for their reports; else upgrade the release"
+)
 _AGENTS_AHEAD: Final = "upgrade the extender, too: agents and extenders of one release are tested together"
 
 

@@ -29,6 +29,8 @@ SHOWN: Final = 3
 
 NODES_A_STEP: Final = 200
 """Whose kinds are told apart in one step, some tenths of a millisecond."""
+KINDS_A_STEP: Final = 50
+"""That are put together in one step, which takes as long."""
 
 _Count = Callable[[Shape, int], int]
 
@@ -122,11 +124,12 @@ class RoomCounter:
             alike[view.shape, view.fit] += 1
             largest = max(largest, len(view.uuids))
         now, empty = Counter[Shape](), Counter[Shape]()
-        for (shape, fit), nodes in alike.items():
+        for number, ((shape, fit), nodes) in enumerate(alike.items()):
+            if not number % KINDS_A_STEP:
+                yield
             plain = replace(shape, cpu_milli=None, doubtful=0, shares=NO_SHARES)
             now[plain] += nodes
             empty[replace(plain, free=fit, hidden=0)] += nodes
-        yield
         before, self._known = self._known, {}
         found = {1 << power: Fits() for power in range(largest.bit_length())}
         for gpus, fits in found.items():

@@ -110,7 +110,8 @@ def status(
     if not known:
         found[_NO_AGENT, _REMEDIES[_NO_AGENT]] = []
     agents = {view.name: _agent(view) for view in known}
-    found |= {(what, remedy): on for what, remedy, on in troubles(plane, agents)}
+    who_say = {view.name: agents[view.name] for view in known if view.payloads.status.value}
+    found |= {(what, remedy): on for what, remedy, on in troubles(plane, who_say)}
     ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
     return Status(
         nodes=len(known),

@@ -104,14 +104,16 @@ class Nominations:
         return False
 
     def withdraw(self, pod: GpuPod, now: float) -> Step[bool]:
-        """Take back the nomination of a pod; returns whether it is."""
+        """Take back the nomination of a pod; returns whether it is, and nobody has heard of it yet."""
         reply = yield _intent(pod.pod, "")
         if not (isinstance(reply, Done) and isinstance(reply.value, Pod)):
             return False  # the watch tells of whatever has changed, and the next round tries again
         made = self._made.pop(pod.uid, None)
-        if made is not None and made.is_own:
-            self.worth.ended(now, came_true=False)
         self.state.pods.learn(reply.value)
+        if made is None:
+            return False  # the watch was faster: `ended` has counted it
+        if made.is_own:
+            self.worth.ended(now, came_true=False)
         self._pause(pod, now)
         return True
 

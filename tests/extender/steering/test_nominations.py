@@ -153,6 +153,7 @@ def test_an_owner_whose_pods_go_elsewhere_pauses() -> None:
         assert nominations.may_begin(fellow, 1.0)
         state.pods.changed(nominated(waiting("p1", owner="job"), "n1", version=10 * (number + 1)))
         known = state.pods.get("p1")
+        nominations.overdue(1.0)  # it is heard of
         assert known and answered(nominations.withdraw(known, 1.0))[1]
     assert not nominations.may_begin(fellow, 2.0)
 

@@ -49,6 +49,16 @@ def test_pods_that_kube_scheduler_is_about_to_take_are_left_to_it() -> None:
     assert wanted({"p0", "p1"}) == everybody[LEAD:]
 
 
+def test_a_pod_that_was_refused_is_none_of_the_next() -> None:
+    """kube-scheduler keeps it aside until something happens, and takes those behind it."""
+    pods = [f"p{number}" for number in range(2 * LEAD + 1)]
+    state = cluster(node("n1"), *map(waiting, pods))
+    for name in pods[:LEAD]:
+        state.refusals.add(name, frozenset(), 0.0)
+    found = next_wanted(state, SCHEDULER, at(), at_most=100, ahead=set(), may_begin=lambda _: True)
+    assert [each.pod.metadata.name for each in found] == pods[:LEAD] + pods[2 * LEAD :]
+
+
 def test_a_plan_says_what_full_view_would() -> None:
     """Mixed machines and sizes: node for node and GPU for GPU what filter and prioritize choose one after the other."""
     machines = [node(f"a{number}") for number in range(3)] + [node(f"b{number}", PAIRS) for number in range(3)]
