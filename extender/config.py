@@ -138,7 +138,7 @@ class Steering(Section):
     nodes: int = Field(default=500, ge=1)
     """That kube-scheduler looks at for a pod, at least: where it looks at fewer, a nomination costs what it saves."""
     ahead: int = Field(default=128, ge=32)
-    """Nominations that kube-scheduler is yet to ask about, about: the queue's next pods."""
+    """About so many nominations may stand that kube-scheduler has not asked about yet: the queue's next pods."""
     life: Duration = Field(default=10.0, ge=1)
     """How long GPUs are held for a nominated pod; a nomination that has not come true a second later is taken back."""
 

@@ -15,8 +15,6 @@ Answer = TypeVar("Answer")
 
 TURN_SECONDS: Final = 0.002
 """Far less than a call takes on its way: a few pieces of work of that length may come between its parts."""
-
-
 SHORT_TURN_SECONDS: Final = 0.001
 PAUSE_SECONDS: Final = 0.003
 """A quarter of the time at most is taken from calls: a call has several parts, and each part may come behind a turn."""

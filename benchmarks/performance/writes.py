@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks.performance.verbs import PODS, create
 from benchmarks.processes.client import MERGE_PATCH, ApiClient
 from benchmarks.processes.control_plane import running_control_plane
 from benchmarks.simulated.fleet import POD_SIZES, gpu_pod, join, mixed_fleet
 from topology.annotations import keys
 
-_PODS: Final = "/api/v1/namespaces/default/pods"
 _AT_ONCE: Final = 24
 _BYTES: Final = 300
 """Of an annotation: about what a placement has, and what a claim adds to a ledger."""
@@ -54,7 +54,7 @@ async def _write(api: ApiClient, gate: asyncio.Semaphore, number: int, node: str
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
     async with gate:
-        (await api.call("POST", _PODS, gpu_pod(name, POD_SIZES[number % len(POD_SIZES)]))).ok()
-        (await api.call("PATCH", f"{_PODS}/{name}/status", nominated, content_type=MERGE_PATCH)).ok()
+        await create(api, gpu_pod(name, POD_SIZES[number % len(POD_SIZES)]))
+        (await api.call("PATCH", f"{PODS}/{name}/status", nominated, content_type=MERGE_PATCH)).ok()
         (await api.call("PATCH", f"/api/v1/nodes/{node}", claimed, content_type=MERGE_PATCH)).ok()
-        (await api.call("POST", f"{_PODS}/{name}/binding", binding)).ok()
+        (await api.call("POST", f"{PODS}/{name}/binding", binding)).ok()

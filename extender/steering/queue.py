@@ -26,8 +26,8 @@ LOOKED_AT: Final = 2000
 READ: Final = 256
 """Of these, what they ask for."""
 LEAD: Final = 4
-"""Pods that kube-scheduler takes while a nomination is on its way, about. One that comes too late is a write for nothing, and has
-the Binding fail that it meets."""
+"""About so many pods kube-scheduler takes while a nomination is on its way. One that comes too late is a write for nothing, and
+the Binding that it meets fails."""
 
 
 @dataclass(frozen=True, slots=True)
