@@ -10,12 +10,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Coroutine
-from contextlib import ExitStack, suppress
 from dataclasses import replace
 from random import Random
 from types import TracebackType
 from typing import Any, Self
-from weakref import WeakValueDictionary
 
 from extender.autoscaling.asking import Autoscaling
 from extender.between_calls import go_on_searching, keep_appraised, keep_derived
@@ -40,6 +38,7 @@ from extender.kubernetes.reflector import Reflector
 from extender.kubernetes.watching import Watching
 from extender.measured_file import MeasuredFile
 from extender.metrics import Figures, Metrics, Recent
+from extender.node_locks import NodeLocks
 from extender.nominating import Nominating
 from extender.pace import Pace
 from extender.patience import Patience
@@ -113,13 +112,13 @@ class Extender:
         )
         """Follows how many pods groups have, when somebody wants it."""
         self._preconditions = Preconditions(api.send, self.state.pods)
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._node_locks = NodeLocks()
         self._driver = Driver(self._execute, clock, config.scheduling.bind_deadline)
         self._upkeep = Upkeep(
             state=self.state,
             attention=Attention(orphan_seconds=config.reconcile.orphan_after),
             driver=self._driver,
-            turn=self._turn,
+            turn=self._node_locks.plain,
             events=self._events,
             metrics=self.metrics,
         )
@@ -251,29 +250,24 @@ class Extender:
         target = BindTarget(args.pod_namespace, args.pod_name, args.pod_uid, args.node)
         refusal = self.state.refusals.of(target.uid)
         deadline = self._driver.deadline()
-        turn = self._turn(target.node)
-        try:
-            async with asyncio.timeout(self._driver.work_timeout_seconds * WAIT_RATIO):
-                await turn.acquire()
-        except TimeoutError:
+        lock = self._node_locks.of(target.node)
+        if not await lock.take(self._driver.work_timeout_seconds * WAIT_RATIO):
             return NotBound(Failure.NO_ANSWER, "other binds to the node took all the time")
-        with ExitStack() as mine:
-            mine.callback(turn.release)
 
-            async def execute(intent: Intent, timeout_seconds: float) -> Reply:
-                if not isinstance(intent, BindPod):
-                    return await self._execute(intent, timeout_seconds)
-                mine.close()  # the ledger says who has what: the next bind may begin
-                reply = await self._execute(intent, timeout_seconds)
-                if not isinstance(reply, Done):  # what comes now may write the ledger once more
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(WAIT_RATIO * (deadline - self._clock().monotonic)):
-                            await turn.acquire()
-                        mine.callback(turn.release)
-                return reply
+        async def execute(intent: Intent, timeout_seconds: float) -> Reply:
+            if not isinstance(intent, BindPod):
+                return await self._execute(intent, timeout_seconds)
+            lock.leave()  # the ledger says who has what: the next bind may begin
+            reply = await self._execute(intent, timeout_seconds)
+            if not isinstance(reply, Done):  # what comes now may write the ledger once more
+                await lock.take(WAIT_RATIO * (deadline - self._clock().monotonic))
+            return reply
 
+        try:
             steps = bind(self.state, target, self._clock, deadline=deadline)
             outcome = await replace(self._driver, execute=execute).drive(steps, deadline)
+        finally:
+            lock.leave()
         if isinstance(outcome, Bound):
             self._autoscaling.bound()
             self._tell(target, outcome)
@@ -367,9 +361,6 @@ class Extender:
         await asyncio.sleep(self.config.scheduling.appraise_after)
         await self.synced()
         await keep_appraised(self.state.values)
-
-    def _turn(self, node: str) -> asyncio.Lock:
-        return self._turns.setdefault(node, asyncio.Lock())
 
     def _tell_refused(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
         pod = args.pod

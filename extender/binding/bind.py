@@ -94,8 +94,8 @@ class _Bind:
         self._target = target
         self._clock = clock
         self._deadline = deadline
-        self._claimed: NodeView | None = None
-        """The node with the ledger as we wrote it last."""
+        self._claimed: tuple[Claim, ...] = ()
+        """The pod's claims in the ledger as we wrote it last."""
         self._in_doubt = False
         """A Binding that nobody knows the outcome of may have been sent, by us or by whoever made the claim before us."""
         self._chosen: Chosen | None = None
@@ -229,13 +229,14 @@ class _Bind:
             swap = swap_ledger(view, without={uid}, claims=claims)
         except PayloadError as error:
             return NotBound(Failure.LEDGER_FULL, f"the node's ledger cannot take the claim: {error.reason}")
-        self._claimed = None
+        self._claimed = ()
         reply = yield from self._ask(swap)
         match reply:
             case Done(Node() as node):
                 self._state.nodes.learn(node)
                 after = self._state.views.get(view.name)
-                self._claimed = after if after and after.payloads.ledger.text == swap.ledger else None
+                if after and after.payloads.ledger.text == swap.ledger:
+                    self._claimed = after.claims_of(uid)
                 # A ResourceClaim may have been given one of them meanwhile.
                 return _Again(pod) if after and not after.left_to_dra.isdisjoint(gpus) else pod
             case Conflict() | NoAnswer():
@@ -292,7 +293,7 @@ class _Bind:
             return _Again(seen)
         if isinstance(posted, NoAnswer):
             return NotBound(Failure.NO_ANSWER, f"the Binding's outcome is not known: {posted.message}")
-        if self._claimed is not None:
+        if self._claimed:
             fenced = yield from self._ask(fence(seen))
             if isinstance(fenced, Done):
                 yield from self._withdraw()
@@ -300,9 +301,9 @@ class _Bind:
 
     def _withdraw(self) -> Step[None]:
         """Drop our claim, unless it is another one by now: then somebody has renewed it, perhaps. Others may stand beside it."""
-        written, self._claimed, uid = self._claimed, None, self._target.uid
+        written, self._claimed, uid = self._claimed, (), self._target.uid
         newest = self._state.views.get(self._target.node)
-        if written is None or newest is None or newest.claims_of(uid) != written.claims_of(uid):
+        if not written or newest is None or newest.claims_of(uid) != written:
             return
         reply = yield from self._ask(swap_ledger(newest, without={uid}))
         if isinstance(reply, Done) and isinstance(reply.value, Node):

@@ -202,7 +202,7 @@ async def bind_and_keep_the_lock(self: Any, args: ExtenderBindingArgs) -> Outcom
     """Unlock the node after success only."""
     outcome = await _bind(self, args)
     if isinstance(outcome, NotBound):
-        lock = self._turn(args.node)
+        lock = self._node_locks.plain(args.node)
         self.dangling = [*getattr(self, "dangling", []), lock]
         await lock.acquire()
     return outcome
