@@ -57,9 +57,12 @@ class Cluster:
             if error.code not in (404, 409):
                 raise
 
-    async def pod_of(self, job: str) -> Json | None:
-        """Return the pod of a Job, `None` while there is none."""
-        selector = quote(f"batch.kubernetes.io/job-name={job}", safe="")
+    async def pod_of(self, job: str, label: tuple[str, str]) -> Json | None:
+        """Return the pod of a Job that has this label, `None` while there is none.
+
+        A pod outlives its Job for a moment, so one of an earlier Job of the same name may still be there.
+        """
+        selector = quote(f"batch.kubernetes.io/job-name={job},{'='.join(label)}", safe="")
         found = await self._json("GET", f"{self._pods}?labelSelector={selector}")
         items: list[Json] = found["items"]
         return items[0] if items else None

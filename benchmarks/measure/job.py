@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 LABELS: Final = {"app.kubernetes.io/name": "gputopo-measure"}
 GO: Final = "measure.gputopo.dev/go"
-"""Label of a Job: who has made it, and may remove it."""
+"""Label of a Job and its pod: who has made them, and may remove the Job."""
 CONTAINER: Final = "nccl-tests"
 READ_SECONDS: Final = 300
 """After its time, until the cluster ends a Job and its log is gone: we read that first."""
@@ -96,7 +96,7 @@ def job(target: Target, wanted: Wanted, go: str) -> Json:
             "backoffLimit": 0,
             "activeDeadlineSeconds": int(wanted.timeout_seconds) + READ_SECONDS,
             "ttlSecondsAfterFinished": FORGET_SECONDS,
-            "template": {"metadata": {"labels": LABELS}, "spec": pod_spec},
+            "template": {"metadata": {"labels": {**LABELS, GO: go}}, "spec": pod_spec},
         },
     }
 

@@ -116,7 +116,7 @@ class Measuring:
         began, pod = clock.time(), None
         while True:
             with suppress(Unavailable):  # the next look may do better
-                pod = await self.cluster.pod_of(job)
+                pod = await self.cluster.pod_of(job, (GO, self.go))
             phase = pod["status"].get("phase") if pod else None
             waited = clock.time() - began
             if pod and phase in ("Succeeded", "Failed"):

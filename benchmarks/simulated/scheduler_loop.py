@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from benchmarks.processes.client import ApiClient, Json
+from benchmarks.simulated.pod_life import has_ended
 from topology.annotations import keys
 from topology.annotations.records import PlacementRecord, decode_placement
 from topology.request.gpu_request import parse_pod
@@ -76,7 +77,7 @@ class SchedulerLoop:
         """Return the nodes with enough unrequested GPUs, as NodeResourcesFit counts them."""
         used: Counter[str] = Counter()
         for pod in (await self._api.call("GET", "/api/v1/pods")).ok()["items"]:
-            if node := pod["spec"].get("nodeName"):
+            if (node := pod["spec"].get("nodeName")) and not has_ended(pod):
                 used[node] += parse_pod(pod).request.gpus
         capacity = {
             node["metadata"]["name"]: int(node["status"]["allocatable"].get(keys.GPU_RESOURCE, 0)) for node in nodes

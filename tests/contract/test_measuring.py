@@ -57,19 +57,21 @@ async def test_a_configmap_is_written_only_on_top_of_what_was_read(backend: Back
     assert refused == [409, 409]
 
 
-async def test_the_pod_of_a_job_is_found_by_its_label(backend: Backend, api: ApiClient, pods: str) -> None:
-    """And no other pod is."""
+async def test_the_pod_of_a_job_is_found_by_its_labels(backend: Backend, api: ApiClient, pods: str) -> None:
+    """And no other pod is, one of an earlier Job of that name least of all."""
+    of_job = {"batch.kubernetes.io/job-name": "j"}
+    wanted = ("wanted", {**of_job, GO: "ours"})
+    others = [("earlier", {**of_job, GO: "theirs"}), ("no-job", {GO: "ours"}), ("other", {})]
     async with KubeApi.from_kubeconfig(backend.kubeconfig) as kube:
         cluster = Cluster(kube, namespace_of(pods))
-        before = await cluster.pod_of("j")
-        for name, labels in (("other", {}), ("wanted", {"batch.kubernetes.io/job-name": "j"})):
-            spec = {"containers": [{"name": "main", "image": "example.com/none"}]}
-            (await api.call("POST", pods, {"metadata": {"name": name, "labels": labels}, "spec": spec})).ok()
-        found = await cluster.pod_of("j")
+        found = []
+        for each in (others, [wanted]):
+            for name, labels in each:
+                spec = {"containers": [{"name": "main", "image": "example.com/none"}]}
+                (await api.call("POST", pods, {"metadata": {"name": name, "labels": labels}, "spec": spec})).ok()
+            found.append(await cluster.pod_of("j", (GO, "ours")))
 
-    assert before is None
-    assert found is not None
-    assert found["metadata"]["name"] == "wanted"
+    assert [pod and pod["metadata"]["name"] for pod in found] == [None, "wanted"]
 
 
 async def code(work: Awaitable[None]) -> int:

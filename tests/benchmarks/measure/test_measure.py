@@ -53,7 +53,10 @@ class Cluster:
         self._folder = folder
         for node in (PAIRS, TWO):
             (folder / node.name).mkdir()
-            write_all_reduce_perf(folder / node.name / "all_reduce_perf", node.topology, rates.get(node.name, {}))
+            self.install(node, rates.get(node.name, {}))
+
+    def install(self, node: SimulatedNode, rates: Mapping[tuple[int, ...], str]) -> None:
+        write_all_reduce_perf(self._folder / node.name / "all_reduce_perf", node.topology, rates)
 
     async def run(self) -> None:
         scheduler = SchedulerLoop(self.extender.api, self.extender.session, self.extender.url)
@@ -228,6 +231,19 @@ async def test_who_writes_a_configmap_at_the_same_time_loses_nothing(tmp_path: P
         report = await cluster.measure(Limits(labels={}, max_jobs=1, max_sets=1, again=True), place)
 
         assert report.exit_code == 0, report.notes
+
+
+async def test_the_pod_of_an_earlier_go_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    """A pod may outlive its Job, with the figures of that day."""
+    kept = Rule(RequestFault.FORBIDDEN, method="DELETE", path="*/pods/*")
+    async with at_work(tmp_path, TWO, faults=Unreliable([kept])) as cluster:
+        found = []
+        for rate in ("33.5", "34.5", "35.5"):
+            cluster.install(TWO, {(0, 1): rate})
+            found.append(measured(await cluster.measure()))
+
+        assert found == [{("two", (0, 1)): rate} for rate in (33.5, 34.5, 35.5)]
+        assert len(await cluster.list(PODS)) == 3
 
 
 async def test_figures_that_cannot_be_kept_are_printed_all_the_same(tmp_path: Path) -> None:
