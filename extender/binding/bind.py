@@ -96,6 +96,8 @@ class _Bind:
         self._deadline = deadline
         self._claimed: tuple[Claim, ...] = ()
         """The pod's claims in the ledger as we wrote it last."""
+        self._written: str | None = None
+        """That ledger."""
         self._in_doubt = False
         """A Binding that nobody knows the outcome of may have been sent, by us or by whoever made the claim before us."""
         self._chosen: Chosen | None = None
@@ -163,8 +165,10 @@ class _Bind:
         return NotBound(Failure.NO_ANSWER, f"the pod cannot be read: {in_words(reply)}")
 
     def _gone(self) -> Step[NotBound]:
-        # A Binding in doubt may have put it on the node before it was deleted: then only `release` may let go.
-        if not self._in_doubt:
+        # A Binding in doubt may have put it on the node before it was deleted, and so may one of who has written the ledger
+        # since, perhaps to renew the claim: then only `release` may let go.
+        view = self._state.views.get(self._target.node)
+        if not self._in_doubt and view is not None and view.payloads.ledger.text == self._written:
             yield from self._withdraw()
         return NotBound(Failure.POD_GONE, "pod is gone")
 
@@ -236,7 +240,7 @@ class _Bind:
                 self._state.nodes.learn(node)
                 after = self._state.views.get(view.name)
                 if after and after.payloads.ledger.text == swap.ledger:
-                    self._claimed = after.claims_of(uid)
+                    self._claimed, self._written = after.claims_of(uid), swap.ledger
                 # A ResourceClaim may have been given one of them meanwhile.
                 return _Again(pod) if after and not after.left_to_dra.isdisjoint(gpus) else pod
             case Conflict() | NoAnswer():
@@ -301,9 +305,13 @@ class _Bind:
 
     def _withdraw(self) -> Step[None]:
         """Drop our claim, unless it is another one by now: then somebody has renewed it, perhaps. Others may stand beside it."""
-        written, self._claimed, uid = self._claimed, (), self._target.uid
+        claimed, self._claimed, uid = self._claimed, (), self._target.uid
         newest = self._state.views.get(self._target.node)
-        if not written or newest is None or newest.claims_of(uid) != written:
+        if not claimed or newest is None or newest.claims_of(uid) != claimed:
+            return
+        if (
+            newest.is_broken or newest.payloads.ledger.problem is not None
+        ):  # what is known of it is older than what is there
             return
         reply = yield from self._ask(swap_ledger(newest, without={uid}))
         if isinstance(reply, Done) and isinstance(reply.value, Node):

@@ -96,6 +96,37 @@ class TestTheBinding:
         assert failure_of(drive(replica.start_bind("p"), bound_then_deleted)) is Failure.POD_GONE
         assert len(world.claims()) == 2
 
+    def test_a_pod_that_vanished_after_its_claim_was_renewed_keeps_it(self) -> None:
+        """Another extender may have bound it, and it may have run: only `release` may find out."""
+        world, replica = ready("p")
+
+        def renewed_bound_and_deleted(intent: Intent) -> Reply:
+            if not isinstance(intent, BindPod):
+                return world.execute(intent)
+            assert isinstance(Replica(world).bind("p"), Bound)
+            world.delete("p", grace_period_seconds=0)
+            replica.catch_up()
+            return Conflict("already bound")
+
+        assert failure_of(drive(replica.start_bind("p"), renewed_bound_and_deleted)) is Failure.POD_GONE
+        assert len(world.claims()) == 2
+
+    @pytest.mark.parametrize("became", [None, "{", '{"v":2}'])
+    def test_a_ledger_that_was_lost_meanwhile_is_not_written_over(self, became: str | None) -> None:
+        """Claims that nobody here has read may have been in it; that is for a repair to find out."""
+        world, replica = ready("p")
+
+        def refused_after_the_loss(intent: Intent) -> Reply:
+            if not isinstance(intent, BindPod):
+                return world.execute(intent)
+            world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: became}}})
+            replica.catch_up()
+            return Refused(403, "no")
+
+        with world.unchecked():
+            assert failure_of(drive(replica.start_bind("p"), refused_after_the_loss)) is Failure.REFUSED
+        assert kinds(world) == ["SwapLedger", "GetPod", "FencePod"]
+
     def test_the_loser_of_two_nodes_drops_its_claim(self) -> None:
         """A pod is bound once and for ever."""
         world = World("n1", "n2")
