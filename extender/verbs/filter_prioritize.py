@@ -172,8 +172,9 @@ def _refusal(state: ClusterState, asked: Asked, ranking: Ranking, names: Collect
     listed, nominated = [*names], asked.pod.status.nominated_node_name
     refusals = ranking.refusals(listed)
     alike = {id(refusal): refusal for refusal in refusals if refusal}.values()  # one for all nodes that share it
-    reasons = frozenset(rejection.reason for rejection, _ in alike)
-    state.refusals.add(asked.pod.metadata.uid, reasons, asked.now.monotonic)
+    uid = asked.pod.metadata.uid
+    if state.pods.get(uid) or state.pods.tombstone(uid) is None:  # one that has left meanwhile waits no more
+        state.refusals.add(uid, frozenset(rejection.reason for rejection, _ in alike), asked.now.monotonic)
     unresolvable = {name: refusal[1] for name, refusal in zip(listed, refusals, strict=True) if refusal}
     failed: dict[str, str] = {}
     if nominated in unresolvable:

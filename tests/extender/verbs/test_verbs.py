@@ -51,6 +51,18 @@ def test_says_why_when_nothing_fits() -> None:
     assert messages["n4"] == "node is not known to the extender yet (the pod is tried again)"
 
 
+def test_a_pod_that_is_gone_is_not_counted_among_those_that_wait() -> None:
+    """kube-scheduler may hear of its deletion after us; one that we have not heard of yet waits like any other."""
+    state, asked = cluster(*used("n1", 0, 2, 4, 6)), pod("p", 2, wants=NVLINK)
+    for known, waits in ((False, True), (True, True), (False, False)):
+        if known:
+            state.pods.changed(asked)
+        elif not waits:
+            state.pods.deleted(asked)
+        assert passing(state, asked, "n1") == []
+        assert bool(state.refusals.waiting()) is waits
+
+
 def test_a_nomination_is_not_called_dead_while_its_victims_leave() -> None:
     """Its refusal is one that pods can cure; the others' stay unresolvable."""
     state = cluster(*used("n1", *range(8)), *used("n2", *range(8)))
