@@ -6,6 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,12 +117,17 @@ async def _until_interrupted(work: Coroutine[Any, Any, None], say: Callable[[str
     """Do the work; Ctrl-C, or whoever ends us, ends it early and in order."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        if not task.cancelling():  # once: a Job that is left holds a whole node
+            say("interrupted; the Jobs are being removed")
+            task.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, interrupt)
     try:
-        await task
-    except asyncio.CancelledError:
-        say("interrupted; the Jobs are removed")
+        with suppress(asyncio.CancelledError):
+            await task
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)

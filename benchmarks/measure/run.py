@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
-from benchmarks.measure.cluster import Cluster, Refused
+from benchmarks.measure.cluster import Cluster, Json, Refused
 from benchmarks.measure.job import CONTAINER, GO, Failed, Wanted, figures_in, job, job_name
 from benchmarks.measure.survey import Target
 from extender.kubernetes.reflector import Unavailable
@@ -91,7 +91,8 @@ class Measuring:
             outcome.problem = INTERRUPTED
             raise
         finally:
-            outcome.left = None if await _whole(self._remove(name)) else name
+            outcome.left = name
+            await _whole(self._remove(outcome, name))
 
     async def _await_figures(self, outcome: Outcome, name: str) -> None:
         pod = await self._ended(name)
@@ -113,10 +114,14 @@ class Measuring:
     async def _ended(self, job: str) -> Any:
         """Return the Job's pod once its container has ended, or its time is over: what it has done by then counts."""
         clock = asyncio.get_running_loop()
-        began, pod = clock.time(), None
+        began = clock.time()
+        pod: Json | None = None
         while True:
+            before = pod
             with suppress(Unavailable):  # the next look may do better
                 pod = await self.cluster.pod_of(job, (GO, self.go))
+            if before and not (pod and pod["metadata"]["uid"] == before["metadata"]["uid"]):
+                raise _Ended("its pod was removed before it had ended")
             phase = pod["status"].get("phase") if pod else None
             waited = clock.time() - began
             if pod and phase in ("Succeeded", "Failed"):
@@ -131,8 +136,8 @@ class Measuring:
                 raise _Ended(f"its container did not start within {self.wanted.timeout_seconds:g} s")
             await asyncio.sleep(self.pace.look)
 
-    async def _remove(self, name: str) -> bool:
-        """Remove the Job if we have made it, whatever we were told of that; returns whether there is none of ours left."""
+    async def _remove(self, outcome: Outcome, name: str) -> None:
+        """Remove the Job if we have made it, whatever we were told of that, and say so."""
         for attempt in range(TRIES):
             if attempt:
                 await asyncio.sleep(self.pace.look)
@@ -140,8 +145,8 @@ class Measuring:
                 await self.cluster.delete_job(name, (GO, self.go))
             except (Refused, Unavailable):
                 continue
-            return True
-        return False
+            outcome.left = None
+            return
 
 
 async def _whole(work: Coroutine[Any, Any, Result]) -> Result:

@@ -316,6 +316,48 @@ async def test_an_interruption_removes_the_jobs_and_keeps_what_is_done(tmp_path:
         assert [*decode_measurements(file.read_text()).measurements] == [kind_of(TWO.topology)]
 
 
+async def test_who_interrupts_again_does_not_keep_the_jobs_from_being_removed(tmp_path: Path) -> None:
+    """Removing takes a moment where the API server is busy, and a Job that is left holds a whole node."""
+    busy = Rule(RequestFault.UNAVAILABLE, method="DELETE", path="*/jobs/*", times=3)
+    async with at_work(tmp_path, TWO, faults=(faults := Unreliable([busy]))) as cluster:
+        cluster.held.add("two")
+        going = asyncio.create_task(cluster.measure())
+
+        async def runs() -> bool:
+            return [pod["status"].get("phase") for pod in await cluster.list(PODS)] == ["Running"]
+
+        async def is_busy() -> bool:
+            return bool(faults.struck[busy])
+
+        await eventually(runs)
+        os.kill(os.getpid(), signal.SIGINT)
+        await eventually(is_busy)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0.02)
+        report = await going
+
+        assert report.document["problems"] == ["two: interrupted"]
+        assert await cluster.list(JOBS) == []
+
+
+async def test_a_pod_that_is_removed_while_it_measures_is_told_at_once(tmp_path: Path) -> None:
+    """By a drain, or by pods that come first: it was placed, and there is nothing more to wait for."""
+    async with at_work(tmp_path, TWO) as cluster:
+        cluster.held.add("two")
+        going = asyncio.create_task(cluster.measure())
+
+        async def running() -> Json | None:
+            return next((pod for pod in await cluster.list(PODS) if pod["status"].get("phase") == "Running"), None)
+
+        pod = await eventually(running)
+        assert pod is not None
+        where = f"{PODS.removesuffix('/pods')}/namespaces/default/pods/{pod['metadata']['name']}"
+        (await cluster.extender.api.call("DELETE", where, {"gracePeriodSeconds": 0})).ok()
+
+        assert (await going).document["problems"] == ["two: its pod was removed before it had ended"]
+
+
 async def test_a_job_whose_creation_was_not_answered_is_removed_too(tmp_path: Path) -> None:
     """It is known by its label, whatever the reply said."""
     lost = Rule(RequestFault.ERROR_AFTER, method="POST", path="*/jobs")
