@@ -77,8 +77,11 @@ class Discovery(_Section):
     """How the node is discovered."""
 
     interval: Duration = 30.0
+    """Between two readings of NVML and the host."""
     sys_root: Path = Path("/sys")
+    """The host's `/sys`."""
     cpuinfo: Path = Path("/proc/cpuinfo")
+    """The host's `/proc/cpuinfo`."""
     xids: bool = True
     """Whether critical errors of the driver are listened to, which keeps NVML open: its driver cannot be unloaded meanwhile."""
     xid_recovery: Duration = 300.0
@@ -102,7 +105,9 @@ class Kubernetes(_Section):
     kubeconfig: Path | None = None
     """Not set: the pod's service account."""
     context: str | None = None
+    """Of the kubeconfig; not set: its current one."""
     request_timeout: Duration = 10.0
+    """For one request."""
 
 
 class TopologyManager(_Section):
@@ -121,6 +126,7 @@ class Kubelet(_Section):
     device_plugins: Path = Path("/var/lib/kubelet/device-plugins")
     """The folder with `kubelet.sock`; a device plugin's own socket stands beside it."""
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    """The socket that tells which devices containers hold."""
     config_file: Path = Path("/var/lib/kubelet/config.yaml")
     """Read for policy and scope of its topology manager, where it is there."""
     topology_manager: TopologyManager = TopologyManager()
@@ -147,7 +153,9 @@ class Enforce(_Section):
     mig_strategy: MigStrategy = MigStrategy.MIXED
     """Whether MIG slices are served by profile (`mixed`), in the place of GPUs (`single`), or not at all (`none`)."""
     cdi_folder: Path = Path("/var/run/cdi")
+    """Where the CDI specs of the container runtime are."""
     cdi_kind: str = Field(default="nvidia.com/gpu", pattern=r"^[a-z0-9.-]+/[a-z0-9_.-]+$")
+    """How CDI names of GPUs begin."""
 
 
 class Sharing(_Section):
@@ -171,6 +179,7 @@ class Health(_Section):
     """Where /livez, /readyz and /metrics are served."""
 
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
+    """On which address."""
     port: int = Field(default=9410, ge=0, le=65535)
     """0 takes a free one and logs it."""
 
@@ -181,6 +190,7 @@ class Dcgm(_Section):
     host: str = "127.0.0.1"
     """The node's own address."""
     port: int = Field(default=9400, ge=1, le=65535)
+    """DCGM exporter's."""
 
 
 class Metrics(_Section):
@@ -199,7 +209,9 @@ class Log(_Section):
     """One line per thing worth knowing."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is less than that is left out."""
     format: Literal["json", "text"] = "json"
+    """`json`: one object a line; `text`: for people."""
 
 
 class AgentConfiguration(_Section):
@@ -208,6 +220,7 @@ class AgentConfiguration(_Section):
     api_version: Literal["config.gputopo.dev/v1alpha1"] = API_VERSION
     kind: Literal["AgentConfiguration"] = KIND
     node_name: str | None = Field(default=None, min_length=1, max_length=253)
+    """Usually from `NODE_NAME`, by the downward API."""
     mode: Literal["observe", "enforce"] = "observe"
     """`observe`: another device plugin hands out the GPUs, and the agent tells what it did. `enforce`: the agent is it."""
     resource: str = Field(default="nvidia.com/gpu", pattern=r"^[a-z0-9.-]{1,253}/[A-Za-z0-9_.-]{1,63}$")

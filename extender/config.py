@@ -38,6 +38,7 @@ class Listen(Section):
     """Where kube-scheduler calls us, and people look."""
 
     host: str = "127.0.0.1"
+    """On which address."""
     port: int = Field(default=8888, ge=0, le=65535)
     """0 takes a free one and logs it."""
 
@@ -51,7 +52,9 @@ class Tls(Section):
     """Mutual TLS for callers on other machines; without it we listen on loopback only. PEM files, read again when they change."""
 
     cert_file: Path | None = None
+    """Our certificate."""
     key_file: Path | None = None
+    """Its key."""
     client_ca_file: Path | None = None
     """A CA that signs the certificates of kube-schedulers and nothing else: whoever has one may bind pods."""
     reload: Duration = 10.0
@@ -68,6 +71,7 @@ class Health(Section):
     """A second listener with nothing but /livez, /readyz and /metrics, for probes and scrapes from outside the pod."""
 
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
+    """On which address."""
     port: int | None = Field(default=None, ge=0, le=65535)
     """Not set: they are served beside the verbs only."""
 
@@ -78,6 +82,7 @@ class Kubernetes(Section):
     kubeconfig: Path | None = None
     """Not set: the pod's service account."""
     context: str | None = None
+    """Of the kubeconfig; not set: its current one."""
     request_timeout: Duration = 10.0
     """For list pages, events and releases; a bind has its own deadline."""
     connections: int = Field(default=32, ge=1)
@@ -88,6 +93,7 @@ class Scheduling(Section):
     """How nodes and GPUs are chosen."""
 
     resource: str = keys.GPU_RESOURCE
+    """The extended resource that stands for whole GPUs."""
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
     """The schedulers that ask us; pods with GPUs that others place are counted."""
     candidates: int = Field(default=16, ge=0)
@@ -133,6 +139,7 @@ class Steering(Section):
     """Nominations: kube-scheduler is told where the pods of a queue go before it looks, and then tries that node first."""
 
     enabled: bool = False
+    """Needs Kubernetes 1.35."""
     queue: int = Field(default=20, ge=1)
     """Pods that have to wait before any is nominated."""
     nodes: int = Field(default=500, ge=1)
@@ -147,6 +154,7 @@ class Watch(Section):
     """How the caches are kept. The API server sends a bookmark two seconds before it ends a watch."""
 
     page_size: int = Field(default=500, ge=1)
+    """Objects that a list is asked for at once."""
     stream: Duration = 50.0
     """After this long the server ends a watch, and we go on from where it was."""
     silence: Duration = 55.0
@@ -157,7 +165,9 @@ class Watch(Section):
     max_page: Bytes = ByteSize(16 << 20)
     """Of a list; what is larger is asked for in smaller pages, down to one object; a larger object is passed over."""
     backoff: Duration = 0.1
+    """After a failure, until the next try; doubled each time."""
     max_backoff: Duration = 5.0
+    """And never longer."""
 
     @model_validator(mode="after")
     def _lists_what_it_watches(self) -> Watch:
@@ -176,6 +186,7 @@ class Reconcile(Section):
     """How claims without a pod are taken back."""
 
     interval: Duration = 1.0
+    """How often they are looked for."""
     orphan_after: Duration = 60.0
     """A claim of an unbound pod that nobody renewed for this long is fenced and dropped."""
 
@@ -255,6 +266,7 @@ class Measured(Section):
     """As `gputopo-bench measure` writes it, for example a ConfigMap's key in a volume: whoever may write it says how fast GPUs
     are. Where there is no such file, all is predicted."""
     reread: Duration = 10.0
+    """How often the file is looked at."""
 
 
 class Limits(Section):
@@ -263,6 +275,7 @@ class Limits(Section):
     filter_body: Bytes = ByteSize(4 << 20)
     """Also for prioritize; 5,000 names are about 0.3 MB."""
     bind_body: Bytes = ByteSize(64 << 10)
+    """Of a bind, which names one pod."""
     receive: Duration = 10.0
     """From the first byte of a request, or from connecting, to the last."""
     bodies: Bytes = ByteSize(64 << 20)
@@ -277,7 +290,9 @@ class Log(Section):
     """One line per verb and per event worth knowing."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is less than that is left out."""
     format: Literal["json", "text"] = "json"
+    """`json`: one object a line; `text`: for people."""
 
 
 class ExtenderConfiguration(Section):

@@ -72,3 +72,4 @@ class Autoscaling(Section):
     pause: Duration = 300.0
     """After a placeholder that brought nothing, before its pod gets another one; doubled each time, up to `longestPause`."""
     longest_pause: Duration = 3600.0
+    """See `pause`."""

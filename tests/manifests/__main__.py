@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.manifests import readme
+from tests.manifests import readme, settings
 from tests.manifests.helm import HelmUnavailable
 from tests.manifests.rendered import outdated, write
 
@@ -13,10 +13,14 @@ def main(arguments: list[str]) -> int:
         match arguments:
             case []:
                 readme.write()
+                settings.write()
                 write()
             case ["--check"]:
                 if readme.outdated():
                     print("manifests/chart/README.md: not what the values give; run `make manifests`")
+                    return 1
+                if settings.outdated():
+                    print("docs/reference/configuration.md: not what the configurations give; run `make manifests`")
                     return 1
                 if names := outdated():
                     print(f"manifests: {', '.join(names)}: not what the chart gives; run `make manifests`")

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from agent.config import AgentConfiguration
 from extender.config import ExtenderConfiguration
-from tests.manifests import readme
+from tests.manifests import readme, settings
 from tests.manifests.helm import CHART
 from tests.manifests.readme import WHOLE
 
@@ -47,6 +47,12 @@ def test_the_readme_lists_the_values_as_they_are() -> None:
     assert not readme.outdated()
     named = re.findall(r"^\| `([\w.]+)` \|", readme.README.read_text(), re.MULTILINE)
     assert sorted(named) == sorted({*paths(yaml.safe_load(VALUES))})
+
+
+def test_the_page_of_settings_is_what_the_configurations_give() -> None:
+    """`make manifests` would change nothing, and no setting goes without a word."""
+    assert not settings.outdated()
+    assert re.findall(r"^\| .* \|  \|$", settings.PAGE.read_text(), re.MULTILINE) == []
 
 
 def paths(values: dict[str, Any], above: str = "") -> Iterator[str]:
