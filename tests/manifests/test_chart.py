@@ -44,6 +44,12 @@ def test_digest_wins_over_tag() -> None:
     assert f"gputopo@{digest}" in images(render(f"image.digest={digest}", "image.tag=v9"))
 
 
+def test_other_names_leave_the_label_by_which_our_pods_are_known() -> None:
+    """The extender finds agents by it, and `kubectl gputopo` policies and pods that still write."""
+    for rendered in (render(), render("nameOverride=wires", "fullnameOverride=wires", "monitoring.enabled=true")):
+        assert set(re.findall(r"app\.kubernetes\.io/name: (\S+)", rendered)) == {"gputopo"}
+
+
 def test_variables_of_the_user_reach_the_extender() -> None:
     """As text, whatever they look like."""
     rendered = render(

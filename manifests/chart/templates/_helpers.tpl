@@ -10,10 +10,11 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What a workload selects its pods by. Takes the root and a component: (list . "agent"). */}}
+{{/* What a workload selects its pods by. Takes the root and a component: (list . "agent"). The name is always ours: by it the
+extender and kubectl gputopo know our pods and policies. */}}
 {{- define "gputopo.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride }}
+app.kubernetes.io/name: {{ $root.Chart.Name }}
 app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
