@@ -30,9 +30,9 @@ class Release:
         self._helm("install", "gputopo", str(self.chart), "--create-namespace", *self._values(self.values))
 
     def upgrade(self, **changed: object) -> None:
-        """Upgrade to its chart and image, with further values; a `__` stands for a dot."""
-        values = {name.replace("__", "."): value for name, value in changed.items()}
-        self._helm("upgrade", "gputopo", str(self.chart), *self._values({**self.values, **values}))
+        """Upgrade to its chart and image, as the chart's README says, with further values; a `__` stands for a dot."""
+        values = self._values({name.replace("__", "."): value for name, value in changed.items()})
+        self._helm("upgrade", "gputopo", str(self.chart), "--reset-then-reuse-values", *values)
 
     def roll_back(self) -> None:
         """Go back to what was there before the last upgrade, whatever kubectl has changed since."""
