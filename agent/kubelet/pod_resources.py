@@ -69,17 +69,17 @@ class PodResourcesClient:
         return Allocatable(devices, frozenset(answer.cpu_ids))
 
     async def close(self) -> None:
-        """Let go of the socket."""
+        """Let go of the socket; whoever waits for an answer gets none."""
         if self._channel:
             await self._channel.close()
             self._channel = None
 
     async def _ask(self, call: Callable[[PodResourcesListerStub], Awaitable[T]], timeout_seconds: float) -> T:
-        if not self._socket.exists():  # to dial all the same costs more than a look
-            await self.close()
-            raise KubeletUnavailable(f"PodResources: there is no socket {self._socket}")
         try:
             async with asyncio.timeout(timeout_seconds), self._turn:
+                if not self._socket.exists():  # to dial all the same costs more than a look
+                    await self.close()
+                    raise KubeletUnavailable(f"PodResources: there is no socket {self._socket}")
                 while True:
                     try:
                         return await call(self._stub())
@@ -92,6 +92,11 @@ class PodResourcesClient:
             raise KubeletUnavailable(f"PodResources did not answer within {timeout_seconds:g} s") from error
         except grpc.aio.AioRpcError as error:
             raise KubeletUnavailable(f"PodResources: {error.details() or error.code().name}") from error
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            # gRPC says so of a call whose channel is closed, and a task group would take its caller for ended
+            raise KubeletUnavailable("PodResources: the channel was closed") from error
 
     def _stub(self) -> PodResourcesListerStub:
         if self._channel is None:

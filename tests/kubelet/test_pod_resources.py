@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from agent.errors import KubeletUnavailable
 from agent.kubelet.pod_resources import PodResourcesClient
+from agent.plugin.pods import ListedPod
+from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import gpu_pod
+
+
+async def asked(kubelet: KubeletDouble) -> tuple[PodResourcesClient, asyncio.Task[tuple[ListedPod, ...]]]:
+    """Return a client, and its list that the kubelet does not answer for now."""
+    kubelet.hang_lists = True
+    resources = PodResourcesClient(kubelet.pod_resources / "kubelet.sock", "nvidia.com/gpu")
+    listing = asyncio.create_task(resources.pods(30.0))
+    await until(lambda: kubelet.lists)
+    return resources, listing
 
 
 async def test_kubelet_without_a_socket_is_not_called(tmp_path: Path) -> None:
@@ -21,4 +33,35 @@ async def test_kubelet_without_a_socket_is_not_called(tmp_path: Path) -> None:
     async with kubelet:
         await kubelet.run(gpu_pod("p", 0))
         assert [pod.name for pod in await resources.pods(5.0)] == ["p"]
+        await resources.close()
+
+
+async def test_list_under_way_outlives_the_socket(tmp_path: Path) -> None:
+    """Another caller finds that the socket is gone meanwhile, and leaves the channel to the one whose turn it is."""
+    async with KubeletDouble(tmp_path) as kubelet:
+        resources, listing = await asked(kubelet)
+        (kubelet.pod_resources / "kubelet.sock").unlink()
+        with pytest.raises(KubeletUnavailable):
+            await resources.pods(0.1)
+        kubelet.hang_lists = False
+        assert await listing == ()
+        await resources.close()
+
+
+async def test_list_under_way_fails_when_its_channel_is_closed(tmp_path: Path) -> None:
+    """It is not cancelled, as gRPC has it: nobody would hear of that where a task group runs the caller."""
+    async with KubeletDouble(tmp_path) as kubelet:
+        resources, listing = await asked(kubelet)
+        await resources.close()
+        with pytest.raises(KubeletUnavailable, match="the channel was closed"):
+            await listing
+
+
+async def test_list_that_is_cancelled_ends_as_cancelled(tmp_path: Path) -> None:
+    """Whoever ends the caller does not hear that the kubelet is away."""
+    async with KubeletDouble(tmp_path) as kubelet:
+        resources, listing = await asked(kubelet)
+        listing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listing
         await resources.close()
