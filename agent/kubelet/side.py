@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import CancelledError as LoopEnded
 from concurrent.futures import TimeoutError as LookTimeout
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
+from typing import Any, TypeVar
 
 import structlog
 
@@ -41,6 +43,8 @@ _STEP_PAUSE_SECONDS = 0.01
 """Between steps of some milliseconds, of which there are hundreds to thousands: nobody waits for values."""
 _PAUSE_SECONDS = 1.0
 """Before the loop starts again after a failure that nobody has thought of."""
+
+T = TypeVar("T")
 
 
 class KubeletSide:
@@ -89,8 +93,8 @@ class KubeletSide:
             self._scorer.doubtful = discovery.status.doubtful
         sliced = _sliced(discovery.topology)
         devices = tuple(_devices(discovery.topology, discovery.status))
-        self._offered = devices, self._scorer, sliced, discovery.unshared
-        self._loop.call_soon_threadsafe(self._watch.take, *self._offered)
+        self._offered = offered = devices, self._scorer, sliced, discovery.unshared  # what the next loop begins with
+        self._tell(lambda watch: watch.take(*offered))
 
     def heard(self, version: NodeVersion) -> None:
         """Take in what the Node says now."""
@@ -114,25 +118,15 @@ class KubeletSide:
 
     def look(self) -> Look:
         """Look now, and wait for it."""
-        looking = asyncio.run_coroutine_threadsafe(self._watch.look(), self._loop)
-        try:
-            return looking.result(2 * LOOK_SECONDS)
-        except LookTimeout:
-            looking.cancel()
-            return replace(self._watch.last_look, held=None)
+        return self._ask(lambda watch: watch.look()) or replace(self._watch.last_look, held=None)
 
     def is_to_say(self, look: Look) -> bool:
         """Prepare for what the node is about to be told of a look; returns whether it may be told."""
-        preparing = asyncio.run_coroutine_threadsafe(self._watch.is_to_say(look), self._loop)
-        try:
-            return preparing.result(2 * LOOK_SECONDS)
-        except LookTimeout:
-            preparing.cancel()
-            return False
+        return self._ask(lambda watch: watch.is_to_say(look)) or False
 
     def says(self, look: Look) -> None:
         """Take in that the node says now what was seen at that look."""
-        self._loop.call_soon_threadsafe(self._watch.says, look)
+        self._tell(lambda watch: watch.says(look))
 
     def leave(self) -> None:
         """Have it said from the next look on that no pod is to be sent here any more; serve on until `close`."""
@@ -144,6 +138,30 @@ class KubeletSide:
         """Whether the ledger promises GPUs to a pod that the kubelet has not admitted yet; only in mode `enforce`."""
         held = {pod.key: frozenset(map(gpu_of, pod.gpus)) for pod in self._watch.pods or ()}
         return any(not plan.gpus <= held.get(plan.key, frozenset()) for plan in plans_of(self._ledger.known).values())
+
+    def _tell(self, news: Callable[[KubeletWatch], None]) -> None:
+        """Have the loop's watch told, if there is a loop just now."""
+        with suppress(RuntimeError):  # raised of a closed loop alone: what is told is told on the other thread
+            self._loop.call_soon_threadsafe(lambda: news(self._watch))
+
+    def _ask(self, question: Callable[[KubeletWatch], Coroutine[Any, Any, T]]) -> T | None:
+        """Return what the loop's watch answers; `None` where that takes too long, or there is no loop, or none any more."""
+
+        async def asking() -> T | None:
+            # a loop that ends begins what comes meanwhile, and finishes none of it
+            return None if self._task.done() else await question(self._watch)
+
+        asked = asking()
+        try:
+            answer = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        except RuntimeError:  # raised of a closed loop alone: what is asked is asked on the other thread
+            asked.close()
+            return None
+        try:
+            return answer.result(2 * LOOK_SECONDS)
+        except (LookTimeout, LoopEnded):
+            answer.cancel()
+            return None
 
     def _begin_values(self, scorer: LazyScorer) -> None:
         Thread(target=self._appraise, args=(scorer,), name="values", daemon=True).start()
