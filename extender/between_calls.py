@@ -46,7 +46,8 @@ async def keep_appraised(values: Values) -> NoReturn:
         news.clear()
         await with_pauses(values.appraise())
         with suppress(TimeoutError):
-            await asyncio.wait_for(news.wait(), APPRAISE_SECONDS)
+            async with asyncio.timeout(APPRAISE_SECONDS):
+                await news.wait()
 
 
 async def go_on_searching(effort: Effort) -> NoReturn:

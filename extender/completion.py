@@ -19,9 +19,11 @@ import typer
 from typer.main import get_command
 
 from extender import cli
+from extender.cluster.state import ClusterState
 from extender.inspect import inspection
 from extender.kubectl.form import Output
 from extender.kubectl.reading import ask, kubeconfig, read_state
+from extender.kubernetes.kubeconfig import Kubeconfig
 from topology.annotations import keys
 
 NO_FILES: Final = 4
@@ -77,13 +79,18 @@ def _names(words: Sequence[str]) -> Iterable[str]:
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             config = kubeconfig(Path(file) if file else None, said.get("--context"))
-            state = ask(asyncio.wait_for(read_state(config, said.get("--resource", keys.GPU_RESOURCE)), NAMES_SECONDS))
+            state = ask(_read_soon(config, said.get("--resource", keys.GPU_RESOURCE)))
     except (typer.Exit, TimeoutError):
         return ()
     if _NAMED[words[0]] == "nodes":
         return inspection.node_names(state)
     namespace = said.get("-n") or said.get("--namespace") or config.namespace
     return (pod.key[1] for pod in state.pods if pod.key[0] == namespace and not pod.stopped)
+
+
+async def _read_soon(place: Kubeconfig, resource: str) -> ClusterState:
+    async with asyncio.timeout(NAMES_SECONDS):
+        return await read_state(place, resource)
 
 
 def _options(command: Any) -> Iterator[Any]:

@@ -42,7 +42,8 @@ class JournalFile:
         writing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, number, encode(served))
         writing.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            await asyncio.wait_for(asyncio.shield(writing), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await asyncio.shield(writing)
         except (TimeoutError, OSError) as error:
             log.warning("the journal could not be written", file=str(self._file), reason=str(error) or "too slow")
 

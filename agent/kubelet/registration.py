@@ -115,7 +115,8 @@ class Registration:
         await server.start()
         try:
             await self._register(socket.name)
-            await asyncio.wait_for(service.listed.wait(), _LIST_SECONDS)
+            async with asyncio.timeout(_LIST_SECONDS):
+                await service.listed.wait()
             self._failures, self._current = 0, service
             self._counted("ok")
             log.info("registered with the kubelet", resource=self._resource, socket=socket.name)
@@ -147,7 +148,8 @@ class Registration:
         """Wait until the registration is worth nothing any more, and return why."""
         while SocketIdentity.of(self._kubelet) == kubelet and SocketIdentity.of(socket):
             try:
-                await asyncio.wait_for(service.ended.wait(), _WATCH_SECONDS)
+                async with asyncio.timeout(_WATCH_SECONDS):
+                    await service.ended.wait()
             except TimeoutError:
                 continue
             return "the kubelet has let go of us"

@@ -82,7 +82,8 @@ class LedgerReader:
         reading = asyncio.get_running_loop().run_in_executor(self._threads, self._ledger.read)
         reading.add_done_callback(self._done)
         try:
-            return Reading(await asyncio.wait_for(asyncio.shield(reading), timeout_seconds), fresh=True)
+            async with asyncio.timeout(timeout_seconds):
+                return Reading(await asyncio.shield(reading), fresh=True)
         except (TimeoutError, ApiError) as error:
             log.warning("the ledger could not be read now", reason=str(error) or "too slow")
             return Reading(self._ledger.known, fresh=False)

@@ -97,7 +97,8 @@ class Autoscaling:
         while True:
             await self.round()
             try:
-                await asyncio.wait_for(self._wake.wait(), every_seconds)
+                async with asyncio.timeout(every_seconds):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
             self._wake.clear()

@@ -33,6 +33,21 @@ def test_pods_that_come_all_at_once_are_learnt_from_before_the_next_look() -> No
     assert asyncio.run(run()) == ((PodKind(4), 1.0),)
 
 
+def test_who_keeps_values_ends_though_news_comes_as_it_is_told_to() -> None:
+    """Else the extender waits for it for ever."""
+
+    async def run() -> bool:
+        values = Values(TopologyClasses(), Weights(), lambda: None)
+        kept = asyncio.create_task(keep_appraised(values))
+        await asyncio.sleep(0.01)
+        values.wake()
+        kept.cancel()
+        await asyncio.wait([kept], timeout=1.0)
+        return kept.cancelled()
+
+    assert asyncio.run(run())
+
+
 def test_views_are_derived_before_anybody_asks() -> None:
     """All that changed, each time; nothing is left for the next call to do."""
 

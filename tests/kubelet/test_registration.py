@@ -84,6 +84,17 @@ async def test_end_of_our_stream_means_register_again(tmp_path: Path) -> None:
         await until(lambda: node.kubelet.allocatable == 8)
 
 
+async def test_registration_ends_though_the_kubelet_lets_go_of_us_as_it_is_told_to(tmp_path: Path) -> None:
+    """A node that shuts down ends both; else the agent waits for it for ever."""
+    async with AgentOnNode(tmp_path) as node:
+        [running] = [task for task in asyncio.all_tasks() if "Registration.run" in repr(task)]
+        assert node.watch._enforcement
+        node.watch._enforcement.register_again()
+        running.cancel()
+        await asyncio.wait([running], timeout=5)
+        assert running.cancelled()
+
+
 async def test_kubelet_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
     """And a socket that was left behind by a dead one is not taken for it."""
     node = AgentOnNode(tmp_path)

@@ -257,7 +257,8 @@ class Unreliable:
 
 async def _wait(lifted: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(lifted.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await lifted.wait()
 
 
 async def _until(end: float, lines: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from threading import Event
 
@@ -83,3 +84,17 @@ async def test_reads_that_hang_are_not_joined_by_others() -> None:
     await until(lambda: ledger.known == NEW)
     assert await reader.read(5.0) == Reading(NEW, fresh=True)
     assert api.reads == 3
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_reader_that_is_told_to_end_does_so_though_the_answer_comes_just_then(turns: int) -> None:
+    """Else nobody would tell it again; `turns` of the event loop are from the answer to that."""
+    reader = LedgerReader(NodeLedger(Api(NEW).read))
+    reading = asyncio.create_task(reader.read(5.0))
+    await asyncio.sleep(0)
+    reader._threads.shutdown(wait=True)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    was_told = reading.cancel()
+    await asyncio.wait([reading])
+    assert reading.cancelled() == was_told

@@ -209,6 +209,19 @@ async def test_it_goes_at_once_when_its_pod_is_bound() -> None:
 
 
 @in_virtual_time
+async def test_rounds_end_though_a_pod_is_bound_as_they_are_told_to() -> None:
+    """Else the extender waits for them for ever."""
+    life = Life(two_rings(), after="1s")
+    life.refuse(ring("r1"), "a")
+    rounds = asyncio.create_task(life.autoscaling.run(1.0))
+    await asyncio.sleep(10.5)
+    life.autoscaling.bound()
+    rounds.cancel()
+    await asyncio.wait([rounds], timeout=10)
+    assert rounds.cancelled()
+
+
+@in_virtual_time
 async def test_it_goes_when_its_pod_is_gone() -> None:
     """By whichever extender sees it."""
     life = Life(two_rings(), after="1s")
