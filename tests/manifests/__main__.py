@@ -2,9 +2,12 @@
 
 import sys
 
-from tests.manifests import readme, settings
 from tests.manifests.helm import HelmUnavailable
+from tests.manifests.readme import README
 from tests.manifests.rendered import outdated, write
+from tests.manifests.settings import SETTINGS
+
+PAGES = (README, SETTINGS)
 
 
 def main(arguments: list[str]) -> int:
@@ -12,15 +15,12 @@ def main(arguments: list[str]) -> int:
     try:
         match arguments:
             case []:
-                readme.write()
-                settings.write()
+                for each in PAGES:
+                    each.write()
                 write()
             case ["--check"]:
-                if readme.outdated():
-                    print("manifests/chart/README.md: not what the values give; run `make manifests`")
-                    return 1
-                if settings.outdated():
-                    print("docs/reference/configuration.md: not what the configurations give; run `make manifests`")
+                if pages := [str(each.page) for each in PAGES if each.outdated()]:
+                    print(f"{', '.join(pages)}: a table is not what it is made of; run `make manifests`")
                     return 1
                 if names := outdated():
                     print(f"manifests: {', '.join(names)}: not what the chart gives; run `make manifests`")

@@ -8,30 +8,12 @@ from typing import Any
 import yaml
 
 from tests.manifests.helm import CHART
+from tests.manifests.made_tables import MadeTables, default
 
-README = CHART / "README.md"
-BEGIN, END = "<!-- values, by `make manifests` -->\n", "<!-- end of values -->\n"
 WHOLE = {"resources", "config", "affinity", "nodeSelector", "labels", "namespaceSelector", "objectSelector"}
 """Objects that are one value; what is in them belongs to Kubernetes or to our programs."""
 LONGEST_DEFAULT = 80
 """Characters; what is longer is to be looked up."""
-
-
-def outdated() -> bool:
-    """Whether the table is not what the values give."""
-    return README.read_text(encoding="utf-8") != up_to_date()
-
-
-def write() -> None:
-    """Write the table anew."""
-    README.write_text(up_to_date(), encoding="utf-8")
-
-
-def up_to_date() -> str:
-    """Return the README as it should be."""
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{table((CHART / 'values.yaml').read_text(), _schema())}{END}{after}"
 
 
 def table(values: str, schema: dict[str, Any]) -> str:
@@ -97,8 +79,7 @@ def _referred(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _default(node: yaml.Node) -> str:
-    text = json.dumps(yaml.SafeLoader("").construct_document(node), ensure_ascii=False)
-    return f"`{text}`" if len(text) <= LONGEST_DEFAULT else "see `values.yaml`"
+    return default(yaml.SafeLoader("").construct_document(node), LONGEST_DEFAULT, "see `values.yaml`")
 
 
 def _comment(lines_above: list[str]) -> str:
@@ -110,3 +91,6 @@ def _comment(lines_above: list[str]) -> str:
         if line.lstrip().startswith("# -- "):
             break
     return " ".join(found).replace("|", "\\|")
+
+
+README = MadeTables(CHART / "README.md", {"values": lambda: table((CHART / "values.yaml").read_text(), _schema())})

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import json
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -12,34 +11,12 @@ from pydantic import BaseModel
 from agent.config import AgentConfiguration
 from extender.config import ExtenderConfiguration
 from tests.manifests.helm import MANIFESTS
+from tests.manifests.made_tables import MadeTables, default
 
-PAGE = MANIFESTS.parent / "docs" / "reference" / "configuration.md"
-PROGRAMS: dict[str, type[BaseModel]] = {"extender": ExtenderConfiguration, "agent": AgentConfiguration}
 HEAD = {"apiVersion", "kind"}
 """What every document has, so no setting."""
 LONGEST_DEFAULT = 60
 """Characters; `--print-config` has what is longer."""
-
-
-def outdated() -> bool:
-    """Whether the tables are not what the configurations give."""
-    return PAGE.read_text(encoding="utf-8") != up_to_date()
-
-
-def write() -> None:
-    """Write the tables anew."""
-    PAGE.write_text(up_to_date(), encoding="utf-8")
-
-
-def up_to_date() -> str:
-    """Return the page as it should be."""
-    page = PAGE.read_text(encoding="utf-8")
-    for program, configuration in PROGRAMS.items():
-        begin, end = f"<!-- {program}, by `make manifests` -->\n", f"<!-- end of {program} -->\n"
-        before, _, rest = page.partition(begin)
-        _, _, after = rest.partition(end)
-        page = f"{before}{begin}{table(configuration)}{end}{after}"
-    return page
 
 
 def table(configuration: type[BaseModel]) -> str:
@@ -78,11 +55,14 @@ def _docstrings(section: type[BaseModel]) -> dict[str, str]:
 
 
 def _default(value: object) -> str:
-    if value is None:
-        return "not set"
-    text = json.dumps(value, ensure_ascii=False)
-    return f"`{text}`" if len(text) <= LONGEST_DEFAULT else "`--print-config` shows it"
+    return "not set" if value is None else default(value, LONGEST_DEFAULT, "`--print-config` shows it")
 
 
 def _line(words: str) -> str:
     return " ".join(words.split()).replace("|", "\\|")
+
+
+SETTINGS = MadeTables(
+    MANIFESTS.parent / "docs" / "reference" / "configuration.md",
+    {"extender": lambda: table(ExtenderConfiguration), "agent": lambda: table(AgentConfiguration)},
+)

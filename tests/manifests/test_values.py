@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from agent.config import AgentConfiguration
 from extender.config import ExtenderConfiguration
-from tests.manifests import readme, settings
 from tests.manifests.helm import CHART
-from tests.manifests.readme import WHOLE
+from tests.manifests.readme import README, WHOLE
+from tests.manifests.settings import SETTINGS
 
 VALUES = (CHART / "values.yaml").read_text()
 
@@ -44,15 +44,15 @@ def test_every_section_of_a_configuration_can_be_set(program: str, configuration
 
 def test_the_readme_lists_the_values_as_they_are() -> None:
     """`make manifests` would change nothing; each value has one row."""
-    assert not readme.outdated()
-    named = re.findall(r"^\| `([\w.]+)` \|", readme.README.read_text(), re.MULTILINE)
+    assert not README.outdated()
+    named = re.findall(r"^\| `([\w.]+)` \|", README.page.read_text(), re.MULTILINE)
     assert sorted(named) == sorted({*paths(yaml.safe_load(VALUES))})
 
 
 def test_the_page_of_settings_is_what_the_configurations_give() -> None:
     """`make manifests` would change nothing, and no setting goes without a word."""
-    assert not settings.outdated()
-    assert re.findall(r"^\| .* \|  \|$", settings.PAGE.read_text(), re.MULTILINE) == []
+    assert not SETTINGS.outdated()
+    assert re.findall(r"^\| .* \|  \|$", SETTINGS.page.read_text(), re.MULTILINE) == []
 
 
 def paths(values: dict[str, Any], above: str = "") -> Iterator[str]:
