@@ -165,11 +165,10 @@ class _Bind:
         return NotBound(Failure.NO_ANSWER, f"the pod cannot be read: {in_words(reply)}")
 
     def _gone(self) -> Step[NotBound]:
-        # A Binding in doubt may have put it on the node before it was deleted, and so may one of who has written the ledger
-        # since, perhaps to renew the claim: then only `release` may let go.
-        view = self._state.views.get(self._target.node)
-        if not self._in_doubt and view is not None and view.payloads.ledger.text == self._written:
-            yield from self._withdraw()
+        # A Binding in doubt may have put it on the node before it was deleted, and so may somebody who has renewed our claim
+        # since, whose ledger is another one then: only `release` may let go of these.
+        if not self._in_doubt:
+            yield from self._withdraw(only_from=self._written)
         return NotBound(Failure.POD_GONE, "pod is gone")
 
     def _settled(self, pod: Pod) -> Step[Outcome | None]:
@@ -303,15 +302,16 @@ class _Bind:
                 yield from self._withdraw()
         return NotBound(Failure.REFUSED, f"the Binding was refused: {in_words(posted)}")
 
-    def _withdraw(self) -> Step[None]:
-        """Drop our claim, unless it is another one by now: then somebody has renewed it, perhaps. Others may stand beside it."""
+    def _withdraw(self, *, only_from: str | None = None) -> Step[None]:
+        """Drop our claim, unless it is another one by now: then somebody has renewed it, perhaps. Others may stand beside it.
+
+        `only_from`: and only while this is the ledger.
+        """
         claimed, self._claimed, uid = self._claimed, (), self._target.uid
         newest = self._state.views.get(self._target.node)
-        if not claimed or newest is None or newest.claims_of(uid) != claimed:
+        if not claimed or newest is None or not newest.is_ledger_known or newest.claims_of(uid) != claimed:
             return
-        if (
-            newest.is_broken or newest.payloads.ledger.problem is not None
-        ):  # what is known of it is older than what is there
+        if only_from is not None and newest.payloads.ledger.text != only_from:
             return
         reply = yield from self._ask(swap_ledger(newest, without={uid}))
         if isinstance(reply, Done) and isinstance(reply.value, Node):

@@ -86,7 +86,7 @@ class Attention:
 def release(state: ClusterState, task: Task) -> Step[tuple[Claim, ...]]:
     """Do what is due on one node; returns the claims that left its ledger."""
     view = state.views.get(task.node)
-    if view is None or view.payloads.ledger.problem is not None or view.is_broken:
+    if view is None or not view.is_ledger_known:
         return ()
     yield from _find(state, task)
     if task.gone:

@@ -90,6 +90,11 @@ class NodeView:
         return all(standing is Standing.HELD for _, standing in self.claims)
 
     @property
+    def is_ledger_known(self) -> bool:
+        """Whether the ledger can be read as it is now, and may be written: else what is known of it is older."""
+        return not self.is_broken and self.payloads.ledger.problem is None
+
+    @property
     def is_amiss(self) -> bool:
         """Whether the ledger, or the record of a pod, does not say what is."""
         return self.is_broken or not all(held.is_settled and not held.outdates_record for held in self.holdings)
