@@ -88,9 +88,9 @@ def _names(words: Sequence[str]) -> Iterable[str]:
     return (pod.key[1] for pod in state.pods if pod.key[0] == namespace and not pod.stopped)
 
 
-async def _read_soon(place: Kubeconfig, resource: str) -> ClusterState:
+async def _read_soon(config: Kubeconfig, resource: str) -> ClusterState:
     async with asyncio.timeout(NAMES_SECONDS):
-        return await read_state(place, resource)
+        return await read_state(config, resource)
 
 
 def _options(command: Any) -> Iterator[Any]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import uuid4
 
 from benchmarks.measure.cluster import Cluster, Json, Refused
@@ -21,8 +21,6 @@ from topology.errors import PayloadError
 TRIES: Final = 5
 INTERRUPTED: Final = "interrupted"
 CONFLICT: Final = 409
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,7 @@ class Measuring:
             await asyncio.sleep(self.pace.look)
         return await self.cluster.log(pod, CONTAINER)
 
-    async def _ended(self, job: str) -> Any:
+    async def _ended(self, job: str) -> Json:
         """Return the Job's pod once its container has ended, or its time is over: what it has done by then counts."""
         clock = asyncio.get_running_loop()
         began = clock.time()
@@ -131,13 +129,13 @@ class Measuring:
             if not (pod and pod["spec"].get("nodeName")) and waited > self.pace.bound_within:
                 raise _Ended(f"its pod was not placed within {self.pace.bound_within:g} s")
             if waited > self.wanted.timeout_seconds:
-                if phase == "Running":
+                if pod and phase == "Running":
                     return pod
                 raise _Ended(f"its container did not start within {self.wanted.timeout_seconds:g} s")
             await asyncio.sleep(self.pace.look)
 
     async def _remove(self, outcome: Outcome, name: str) -> None:
-        """Remove the Job if we have made it, whatever we were told of that, and say so."""
+        """Remove the Job if we have made it, whatever we were told of that; where it goes, it is not `left`."""
         for attempt in range(TRIES):
             if attempt:
                 await asyncio.sleep(self.pace.look)
@@ -149,11 +147,11 @@ class Measuring:
             return
 
 
-async def _whole(work: Coroutine[Any, Any, Result]) -> Result:
+async def _whole(work: Coroutine[Any, Any, None]) -> None:
     """Do what must not be left half done: whoever is interrupted meanwhile is so afterwards."""
     task = asyncio.ensure_future(work)
     try:
-        return await asyncio.shield(task)
+        await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
         if not task.cancelled():

@@ -23,6 +23,7 @@ from typing import Any
 
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.retry_storm import cpu_percent, storm
+from benchmarks.performance.verbs import PODS, create
 from benchmarks.performance.writes import pods_per_second
 from benchmarks.processes.client import ApiClient, Json
 from benchmarks.processes.control_plane import ControlPlane, running_control_plane, running_scheduler
@@ -34,7 +35,6 @@ from benchmarks.simulated.fleet import POD_SIZES, check_capacity, gpu_pod, join,
 from topology.annotations import keys
 
 STALLED_AFTER_SECONDS = 60.0
-_PODS = "/api/v1/namespaces/default/pods"
 _AT_ONCE = 24
 
 
@@ -263,14 +263,14 @@ async def _create_pods(api: ApiClient, pods: int) -> dict[str, float]:
     """Return when each was created, as we heard of it."""
     gate, created = asyncio.Semaphore(_AT_ONCE), dict[str, float]()
 
-    async def create(number: int) -> None:
+    async def create_one(number: int) -> None:
         async with gate:
-            (await api.call("POST", _PODS, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)]))).ok()
+            await create(api, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)]))
             created[f"pod-{number}"] = time.perf_counter()
 
     async with asyncio.TaskGroup() as group:
         for number in range(pods):
-            group.create_task(create(number))
+            group.create_task(create_one(number))
     return created
 
 
@@ -280,7 +280,7 @@ async def _until_bound(api: ApiClient, pods: int, scheduler: Process) -> dict[st
     try:
         while len(bound) < pods:
             # No others are looked at: what that takes is lost to those who are measured.
-            events = api.watch(_PODS, fieldSelector="spec.nodeName!=")
+            events = api.watch(PODS, fieldSelector="spec.nodeName!=")
             try:
                 while len(bound) < pods:
                     async with asyncio.timeout(STALLED_AFTER_SECONDS):
