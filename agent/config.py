@@ -107,7 +107,7 @@ class Kubernetes(_Section):
     context: str | None = None
     """Of the kubeconfig; not set: its current one."""
     request_timeout: Duration = 10.0
-    """For one request."""
+    """Time for one request."""
 
 
 class TopologyManager(_Section):
@@ -128,7 +128,7 @@ class Kubelet(_Section):
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     """The socket that tells which devices containers hold."""
     config_file: Path = Path("/var/lib/kubelet/config.yaml")
-    """Read for policy and scope of its topology manager, where it is there."""
+    """The kubelet's configuration, where it is there: policy and scope of its topology manager are read from it."""
     topology_manager: TopologyManager = TopologyManager()
     interval: Duration = 1.0
     """Between two looks at what containers hold."""
@@ -140,7 +140,7 @@ class Enforce(_Section):
     state: Path = Path("/var/lib/gputopo")
     """Folder for the journal, the lock that keeps a second agent of this node out, and, in both modes, the GPUs' health."""
     deadline: Duration = 0.4
-    """For one answer to the kubelet, which does nothing else meanwhile."""
+    """Time for one answer to the kubelet, which does nothing else meanwhile."""
     process_wait: ProcessWait = 10.0
     """How long a container waits, each time that it is to start, for processes on its GPUs to end; 0s: NVML is not asked."""
     env: bool = True
@@ -190,7 +190,7 @@ class Dcgm(_Section):
     host: str = "127.0.0.1"
     """The node's own address."""
     port: int = Field(default=9400, ge=1, le=65535)
-    """DCGM exporter's."""
+    """DCGM exporter's port."""
 
 
 class Metrics(_Section):
@@ -209,7 +209,7 @@ class Log(_Section):
     """One line per thing worth knowing."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """What is less than that is left out."""
+    """Lines of a lower level are left out."""
     format: Literal["json", "text"] = "json"
     """`json`: one object a line; `text`: for people."""
 

@@ -73,7 +73,7 @@ class Health(Section):
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
     """On which address."""
     port: int | None = Field(default=None, ge=0, le=65535)
-    """Not set: they are served beside the verbs only."""
+    """Where it is not set, they are served beside the verbs only."""
 
 
 class Kubernetes(Section):
@@ -86,7 +86,7 @@ class Kubernetes(Section):
     request_timeout: Duration = 10.0
     """For list pages, events and releases; a bind has its own deadline."""
     connections: int = Field(default=32, ge=1)
-    """At most, for lists and watches, and as many again for single requests."""
+    """Connections to the API server: at most so many for lists and watches, and as many again for single requests."""
 
 
 class Scheduling(Section):
@@ -143,7 +143,7 @@ class Steering(Section):
     queue: int = Field(default=20, ge=1)
     """Pods that have to wait before any is nominated."""
     nodes: int = Field(default=500, ge=1)
-    """That kube-scheduler looks at for a pod, at least: where it looks at fewer, a nomination costs what it saves."""
+    """Nobody is nominated where kube-scheduler looks at fewer nodes for a pod: there a nomination costs what it saves."""
     ahead: int = Field(default=128, ge=32)
     """About so many nominations may stand that kube-scheduler has not asked about yet: the queue's next pods."""
     life: Duration = Field(default=10.0, ge=1)
@@ -160,14 +160,14 @@ class Watch(Section):
     silence: Duration = 55.0
     """A stream without a byte for this long is dead, whatever TCP says."""
     max_line: Bytes = ByteSize(12 << 20)
-    """Of one object that was changed. A larger one is passed over; etcd holds none, unless told to take requests of more than
-    1.5 MiB."""
+    """Bytes of one object that was changed. A larger one is passed over; etcd holds none, unless told to take requests of more
+    than 1.5 MiB."""
     max_page: Bytes = ByteSize(16 << 20)
-    """Of a list; what is larger is asked for in smaller pages, down to one object; a larger object is passed over."""
+    """Bytes of one page of a list. What is larger is asked for in smaller pages; one object that is larger is passed over."""
     backoff: Duration = 0.1
     """After a failure, until the next try; doubled each time."""
     max_backoff: Duration = 5.0
-    """And never longer."""
+    """The longest pause between two tries."""
 
     @model_validator(mode="after")
     def _lists_what_it_watches(self) -> Watch:
@@ -273,24 +273,24 @@ class Limits(Section):
     """What a caller may cost."""
 
     filter_body: Bytes = ByteSize(4 << 20)
-    """Also for prioritize; 5,000 names are about 0.3 MB."""
+    """Bytes of the body of a filter or prioritize; 5,000 names are about 0.3 MB."""
     bind_body: Bytes = ByteSize(64 << 10)
-    """Of a bind, which names one pod."""
+    """Bytes of the body of a bind, which names one pod."""
     receive: Duration = 10.0
-    """From the first byte of a request, or from connecting, to the last."""
+    """Time for a whole request to come, from its first byte, or from connecting."""
     bodies: Bytes = ByteSize(64 << 20)
-    """Of all requests that are being received or wait, together; beyond that calls are refused with 429."""
+    """Bytes of all requests that are being received or wait; beyond that calls are refused with 429."""
     waiting: int = Field(default=64, ge=0)
     """Calls that may stand in line for filter, and as many for prioritize, behind the one that is worked on."""
     binds: int = Field(default=1024, ge=1)
-    """At once: kube-scheduler binds while it goes on scheduling, and a slow API server makes them many."""
+    """Binds at once: kube-scheduler binds while it goes on scheduling, and a slow API server makes them many."""
 
 
 class Log(Section):
     """One line per verb and per event worth knowing."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """What is less than that is left out."""
+    """Lines of a lower level are left out."""
     format: Literal["json", "text"] = "json"
     """`json`: one object a line; `text`: for people."""
 
