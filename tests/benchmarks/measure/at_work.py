@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from benchmarks.measure.command import Limits, Place, Report, measure_cluster
 from benchmarks.measure.job import LABELS, Wanted
 from benchmarks.measure.run import Pace
-from benchmarks.processes.client import MERGE_PATCH, Json
+from benchmarks.processes.client import MERGE_PATCH, Json, RequestRefused
 from benchmarks.simulated.double.faults import Unreliable
 from benchmarks.simulated.double.resources import POD_LOG
 from benchmarks.simulated.fleet import SimulatedNode
 from benchmarks.simulated.jobs import JobController
 from benchmarks.simulated.kubelets import Kubelets
 from benchmarks.simulated.pod_life import EXIT_CODE
-from benchmarks.simulated.scheduler_loop import SchedulerLoop
+from benchmarks.simulated.scheduler_loop import ExtenderFailed, SchedulerLoop
 from extender.kubernetes.kubeconfig import Kubeconfig
 from tests.benchmarks.measure.nccl import write_all_reduce_perf
 from tests.extender.serving import Running, serving
@@ -55,11 +55,15 @@ class Cluster:
         while True:
             for pod in await self.list(PODS):
                 if (pod["metadata"].get("labels") or {}).items() >= LABELS.items():
-                    if "nodeName" not in pod["spec"]:
-                        await scheduler.schedule(pod)
-                    elif pod["status"].get("phase") == "Running" and pod["spec"]["nodeName"] not in self.held:
-                        await self._contain(pod)
+                    with suppress(ExtenderFailed, RequestRefused):  # tried again, and a pod may be gone meanwhile
+                        await self._take_on(pod, scheduler)
             await asyncio.sleep(0.02)
+
+    async def _take_on(self, pod: Json, scheduler: SchedulerLoop) -> None:
+        if "nodeName" not in pod["spec"]:
+            await scheduler.schedule(pod)
+        elif pod["status"].get("phase") == "Running" and pod["spec"]["nodeName"] not in self.held:
+            await self._contain(pod)
 
     async def _contain(self, pod: Json) -> None:
         metadata, (container,) = pod["metadata"], pod["spec"]["containers"]
@@ -113,7 +117,8 @@ async def at_work(
             yield cluster
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            with suppress(asyncio.CancelledError):
+                await task
 
 
 def measured(report: Report) -> dict[tuple[str, tuple[int, ...]], float]:

@@ -22,7 +22,7 @@ from tests.benchmarks.measure.at_work import (
     at_work,
     measured,
 )
-from tests.extender.polling import eventually
+from tests.extender.polling import eventually, until
 from topology.annotations.measurements import decode_measurements
 from topology.bandwidth.measured import kind_of
 
@@ -104,7 +104,8 @@ async def test_who_interrupts_again_does_not_keep_the_jobs_from_being_removed(tm
 
 async def test_a_pod_that_is_removed_while_it_measures_is_told_at_once(tmp_path: Path) -> None:
     """By a drain, or by pods that come first: it was placed, and there is nothing more to wait for."""
-    async with at_work(tmp_path, TWO) as cluster:
+    looks = Rule(RequestFault.SLOW, method="GET", path="*/namespaces/default/pods", seconds=(0, 0))
+    async with at_work(tmp_path, TWO, faults=(faults := Unreliable([looks]))) as cluster:
         cluster.held.add("two")
         going = asyncio.create_task(cluster.measure())
 
@@ -113,6 +114,8 @@ async def test_a_pod_that_is_removed_while_it_measures_is_told_at_once(tmp_path:
 
         pod = await eventually(running)
         assert pod is not None
+        begun = faults.struck[looks]
+        await until(lambda: faults.struck[looks] >= begun + 2)  # by then one look has seen it
         where = f"{PODS.removesuffix('/pods')}/namespaces/default/pods/{pod['metadata']['name']}"
         (await cluster.extender.api.call("DELETE", where, {"gracePeriodSeconds": 0})).ok()
 
