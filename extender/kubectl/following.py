@@ -44,13 +44,14 @@ class Printed:
 async def follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState], None]) -> NoReturn:
     """Print what `show` prints of the cluster, and again the lines that change, until cancelled.
 
-    Raises `Unavailable` where the cluster cannot be read at the start; later it is waited for.
+    Raises `Unavailable` where the cluster cannot be read at the start; later it is waited for. Raises whatever a watch dies of:
+    what is printed then would be old, and nobody could see it.
     """
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    state, printed = ClusterState(resource=resource), Printed()
+    state = ClusterState(resource=resource)
     feed = PodFeed(state)
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
         all_nodes, all_pods = api.resource("/api/v1/nodes"), api.resource("/api/v1/pods")
@@ -60,17 +61,26 @@ async def follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState
         reflectors.append(Reflector("nodes", all_nodes, Node, state.nodes, fellows=reflectors))
         reflectors.append(Reflector("pods", all_pods, Pod, feed, keep=feed.keep, fellows=reflectors))
         await _add_devices(reflectors, api, state)
-        watching = [asyncio.create_task(reflector.run()) for reflector in reflectors]
+        tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
+        tasks.append(asyncio.create_task(_keep_printing(reflectors, state, show)))
         try:
-            await asyncio.gather(*(reflector.synced.wait() for reflector in reflectors))
-            state.claims.hear(True)
-            while True:
-                printed.print(lambda: show(state))
-                await asyncio.sleep(_SECONDS)
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await ended.pop()
         finally:
-            for task in watching:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _keep_printing(
+    reflectors: list[Reflector[Any]], state: ClusterState, show: Callable[[ClusterState], None]
+) -> NoReturn:
+    await asyncio.gather(*(reflector.synced.wait() for reflector in reflectors))
+    state.claims.hear(True)
+    printed = Printed()
+    while True:
+        printed.print(lambda: show(state))
+        await asyncio.sleep(_SECONDS)
 
 
 async def _add_devices(reflectors: list[Reflector[Any]], api: KubeApi, state: ClusterState) -> None:

@@ -19,8 +19,11 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
-from extender.kubectl.following import Printed
+from extender.cluster.caches.node_cache import NodeCache
+from extender.kubectl.following import Printed, follow
+from extender.kubernetes.kubeconfig import Kubeconfig
 from tests.extender.plugin import PODS, invoke
+from topology.annotations import keys
 
 PLUGIN = Path(sysconfig.get_path("scripts")) / "kubectl-gputopo"
 
@@ -83,6 +86,28 @@ async def test_a_watched_pod_is_told_when_it_goes(tmp_path: Path) -> None:
                 _, complaint = await process.communicate()
     why = "no pod default/train asks for nvidia.com/gpu, nvidia.com/mig-… or gputopo.dev/gpu-memory-gib"
     assert (process.returncode, complaint.decode()) == (1, f"{why}\n")
+
+
+async def test_a_watch_that_dies_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what nobody has thought of: else the lines would stand as if nothing changed any more."""
+    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+        await join(api, [SimulatedNode("n1", "t4-4")])
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        shown = asyncio.Event()
+        config = Kubeconfig.find(tmp_path / "kubeconfig", None, {})
+        following = asyncio.create_task(follow(config, keys.GPU_RESOURCE, lambda _: shown.set()))
+        async with asyncio.timeout(60):
+            await shown.wait()
+        monkeypatch.setattr(NodeCache, "changed", died)
+        await join(api, [SimulatedNode("n2", "t4-4")])
+        done, _ = await asyncio.wait([following], timeout=60)
+        assert done
+        with pytest.raises(LookupError):
+            await following
+
+
+def died(*_: object) -> None:
+    raise LookupError("nobody has thought of this")
 
 
 def test_only_lines_that_are_new_are_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
