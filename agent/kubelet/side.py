@@ -190,6 +190,8 @@ class KubeletSide:
         assert task is not None
         self._task = task
         self._started.set()
+        if self._closing.is_set():  # it came before there was a task to cancel
+            return
         if self._offered:
             self._watch.take(*self._offered)
         await self._watch.run()

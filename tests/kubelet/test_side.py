@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Event
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,6 +18,7 @@ from agent.gpus.discovery import NOTHING
 from agent.kubelet import side
 from agent.kubelet.devices import Device
 from agent.kubelet.side import KubeletSide
+from agent.kubelet.watch import KubeletWatch
 from agent.metrics import Metrics
 from agent.node.look import Look
 from tests.extender.polling import until
@@ -119,3 +121,21 @@ async def test_gpus_that_are_offered_while_the_side_is_down_are_taken_when_it_is
         await fail(kubelet)
         kubelet.offer(NOTHING)
         await until(lambda: watches[1:] and () in watches[1].taken)
+
+
+def test_a_side_that_is_closed_just_as_it_starts_again_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no task to cancel yet, and nobody closes it twice."""
+    monkeypatch.setattr(side, "_PAUSE_SECONDS", 0.0)
+    with running(monkeypatch) as (kubelet, _):
+        make, closing = kubelet._make, Thread(target=kubelet.close)
+
+        def closed_meanwhile(*arguments: Any) -> KubeletWatch:
+            closing.start()
+            closing.join(0.1)  # it waits for this thread, so it does not end here
+            return make(*arguments)
+
+        monkeypatch.setattr(kubelet, "_make", closed_meanwhile)
+        kubelet.look()
+        assert kubelet._closing.wait(60)
+        closing.join(60)
+        assert not closing.is_alive()
