@@ -288,10 +288,10 @@ async def test_driver_that_hangs_holds_a_container_back_and_nobody_else(node: No
     limiter = node.limiter()
     await limiter.look(GPUS)
     limiter._visits = Visits(0.2)
-    node.describe("hang nvmlDeviceSetMemoryLimits_v1 0 1")
+    node.describe("hang nvmlDeviceSetMemoryLimits_v1 0 3")
     began = time.monotonic()
     assert await limiter.before_start([share(10)]) == "NVML did not answer in time"
     await limiter.follow([share(10)])
     assert (await limiter.look(GPUS)).limits is Limits.NONE
-    assert time.monotonic() - began < 1.0
-    await asyncio.sleep(1.0)  # the call that hangs is left to itself, and has to end before its library goes
+    assert time.monotonic() - began < 3.0
+    await asyncio.sleep(3.0)  # the call that hangs is left to itself, and has to end before its library goes
