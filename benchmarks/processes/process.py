@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import secrets
 import signal
 import socket
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import aiohttp
@@ -20,6 +23,8 @@ _POLL_SECONDS = 0.05
 _PORTS = range(20_000, 32_000)
 """Below those that outgoing connections take (32768 and up on Linux): there a client could sit on a port before its server does,
 or, polling for that server, even connect to itself."""
+_RESERVATIONS = Path(tempfile.gettempdir(), f"gputopo-ports-{os.getuid()}")
+"""Has a byte for each port. Who is given a port locks its byte until he ends, for nobody listens while a server starts again."""
 _ports_given_out: set[int] = set()
 
 
@@ -96,15 +101,24 @@ async def running(name: str, command: Sequence[str | Path], folder: Path, ready_
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on at the moment, and that no earlier call has returned."""
+    """Return a loopback port that nobody listens on at the moment, and that no other call has returned.
+
+    Calls of our other processes count as well, for as long as these run.
+    """
     while True:
         port = secrets.choice(_PORTS)
         if port in _ports_given_out:
             continue
         with socket.socket() as probe, suppress(OSError):
+            fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             probe.bind(("127.0.0.1", port))
             _ports_given_out.add(port)
             return port
+
+
+@cache
+def _reservations() -> int:
+    return os.open(_RESERVATIONS, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def end_in_order_on_signals() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -34,6 +35,19 @@ async def test_is_ready_inside_and_gone_outside(tmp_path: Path) -> None:
     async with running("server", serving(port), tmp_path, url_of(port)) as program:
         assert await status_of(url_of(port)) == 200
     assert not is_there(program.pid)
+
+
+async def test_no_two_processes_are_given_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even while nobody listens there: a server that starts again would find another one in its place."""
+    say = "from benchmarks.processes.process import free_port; print(free_port(), flush=True); input()"
+    pipe = asyncio.subprocess.PIPE
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", say, stdin=pipe, stdout=pipe)
+    assert other.stdout is not None
+    theirs, ours = int(await other.stdout.readline()), free_port()
+    monkeypatch.setattr("benchmarks.processes.process._ports_given_out", set())
+    monkeypatch.setattr("benchmarks.processes.process._PORTS", [*[theirs] * 99, ours])
+    assert free_port() == ours
+    await other.communicate(b"\n")
 
 
 async def test_is_gone_when_what_comes_next_fails(tmp_path: Path) -> None:
