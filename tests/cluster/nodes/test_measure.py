@@ -13,7 +13,7 @@ from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import USERS, Installation
 from tests.cluster.nodes import programs
-from tests.cluster.nodes.agents import allow_agent_pods, enforcing
+from tests.cluster.nodes.agents import allow_agent_pods, enforcing, ready_plugin
 from tests.cluster.nodes.containerd import containerd
 from tests.cluster.nodes.images import write_shell_archive
 from tests.cluster.nodes.node import FLAGS, GpuNode, Parts, users
@@ -57,7 +57,8 @@ def node(
     try:
         node = nodes.one("two_islands", runtime, KUBELET)
         enforcing(node)
-        eventually(lambda: node.annotation(keys.LEDGER))  # without one the extender gives none of its GPUs away
+        # `measure` looks at a node once, and it is not idle without these
+        eventually(lambda: ready_plugin(node) and node.annotation(keys.LEDGER))
         yield node
     finally:
         nodes.stop()
