@@ -34,7 +34,7 @@ def device_classes(plane: ControlPlane) -> Iterator[None]:
         yield
     finally:
         plane.admin.delete("/api/v1/namespaces/default/pods", gracePeriodSeconds="0")
-        eventually(lambda: not plane.admin.list(CLAIMS), within_seconds=20)
+        eventually(lambda: not plane.admin.list(CLAIMS))
         for collection in (CLASSES, SLICES, TEMPLATES):
             plane.admin.delete(collection)
         plane.admin.patch(_NAMESPACE, {"metadata": {"labels": {_ADMIN_ACCESS: None}}})

@@ -1,6 +1,7 @@
 """The words in which scenarios are told: nodes join, pods are submitted, and we look at what became of them."""
 
 import asyncio
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import ExtenderProcess
 from tests.cluster.installation import Installation
 from tests.cluster.objects import NODES, PODS
+from tests.cluster.polling import eventually
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.records import (
@@ -55,6 +57,16 @@ class GpuCluster:
                 await join(client, nodes)
 
         asyncio.run(with_a_client())
+
+    def await_known(self, nodes: Iterable[SimulatedNode]) -> None:
+        """Return when the extender has heard of these nodes."""
+
+        def known() -> set[str]:
+            status, text = self.extender.read("/v1/inspect/nodes?limit=200")
+            return {node["name"] for node in json.loads(text)["nodes"]} if status == 200 else set()
+
+        wanted = {node.name for node in nodes}
+        eventually(lambda: known() >= wanted)
 
     def submit(self, *pods: Json) -> None:
         """Create pods, many at once."""

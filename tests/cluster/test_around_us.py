@@ -11,6 +11,8 @@ def test_no_ring_is_promised_until_the_stranger_s_gpus_are_known(gpu_cluster: Gp
     """The waiting pod is told why, and then gets GPUs that the stranger does not hold."""
     gpu_cluster.join(NODE)
     gpu_cluster.bind_around_us("stranger", 4, NODE.name)
+    heard = f'"node":"{NODE.name}"'
+    eventually(lambda: heard in gpu_cluster.extender.read("/v1/inspect/pods/default/stranger")[1])
     gpu_cluster.submit(wants("ours", 4, "required-affinity: nvlink"))
     why = eventually(lambda: gpu_cluster.why_pending("ours"))
     assert "1 pods without a placement record hold unknown GPUs" in why

@@ -47,7 +47,7 @@ def test_sec7_extender_warns_and_counts(bare: Installation) -> None:
     with running(bare.extender({"policies": {"look": "1s"}})) as extender:
         eventually(lambda: extender.metric("policies_in_force") == 0)
         assert "whoever may patch nodes or pods can forge our records" in extender.log.read_text()
-        assert extender.read("/readyz")[0] == 200
+        eventually(lambda: extender.read("/readyz")[0] == 200)
         assert extender.read("/v1/extender/filter", CALL)[0] == 200
         put_in_force(bare.plane)
         eventually(lambda: extender.metric("policies_in_force") == 1)

@@ -66,4 +66,4 @@ def knows_the_backup(cluster: GpuCluster) -> None:
         }
 
     eventually(lambda: set_back() >= {"nodes", "pods"})
-    assert cluster.extender.metric("pods") == 1
+    eventually(lambda: cluster.extender.metric("pods") == 1)

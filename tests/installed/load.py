@@ -18,7 +18,7 @@ from topology.annotations import keys
 from topology.annotations.records import decode_placement
 
 _AT_ONCE = 3
-_PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 120.0
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ def _wait_settled(cluster: Cluster, name: str) -> Json:
         return pod if is_turned_away or pod["status"].get("phase") == "Running" else {}
 
     try:
-        return eventually(found, _PATIENCE_SECONDS)
+        return eventually(found, PATIENCE_SECONDS)
     except TimedOut as late:
         told = [("describe", "pod", name), ("get", "pods", "--all-namespaces", "--output=wide"), ("gputopo", "nodes")]
         told += [("logs", f"--namespace={NAMESPACE}", "deployment/gputopo-scheduler", "--all-containers", "--tail=40")]

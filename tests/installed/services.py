@@ -15,7 +15,9 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from benchmarks.processes.client import ApiClient
+import aiohttp
+
+from benchmarks.processes.client import ApiClient, RequestRefused
 from tests.cluster.api import Json
 
 _SERVICES = "/api/v1/services"
@@ -105,14 +107,19 @@ async def follow(kubeconfig: Path, names: dict[str, str], relays: Relays) -> Non
     """Keep both to what the API server has, for ever."""
     async with ApiClient.from_kubeconfig(kubeconfig) as api:
         while True:
-            relays.told((await api.call("GET", _SLICES)).ok()["items"])
-            for each in (await api.call("GET", _SERVICES)).ok()["items"]:
-                name, namespace = each["metadata"]["name"], each["metadata"]["namespace"]
-                names[f"{name}.{namespace}.{_DOMAIN}"] = each["spec"]["clusterIP"]
-                if name != "kubernetes":  # the API server itself is there
-                    for port in each["spec"]["ports"]:
-                        await relays.listen((namespace, name), each["spec"]["clusterIP"], port["port"])
+            with suppress(aiohttp.ClientError, RequestRefused):  # the next look sees what is so then
+                await _look(api, names, relays)
             await asyncio.sleep(_EVERY_SECONDS)
+
+
+async def _look(api: ApiClient, names: dict[str, str], relays: Relays) -> None:
+    relays.told((await api.call("GET", _SLICES)).ok()["items"])
+    for each in (await api.call("GET", _SERVICES)).ok()["items"]:
+        name, namespace = each["metadata"]["name"], each["metadata"]["namespace"]
+        names[f"{name}.{namespace}.{_DOMAIN}"] = each["spec"]["clusterIP"]
+        if name != "kubernetes":  # the API server itself is there
+            for port in each["spec"]["ports"]:
+                await relays.listen((namespace, name), each["spec"]["clusterIP"], port["port"])
 
 
 if __name__ == "__main__":

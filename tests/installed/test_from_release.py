@@ -10,7 +10,7 @@ from tests.cluster.polling import eventually
 from tests.image.building import IMAGE
 from tests.installed.cluster import Cluster
 from tests.installed.conftest import Older
-from tests.installed.load import comings_and_goings
+from tests.installed.load import PATIENCE_SECONDS, comings_and_goings
 from tests.installed.release import WITHIN, Release
 from tests.installed.test_install import EXAMPLE, planned, processes
 from tests.manifests.helm import CHART
@@ -40,7 +40,7 @@ def test_upgrade_from_the_last_release_and_back(
 
         def a_few_more() -> None:
             ran = len(seen.waited)
-            eventually(lambda: len(seen.waited) >= ran + 3)
+            eventually(lambda: len(seen.waited) >= ran + 3, 3 * PATIENCE_SECONDS)
 
         a_few_more()
         _replace_image(cluster, *first)

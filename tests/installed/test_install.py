@@ -15,7 +15,7 @@ from tests.cluster.nodes.inside import seen_inside
 from tests.cluster.nodes.plugins import wilful
 from tests.cluster.polling import eventually
 from tests.installed.cluster import Cluster
-from tests.installed.load import comings_and_goings
+from tests.installed.load import PATIENCE_SECONDS, comings_and_goings
 from tests.installed.release import Release
 from tests.manifests.helm import MANIFESTS
 from tests.manifests.rendered import NAMESPACE
@@ -67,13 +67,13 @@ def test_upgrade_and_rollback_under_load(cluster: Cluster, installed: Install, f
     cluster.kubectl("apply", "-f", EXAMPLE)
     before = cluster.wait_running("required-nvlink")
     with comings_and_goings(cluster) as seen:
-        eventually(lambda: len(seen.waited) >= 3)
+        eventually(lambda: len(seen.waited) >= 3, 3 * PATIENCE_SECONDS)
         release.upgrade(scheduler__logVerbosity=3, agent__config__discovery__interval="7s")
         upgraded = len(seen.waited)
-        eventually(lambda: len(seen.waited) >= upgraded + 3)
+        eventually(lambda: len(seen.waited) >= upgraded + 3, 3 * PATIENCE_SECONDS)
         release.roll_back()
         rolled_back = len(seen.waited)
-        eventually(lambda: len(seen.waited) >= rolled_back + 3)
+        eventually(lambda: len(seen.waited) >= rolled_back + 3, 3 * PATIENCE_SECONDS)
     after = cluster.wait_running("required-nvlink")
     figure(
         f"upgrade and rollback under load: {len(seen.waited)} pods ran, the longest after {max(seen.waited):.1f} s, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode
 from benchmarks.simulated.kubelets import running_kubelets
+from tests.cluster.api import ApiError
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.installation import ACCOUNT
 from tests.cluster.karpenter.provisioning import (
@@ -60,10 +62,18 @@ def cloud(karpenter: Provisioning) -> Iterator[Provisioning]:
     for pod in admin.list(PODS):
         admin.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds="0")
     eventually(lambda: not karpenter.placeholders())
-    for claim in karpenter.claims():
-        admin.delete(f"/apis/karpenter.sh/v1/nodeclaims/{claim['metadata']['name']}")
-    eventually(lambda: not karpenter.claims(), 60)
+    time.sleep(2)  # Karpenter may be about to buy for a placeholder that it has just seen
+    eventually(lambda: nothing_is_bought(karpenter))
     sweep(admin, keep=[NAMESPACE, PLACEHOLDERS])
+
+
+def nothing_is_bought(karpenter: Provisioning) -> bool:
+    """Have deleted what was bought; return whether there was nothing."""
+    bought = karpenter.claims()
+    for claim in bought:
+        with suppress(ApiError):  # it went by itself
+            karpenter.plane.admin.delete(f"/apis/karpenter.sh/v1/nodeclaims/{claim['metadata']['name']}")
+    return not bought
 
 
 def waits_refused(cluster: GpuCluster, name: str) -> bool:
@@ -169,6 +179,7 @@ def test_cleanup_removes_what_an_extender_has_left(cloud: Provisioning) -> None:
         cluster.join(*SCATTERED)
         cluster.submit(RING)
         eventually(cloud.placeholders)
+        cluster.extender.kill()  # else it takes the placeholder back itself, if its node comes soon
     cleaned = invoke("cleanup", "--yes", "--kubeconfig", str(cloud.plane.kubeconfig()))
     assert [line.split()[:2] for line in cleaned.stdout.splitlines() if PLACEHOLDERS in line] == [
         ["placeholder", PLACEHOLDERS]
