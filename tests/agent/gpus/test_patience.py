@@ -71,5 +71,6 @@ def test_answer_that_comes_late_is_followed_by_a_new_discovery(driver: Driver) -
     driver.answers.set()
     assert nvml._reading
     nvml._reading.result(timeout=30)
+    nvml._patience_seconds = 30.0
     assert nvml() == FACTS
     assert driver.asked == 2

@@ -81,7 +81,7 @@ async def test_reads_that_hang_are_not_joined_by_others() -> None:
     for _ in range(3):
         assert await reader.read(0.01) == Reading(None, fresh=False)
     api.answers.set()
-    await until(lambda: ledger.known == NEW)
+    await until(lambda: ledger.known == NEW and not reader._under_way)
     assert await reader.read(5.0) == Reading(NEW, fresh=True)
     assert api.reads == 3
 

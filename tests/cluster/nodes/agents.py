@@ -122,6 +122,12 @@ def observing(node: GpuNode, **sections: object) -> AgentProcess:
     return agent
 
 
+def shares_gpus(node: GpuNode) -> bool:
+    """Whether the node says that its GPUs may be shared: from then on its kubelet is offered the shares for good."""
+    plugin = ready_plugin(node)
+    return plugin is not None and plugin.sharing is not None and plugin.sharing.max_gpus > 0
+
+
 def ready_plugin(node: GpuNode) -> DevicePluginStatus | None:
     """Return what the node's agent tells of its device plugin, once that is ready."""
     text = node.annotation(STATUS)

@@ -195,9 +195,10 @@ def _listening(nodes: Iterable[GpuNode], told: Churn) -> Iterator[None]:
         while not over.wait(0.5):
             for node in nodes:
                 try:
-                    whole, parts = node.held(), node.held(keys.SHARE_RESOURCE)
+                    listed = node.holdings()
                 except CalledProcessError:
                     continue  # it was killed
+                whole, parts = node.held(listed=listed), node.held(keys.SHARE_RESOURCE, listed)
                 of_parts = {container: {gpu_of(device) for device in devices} for container, devices in parts.items()}
                 told.held |= {(container, frozenset(gpus)) for container, gpus in (whole | of_parts).items()}
                 told.gib |= {(container, len(devices)) for container, devices in parts.items()}

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,10 +209,10 @@ class GpuNode:
         except subprocess.CalledProcessError:
             return set()
 
-    def held(self, resource: str = GPU) -> dict[tuple[str, str], set[str]]:
-        """Return the devices of each container, by pod and container name."""
+    def held(self, resource: str = GPU, listed: Iterable[Holding] | None = None) -> dict[tuple[str, str], set[str]]:
+        """Return the devices of each container, by pod and container name; those that were `listed`, or now."""
         devices: dict[tuple[str, str], set[str]] = {}
-        for each in self.holdings():
+        for each in self.holdings() if listed is None else listed:
             if each.resource == resource:
                 devices.setdefault((each.pod, each.container), set()).update(each.ids)
         return devices

@@ -12,6 +12,7 @@ from tests.cluster.objects import Json
 from tests.cluster.polling import TimedOut, eventually
 
 _SOON_SECONDS = 5.0
+_SECONDS_TO_COME_BACK = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,10 @@ def with_asymmetric_links(side: Side) -> str:
 def after_transient_xid(side: Side) -> str:
     """Say how many GPUs there are to have, seconds after an XID whose cause has gone; ours waits for 3 s without another."""
     side.node.machine.xid(gpu=3, number=74)
-    for _ in range(2):  # it goes, and may come back
-        settle(side)
-    return f"{len(side.node.offered())} of {len(side.node.machine.uuids)}"
+    every = len(side.node.machine.uuids)
+    comes_true(lambda: len(side.node.offered()) < every)
+    comes_true(lambda: len(side.node.offered()) == every, _SECONDS_TO_COME_BACK)
+    return f"{len(side.node.offered())} of {every}"
 
 
 def seconds_for_three_of_sixteen(side: Side) -> str:
@@ -109,9 +111,9 @@ def settle(side: Side) -> None:
     comes_true(lambda: len(side.node.offered()) != known)
 
 
-def comes_true(claim: Callable[[], bool]) -> bool:
-    """Whether a claim comes true within the time that is given to everything here."""
+def comes_true(claim: Callable[[], bool], within_seconds: float = _SOON_SECONDS) -> bool:
+    """Whether a claim comes true in time."""
     try:
-        return eventually(claim, _SOON_SECONDS)
+        return eventually(claim, within_seconds)
     except TimedOut:
         return False

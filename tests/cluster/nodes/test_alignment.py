@@ -87,12 +87,12 @@ def test_gpus_and_whole_cpus_come_from_the_same_numa_node(node_cluster: GpuClust
     node = nodes.one("hgx_h100", settings=settings, cpus=CPUS)
     enforcing(node)
     eventually(lambda: knows(node, "restricted", "container"))
-    for name in ("first", "second"):
+    for name, left in (("first", [1, 7]), ("second", [1, 1])):
         wanted = pod(name, 2, schedulerName=SCHEDULER_NAME)
         wanted["spec"]["containers"][0]["resources"]["limits"] |= {"cpu": "6", "memory": "16Mi"}
         submit(node, wanted)
         wait_running(node_cluster, name)
-        eventually(lambda name=name: claims_are_seen(node, name))  # type: ignore[misc]
+        eventually(lambda name=name, left=left: claims_are_seen(node, name) and free_cpus(node) == left)  # type: ignore[misc]
     numa_nodes = {gpu.uuid: gpu.numa_node for gpu in node.machine.topology.gpus}
     near = {name: {numa_nodes[gpu] for gpu in held(node, name)} for name in ("first", "second")}
     assert near == {"first": {0}, "second": {1}} == {name: cpus_near(node, name) for name in near}
@@ -148,6 +148,12 @@ def claims_are_seen(node: GpuNode, name: str) -> bool:
     """Whether the agent has told that a pod holds its GPUs, and how many CPUs are left then."""
     text = node.annotation(keys.OBSERVED)
     return bool(text) and name in {holder.name for holder in decode_observed(text or "").gpus.values()}
+
+
+def free_cpus(node: GpuNode) -> list[int]:
+    """Return how many CPUs of each NUMA node the agent has told to be free."""
+    plugin = ready_plugin(node)
+    return [each.free for each in plugin.topology_manager.cpus] if plugin and plugin.topology_manager else []
 
 
 def cpus_near(node: GpuNode, name: str) -> set[int]:

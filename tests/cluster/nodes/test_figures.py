@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.api import Json
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.nodes.agents import enforcing, ready_plugin
+from tests.cluster.nodes.agents import enforcing, shares_gpus
 from tests.cluster.nodes.histogram import Histogram
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
@@ -59,8 +59,8 @@ def test_a_thousand_share_devices_cost_the_kubelet_little(
     node, count, others = nodes.one("hgx_h100"), rounds(3, 40), rounds(10, 30)
     node.machine.become(lambda text: f"{text}gpu 0-7 memory_mib {193 * 1024}\n")
     enforcing(node, sharing={"gpus": "all", "limits": "preferred"})
-    # Until the node says how it shares, its devices may be taken back for a moment; nobody plans for it then.
-    eventually(lambda: ready_plugin(node) and node.allocatable(SHARE_RESOURCE) == 8 * 192, within_seconds=60)
+    # Until the node says that it shares, its devices may be taken back for a moment; nobody plans for it then.
+    eventually(lambda: shares_gpus(node) and node.allocatable(SHARE_RESOURCE) == 8 * 192)
     for number in range(others):
         submit(node, share_pod(f"other{number}", 20, nodeName=node.name))
     eventually(lambda: all(is_running(node, f"other{number}") for number in range(others)), within_seconds=120)

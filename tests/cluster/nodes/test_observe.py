@@ -149,7 +149,8 @@ def moved(cluster: GpuCluster) -> float:
 
 def planned(cluster: GpuCluster, name: str) -> set[str]:
     """Return the GPUs that the pod was bound with; what is on record has been corrected since."""
-    (gpus,) = (call["gpus"] for call in cluster.told() if call["pod"] == f"default/{name}")
+    # it logs when it has answered
+    (gpus,) = eventually(lambda: [call["gpus"] for call in cluster.told() if call["pod"] == f"default/{name}"])
     return set(gpus)
 
 

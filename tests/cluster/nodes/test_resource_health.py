@@ -52,7 +52,7 @@ def test_a_pod_says_which_of_its_gpus_is_sick(
 ) -> None:
     """That one alone, for as long as it takes no new pods; its neighbours stay healthy, in this pod and in others."""
     node = nodes.one("hgx_h100")
-    enforcing(node)
+    enforcing(node, discovery={"interval": "1s", "xidRecovery": "10s"})
     held, others = run(node, node_cluster, "four", 4), run(node, node_cluster, "two", 2)
     began = time.monotonic()
     node.machine.xid(gpu=node.machine.uuids.index(held[0]), number=74)
@@ -60,7 +60,7 @@ def test_a_pod_says_which_of_its_gpus_is_sick(
     figure(f"a pod's status called its GPU unhealthy {time.monotonic() - began:.1f} s after the critical error")
     assert health(node, "two") == dict.fromkeys(others, "Healthy")
     eventually(lambda: health(node, "four") == dict.fromkeys(held, "Healthy"))
-    assert node_cluster.events("GPUProbation")
+    eventually(lambda: node_cluster.events("GPUProbation"))
     assert node_cluster.is_running("four")
 
 
@@ -76,7 +76,7 @@ def test_a_lost_gpu_stays_unhealthy_whoever_starts_anew(node_cluster: GpuCluster
     eventually(lambda: health(node, "four") == told)
     agent.kill()
     agent.run()
-    eventually(lambda: len(agent.registrations()) == 2)
+    eventually(lambda: len(agent.registrations()) >= 2)
     node.wait_allocatable(7)
     assert node.plane.admin.get(f"{NODES}/{node.name}")["status"]["capacity"][GPU] == "8"
     eventually(lambda: health(node, "four") == told)

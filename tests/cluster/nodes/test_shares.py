@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import recorded
-from tests.cluster.nodes.agents import PATIENT, AgentProcess, enforcing
+from tests.cluster.nodes.agents import PATIENT, AgentProcess, enforcing, shares_gpus
 from tests.cluster.nodes.churn import churn
 from tests.cluster.nodes.inside import seen_inside
 from tests.cluster.nodes.killer import killing
@@ -33,7 +33,7 @@ SHARING = {"gpus": "all", "limits": "preferred"}
 def sharing_agent(node: GpuNode) -> AgentProcess:
     """Start an agent that shares all GPUs of the node, and return when the cluster sees them in both forms."""
     agent = enforcing(node, PATIENT, sharing=SHARING)
-    eventually(lambda: node.allocatable(keys.SHARE_RESOURCE) > 0, within_seconds=60)
+    eventually(lambda: shares_gpus(node) and node.allocatable(keys.SHARE_RESOURCE) > 0)
     return agent
 
 

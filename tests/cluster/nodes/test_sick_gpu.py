@@ -54,7 +54,7 @@ def test_no_new_pod_gets_a_gpu_that_is_sick_and_its_neighbours_go_on(
 ) -> None:
     """Pods come and go; who comes once the critical error is known gets another GPU, until this one has come back by itself."""
     node = nodes.one("hgx_h100")
-    enforcing(node)
+    enforcing(node, discovery={"interval": "1s", "xidRecovery": "15s"})
     names = (f"p{number}" for number in count())
     running = deque[str]()
 
@@ -75,11 +75,12 @@ def test_no_new_pod_gets_a_gpu_that_is_sick_and_its_neighbours_go_on(
     eventually(lambda: any(gpu.uuid == taken and gpu.reasons for gpu in shown(node_cluster, node.name).gpus))
     figure(f"the extender knew of a sick GPU {time.monotonic() - began:.1f} s after its critical error")
     began, others = time.monotonic(), 0
-    while time.monotonic() < began + 2.0:  # it opens after three seconds here
+    while others < 2 or time.monotonic() < began + 2.0:  # it opens after fifteen seconds here
         assert one_more() != {taken}
         others += 1
-    figure(f"beside a sick GPU {others} pods got one of its neighbours within 2 s; it got none")
-    assert others >= 2
+    figure(
+        f"beside a sick GPU {others} pods got one of its neighbours within {time.monotonic() - began:.0f} s; it got none"
+    )
     eventually(lambda: node_cluster.events("GPUProbation"))
     while len(running) > 1:
         node_cluster.delete(running.popleft())
