@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.processes.client import ApiClient
-from tests.contract.requests import bind, create, merge, pod, refusal
+from tests.contract.requests import bind, create, events, merge, pod, refusal, version
 
 
 def eviction(**options: object) -> dict[str, object]:
@@ -17,6 +17,7 @@ async def run(api: ApiClient, pods: str) -> str:
     (await bind(api, pods)).ok()
     ready = [{"type": "Ready", "status": "True"}]
     (await merge(api, f"{pods}/p/status", {"status": {"phase": "Running", "conditions": ready}})).ok()
+    await events(api, pods, 2, resourceVersion=str(version(made)))  # see `create_bound`
     return str(made["metadata"]["uid"])
 
 

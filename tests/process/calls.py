@@ -88,8 +88,9 @@ class Call:
 
     @property
     def resource(self) -> str:
-        """`nodes` or `pods`."""
-        return "nodes" if "/nodes" in self.path else "pods"
+        """`nodes` or `pods`; of anything else the last word of the path."""
+        words = self.path.split("/")
+        return next((each for each in ("nodes", "pods") if each in words), words[-1])
 
     @property
     def document(self) -> Any:

@@ -97,6 +97,7 @@ class Replica:
     async def stop(self) -> None:
         """SIGTERM, and wait for its end."""
         self.in_service = False
+        await asyncio.sleep(0.2)  # who has chosen it just now is heard, as where a Service takes it away before it ends
         await asyncio.to_thread(self.process.stop)
 
     async def post(self, verb: str, body: Json) -> tuple[int, Any]:

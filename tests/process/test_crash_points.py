@@ -97,7 +97,7 @@ async def a_rebuild(world: World, replica: Replica, pod: Json) -> Act:
     return wipe
 
 
-BRIEF = revoking_after("500ms")
+BRIEF = revoking_after("2s")
 SCENARIOS = {
     "bind": Scenario(a_bind, 2),
     "release": Scenario(a_release, 1),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from itertools import count
 from random import Random
 from statistics import quantiles
@@ -123,6 +125,10 @@ async def test_w3_expired_version_means_a_whole_list_and_never_half_a_cache(
         replica.proxy.forgive()
 
 
+def is_watch_of_nodes(call: Call) -> bool:
+    return call.kind is Kind.WATCH and call.resource == "nodes"
+
+
 async def expire(store: Store, replica: Replica, where: str, gone: str, new: str) -> tuple[float, list[float]]:
     """Let one node go and another come while the watch expires.
 
@@ -136,7 +142,7 @@ async def expire(store: Store, replica: Replica, where: str, gone: str, new: str
         lambda call: "continue" in call.query, faults.of(RequestFault.EXPIRED), times=int(where == "on a page")
     )
     if where != "in the stream":
-        replica.proxy.meet(Kind.WATCH, faults.of(RequestFault.EXPIRED), times=1)
+        replica.proxy.meet(is_watch_of_nodes, faults.of(RequestFault.EXPIRED), times=1)
     looks: list[float] = []
     looking, began = asyncio.create_task(watch_gauge(replica, "nodes", looks)), clock.time()
     if where == "in the stream":
@@ -209,8 +215,8 @@ async def test_w5_late_reply_does_not_take_the_cache_back(
         made = await world.submit(*(wants(name, 1) for name in names))
         await world.caught_up()
         held = [faults.Held(reply=True) for _ in names]
-        for one in held:
-            replica.proxy.meet(Kind.LEDGER, one, times=1)
+        for name, one in zip(names, held, strict=True):  # pods of the round before are still being released
+            replica.proxy.meet(partial(is_ledger_of, name), one, times=1)
         binds = [asyncio.create_task(replica.bind(pod, pod["metadata"]["name"])) for pod in made]
         await asyncio.gather(*(one.arrived.wait() for one in held))
         for name in names:
@@ -221,6 +227,10 @@ async def test_w5_late_reply_does_not_take_the_cache_back(
             assert not await replica.sees_free(name, 1)
         await asyncio.gather(*(world.delete(name) for name in names))
     figure(f"W5: {every * at_once} replies older than the watch: the cache never went back")
+
+
+def is_ledger_of(node: str, call: Call) -> bool:
+    return call.kind is Kind.LEDGER and call.path.endswith(f"/nodes/{node}")
 
 
 async def fall_ill(world: World, node: str) -> None:
@@ -295,7 +305,8 @@ async def test_w9_flood_of_events_leaves_the_verbs_responsive(
 ) -> None:
     """Five thousand a second: filter goes on answering meanwhile."""
     await world.join(SimulatedNode("n1", "hgx-h100"))
-    (replica,), clock, thousands = await world.start(), asyncio.get_running_loop(), rounds(10, 50)
+    lasting = {"watch": {**BRISK["watch"], "stream": "50s", "silence": "55s"}}
+    (replica,), clock, thousands = await world.start(settings=lasting), asyncio.get_running_loop(), rounds(10, 50)
     made = await world.submit(*(strangers_pod(f"p-{number}") for number in range(100)))
     await eventually(lambda: replica.counts("pods", 100), 30)
     flood, delays = asyncio.create_task(pour(replica, made, thousands * 10)), list[float]()
@@ -304,7 +315,8 @@ async def test_w9_flood_of_events_leaves_the_verbs_responsive(
         assert await replica.fits(made[0], "n1")
         delays.append(clock.time() - asked)
         await asyncio.sleep(0.005)
-    p99 = quantiles(delays, n=100)[98]
+    await flood
+    p99 = quantiles(delays, n=100, method="inclusive")[98]
     figure(f"W9: {thousands},000 events in {thousands / 5:.0f} s: filter p99 {p99:.3f} s, longest {max(delays):.3f} s")
     assert p99 <= goal(0.1)
     await replica.kill()  # it has heard of versions that are still to come
@@ -340,7 +352,8 @@ async def test_w10_garbage_in_a_stream_costs_a_reconnection(world: World, figure
     for number, (kind, text) in enumerate(GARBAGE.items()):
         for resource in ("nodes", "pods"):
             stream = replica.proxy.stream(resource)
-            await stream.say(text)
+            with suppress(ConnectionError):  # it may hang up before it has read all of a long line
+                await stream.say(text)
             if kind == "half a line":
                 stream.cut()
             await replica.proxy.followed(stream)

@@ -21,7 +21,10 @@ from benchmarks.simulated.pod_life import EXIT_CODE
 from benchmarks.simulated.scheduler_loop import ExtenderFailed, SchedulerLoop
 from extender.kubernetes.kubeconfig import Kubeconfig
 from tests.benchmarks.measure.nccl import write_all_reduce_perf
+from tests.extender.polling import eventually
 from tests.extender.serving import Running, serving
+from topology.annotations import keys
+from topology.annotations.records import decode_ledger
 
 PAIRS, TWO = SimulatedNode("pairs", "a100-pcie-8-pairs"), SimulatedNode("two", "rtx-3090-2")
 Rates = Mapping[str, Mapping[tuple[int, ...], str]]
@@ -83,6 +86,15 @@ class Cluster:
     async def list(self, path: str) -> list[Json]:
         items: list[Json] = (await self.extender.api.call("GET", path)).ok()["items"]
         return items
+
+    async def let_go(self) -> None:
+        """Return when no ledger has a claim: until then a node whose pod has ended is not idle."""
+
+        async def is_so() -> bool:
+            ledgers = [node["metadata"]["annotations"][keys.LEDGER] for node in await self.list("/api/v1/nodes")]
+            return not any(decode_ledger(ledger).claims for ledger in ledgers)
+
+        await eventually(is_so)
 
     async def measure(
         self,

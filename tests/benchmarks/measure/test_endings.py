@@ -35,6 +35,7 @@ async def test_the_pod_of_an_earlier_go_is_not_taken_for_its_own(tmp_path: Path)
         for rate in ("33.5", "34.5", "35.5"):
             cluster.install(TWO, {(0, 1): rate})
             found.append(measured(await cluster.measure()))
+            await cluster.let_go()
 
         assert found == [{("two", (0, 1)): rate} for rate in (33.5, 34.5, 35.5)]
         assert len(await cluster.list(PODS)) == 3

@@ -87,6 +87,7 @@ async def test_figures_go_into_a_configmap_beside_those_it_has(tmp_path: Path) -
         for labels in ({"kubernetes.io/hostname": "pairs"}, {"kubernetes.io/hostname": "two"}):
             assert (await cluster.measure(Limits(labels=labels, max_jobs=1, max_sets=1), place)).exit_code == 0
         (one_each,) = await cluster.list(CONFIG_MAPS)
+        await cluster.let_go()
         await cluster.measure(Limits(labels={}, max_jobs=4, max_sets=2, again=True), place)
         (more,) = await cluster.list(CONFIG_MAPS)
 
@@ -98,7 +99,7 @@ async def test_what_is_done_when_the_time_is_over_counts(tmp_path: Path) -> None
     """The container goes on, and what it has printed by then is read; the rest is named."""
     async with at_work(tmp_path, PAIRS) as cluster:
         cluster.cut_before["pairs"] = "# gputopo: GPUs 0,1,2\n"
-        report = await cluster.measure(within=3.0)
+        report = await cluster.measure(within=8.0)
 
         assert measured(report) == {("pairs", (0, 1)): 150.25}
         assert [problem.split(": ", 2)[1:] for problem in report.document["problems"]] == [
@@ -126,6 +127,7 @@ async def test_who_writes_a_configmap_at_the_same_time_loses_nothing(tmp_path: P
     async with at_work(tmp_path, TWO, faults=Unreliable([between])) as cluster:
         place = Place(config_map="m")
         await cluster.measure(place=place)
+        await cluster.let_go()
         report = await cluster.measure(Limits(labels={}, max_jobs=1, max_sets=1, again=True), place)
 
         assert report.exit_code == 0, report.notes

@@ -131,7 +131,7 @@ async def test_what_nobody_has_asked_for_ends_the_connection(pieces: list[bytes]
     """Or the next one who asks would be given it."""
     async with facing(pieces, [OK.replace(b"ok", b"me")]) as (peer, asking):
         assert (await ask(peer, asking)).body == b"ok"
-        await asyncio.sleep(0.05)
+        await until(lambda: not peer.open)  # the connection is ended for it
         assert (await ask(peer, asking)).body == b"me"
     assert peer.connections == 2
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.extender.polling import until
+from tests.extender.polling import eventually, until
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 START_SECONDS = 60.0
@@ -126,8 +126,12 @@ async def tab(folder: Path) -> AsyncIterator[Tab]:
         await until(lambda: _port(folder / "DevToolsActivePort"))
         port = _port(folder / "DevToolsActivePort")
         async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://127.0.0.1:{port}/json/list") as response:
-                [page] = [each for each in await response.json(content_type=None) if each["type"] == "page"]
+
+            async def pages() -> list[dict[str, str]]:
+                async with session.get(f"http://127.0.0.1:{port}/json/list") as response:
+                    return [each for each in await response.json(content_type=None) if each["type"] == "page"]
+
+            [page] = await eventually(pages)
             async with session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=0) as socket:
                 opened = Tab(socket)
                 listening = asyncio.create_task(opened.listen())
