@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import count, islice
 from random import Random
 from typing import TypeVar
 
 from benchmarks.processes.client import Json
-from benchmarks.simulated.pod_life import has_ended
+from benchmarks.simulated.pod_life import EXIT_CODE, has_ended
 from tests.cluster.gpu_cluster import wants
 from tests.process.backends import UNAVAILABLE
 from tests.process.world import World, finished_at_once
@@ -27,12 +28,16 @@ Argument = TypeVar("Argument")
 async def load(world: World, there: int) -> AsyncIterator[None]:
     """Keep `there` pods in being for the length of a block: some end, some are deleted while they run, others follow.
 
-    Calls that fail cost only themselves, as of a server that is away; any other end of the load is the test's.
+    Calls that fail cost only themselves, as of a server that is away; any other end of the load is the test's. After the block
+    all pods end that are there, or those that run could keep others waiting for ever.
     """
     async with asyncio.TaskGroup() as tasks:
         feeding = tasks.create_task(_feed(world, there))
         yield
         feeding.cancel()
+    with suppress(*UNAVAILABLE):
+        _, pods = await world.backend.objects()
+        await asyncio.gather(*(_try(partial(_let_end, world), pod) for pod in pods))
 
 
 async def _feed(world: World, there: int) -> None:
@@ -48,6 +53,10 @@ async def _feed(world: World, there: int) -> None:
             more = [_pod(chance, f"load-{number}") for number in islice(numbers, missing)]
             await asyncio.gather(*(_try(world.submit, pod) for pod in more))
         await asyncio.sleep(0.1)
+
+
+async def _let_end(world: World, pod: Json) -> None:
+    await world.annotate_pod(pod["metadata"]["name"], {EXIT_CODE: "0"})
 
 
 async def _try(call: Callable[[Argument], Awaitable[object]], argument: Argument) -> None:
