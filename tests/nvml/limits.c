@@ -36,31 +36,42 @@ struct limit {
 static struct limit limits[MAX_LIMITS];
 static int count;
 
-static FILE *open_limits(void) {
-    char name[4096];
-    snprintf(name, sizeof name, "%s.limits", getenv("GPUTOPO_FAKE_NVML"));
-    int file = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0) return NULL;
-    flock(file, LOCK_EX);
-    return fdopen(file, "r+");
+static const char *file_of(const char *ending) {
+    static char name[2][4096];
+    static int turn;
+    turn = !turn;
+    snprintf(name[turn], sizeof name[turn], "%s.limits%s", getenv("GPUTOPO_FAKE_NVML"), ending);
+    return name[turn];
+}
+
+/* Who holds it is the only one that reads, changes and writes. */
+static int lock(void) {
+    int file = open(file_of(".lock"), O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (file >= 0) flock(file, LOCK_EX);
+    return file;
 }
 
 /* Reads those whose cgroup is still the same one. */
-static void read_limits(FILE *stream) {
+static void read_limits(void) {
     struct limit read;
     struct stat now;
-    for (count = 0; count < MAX_LIMITS && fscanf(stream, "%95s %llu %llu %llu %llu %511[^\n]", read.uuid, &read.device, &read.inode,
-                                                 &read.soft, &read.hard, read.path) == 6;)
+    FILE *stream = fopen(file_of(""), "re");
+    for (count = 0; stream && count < MAX_LIMITS && fscanf(stream, "%95s %llu %llu %llu %llu %511[^\n]", read.uuid, &read.device,
+                                                           &read.inode, &read.soft, &read.hard, read.path) == 6;)
         if (!stat(read.path, &now) && now.st_ino == read.inode && now.st_dev == read.device) limits[count++] = read;
+    if (stream) fclose(stream);
 }
 
-static bool write_limits(FILE *stream) {
-    rewind(stream);
-    if (ftruncate(fileno(stream), 0)) return false;
+/* All or nothing: a driver forgets no limit because the process that sets another one is killed. */
+static bool write_limits(void) {
+    FILE *stream = fopen(file_of(".new"), "we");
+    if (!stream) return false;
     for (int n = 0; n < count; n++)
         fprintf(stream, "%s %llu %llu %llu %llu %s\n", limits[n].uuid, limits[n].device, limits[n].inode, limits[n].soft, limits[n].hard,
                 limits[n].path);
-    return !fflush(stream);
+    bool failed = ferror(stream);
+    failed |= fclose(stream) != 0;
+    return !failed && !rename(file_of(".new"), file_of(""));
 }
 
 static struct limit *limit_of(const struct gpu *gpu, const struct stat *cgroup) {
@@ -87,9 +98,9 @@ nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t gpu, const nvmlSetMemoryL
     if (geteuid()) return NO_PERMISSION;
     if (wanted->soft > wanted->hard || !wanted->hard) return INVALID_ARGUMENT;
     TRY(find(wanted->name_space, &cgroup));
-    FILE *stream = open_limits();
-    if (!stream) return UNKNOWN;
-    read_limits(stream);
+    int held = lock();
+    if (held < 0) return UNKNOWN;
+    read_limits();
     struct limit *limit = limit_of(gpu, &cgroup);
     bool clears = !wanted->soft && wanted->hard == NO_LIMIT;
     if (clears && limit) *limit = limits[--count];
@@ -99,8 +110,8 @@ nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t gpu, const nvmlSetMemoryL
         snprintf(limit->uuid, sizeof limit->uuid, "%s", gpu->uuid);
         snprintf(limit->path, sizeof limit->path, "%s", wanted->name_space);
     }
-    bool written = write_limits(stream);
-    fclose(stream);
+    bool written = write_limits();
+    close(held);
     return written && (clears || limit) ? SUCCESS : UNKNOWN;
 }
 
@@ -121,11 +132,11 @@ nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t gpu, nvmlGetMemoryLimits_
     if (machine.limits == LIMITS_NONE) return FUNCTION_NOT_FOUND;
     if (gpu->mig == 1) return NOT_SUPPORTED;
     TRY(find(told->name_space, &cgroup));
-    FILE *stream = open_limits();
-    if (!stream) return UNKNOWN;
-    read_limits(stream);
-    write_limits(stream);
-    fclose(stream);
+    int held = lock();
+    if (held < 0) return UNKNOWN;
+    read_limits();
+    write_limits();
+    close(held);
     const struct limit *limit = limit_of(gpu, &cgroup);
     if (!limit && machine.limits == LIMITS_MISC) return NOT_SUPPORTED; /* so r615 says it where no limit was ever set */
     told->soft = limit ? limit->soft : 0;

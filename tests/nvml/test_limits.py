@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +15,16 @@ import pytest
 
 from tests.nvml.library import FakeNvml, has_compiler, machine
 
+KILLS = 10
+SETS = """
+import sys, pynvml
+pynvml.nvmlInit()
+gpu, limits = pynvml.nvmlDeviceGetHandleByIndex(0), pynvml.c_nvmlSetMemoryLimits_v1_t(sys.argv[1].encode(), 0, 1 << 30)
+for number in range(1 << 30):
+    pynvml.nvmlDeviceSetMemoryLimits_v1(gpu, limits)
+    if number == 100:
+        print("at work", flush=True)
+"""
 MAX = pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX
 Driver = Callable[..., Any]
 
@@ -104,6 +116,22 @@ def test_limit_dies_with_its_cgroup(driver: Driver, folder: Path) -> None:
     assert put(gpu, pod, 1 << 30) == pynvml.NVML_ERROR_NOT_FOUND
 
 
+def test_no_limit_is_lost_when_a_process_is_killed_that_sets_another_one(
+    library: FakeNvml, driver: Driver, folder: Path
+) -> None:
+    """It is the driver that keeps them."""
+    gpu, ours, theirs = driver("limits misc"), folder / "ours", folder / "theirs"
+    ours.mkdir()
+    theirs.mkdir()
+    put(gpu, ours, 1 << 30)
+    for _ in range(KILLS):
+        command, environment = [sys.executable, "-c", SETS, str(theirs)], library.environment(folder / "machine.nvml")
+        with subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE) as process:
+            assert process.stdout and process.stdout.readline()
+            process.kill()
+        assert told(gpu, ours) == (0, 1 << 30, 0)
+
+
 def test_what_makes_no_sense_is_refused(driver: Driver, folder: Path) -> None:
     """A path that is not whole, a soft limit above the hard one, a GPU with MIG on."""
     gpu = driver("limits misc", "gpu 1 mig on")
@@ -118,7 +146,6 @@ def test_only_root_sets_and_everybody_reads(driver: Driver, folder: Path) -> Non
     """As the reference says."""
     gpu = driver("limits misc")
     put(gpu, folder, 1 << 30)
-    Path(f"{folder}/machine.nvml.limits").chmod(0o666)
     os.seteuid(65534)
     try:
         assert put(gpu, folder, 2 << 30) == pynvml.NVML_ERROR_NO_PERMISSION

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -63,13 +62,8 @@ class LimitedNode:
     def held(self) -> set[Held]:
         """Return what the driver holds for this node's cgroups."""
         file = Path(f"{self.node.machine.description}.limits")
-        if not file.exists():
-            return set()
-        with file.open() as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH)  # or half of it would be read
-            lines = stream.read().splitlines()
         found = set()
-        for line in lines:
+        for line in file.read_text().splitlines() if file.exists() else ():
             uuid, _, _, _, hard, path = line.split(" ", 5)
             cgroup = path.removeprefix(f"{cgroups.ROOT}{self._root}/kubepods/")
             found.add(Held(self.node.machine.uuids.index(uuid), cgroup, int(hard) / GIB))
