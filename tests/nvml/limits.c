@@ -36,6 +36,7 @@ struct limit {
 static struct limit limits[MAX_LIMITS];
 static int count;
 
+/* Good until the call after the next. */
 static const char *file_of(const char *ending) {
     static char name[2][4096];
     static int turn;

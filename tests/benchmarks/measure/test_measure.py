@@ -12,15 +12,7 @@ from benchmarks.measure.store import Unusable
 from benchmarks.simulated.double.faults import RequestFault, Rule, Unreliable
 from benchmarks.simulated.fleet import SimulatedNode
 from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop
-from tests.benchmarks.measure.at_work import (
-    CONFIG_MAPS,
-    JOBS,
-    PAIRS,
-    PODS,
-    TWO,
-    at_work,
-    measured,
-)
+from tests.benchmarks.measure.at_work import CONFIG_MAPS, JOBS, PAIRS, PODS, TWO, at_work, measured
 from tests.extender.polling import eventually
 from topology.annotations.measurements import decode_measurements
 from topology.bandwidth.measured import kind_of

@@ -16,7 +16,7 @@ from tests.cluster.nodes.namespaces import NodeProcess
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.polling import eventually
 from tests.manifests.rendered import NAMESPACE
-from topology.annotations.keys import STATUS
+from topology.annotations.keys import SHARE_RESOURCE, STATUS
 from topology.annotations.status_codec import decode_status
 from topology.node.status import DevicePluginStatus
 
@@ -123,9 +123,10 @@ def observing(node: GpuNode, **sections: object) -> AgentProcess:
 
 
 def shares_gpus(node: GpuNode) -> bool:
-    """Whether the node says that its GPUs may be shared: from then on its kubelet is offered the shares for good."""
+    """Whether the cluster sees shares, and the node says that its GPUs may be shared: before that they may be taken back."""
     plugin = ready_plugin(node)
-    return plugin is not None and plugin.sharing is not None and plugin.sharing.max_gpus > 0
+    may = plugin is not None and plugin.sharing is not None and plugin.sharing.max_gpus > 0
+    return may and node.allocatable(SHARE_RESOURCE) > 0
 
 
 def ready_plugin(node: GpuNode) -> DevicePluginStatus | None:
