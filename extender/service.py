@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from random import Random
 from types import TracebackType
@@ -56,6 +56,7 @@ from extender.verbs.wire import (
     ExtenderPreemptionArgs,
     HostPriority,
 )
+from extender.waking import Waking
 from extender.watches import watches
 
 CLAIMS_UNLISTED = "ResourceClaims have not been listed yet"
@@ -139,6 +140,7 @@ class Extender:
             settings=config.autoscaling,
         )
         self._nominating = Nominating(self.state, self._driver, clock, self.metrics, config)
+        self._waking = Waking(self.state, self._driver, clock, self.closed)
         self.measured = MeasuredFile(config.measured.file, self.state) if config.measured.file else None
         """What stands in the place of predictions, when somebody has measured."""
         pods_to_come = config.scheduling.weights.pods_to_come
@@ -156,22 +158,32 @@ class Extender:
 
     async def __aenter__(self) -> Self:
         """Start watching; nothing is decided before both lists have arrived."""
+        every_seconds = self.config.reconcile.interval
         work: dict[str, Coroutine[Any, Any, None]] = {
             f"{reflector.name}-watch": reflector.run() for reflector in self._reflectors
         }
-        work |= {"events": self._events.run(), "reconcile": self._reconcile(), "preconditions": self._try_api_server()}
+        work |= {
+            "events": self._events.run(),
+            "reconcile": self._once_known(lambda: self._upkeep.run(every_seconds)),
+            "preconditions": self._try_api_server(),
+        }
         work |= {
             "views": self._derive(),
             "values": self._appraise(),
             "searches": go_on_searching(self.state.effort),
-            "sick-gpus": self._look_after_sick_gpus(),
+            "sick-gpus": self._once_known(lambda: self._sick_gpus.run(every_seconds)),
+            "waking": self._once_known(lambda: self._waking.run(every_seconds)),
+            "quality": self._once_known(self.quality.run),
         }
         if self.measured:
             self.measured.look()
             work["measured"] = self.measured.run(self.config.measured.reread)
-        work |= {"autoscaling": self._ask_for_nodes()} if self.config.autoscaling.enabled else {}
+        work |= (
+            {"autoscaling": self._once_known(lambda: self._autoscaling.run(every_seconds))}
+            if self.config.autoscaling.enabled
+            else {}
+        )
         work |= {"nominating": self._nominating.run(self.synced)} if self.config.steering.enabled else {}
-        work["quality"] = self._judge()
         work["resourceclaims"] = self.devices.run()
         work |= {"group-sizes": self.sizes.run()} if self.config.groups.read_sizes else {}
         self._tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()}
@@ -209,6 +221,7 @@ class Extender:
             result = await self._filter_after_searches(args, result)
         if is_refusal(result):
             self._tell_refused(args, result)
+        self._waking.answered(args, refused=is_refusal(result))
         return result
 
     async def _filter_after_news(self, args: ExtenderArgs, refused: ExtenderFilterResult) -> ExtenderFilterResult:
@@ -340,22 +353,10 @@ class Extender:
         await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))
         await keep_derived(self.state, self._derived.set)
 
-    async def _reconcile(self) -> None:
-        """Keep the ledgers in order, round by round."""
+    async def _once_known(self, rounds: Callable[[], Awaitable[None]]) -> None:
+        """Begin with these once the cluster is known."""
         await self.synced()
-        await self._upkeep.run(self.config.reconcile.interval)
-
-    async def _judge(self) -> None:
-        await self.synced()
-        await self.quality.run()
-
-    async def _look_after_sick_gpus(self) -> None:
-        await self.synced()
-        await self._sick_gpus.run(self.config.reconcile.interval)
-
-    async def _ask_for_nodes(self) -> None:
-        await self.synced()
-        await self._autoscaling.run(self.config.reconcile.interval)
+        await rounds()
 
     async def _appraise(self) -> None:
         await asyncio.sleep(self.config.scheduling.appraise_after)

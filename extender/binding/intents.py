@@ -133,7 +133,8 @@ class Nominate:
 class AskForLook:
     """Have a node's agent report what containers hold, from a look that begins later than a version of the node.
 
-    A merge patch of one annotation with the node's UID; two that cross do no harm, as who is not answered asks again.
+    A merge patch of one annotation with the node's UID; two that cross do no harm, as who is not answered asks again. Being a
+    change of the node, it wakes kube-scheduler, too.
     Replies `Done(Node)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
     """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -67,6 +68,16 @@ class GpuCluster:
 
         wanted = {node.name for node in nodes}
         eventually(lambda: known() >= wanted)
+
+    def await_quiet(self, for_seconds: float = 2.0) -> None:
+        """Return when kube-scheduler has asked for nothing for so long: what waits, it has put aside."""
+
+        def is_quiet() -> bool:
+            asked = len(self.extender.said("filter"))
+            time.sleep(for_seconds)
+            return len(self.extender.said("filter")) == asked
+
+        eventually(is_quiet)
 
     def submit(self, *pods: Json) -> None:
         """Create pods, many at once."""

@@ -98,7 +98,10 @@ def test_a_slice_holds_its_gpu_and_admin_access_holds_none(cluster: GpuCluster) 
 
 
 def test_a_device_that_cannot_be_matched_closes_its_node_and_no_other(cluster: GpuCluster) -> None:
-    """The driver is gone with its slices; when it publishes a newer generation, the node opens."""
+    """The driver is gone with its slices; when it publishes a newer generation, the node opens.
+
+    kube-scheduler does not look at slices for a pod that we have refused, so it has to be told.
+    """
     cluster.join(BOTH, OTHER)
     publish_gpus(cluster, BOTH)
     claim(cluster, "by-claim", 1)
@@ -107,6 +110,7 @@ def test_a_device_that_cannot_be_matched_closes_its_node_and_no_other(cluster: G
     cluster.submit(there("here", 1), wants("anywhere", 8))
     eventually(lambda: UNKNOWN_DEVICE in cluster.why_pending("here") and cluster.is_running("anywhere"))
     assert cluster.node_of("anywhere") == OTHER.name
+    cluster.await_quiet()
     publish_gpus(cluster, BOTH, generation=2)
     eventually(lambda: cluster.is_running("here"))
     (held,) = (uuid for uuid, why in reasons(cluster).items() if why.startswith(HELD_BY_CLAIM))

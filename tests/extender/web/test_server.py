@@ -14,7 +14,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.fleet import SimulatedNode, fleet, join
 from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop, Unschedulable
 from extender import collector
-from extender.service import Extender
+from extender.upkeep import Upkeep
 from tests.extender.polling import eventually, until
 from tests.extender.serving import Running, serving
 from topology.annotations import keys
@@ -255,10 +255,10 @@ async def test_new_nodes_are_seen_without_a_restart(tmp_path: Path) -> None:
 async def test_what_dies_in_the_background_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half an extender must not go on answering; nothing outside can cause this, so the test does."""
 
-    async def die(_: Extender) -> None:
+    async def die(_: Upkeep, every_seconds: float) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Extender, "_reconcile", die)
+    monkeypatch.setattr(Upkeep, "run", die)
     with pytest.raises(ExceptionGroup) as caught:
         async with serving(tmp_path, ready=False) as extender:
             await until(extender.process.done)
