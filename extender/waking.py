@@ -1,7 +1,7 @@
 """Wakes kube-scheduler for pods that were refused, and would not be refused any more.
 
 It tries a pod again when an object changes that it watches, else after five minutes. Some nodes open without such a change: a DRA
-driver names a device in a ResourceSlice, a hold ends, `relax-after` is over, links have been still for long enough. So we put to
+driver names a device in a ResourceSlice, `relax-after` is over, links have been still for long enough. So we put to
 ourselves the pods that have not been asked about for a while, on the nodes that refused them: whatever lets them on other ones
 is a change that kube-scheduler sees. Where a pod fits, its node is written to.
 
