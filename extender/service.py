@@ -165,9 +165,7 @@ class Extender:
         work |= {
             "events": self._events.run(),
             "reconcile": self._once_known(lambda: self._upkeep.run(every_seconds)),
-            "preconditions": self._try_api_server(),
-        }
-        work |= {
+            "preconditions": self._once_known(self._preconditions.follow),
             "views": self._derive(),
             "values": self._appraise(),
             "searches": go_on_searching(self.state.effort),
@@ -178,11 +176,8 @@ class Extender:
         if self.measured:
             self.measured.look()
             work["measured"] = self.measured.run(self.config.measured.reread)
-        work |= (
-            {"autoscaling": self._once_known(lambda: self._autoscaling.run(every_seconds))}
-            if self.config.autoscaling.enabled
-            else {}
-        )
+        if self.config.autoscaling.enabled:
+            work["autoscaling"] = self._once_known(lambda: self._autoscaling.run(every_seconds))
         work |= {"nominating": self._nominating.run(self.synced)} if self.config.steering.enabled else {}
         work["resourceclaims"] = self.devices.run()
         work |= {"group-sizes": self.sizes.run()} if self.config.groups.read_sizes else {}
@@ -219,9 +214,10 @@ class Extender:
             result = await self._filter_after_news(args, result)
         if is_undecided(result):
             result = await self._filter_after_searches(args, result)
-        if is_refusal(result):
+        refused = is_refusal(result)
+        if refused:
             self._tell_refused(args, result)
-        self._waking.answered(args, refused=is_refusal(result))
+        self._waking.answered(args, refused=refused)
         return result
 
     async def _filter_after_news(self, args: ExtenderArgs, refused: ExtenderFilterResult) -> ExtenderFilterResult:
@@ -344,10 +340,6 @@ class Extender:
         reply = await self._api.execute(intent, timeout_seconds)
         self.metrics.replied(type(intent).__name__, type(reply).__name__)
         return reply
-
-    async def _try_api_server(self) -> None:
-        await self.synced()
-        await self._preconditions.follow()
 
     async def _derive(self) -> None:
         await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))

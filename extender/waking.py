@@ -1,9 +1,9 @@
 """Wakes kube-scheduler for pods that were refused, and would not be refused any more.
 
 It tries a pod again when an object changes that it watches, else after five minutes. Some nodes open without such a change: a DRA
-driver names a device in a ResourceSlice, `relax-after` is over, links have been still for long enough. So we put to
-ourselves the pods that have not been asked about for a while, on the nodes that refused them: whatever lets them on other ones
-is a change that kube-scheduler sees. Where a pod fits, its node is written to.
+driver names a device in a ResourceSlice, `relax-after` is over, links that came and went have been still for long enough. So we
+look again at pods that have not been asked about for a while, on the nodes that refused them: what lets them on other nodes is a
+change that kube-scheduler sees. Where a pod fits, its node is written to.
 
 The write asks the node's agent for a look, and so there may be two. Each wakes all pods that an extender has refused (Kubernetes
 1.30 and 1.31: those that the node would admit). So there is one in `QUIET_SECONDS` at most, and for a pod that does not come in
@@ -15,28 +15,29 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NoReturn
 
+from extender.attempts import Attempts
 from extender.binding.driver import Driver
-from extender.binding.intents import AskForLook, Done, Step
+from extender.binding.release import ask_for_look
 from extender.clock import Clock
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import owner_of
-from extender.cluster.objects.kinds import Node
 from extender.cluster.state import ClusterState
 from extender.plain_structlog import structlog
 from extender.turns import in_turns
 from extender.verbs.asked import Asked
 from extender.verbs.names import Names, Written
-from extender.verbs.preparing import prepare
+from extender.verbs.preparing import ranked
 from extender.verbs.wire import ExtenderArgs
-from topology.effort import Allowance
 from topology.errors import RequestError
 
 QUIET_SECONDS: Final = 10.0
 """For which a pod has not been asked about: kube-scheduler's longest pause, unless it is configured, is over by then."""
+PAUSE_SECONDS: Final = 20.0
+"""After a write that did not bring a pod to a node, before the next one for it."""
 LONGEST_PAUSE_SECONDS: Final = 300.0
 FORGOTTEN_SECONDS: Final = 600.0
 """After which kube-scheduler, which tries each pod again by itself, has asked somebody else."""
@@ -53,13 +54,12 @@ class Refused:
     """The last refusal of a pod, which stands for all of its owner's."""
 
     uid: str
+    name: str
+    """Namespace and name."""
     by: Collection[str]
     """All nodes that kube-scheduler's own filters let through."""
     at: float
-    """Monotonic, in seconds; so is what follows."""
-    wakes: int = 0
-    """That did not bring it to a node."""
-    not_before: float = 0.0
+    """Monotonic, in seconds."""
 
 
 class Waking:
@@ -80,21 +80,25 @@ class Waking:
         self._closed = closed
         self._refused: OrderedDict[str, Refused] = OrderedDict()
         """By owner, or by UID where there is none; those first that have not been looked at for longest."""
+        self._attempts = Attempts(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        """By the same."""
         self._not_before = 0.0
         """When the next write may be; monotonic seconds."""
 
     def answered(self, args: ExtenderArgs, *, refused: bool) -> None:
         """Take note of what a pod has been told."""
-        uid, key = args.pod.metadata.uid, owner_of(args.pod) or args.pod.metadata.uid
+        metadata = args.pod.metadata
+        uid, key = metadata.uid, owner_of(args.pod) or metadata.uid
         before = self._refused.get(key)
         if refused and self._state.refusals.of(uid):
-            now = self._clock().monotonic
-            self._refused[key] = replace(before or Refused(uid, (), now), uid=uid, by=_unread(args.names), at=now)
+            name = f"{metadata.namespace}/{metadata.name}"
+            self._refused[key] = Refused(uid, name, _unread(args.names), self._clock().monotonic)
             self._refused.move_to_end(key)
             if len(self._refused) > WAITING:
                 self._refused.popitem(last=False)
         elif before and before.uid == uid:
             del self._refused[key]
+            self._attempts.keep(self._refused)
 
     async def run(self, every_seconds: float) -> NoReturn:
         """Make one round after the other, until cancelled."""
@@ -110,12 +114,13 @@ class Waking:
         now = self._clock().monotonic
         if now < self._not_before or self._closed():
             return
+        self._attempts.keep(self._refused)
         for key in [*islice(self._refused, AT_ONCE)]:
             found = self._refused.pop(key, None)
             if found is None or now - found.at > FORGOTTEN_SECONDS or self._state.refusals.of(found.uid) is None:
                 continue
             self._refused[key] = found
-            is_due = now - found.at > QUIET_SECONDS and now >= found.not_before
+            is_due = now - found.at > QUIET_SECONDS and self._attempts.may_begin(key, now)
             view = await self._place_of(found) if is_due else None
             if view and self._refused.get(key) is found:  # nobody has asked meanwhile
                 await self._wake(key, found, view)
@@ -123,45 +128,24 @@ class Waking:
 
     async def _place_of(self, refused: Refused) -> NodeView | None:
         """Return the node of those that refused a pod which filter would put first now."""
-        pod, allowance = self._state.pods.get(refused.uid), Allowance()
+        pod = self._state.pods.get(refused.uid)
         if pod is None or pod.pod.metadata.deletion_timestamp is not None or pod.ended:
             return None
         try:
             asked = Asked.read(self._state, pod.pod, self._clock())
         except RequestError:
             return None
-        await in_turns(prepare(self._state, asked, allowance))
-        with self._state.effort.bounded(allowance):
-            best = asked.rank_for_now(self._state, Names(_unread(refused.by))).best
-        return self._state.views.get(best) if best else None
+        best = (await in_turns(ranked(self._state, asked, Names(_unread(refused.by))))).best
+        return self._state.views[best] if best else None
 
     async def _wake(self, key: str, refused: Refused, view: NodeView) -> None:
-        now, wakes = self._clock().monotonic, refused.wakes + 1
+        now = self._clock().monotonic
         self._not_before = now + QUIET_SECONDS
-        if not await self._driver.drive(_touch(self._state, view), self._driver.deadline()):
-            return
-        pod = self._state.pods.get(refused.uid)
-        log.info(
-            "woke kube-scheduler for a pod that fits",
-            pod="/".join(pod.key) if pod else "",
-            uid=refused.uid,
-            node=view.name,
-        )
-        if known := self._refused.get(key):
-            pause = min(QUIET_SECONDS * 2.0 ** min(wakes, 30), LONGEST_PAUSE_SECONDS)
-            self._refused[key] = replace(known, wakes=wakes, not_before=now + pause)
+        if await self._driver.drive(ask_for_look(self._state, view.node), self._driver.deadline()):
+            self._attempts.was_in_vain(key, now)  # forgotten when the pod is offered a node
+            log.info("woke kube-scheduler for a pod that fits", pod=refused.name, uid=refused.uid, node=view.name)
 
 
 def _unread(names: Collection[str]) -> Collection[str]:
     """Return names to keep: the text of thousands, and not what was read of it."""
     return names.unread() if isinstance(names, Written) else names
-
-
-def _touch(state: ClusterState, view: NodeView) -> Step[bool]:
-    """Change the node's object; returns whether that is done."""
-    metadata = view.node.metadata
-    reply = yield AskForLook(view.name, metadata.uid, metadata.resource_version)
-    if not (isinstance(reply, Done) and isinstance(reply.value, Node)):
-        return False
-    state.nodes.learn(reply.value)
-    return True

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from extender.attempts import Attempts
 from extender.autoscaling.arrivals import Arrivals
-from extender.autoscaling.attempts import Attempts
 from extender.autoscaling.job import creation, deletion
 from extender.autoscaling.need import FreeCounts, Need, NoNeed, need_of
 from extender.clock import Clock, Instant

@@ -122,10 +122,17 @@ def _ask(state: ClusterState, task: Task) -> Step[None]:
     for claim in task.gone:
         if not state.has_baseline(task.node, claim):
             state.set_baseline(task.node, claim)
-    metadata = reply.value.metadata
-    reply = yield AskForLook(task.node, metadata.uid, metadata.resource_version)
-    if isinstance(reply, Done) and isinstance(reply.value, Node):
-        state.nodes.learn(reply.value)
+    yield from ask_for_look(state, reply.value)
+
+
+def ask_for_look(state: ClusterState, node: Node) -> Step[bool]:
+    """Have the node's agent look later than this version of the node; returns whether that is written."""
+    metadata = node.metadata
+    reply = yield AskForLook(metadata.name, metadata.uid, metadata.resource_version)
+    if not (isinstance(reply, Done) and isinstance(reply.value, Node)):
+        return False
+    state.nodes.learn(reply.value)
+    return True
 
 
 def _fence_orphans(state: ClusterState, task: Task) -> Step[frozenset[str]]:

@@ -24,7 +24,7 @@ from extender.cluster.candidates.holds import HOLD_SECONDS, Hold, Ranked
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.names import Names
-from extender.verbs.preparing import prepare
+from extender.verbs.preparing import prepare, ranked
 from extender.verbs.ranking import Ranking
 from extender.verbs.scores import levels
 from extender.verbs.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
@@ -116,10 +116,7 @@ def prioritize_in_slices(
     state.offers.forget(uid)
     if not asked.request.asks:
         return []
-    allowance = Allowance()
-    yield from prepare(state, asked, allowance)
-    with state.effort.bounded(allowance):
-        ranking = asked.rank_for_now(state, Names(named))
+    ranking = yield from ranked(state, asked, Names(named))
     names, best_two = [*named], [*islice(ranking.best_first(), 2)]
     if not best_two:
         return [HostPriority(name, 0) for name in names]

@@ -11,6 +11,8 @@ from typing import Final
 
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
+from extender.verbs.names import Names
+from extender.verbs.ranking import Ranking
 from topology.effort import Allowance, Search
 
 SHAPES: Final = 100
@@ -30,3 +32,11 @@ def prepare(state: ClusterState, asked: Asked, allowance: Allowance) -> Search[N
             if is_ready:
                 break
             yield
+
+
+def ranked(state: ClusterState, asked: Asked, names: Names) -> Search[Ranking]:
+    """Rank these nodes, once all is prepared."""
+    allowance = Allowance()
+    yield from prepare(state, asked, allowance)
+    with state.effort.bounded(allowance):
+        return asked.rank_for_now(state, names)

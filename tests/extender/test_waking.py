@@ -54,9 +54,9 @@ class Life:
     def _clock(self) -> Instant:
         return at(self.now())
 
-    def ask(self, asked: Pod, *nodes: str) -> Sequence[str]:
-        """Ask as kube-scheduler does."""
-        call = args(asked, *(nodes or ("n1",)))
+    def ask(self, asked: Pod) -> Sequence[str]:
+        """Ask as kube-scheduler does, about the node with pairs."""
+        call = args(asked, "n1")
         answer = filter_nodes(self.state, call, self._clock())
         self.waking.answered(call, refused=is_refusal(answer))
         return answer.node_names or []
@@ -98,10 +98,8 @@ async def test_the_time_after_which_less_will_do_wakes_for_its_pod() -> None:
 @in_virtual_time
 async def test_a_device_that_a_slice_names_wakes() -> None:
     """kube-scheduler does not look at ResourceSlices for a pod that we have refused."""
-    asked, devices = (
-        pod("p"),
-        [gpu(minor, uuid) for minor, uuid in enumerate(gpus("n1", *range(8), machine_name=PAIRS))],
-    )
+    asked = pod("p")
+    devices = [gpu(minor, uuid) for minor, uuid in enumerate(gpus("n1", *range(8), machine_name=PAIRS))]
     life = Life(half_used(), asked)
     life.state.claims.changed(read_claim(allocated("job", "n1", "gpu-1")))
     life.state.claims.hear(True)
@@ -192,7 +190,7 @@ async def test_only_the_nodes_that_refused_a_pod_are_looked_at() -> None:
     """kube-scheduler's own rules keep it from the others; when that changes, an object does."""
     asked = patient(relax_after="10m")
     life = Life(half_used(), node("n2"), asked)
-    assert life.ask(asked, "n1") == []
+    assert life.ask(asked) == []
     assert await life.for_seconds(5 * MINUTES) == []
 
 
@@ -224,7 +222,7 @@ async def test_one_pod_stands_for_all_of_its_owner() -> None:
     other = patient("other")
     life = Life(half_used(), *job, other)
     for asked in (other, *job):
-        life.ask(asked, "n1")
+        life.ask(asked)
     for asked in job:
         life.state.pods.deleted(asked)
     assert len(await life.for_seconds(2 * QUIET_SECONDS)) == 1
