@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-all test-rest test-gpu test-cluster kills faults soak fuzz model mutants cluster image lint docs verify pictures manifests release image-archive bench profile report audit sbom clean
+.PHONY: help venv lock demo test test-all test-slow test-waits test-alone test-gpu steady test-cluster kills faults soak fuzz model mutants cluster image lint docs verify pictures manifests release image-archive bench profile report audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,18 +35,31 @@ lock: ## Resolve the dependencies anew into the five lock files
 demo: venv ## Place pods on a simulated fleet and compare with stock scheduling (no cluster needed)
 	$(BIN)/gputopo-bench demo
 
-test: venv ## Run the tests that need neither Kubernetes nor minutes
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not gpu"
+# Each tier prints its ten slowest tests.
+PYTEST := $(BIN)/python -m pytest --durations=10
 
-test-all: test test-rest ## Run everything that this machine can run, a tier after the other, as CI does
+test: venv ## Run the tests that need neither Kubernetes nor minutes
+	$(PYTEST) -n auto --dist worksteal -m "not slow and not gpu"
+
+test-all: test test-slow test-waits test-alone ## Run everything that this machine can run, a tier after the other, as CI does
+
+test-slow: venv ## Run the tests that need seconds of CPU each
+	$(PYTEST) -n auto --dist worksteal -m "slow and not waits and not alone"
 
 # What waits for programs leaves the cores to others; what starts a control plane stays on it, a file at a time.
 WAITING ?= 3
 
-test-rest: venv ## Run what `make test` leaves out
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not waits and not alone"
-	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile -m "waits and not alone"
-	$(BIN)/python -m pytest -m alone
+test-waits: venv ## Run the tests that start programs and wait for them
+	$(PYTEST) -n $(WAITING) --dist loadfile -m "waits and not alone"
+
+test-alone: venv ## Run the tests that measure, one at a time
+	$(PYTEST) -m alone
+
+FILES ?=
+
+steady: venv ## Run the tests FILES twenty times while a busy loop occupies every core, and list those that failed
+	@test -n "$(FILES)" || { echo "steady: which tests? FILES=tests/process/test_watches.py" >&2; exit 1; }
+	$(BIN)/python -m tests.steady $(FILES)
 
 test-gpu: venv ## Compare with nvidia-smi what the agent says of this machine's GPUs, and write a report; skipped where there are none
 	$(BIN)/python -m pytest tests/gpu -m gpu

@@ -1,4 +1,4 @@
-"""The tiers of `make test`, `make test-all` and `make test-gpu`: between them they run every test, and none twice."""
+"""The tiers of `make test-all` and `make test-gpu`: between them they run every test, and none twice."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 
 MAKEFILE = Path(__file__).resolve().parents[1] / "Makefile"
 MARKS = ("slow", "waits", "alone", "gpu")
+TIERS = ("test", "test-slow", "test-waits", "test-alone", "test-gpu")
 
 
-def tiers() -> dict[str, list[str]]:
-    """Return the expressions of marks that each target asks pytest for."""
-    targets = re.findall(r"^(test|test-rest|test-gpu):.*\n((?:\t.*\n)+)", MAKEFILE.read_text(), re.MULTILINE)
-    return {name: re.findall(r"pytest .*?-m \"?([a-z ]+)", recipe) for name, recipe in targets}
+def tiers() -> dict[str, str]:
+    """Return the expression of marks that each target passes to pytest."""
+    recipes = dict(re.findall(r"^(test[a-z-]*): venv .*\n\t(.*)$", MAKEFILE.read_text(), re.MULTILINE))
+    return {name: re.findall(r'-m "?([a-z ]+)', recipes[name])[-1] for name in TIERS}
 
 
 def possible() -> list[dict[str, bool]]:
@@ -26,8 +27,12 @@ def possible() -> list[dict[str, bool]]:
 
 @pytest.mark.parametrize("marks", possible(), ids=lambda has: " ".join(filter(has.get, has)) or "none")
 def test_every_test_runs_once(marks: dict[str, bool]) -> None:
-    """By `make test`, by `make test-rest` or by `make test-gpu`."""
-    found = tiers()
-    expressions = [*found["test"], *found["test-rest"], *found["test-gpu"]]
-    assert len(expressions) == 5
-    assert sum(eval(expression, {}, marks) for expression in expressions) == 1
+    """In exactly one tier."""
+    assert sum(eval(expression, {}, marks) for expression in tiers().values()) == 1
+
+
+def test_test_all_runs_every_tier_but_that_of_gpus() -> None:
+    """`make test-all` needs no GPU."""
+    targets = re.search(r"^test-all: (.*?) ##", MAKEFILE.read_text(), re.MULTILINE)
+    assert targets is not None
+    assert set(targets[1].split()) == set(TIERS) - {"test-gpu"}
