@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.waiting import account
+
 Found = TypeVar("Found")
 
 
@@ -15,7 +17,7 @@ def eventually(claim: Callable[[], Found], within_seconds: float = 60.0, every_s
     """Return the first truthy answer of `claim`, asking again and again.
 
     Raises:
-        TimedOut: the time was over first; the text holds the last answer.
+        TimedOut: the time was over first; the text holds the claim and its last answer.
 
     """
     deadline = time.monotonic() + within_seconds
@@ -24,5 +26,5 @@ def eventually(claim: Callable[[], Found], within_seconds: float = 60.0, every_s
         if answer:
             return answer
         if time.monotonic() >= deadline:
-            raise TimedOut(f"still {answer!r} after {within_seconds} s")
+            raise TimedOut(account(claim, answer, within_seconds))
         time.sleep(every_seconds)

@@ -25,6 +25,7 @@ from agent.node.publish import Publication
 from agent.service import Agent
 from tests.agent.builders import FakeNode
 from tests.nvml.script import Scripted
+from tests.waiting import account
 from topology.annotations import keys
 from topology.annotations.status_codec import decode_status
 
@@ -125,5 +126,5 @@ class Life:
     def _wait(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _DEADLINE_SECONDS
         while not condition():
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, account(condition, False, _DEADLINE_SECONDS)
             time.sleep(0.001)

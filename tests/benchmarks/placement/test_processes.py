@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE
@@ -15,6 +15,7 @@ from subprocess import PIPE
 import pytest
 
 from benchmarks.placement.processes import ProcessLost, mapped
+from tests.cluster.polling import eventually
 
 PATIENCE_S = 60.0
 
@@ -60,7 +61,7 @@ def test_ctrl_c_ends_a_run_without_a_traceback() -> None:
     """Exit code 130, also while the processes are still importing."""
     command = [sys.executable, "-m", "benchmarks", "placement", "--scenario", "link-graph", "--jobs", "2"]
     with heeding_interrupts(), subprocess.Popen(command, stderr=PIPE, text=True, start_new_session=True) as run:
-        wait_for(lambda: sum(map(cpu_ticks, children(run.pid))) > 30)  # imports take longer, and a run much longer
+        eventually(lambda: sum(map(cpu_ticks, children(run.pid))) > 30)  # imports take longer, and a run much longer
         os.killpg(run.pid, signal.SIGINT)
         _, said = run.communicate(timeout=PATIENCE_S)
     assert (run.returncode, said) == (130, "")
@@ -84,11 +85,3 @@ def children(pid: int) -> list[str]:
 def cpu_ticks(pid: str) -> int:
     """Return what a process has computed, in hundredths of a second."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
-
-
-def wait_for(claim: Callable[[], bool]) -> None:
-    """Wait until it is true."""
-    until = time.monotonic() + PATIENCE_S
-    while not claim():
-        assert time.monotonic() < until
-        time.sleep(0.01)
