@@ -100,6 +100,10 @@ class _Choice:
         """Return what is open to a group that has to be in one domain."""
         by_domain = self._by_domain(fitting, level)
         by_domain.pop((level, None), None)
+        if not by_domain:
+            message = f"no node with room has a known {level}"
+            remedy = f"label the nodes with their {level}, or make it preferred"
+            return Rejection(Reason.GROUP, message, remedy=remedy, resolvable=True)
         if self._used:
             enough = {domain for domain in by_domain if domain in self._used}
             if not enough:

@@ -126,6 +126,14 @@ def test_a_required_rack_that_nobody_has_is_a_refusal_that_counts() -> None:
     assert refused == Rejection(Reason.GROUP, message, remedy="wait or let it relax", resolvable=True)
 
 
+def test_a_required_rack_where_no_node_has_a_rack_label_says_so() -> None:
+    """The reason names the missing label; "room for 0 pods" would not be true."""
+    answer = narrow(ONE_RACK, Progress(2), {Location(): 4}, {})
+    assert isinstance(answer, Rejection)
+    assert answer.message == "no node with room has a known rack"
+    assert answer.remedy == "label the nodes with their rack, or make it preferred"
+
+
 def test_a_required_rack_is_for_life() -> None:
     """A replaced pod of a group waits for room beside the others."""
     begun = Progress(rest=1, placed=(Location(rack="full"),))
