@@ -61,6 +61,8 @@ def application(config: ExtenderConfiguration, lifespan: Lifespan[FastAPI] | Non
         version=version("gputopo"),
         description="Where GPUs are, who has them, and why a pod goes where it goes.",
         lifespan=lifespan,
+        docs_url=None,  # FastAPI's pages load scripts from other hosts
+        redoc_url=None,
     )
     app.verbs = routes.verbs(config.limits)
     app.router.routes[:0] = [*health.routes(), *what_if.routes()]

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
 from extender.cluster.objects.health_words import Kind
+from extender.config import ExtenderConfiguration
 from extender.inspect.decisions import Alternative, Decision, DecisionPage
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.nvlinks import LinkFaultInfo
@@ -21,6 +22,7 @@ from extender.inspect.places import Place
 from extender.inspect.waiting import WaitingPod
 from extender.inspect.words import ClaimedDeviceInfo, SignInfo
 from extender.web import assets, pages
+from extender.web.app import application
 from tests.extender.serving import Running, serving
 from topology.request.domains import Level, Location
 
@@ -206,6 +208,23 @@ async def test_pages_allow_nothing_from_outside(tmp_path: Path) -> None:
         policy = response.headers["Content-Security-Policy"]
         assert policy.startswith("default-src 'none'")
         assert "unsafe" not in policy
+
+
+async def test_no_page_names_another_host(tmp_path: Path) -> None:
+    """Of all paths that the application has, also those that its framework adds; each page of HTML has a policy."""
+    app = application(ExtenderConfiguration())
+    described = {path for path, verbs in app.openapi()["paths"].items() if "get" in verbs}
+    paths = {
+        path for path in {getattr(route, "path", "") for route in app.routes} | described if path and "{" not in path
+    }
+    async with serving(tmp_path, SimulatedNode("n1", "t4-4")) as extender:
+        for path in paths:
+            async with extender.session.get(extender.url + path) as response:
+                text = await response.text()
+                assert not re.search(r"https?://(?!www\.w3\.org)", text), path
+                if response.content_type == "text/html":
+                    assert response.headers["Content-Security-Policy"].startswith("default-src 'none'"), path
+    assert {"/", "/decisions", "/openapi.json", "/v1/inspect/nodes"} <= paths
 
 
 async def test_a_page_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
