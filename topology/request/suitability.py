@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import filter as filter_names
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -103,7 +104,11 @@ def _broken_rule(gpus: tuple[Gpu, ...], request: GpuRequest, noun: str) -> Lack 
         before, left = left, tuple(gpu for gpu in left if rule.suits(gpu, request))
         if len(left) < size:
             figures = f"{len(left)} of {len(before)}, pod needs {size}" + rule.what_there_is(before)
-            return Lack(f"{_few(len(left), size)} of the node's {noun} {rule.says(request)}", figures, rule.remedy)
+            return Lack(
+                f"{_few(len(left), size)} of the node's {noun} {rule.says(request)}",
+                figures,
+                rule.remedy(before, request),
+            )
     return None
 
 
@@ -123,13 +128,22 @@ class _Rule:
 
     suits: Callable[[Gpu, GpuRequest], bool]
     says: Callable[[GpuRequest], str]
-    remedy: str
+    remedy: Callable[[Sequence[Gpu], GpuRequest], str]
+    """From what those have that were left by the rules before."""
     what_there_is: Callable[[Sequence[Gpu]], str] = lambda gpus: ""
     """What those have that were left by the rules before, for people."""
 
 
 def _has_model(gpu: Gpu, request: GpuRequest) -> bool:
     return not request.models or any(fnmatchcase(gpu.model.lower(), glob) for glob in request.models)
+
+
+def _wider_model(gpus: Sequence[Gpu], request: GpuRequest) -> str:
+    """Name the glob that was probably meant: part of a name matches nothing without `*` on both sides."""
+    names = {gpu.model.lower() for gpu in gpus}
+    useless = (glob for glob in request.models if not filter_names(names, glob))
+    meant = next((wider for glob in useless if filter_names(names, wider := f"*{glob.strip('*')}*")), None)
+    return f"gpu-model has globs: did you mean {meant}?" if meant else "widen gpu-model or add such nodes"
 
 
 def _largest_memory(gpus: Sequence[Gpu]) -> str:
@@ -145,30 +159,30 @@ _RULES = (
     _Rule(
         lambda gpu, request: not gpu.mig_enabled,
         lambda request: "are whole: MIG is on",
-        "switch MIG off there",
+        lambda gpus, request: "switch MIG off there",
     ),
     _Rule(
         _has_model,
         lambda request: "match gpu-model",
-        "widen gpu-model or add such nodes",
+        _wider_model,
         lambda gpus: f"; they are {', '.join(sorted({gpu.model for gpu in gpus}))}",
     ),
     _Rule(
         lambda gpu, request: (gpu.memory_bytes or 0) >= (request.min_memory_bytes or 0),
         lambda request: "have min-gpu-memory",
-        "lower min-gpu-memory or add such nodes",
+        lambda gpus, request: "lower min-gpu-memory or add such nodes",
         _largest_memory,
     ),
     _Rule(
         lambda gpu, request: (gpu.compute_capability or (0, 0)) >= (request.min_compute_capability or (0, 0)),
         lambda request: "reach min-compute-capability",
-        "lower min-compute-capability or add such nodes",
+        lambda gpus, request: "lower min-compute-capability or add such nodes",
         _highest_capability,
     ),
     _Rule(
         lambda gpu, request: request.ecc is None or gpu.ecc_enabled is request.ecc,
         lambda request: f"have ECC {'on' if request.ecc else 'off'}",
-        "switch ECC there or drop the annotation ecc",
+        lambda gpus, request: "switch ECC there or drop the annotation ecc",
     ),
 )
 """In the order in which they are named where several are broken."""

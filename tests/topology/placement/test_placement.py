@@ -158,6 +158,24 @@ def test_says_why_nothing_fits(name: str, free: int, request_: GpuRequest, reaso
     assert found.reason is reason and message in found.on_this_node
 
 
+@pytest.mark.parametrize(
+    ("models", "remedy"),
+    [
+        (("h100",), "gpu-model has globs: did you mean *h100*?"),
+        (("a100", "h100*"), "gpu-model has globs: did you mean *h100*?"),
+        (("*a100*",), "widen gpu-model or add such nodes"),
+        (("*h100*",), "widen gpu-model or add such nodes"),
+    ],
+)
+def test_a_part_of_a_model_is_answered_with_the_glob_that_matches(models: tuple[str, ...], remedy: str) -> None:
+    """But not where no glob would match, or where the glob matches too few GPUs."""
+    node = machine("hgx-h100")
+    mixed = replace(node, gpus=(node.gpus[0], *(replace(gpu, model="Tesla T4") for gpu in node.gpus[1:])))
+    verdict = plan(TopologyClass(mixed), 0xFF, heavy(2, models=models))
+    assert isinstance(verdict, Rejection)
+    assert verdict.remedy == remedy
+
+
 def test_only_what_pods_hold_can_be_freed_by_removing_pods() -> None:
     """Busy GPUs come back; a wrong model or driver does not."""
     compiled = TopologyClass(machine("dgx-1v"))
