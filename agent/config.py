@@ -179,7 +179,7 @@ class Health(_Section):
     """Where /livez, /readyz and /metrics are served."""
 
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
-    """On which address."""
+    """On which address; `::` is all of IPv4 and IPv6."""
     port: int = Field(default=9410, ge=0, le=65535)
     """0 takes a free one and logs it."""
 

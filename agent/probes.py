@@ -40,7 +40,7 @@ def announced(check: Callable[[], bool], tell: Callable[[], None]) -> Callable[[
 
 
 class Probes:
-    """Serves until `close`; a port of 0 takes a free one."""
+    """Serves until `close`; a port of 0 takes a free one, and `::` is all of IPv4 and IPv6."""
 
     def __init__(
         self, host: str, port: int, checks: Mapping[str, Callable[[], bool]], metrics: Callable[[], bytes]
@@ -49,7 +49,8 @@ class Probes:
         self._metrics = metrics
         self._exposition: tuple[float, bytes] | None = None
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        both = host == "::" and socket.has_dualstack_ipv6()
+        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
         self.port: int = self._socket.getsockname()[1]
         self._closing = Event()
         self._waking, self._woken = socket.socketpair()

@@ -71,7 +71,7 @@ class Health(Section):
     """A second listener with nothing but /livez, /readyz and /metrics, for probes and scrapes from outside the pod."""
 
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
-    """On which address."""
+    """On which address; `::` is all of IPv4 and IPv6."""
     port: int | None = Field(default=None, ge=0, le=65535)
     """Where it is not set, they are served beside the verbs only."""
 

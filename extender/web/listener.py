@@ -169,9 +169,10 @@ class Listener(uvicorn.Server):
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to an address of ours; raises `OSError`."""
+    """Return a socket that is bound to an address of ours, `::` to all of IPv4 and IPv6; raises `OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    both = host == "::" and socket.has_dualstack_ipv6()
+    opened = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     # Connections inherit it. An answer is written in two pieces, and the second must not wait for the first to be acknowledged.
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return opened

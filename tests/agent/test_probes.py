@@ -17,9 +17,9 @@ UNCUT_SECONDS = 30.0
 """Before who trickles gives up: nobody has cut him."""
 
 
-def ask(host: str, path: str, *, well: bool = True) -> tuple[int, bytes]:
+def ask(host: str, path: str, *, well: bool = True, listening_on: str = "") -> tuple[int, bytes]:
     """Return status and body of one GET."""
-    with closing(Probes(host, 0, {"/livez": lambda: well}, lambda: b"gpus 8\n")) as probes:
+    with closing(Probes(listening_on or host, 0, {"/livez": lambda: well}, lambda: b"gpus 8\n")) as probes:
         connection = http.client.HTTPConnection(host, probes.port, timeout=60)
         with closing(connection):
             connection.request("GET", path)
@@ -42,6 +42,13 @@ def has_ipv6() -> bool:
 def test_serves_on_both_kinds_of_address(host: str) -> None:
     """A cluster may have nothing but IPv6."""
     assert ask(host, "/metrics") == (200, b"gpus 8\n")
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_all_addresses_are_those_of_both_families(host: str) -> None:
+    """A kubelet that probes by IPv4 reaches a listener on `::`."""
+    assert ask(host, "/metrics", listening_on="::") == (200, b"gpus 8\n")
 
 
 def test_says_by_its_status_what_the_check_says() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 
-from extender.web.listener import OneWrite
+from extender.web.listener import OneWrite, bound
 
 HEAD, BODY = b"HTTP/1.1 200 OK\r\n\r\n", b"{}"
 
@@ -71,3 +72,11 @@ async def test_nothing_is_lost_where_the_connection_is_closed(transport: Transpo
     await asyncio.sleep(0)
     assert transport.written == [HEAD, b"closed"]
     assert answers.is_closing()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_all_addresses_are_those_of_both_families(host: str) -> None:
+    """A kubelet that probes by IPv4 reaches a listener on `::`."""
+    with bound("::", 0) as listener:
+        socket.create_connection((host, listener.getsockname()[1]), timeout=60).close()
