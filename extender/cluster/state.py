@@ -256,6 +256,7 @@ class ClusterState:
                 uid,
                 None if uid in self.placeholders else kind_of(pod),
                 running=pod.node is not None and not pod.stopped,
+                owner=pod.pod.metadata.namespace,
             )
             if pod.node is not None:
                 self._tell_of_bound(pod, pod.node)

@@ -11,12 +11,19 @@ counts CPU that is scarce before it is gone.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from topology.bandwidth.rings import Meter
+
 WHOLE_GPU_MILLI = 1000
+MAX_FILLED = 10_000
+"""Different GPUs of a node for which a profile remembers what pods fill of them: about a kilobyte each."""
+FILLING_STEPS = 2
+"""Of one kind on one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +81,12 @@ class DemandProfile:
         """
         self._wanted = wanted
         self._kinds = [(kind, share) for kind, share in kinds if kind.gpus]
+        self._sizes_milli = {kind.gpu_milli for kind, _ in self._kinds}
         gpu_milli = sum(share * kind.gpus * kind.gpu_milli for kind, share in self._kinds)
         self._cpu_per_gpu = sum(share * kind.cpu_milli for kind, share in self._kinds) / gpu_milli if gpu_milli else 0.0
-        self._filled_by: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
+        self._filled_by: dict[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {}
+        self.meter = Meter()
+        """What values have cost that were no look-ups."""
 
     def value(self, capacity: FreeCapacity) -> float:
         """Return the worth of free capacity in GPUs; linear in the kinds, then a look-up for the same GPUs."""
@@ -91,20 +101,33 @@ class DemandProfile:
     def _filled_milli(self, capacity: FreeCapacity) -> float:
         """Return the idle GPU capacity that pods like one to come can fill, on average."""
         levels = tuple(sorted(filter(None, capacity.gpu_milli)))
-        found = self._filled_by.get(levels)
-        if found is None:
-            each = sorted(_filling(levels, kind, share) for kind, share in self._kinds)
-            filled = [0.0, *accumulate(milli for _, milli in each)]
-            found = self._filled_by[levels] = [cpu_milli for cpu_milli, _ in each], filled
-        cpu_milli, filled = found
-        return filled[bisect_right(cpu_milli, capacity.cpu_milli)]
+        filled = self._filled_by.get(levels)
+        if filled is None:
+            if len(self._filled_by) >= MAX_FILLED:
+                self._filled_by.clear()
+            filled = self._filled_by[levels] = self._filled(levels)
+        cpu_milli, gpu_milli = filled
+        return gpu_milli[bisect_right(cpu_milli, capacity.cpu_milli)]
+
+    def _filled(self, levels: Sequence[int]) -> tuple[Sequence[float], Sequence[float]]:
+        """Return amounts of CPU, rising, and what the kinds fill for which that suffices; linear in kinds and GPUs."""
+        self.meter.steps += FILLING_STEPS * len(self._kinds)
+        fills = {milli: _fills(levels, milli) for milli in self._sizes_milli}
+        filling = sorted(_filling(*fills[kind.gpu_milli], kind, share) for kind, share in self._kinds)
+        return array("d", [cpu for cpu, _ in filling]), array(
+            "d", accumulate((milli for _, milli in filling), initial=0.0)
+        )
 
 
-def _filling(levels: Sequence[int], kind: PodKind, share: float) -> tuple[float, float]:
+def _fills(levels: Sequence[int], gpu_milli: int) -> tuple[int, int]:
+    """Return how many of the GPUs have room for pods that take so much of one, and what these fill of them."""
+    enough = levels[bisect_left(levels, gpu_milli) :]
+    return len(enough), sum(milli - milli % gpu_milli for milli in enough)
+
+
+def _filling(gpus: int, filled_milli: int, kind: PodKind, share: float) -> tuple[float, float]:
     """Return the CPU that the kind needs for as many of its GPUs as are idle, and what it fills of them, times its share.
 
     That it finds more GPUs is not asked here.
     """
-    enough = levels[bisect_left(levels, kind.gpu_milli) :]
-    filled_milli = sum(milli - milli % kind.gpu_milli for milli in enough)
-    return kind.cpu_milli * min(1.0, len(enough) / kind.gpus), share * filled_milli
+    return kind.cpu_milli * min(1.0, gpus / kind.gpus), share * filled_milli

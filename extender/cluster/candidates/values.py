@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
+from topology.placement.topology_class import TopologyClass
 from topology.placement.topology_classes import TopologyClasses
+from topology.value.coming import matched
 from topology.value.demand import DRIFT, Demand, drift
 from topology.value.fragmentation import PodKind
 from topology.value.score import Weights
@@ -36,13 +38,16 @@ class Values:
         """The share of pods by GPUs asked for that values are, or will next be, computed for."""
         return self._weights.demand
 
-    def meet(self, uid: str, kind: PodKind | None, *, running: bool) -> None:
-        """Take note of a pod, and of whether it holds its GPUs; `kind` is `None` when nobody can read what it asks for."""
+    def meet(self, uid: str, kind: PodKind | None, *, running: bool, owner: str = "") -> None:
+        """Take note of a pod, and of whether it holds its GPUs; `kind` is `None` when nobody can read what it asks for.
+
+        Owners, such as namespaces, share the places for different kinds fairly.
+        """
         if kind is None:
             return
         if uid not in self._met:
             self._met[uid] = kind
-            self._demand.saw(kind)
+            self._demand.saw(kind, owner)
             if self._demand.is_news():
                 self.wake()
         if running and uid not in self._running:
@@ -66,11 +71,20 @@ class Values:
         """Compute what is missing or out of date, step by step; nothing to do takes no step."""
         if self._demand.is_news():
             sizes, typical = self._demand.mix()
+            yield from matched(typical, self._models())
             self.typical = tuple(typical)
             if drift(self._weights.demand, sizes) > DRIFT:
                 self._weights = replace(self._weights, demand=sizes)
             self._changed()
         for topology_class in self._classes:
             if topology_class.appraised != self._weights:
+                yield from matched(self.typical, _models(topology_class))
                 yield from topology_class.appraise(self._weights)
                 self._changed()
+
+    def _models(self) -> set[str]:
+        return {model for topology_class in self._classes for model in _models(topology_class)}
+
+
+def _models(topology_class: TopologyClass) -> set[str]:
+    return {gpu.model for gpu in topology_class.node.gpus}

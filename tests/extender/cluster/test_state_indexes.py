@@ -100,7 +100,7 @@ def test_a_pod_is_learnt_from_once_and_runs_while_it_has_its_gpus() -> None:
     ):
         values.meet(uid, kind, running=is_running)
     demand = values._demand
-    assert (demand._kinds, +demand._running, demand._ended) == ({ONE: 1, TWO: 1}, {1: 1, 2: 1}, {})
+    assert (dict(demand._kinds.items()), +demand._running, demand._ended) == ({ONE: 1, TWO: 1}, {1: 1, 2: 1}, {})
     values.meet("a", ONE, running=False)
     values.meet("a", ONE, running=False)
     assert (+demand._running, demand._ended) == ({2: 1}, {1: 1})

@@ -9,7 +9,8 @@ from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
-from topology.value.coming import WANTED, PodsToCome
+from topology.value import coming as module
+from topology.value.coming import MAX_PROFILES, WANTED, PodsToCome, matched
 from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
 TEN_GIB = PodKind(1, memory_gib=10)
@@ -54,6 +55,36 @@ def test_a_pod_that_may_have_any_gpu_leaves_alone_those_that_others_need() -> No
             scores[model, bool(named)] = found.score
     assert scores["H100", True] < scores["H100", False]
     assert scores["T4", True] > scores["T4", False]
+
+
+def test_a_pattern_that_matches_no_model_of_the_cluster_counts_as_none() -> None:
+    """Whatever a tenant writes, it is no reason to leave a GPU alone; a node that has such GPUs is one, once it is there."""
+    nowhere = PodKind(1, 500, models=("b200*", "gb?00"))
+    coming = PodsToCome([(nowhere, 0.75), (WHOLE, 0.25)], {"H100": 4, "T4": 8})
+    assert coming.at("T4", 14).value(LEFT) == PodsToCome([(WHOLE, 1.0)], {"H100": 4, "T4": 8}).at("T4", 14).value(LEFT)
+    assert [kind for kind, _ in coming.kinds_at("B200", 180)] == [nowhere, WHOLE]
+
+
+def test_patterns_are_matched_between_calls_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each kind and model; a call only looks them up."""
+    kinds = [(PodKind(1, models=tuple(f"{kind}-{i}?" for i in range(52))), 1 / 64) for kind in range(64)]
+    gpus = {f"model {number}": 8 for number in range(20)}
+    assert sum(1 for _ in matched(kinds, gpus)) == 64 * 20
+
+    def refused(*_: object) -> None:
+        raise AssertionError("a call compares patterns")
+
+    monkeypatch.setattr(module, "_matcher", refused)
+    coming = PodsToCome(kinds, gpus)
+    assert all(coming.kinds_at(model, 80) == [] for model in gpus)
+
+
+def test_profiles_of_nodes_that_change_all_the_time_do_not_fill_the_memory() -> None:
+    """Whatever models and sizes payloads name."""
+    coming = PodsToCome([(WHOLE, 1.0)], {"T4": 8})
+    profiles = [coming.at(f"model {number}", number) for number in range(2 * MAX_PROFILES)]
+    assert len(coming._profiles) <= MAX_PROFILES
+    assert coming.at(f"model {2 * MAX_PROFILES - 1}", 2 * MAX_PROFILES - 1) is profiles[-1]
 
 
 def test_nothing_to_come_makes_nothing_dear() -> None:

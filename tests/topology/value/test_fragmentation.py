@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topology.value import fragmentation
 from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
 HALF = PodKind(1, gpu_milli=500, cpu_milli=4_000)
@@ -74,3 +75,26 @@ def test_which_gpu_has_how_much_makes_no_difference(gpu_milli: list[int], cpu_mi
     assert profile.value(capacity(*gpu_milli, cpu_milli=cpu_milli)) == profile.value(
         capacity(*shuffled, cpu_milli=cpu_milli)
     )
+
+
+def test_a_value_costs_steps_for_each_kind_and_is_then_a_look_up() -> None:
+    """However many pods of a kind have come."""
+    costs = []
+    for kinds in (10, 20):
+        profile = DemandProfile([(PodKind(1, cpu_milli=1_000 + number), 1 / kinds) for number in range(kinds)])
+        profile.value(capacity(600, 300))
+        costs.append(profile.meter.steps)
+        profile.value(capacity(300, 600, 0, cpu_milli=5_000))
+        assert profile.meter.steps == costs[-1]
+    assert costs[1] == 2 * costs[0] > 0
+
+
+def test_what_is_left_of_gpus_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods that share GPUs leave ever new remainders, and the value of each is what it was."""
+    monkeypatch.setattr(fragmentation, "MAX_FILLED", 20)
+    profile, fresh = (DemandProfile([(WHOLE, 0.25), (HALF, 0.75)]) for _ in range(2))
+    first = profile.value(capacity(501))
+    for milli in range(1, 100):
+        profile.value(capacity(milli))
+        assert len(profile._filled_by) <= 20
+    assert profile.value(capacity(501)) == first == fresh.value(capacity(501))

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from itertools import count
 
+from msgspec.structs import replace
+
 from extender.cluster.candidates.values import Values
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from tests.extender.builders import cluster, node, pod
+from topology.annotations import keys
 from topology.placement.topology_classes import TopologyClasses
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import Communication, GpuRequest
-from topology.value.demand import PRIOR_PODS
+from topology.value.demand import PRIOR_PODS, TYPICAL_KINDS
 from topology.value.fragmentation import PodKind
 from topology.value.score import Weights
 
+versions = count()
 SINGLE = GpuRequest(1, communication=Communication.NONE)
 
 
@@ -23,6 +28,10 @@ def appraise(values: Values) -> int:
 
 def with_pods(count: int, gpus: int) -> ClusterState:
     return cluster(node("n1"), *(pod(f"p{number}", gpus) for number in range(count)))
+
+
+def of(namespace: str, made: Pod) -> Pod:
+    return replace(made, metadata=replace(made.metadata, namespace=namespace))
 
 
 def test_every_kind_of_machine_is_appraised_once() -> None:
@@ -112,3 +121,27 @@ def test_what_gone_pods_asked_for_is_remembered() -> None:
         state.pods.deleted(known.pod)
     appraise(state.values)
     assert dict(state.values.demand)[2] > 0.5
+
+
+def test_a_tenant_with_ever_new_patterns_leaves_the_kinds_of_other_namespaces() -> None:
+    """Values are computed for a bounded number of kinds, among them the others'; the steps to it are as few each time."""
+    globs = ({keys.GPU_MODEL: ",".join(f"a{number}-{i}?" for i in range(20))} for number in count())
+    state, steps = cluster(node("n1"), node("n2", machine_name="hgx-h100")), list[int]()
+    for _ in range(3):
+        for number in range(400):
+            version = next(versions)
+            state.pods.changed(of("evil", pod(f"evil-{version}", 1, wants=next(globs))))
+            if number < 10:
+                state.pods.changed(of("good", pod(f"good-{version}", 2)))
+        steps.append(appraise(state.values))
+    assert PodKind(2) in dict(state.values.typical)
+    assert len(state.values.typical) <= TYPICAL_KINDS
+    assert steps[2] <= steps[0] + 2 * TYPICAL_KINDS
+
+
+def test_a_pod_that_asks_for_more_gpus_than_any_node_has_teaches_nothing() -> None:
+    """It goes nowhere, and its size would be one more that values are computed for."""
+    state = cluster(node("n1"), *(pod(f"p{number}", 1_000 + number) for number in range(200)))
+    before = state.values.demand
+    appraise(state.values)
+    assert (state.values.demand, state.values.typical) == (before, ())
