@@ -52,7 +52,8 @@ class Ahead:
 
     def place(self, pod: Pod, request: GpuRequest, avoided: Collection[str]) -> tuple[str, Placement] | None:
         """Give the pod the best GPUs there are, as filter and prioritize would; `None` where it is not known which."""
-        order, touched = self._shapes.order(request), self._touched
+        namespace, touched = pod.metadata.namespace, self._touched
+        order = self._shapes.order(request, namespace)
         plain = (key for key in order.best_first(self._names) if key[-1] not in self._taken)
         best_first: Iterator[Key] = merge(plain, touched.order(request).best_first(self._taken))
         for *_, name in islice(best_first, LOOKED_AT):

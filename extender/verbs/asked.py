@@ -74,11 +74,11 @@ class Asked:
         self, state: ClusterState, names: Names, held_for_others: Mapping[str, Held], *, yielding: bool
     ) -> Ranking:
         """Rank these nodes; of a group's pod only those count where the group goes."""
-        uid = self.pod.metadata.uid
+        uid, namespace = self.pod.metadata.uid, self.pod.metadata.namespace
         rails = RailsOfGroup(state, uid, self.now.monotonic)
 
         def ranking(request: GpuRequest) -> Ranking:
-            return Ranking(state, uid, request, names, held_for_others, rails, yielding=yielding)
+            return Ranking(state, uid, request, names, held_for_others, rails, namespace=namespace, yielding=yielding)
 
         found = ranking(self.request)
         if self.group is None or found.best is None:

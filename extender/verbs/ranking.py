@@ -39,6 +39,7 @@ class Ranking:
         names: The nodes.
         held_for_others: Node → what is to be left to other pods.
         rails: What the rails of nodes are to it.
+        namespace: Its own.
         yielding: Whether they are left only where the pod fits beside them.
 
     """
@@ -52,6 +53,7 @@ class Ranking:
         held_for_others: Mapping[str, Held],
         rails: RailsOfGroup,
         *,
+        namespace: str = "",
         yielding: bool = False,
     ) -> None:
         self._uid = uid
@@ -59,7 +61,7 @@ class Ranking:
         self._held_for_others = {} if yielding else held_for_others
         self._views = state.views
         self._shapes = state.shapes
-        self._order = self._shapes.order(request)
+        self._order = self._shapes.order(request, namespace)
         self._names = names
         views = self._views
         special = {name for name in {*held_for_others, *state.claimed_on(uid)} if name in views and name in names}

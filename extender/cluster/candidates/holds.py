@@ -6,6 +6,7 @@ next pod elsewhere. It is advice: it lives in memory, expires, is replaced by th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
@@ -118,13 +119,12 @@ class Holds:
     def others(self, uid: str, now: float) -> dict[str, Held]:
         """Return node → what is held there for other pods."""
         self._expire(now)
-        found: dict[str, Held] = {}
+        gpus, shares = defaultdict[str, int](int), dict[str, list[HeldShare]]()
         for owner, hold in self._holds.items():
             if owner != uid:
-                held = found.get(hold.node, NOTHING)
-                gpus = 0 if hold.shares else hold.gpus
-                found[hold.node] = Held(held.gpus | gpus, held.shares + hold.shares)
-        return found
+                gpus[hold.node] |= 0 if hold.shares else hold.gpus
+                shares.setdefault(hold.node, []).extend(hold.shares)
+        return {node: Held(gpus[node], tuple(held)) for node, held in shares.items()}
 
     def __len__(self) -> int:
         return len(self._holds)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from math import inf
 
 from extender.cluster.candidates.shape import Shape
+from topology.fair_table import FairTable
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Rejection
 from topology.request.domains import Location
@@ -25,7 +27,9 @@ Merits = tuple[float, int, int]
 GONE = Shape(None, 0, "no node has such GPUs any more")
 """Of a bucket whose class was let go of."""
 REQUESTS = 256
-"""Different requests whose orders are kept; one more costs a decision per shape."""
+"""Different requests whose orders are kept, shared fairly between namespaces; one more costs a decision per shape."""
+SHAPE_STEPS = 100
+"""Of one decision on a shape, beside searches and values: about 50 microseconds."""
 MOVES = 512
 """Nodes that changed their shapes: so many are remembered for orders that have not been asked since."""
 HEAD = 64
@@ -62,7 +66,7 @@ class ShapeIndex:
         self._buckets: dict[Shape, Bucket] = {}
         self._serials: list[Bucket] = []
         self._bucket_of: dict[str, Bucket] = {}
-        self._orders: OrderedDict[GpuRequest, Order] = OrderedDict()
+        self._orders = FairTable[GpuRequest, Order](REQUESTS)
         self._nodes_of: Counter[TopologyClass | None] = Counter()
         self._open_nodes_of: Counter[TopologyClass] = Counter()
         self._moves: list[Move] = []
@@ -99,24 +103,22 @@ class ShapeIndex:
             if not self._nodes_of[before.shape.topology_class]:
                 self._forget_class(before.shape.topology_class)
 
-    def order(self, request: GpuRequest) -> Order:
-        """Return how the shapes suit a pod that asks for this."""
-        order = self._begun(request)
+    def order(self, request: GpuRequest, namespace: str = "") -> Order:
+        """Return how the shapes suit a pod of this namespace that asks for this."""
+        order = self._begun(request, namespace)
         order.catch_up()
         return order
 
-    def prepare(self, request: GpuRequest, at_most: int, *, counts: bool = False) -> bool:
-        """Decide on so many of the shapes that are new, and count how many pods fit there; returns whether none are left."""
-        order = self._begun(request)
-        return order.prepare(at_most) and (not counts or order.count(at_most))
+    def prepare(self, request: GpuRequest, steps: int, namespace: str = "", *, counts: bool = False) -> bool:
+        """Decide for so many steps on shapes that are new, and count how many pods fit there; returns whether none are left."""
+        order = self._begun(request, namespace)
+        return order.prepare(steps) and (not counts or order.count(steps))
 
-    def _begun(self, request: GpuRequest) -> Order:
-        order = self._orders.get(request)
+    def _begun(self, request: GpuRequest, namespace: str) -> Order:
+        order = self._orders.get(request, namespace)
         if order is None:
-            order = self._orders[request] = Order(request, self._to_come)
-            if len(self._orders) > REQUESTS:
-                self._orders.popitem(last=False)
-        self._orders.move_to_end(request)
+            order = Order(request, self._to_come)
+            self._orders.put(request, order, namespace)
         order.follow(self._serials, self._moves, self._moves_before)
         return order
 
@@ -230,20 +232,30 @@ class Order:
             self.verdicts += [UNDECIDED] * len(came)
             self._new = deque(sorted([*self._new, *came], key=lambda bucket: bucket.shape.breadth))
 
-    def prepare(self, at_most: int) -> bool:
-        """Decide on so many of the shapes that are new; returns whether none are left."""
+    def prepare(self, steps: float) -> bool:
+        """Decide for so many steps on the shapes that are new; returns whether none are left."""
         in_vain = set[object]()
-        for _ in range(min(at_most, len(self._new))):
-            self._decide(self._new.popleft(), in_vain)
+        while self._new and steps > 0:
+            bucket = self._new.popleft()
+            before = self._spent(bucket)
+            self._decide(bucket, in_vain)
+            steps -= SHAPE_STEPS + self._spent(bucket) - before
         return not self._new
 
-    def count(self, at_most: int) -> bool:
-        """Count how many pods fit on so many of the shapes; returns whether none are left."""
-        for _ in range(min(at_most, len(self._uncounted))):
+    def count(self, steps: int) -> bool:
+        """Count for so many steps how many pods fit on the shapes; returns whether none are left."""
+        while self._uncounted and steps > 0:
             bucket = self._uncounted.popleft()
-            if bucket.names:
-                self._pods(bucket)
+            before = self._spent(bucket)
+            decisions = min(self._pods(bucket), bucket.shape.free_gpus.bit_count()) if bucket.names else 0
+            steps -= SHAPE_STEPS * (1 + decisions) + self._spent(bucket) - before
         return not self._uncounted
+
+    def _spent(self, bucket: Bucket) -> int:
+        """Return what searches and values of the shape's class have cost so far."""
+        topology_class, to_come = bucket.shape.topology_class, self.to_come(bucket.shape)
+        searches = topology_class.meter.steps if topology_class is not None else 0
+        return searches + (to_come.meter.steps if to_come is not None else 0)
 
     def catch_up(self) -> None:
         """Decide on all shapes that are new, and on those that had no answer and may have one by now."""
@@ -251,7 +263,7 @@ class Order:
         for bucket in [each for each, news in self._undecided.items() if _may_be_answered(each, news)]:
             del self._undecided[bucket]
             self._decide(bucket, in_vain)
-        self.prepare(len(self._new))
+        self.prepare(inf)
         self._seen.clear()
         for merits in self._merits[:HEAD]:
             if all(bucket.is_over for bucket in self._alike[merits]):

@@ -135,6 +135,16 @@ def test_orders_of_requests_are_bounded() -> None:
     assert [name for *_, name in first.best_first(frozenset({"n1"}))] == ["n1"]
 
 
+def test_a_namespace_with_ever_new_requests_leaves_the_orders_of_the_others() -> None:
+    """They would have to decide on every shape again, in every call."""
+    index = ShapeIndex()
+    index.put("n1", Shape(CLASSES[0], 0b11))
+    theirs = [index.order(GpuRequest(2, cpu_milli=number), "good") for number in range(100)]
+    for number in range(1000):
+        index.order(GpuRequest(1, cpu_milli=number), "evil")
+    assert [index.order(GpuRequest(2, cpu_milli=number), "good") for number in range(100)] == theirs
+
+
 def test_tombstones_are_bounded() -> None:
     """A pod that is forgotten is one that was never seen: its claims are looked up live."""
     tombstones = Tombstones(limit=2)

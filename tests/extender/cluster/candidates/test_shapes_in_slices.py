@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.candidates.shape import Shape
-from extender.cluster.candidates.shape_index import Order, ShapeIndex
+from extender.cluster.candidates.shape_index import SHAPE_STEPS, Order, ShapeIndex
 from tests.extender.cluster.candidates.test_shape_index import CLASSES, NAMES, REQUEST, SHARE, naive_order, shapes
 from tests.security.worst_topology import random_topology
 from topology.effort import Allowance, Effort
@@ -93,6 +93,40 @@ def test_all_slices_of_a_call_share_one_allowance() -> None:
             index.prepare(GpuRequest(8), 1)
     assert index.prepare(GpuRequest(8), 1)
     assert 3_000 <= sum(each.meter.steps for each in searched) - before < 4_500
+
+
+@pytest.mark.parametrize("kinds", [1, 60])
+def test_a_slice_is_the_shorter_the_more_kinds_of_pods_each_shape_is_valued_for(kinds: int) -> None:
+    """What others make up must not lengthen it."""
+    index, steps, slices = ShapeIndex(), 20 * SHAPE_STEPS, 1
+    for number in range(40):
+        shares = Shares((100,) * 8, (SharedGpu(7, 1 + number),), 0)
+        index.put(f"n{number}", Shape(CLASSES[0], 0b1111, cpu_milli=4000, shares=shares))
+    index.forget_verdicts([(PodKind(1, cpu_milli=number), 1 / kinds) for number in range(kinds)])
+    profile = index.like().order(SHARE).to_come(Shape(CLASSES[0], 0b1, shares=Shares((100,) * 8)))
+    assert profile is not None
+    before, costs = profile.meter.steps, list[int]()
+    while not index.prepare(SHARE, steps):
+        slices += 1
+        costs.append(profile.meter.steps - before)
+        before = profile.meter.steps
+    assert costs and all(cost <= steps for cost in costs)
+    assert (slices > 2) == (kinds == 60)
+
+
+def test_how_many_pods_fit_is_counted_for_fewer_shapes_at_once_where_more_fit() -> None:
+    """Each is a decision; machines of many GPUs take many pods."""
+    slices = []
+    for taken in (0b11111100, 0):
+        index = ShapeIndex()
+        for number in range(20):
+            index.put(f"n{number}", Shape(CLASSES[0], 0xFF & ~taken, cpu_milli=4000 * number))
+        request, steps = GpuRequest(1), 10 * SHAPE_STEPS
+        index.order(request)
+        slices.append(1)
+        while not index.prepare(request, steps, counts=True):
+            slices[-1] += 1
+    assert slices[1] >= 2 * slices[0]
 
 
 def test_a_shape_is_asked_about_again_when_its_class_has_found_something(monkeypatch: pytest.MonkeyPatch) -> None:
