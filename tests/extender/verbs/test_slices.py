@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_in_slices, filter_nodes, prioritize_in_slices
+from extender.verbs.preparing import PREPARE_STEPS
 from tests.extender.builders import args, at, claim, cluster, finish, gpus, node, pod, running
+from tests.extender.shares import share, sharing, sharing_node
 from topology.annotations import keys
+from topology.request.gpu_request import GpuRequest
+from topology.value.demand import TYPICAL_KINDS
+from topology.value.fragmentation import FILLING_STEPS
 
 NAMES = {f"n{mask}": mask for mask in range(1, 255, 2)}
+NODES = 40
 GROUP = {keys.GROUP: "train", keys.GROUP_SIZE: "2"}
 
 
@@ -44,3 +52,49 @@ def test_the_answer_is_that_of_the_moment_it_is_given() -> None:
     left = finish(steps).node_names
     assert best not in left
     assert left == filter_nodes(fresh, args(pod("q", 1), *NAMES), at()).node_names
+
+
+def shared_fleet(kinds: int) -> tuple[ClusterState, list[str]]:
+    """Return nodes that share GPUs, no two alike, and the mix that so many pods leave which differ by a millicore."""
+    names, objects = [f"n{number}" for number in range(NODES)], list[Node | Pod]()
+    for number, name in enumerate(names):
+        gpu, other, *_ = gpus(name, *range(8))
+        uids = {f"{name}-a": (gpu, 1 + number % 38), f"{name}-b": (other, 1 + number // 2)}
+        made = sharing_node(*(share(where, uid, gib) for uid, (where, gib) in uids.items()), name=name)
+        objects.append(replace(made, status=replace(made.status, allocatable={"cpu": "128"})))
+        objects += [sharing(uid, where, gib, on=name) for uid, (where, gib) in uids.items()]
+    state = cluster(*objects)
+    state.cpu.replaced([])
+    for number in range(kinds):
+        state.pods.changed(pod(f"evil-{number}", 1, cpu=f"{1000 + number}m"))
+    for _ in state.values.appraise():
+        pass
+    return state, names
+
+
+def steps_of_values(kinds: int) -> list[int]:
+    """Return what values of free GPUs cost each piece of a call on the `shared_fleet`."""
+    state, names = shared_fleet(kinds)
+    shape = state.views["n0"].shape
+    profile = state.shapes.like().order(GpuRequest.plain(1)).to_come(shape)
+    assert profile is not None
+    costs, before, call = (
+        list[int](),
+        profile.meter.steps,
+        filter_in_slices(state, args(pod("p", 1), *names), at(), 16, 30.0),
+    )
+    done = False
+    while not done:
+        done = next(call, call) is call
+        costs.append(profile.meter.steps - before)
+        before = profile.meter.steps
+    return costs
+
+
+def test_pods_that_differ_by_a_millicore_do_not_make_a_call_for_another_dearer() -> None:
+    """An autoscaler of CPU requests makes thousands; no piece of a call is longer for them either."""
+    costs = steps_of_values(2_000)
+    assert (
+        0 < sum(costs) <= NODES * 2 * TYPICAL_KINDS * FILLING_STEPS
+    )  # before and after, on nodes of which no two are alike
+    assert max(costs) <= PREPARE_STEPS
