@@ -13,7 +13,6 @@ spite of it, each pause is longer than the last.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import islice
@@ -33,6 +32,7 @@ from extender.verbs.names import Names, Written
 from extender.verbs.preparing import ranked
 from extender.verbs.wire import ExtenderArgs
 from topology.errors import RequestError
+from topology.fair_table import FairTable
 
 QUIET_SECONDS: Final = 10.0
 """For which a pod has not been asked about: kube-scheduler's longest pause, unless it is configured, is over by then."""
@@ -42,7 +42,7 @@ LONGEST_PAUSE_SECONDS: Final = 300.0
 FORGOTTEN_SECONDS: Final = 600.0
 """After which kube-scheduler, which tries each pod again by itself, has asked somebody else."""
 WAITING: Final = 32
-"""Owners of pods: each keeps the names of the nodes that refused the last of them."""
+"""Owners of pods, shared fairly between namespaces: each keeps the names of the nodes that refused the last of them."""
 AT_ONCE: Final = 8
 """Pods that a round looks at; the next one goes on from there."""
 
@@ -54,8 +54,8 @@ class Refused:
     """The last refusal of a pod, which stands for all of its owner's."""
 
     uid: str
+    namespace: str
     name: str
-    """Namespace and name."""
     by: Collection[str]
     """All nodes that kube-scheduler's own filters let through."""
     at: float
@@ -78,7 +78,7 @@ class Waking:
         self._driver = driver
         self._clock = clock
         self._closed = closed
-        self._refused: OrderedDict[str, Refused] = OrderedDict()
+        self._refused = FairTable[str, Refused](WAITING)
         """By owner, or by UID where there is none; those first that have not been looked at for longest."""
         self._attempts = Attempts(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         """By the same."""
@@ -91,14 +91,17 @@ class Waking:
         uid, key = metadata.uid, owner_of(args.pod) or metadata.uid
         before = self._refused.get(key)
         if refused and self._state.refusals.of(uid):
-            name = f"{metadata.namespace}/{metadata.name}"
-            self._refused[key] = Refused(uid, name, _unread(args.names), self._clock().monotonic)
-            self._refused.move_to_end(key)
-            if len(self._refused) > WAITING:
-                self._refused.popitem(last=False)
+            now = self._clock().monotonic
+            self._keep(key, Refused(uid, metadata.namespace, metadata.name, _unread(args.names), now))
         elif before and before.uid == uid:
-            del self._refused[key]
+            self._refused.drop(key)
             self._attempts.keep(self._refused)
+
+    def _keep(self, key: str, refused: Refused) -> None:
+        """Keep a refusal as the one that is looked at last."""
+        if key in self._refused:
+            self._refused.drop(key)
+        self._refused.put(key, refused, refused.namespace)
 
     async def run(self, every_seconds: float) -> NoReturn:
         """Make one round after the other, until cancelled."""
@@ -116,10 +119,13 @@ class Waking:
             return
         self._attempts.keep(self._refused)
         for key in [*islice(self._refused, AT_ONCE)]:
-            found = self._refused.pop(key, None)
-            if found is None or now - found.at > FORGOTTEN_SECONDS or self._state.refusals.of(found.uid) is None:
+            found = self._refused.get(key)
+            if found is None:
                 continue
-            self._refused[key] = found
+            if now - found.at > FORGOTTEN_SECONDS or self._state.refusals.of(found.uid) is None:
+                self._refused.drop(key)
+                continue
+            self._keep(key, found)
             is_due = now - found.at > QUIET_SECONDS and self._attempts.may_begin(key, now)
             view = await self._place_of(found) if is_due else None
             if view and self._refused.get(key) is found:  # nobody has asked meanwhile
@@ -143,7 +149,12 @@ class Waking:
         self._not_before = now + QUIET_SECONDS
         if await self._driver.drive(ask_for_look(self._state, view.node), self._driver.deadline()):
             self._attempts.was_in_vain(key, now)  # forgotten when the pod is offered a node
-            log.info("woke kube-scheduler for a pod that fits", pod=refused.name, uid=refused.uid, node=view.name)
+            log.info(
+                "woke kube-scheduler for a pod that fits",
+                pod=f"{refused.namespace}/{refused.name}",
+                uid=refused.uid,
+                node=view.name,
+            )
 
 
 def _unread(names: Collection[str]) -> Collection[str]:

@@ -35,7 +35,12 @@ class FairTable(Generic[Key, Value]):
         self._of: OrderedDict[str, OrderedDict[_Entry[Key, Value], None]] = OrderedDict()
         """By owner; owners and entries in the order of their last use."""
 
-    def get(self, key: Key, owner: str) -> Value | None:
+    def get(self, key: Key) -> Value | None:
+        """Return the value of a key, if there is one; that is no use of it."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
+    def use(self, key: Key, owner: str) -> Value | None:
         """Return the value that an owner asks for, if there is one."""
         entry = self._entries.get(key)
         if entry is None:
@@ -86,9 +91,8 @@ class FairTable(Generic[Key, Value]):
         """Whether a new key of the owner would push out one of its own."""
         return len(self._entries) >= self._limit and self._largest(owner, besides=0) == owner
 
-    def __getitem__(self, key: Key) -> Value:
-        """Return a value; that is no use of its key."""
-        return self._entries[key].value
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._entries)
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries

@@ -164,6 +164,18 @@ async def test_whoever_cannot_be_helped_hides_nobody() -> None:
 
 
 @in_virtual_time
+async def test_a_namespace_with_many_refused_pods_does_not_make_those_of_others_forgotten() -> None:
+    """However many owners it makes up."""
+    theirs = pod("theirs", 2, wants={**NVLINK, keys.RELAX_AFTER: "5s"})
+    theirs = replace(theirs, metadata=replace(theirs.metadata, namespace="other"))
+    queue = [theirs, *(pod(f"huge{number}", 8, wants=NVLINK) for number in range(3 * WAITING))]
+    life = Life(half_used(), *queue)
+    for asked in queue:
+        life.ask(asked)
+    assert len(await life.for_seconds(2 * QUIET_SECONDS)) == 1
+
+
+@in_virtual_time
 async def test_who_is_woken_in_vain_is_left_alone_for_longer_each_time() -> None:
     """Rules that we do not read may keep the pod from the node; then kube-scheduler does not even ask us."""
     asked = patient()

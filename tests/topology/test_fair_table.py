@@ -35,7 +35,7 @@ def test_a_key_belongs_to_the_owner_that_has_fewest() -> None:
     table = FairTable[int, int](LIMIT)
     for number in range(LIMIT):
         table.put(number, 1, "greedy")
-    assert table.get(0, "modest") == 1
+    assert table.use(0, "modest") == 1
     for number in range(LIMIT, 3 * LIMIT):
         table.put(number, 1, "greedy")
     assert (0 in table, table.owner_of(0), len(table)) == (True, "modest", LIMIT)
@@ -45,7 +45,7 @@ def test_of_one_owner_the_rarest_goes_first_and_then_the_one_that_was_not_used_f
     """Returned with its value."""
     table = FairTable[str, int](3, weight=float)
     assert [table.put(key, value, "") for key, value in (("often", 5), ("old", 1), ("older", 1))] == [None] * 3
-    assert table.get("old", "") == 1
+    assert table.use("old", "") == 1
     assert table.put("new", 1, "") == ("older", 1)
     assert table.put("newer", 1, "") == ("old", 1)
     assert [*table.items()] == [("often", 5), ("new", 1), ("newer", 1)]
@@ -56,5 +56,5 @@ def test_where_owners_are_more_than_places_the_one_that_was_not_there_for_longes
     table = FairTable[str, int](2)
     table.put("a", 1, "a")
     table.put("b", 1, "b")
-    table.get("a", "a")
+    table.use("a", "a")
     assert table.put("c", 1, "c") == ("b", 1)

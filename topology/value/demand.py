@@ -70,13 +70,13 @@ class Demand:
             self._seen_at_mix = min(self._seen_at_mix, self._seen)
 
     def _count(self, kind: PodKind, owner: str) -> None:
-        left = self._kinds.put(kind, (self._kinds.get(kind, owner) or 0) + 1, owner)
+        left = self._kinds.put(kind, (self._kinds.get(kind) or 0) + 1, owner)
         if left is None:
             return
         gone, pods = left
         wider = in_levels(gone)
         if wider in self._kinds:
-            self._kinds.replace(wider, self._kinds[wider] + pods)
+            self._kinds.replace(wider, (self._kinds.get(wider) or 0) + pods)
         else:
             self._rest[gone.gpus] += pods
 

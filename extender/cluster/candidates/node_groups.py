@@ -6,12 +6,13 @@ autoscalers take groups down to nothing.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from extender.cluster.candidates.shape import Shape
+from topology.fair_table import FairTable
 from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClass
 from topology.placement.topology_classes import TopologyClasses
@@ -56,8 +57,8 @@ class NodeGroups:
         """By node."""
         self._kinds: dict[str, Counter[Kind]] = {}
         """By group: how many nodes are of each kind."""
-        self._gone: OrderedDict[str, Kind] = OrderedDict()
-        """The last kind of groups without a node."""
+        self._gone = FairTable[str, Kind](REMEMBERED)
+        """The last kind of groups without a node; owned by the last node, so that one with ever new labels pushes out its own."""
 
     def put(
         self, node: str, labels: Mapping[str, str], topology_class: TopologyClass | None, *, plugin_chooses: bool
@@ -70,7 +71,8 @@ class NodeGroups:
         kind = topology_class, plugin_chooses
         self._group_of[node] = group, kind
         self._kinds.setdefault(group, Counter())[kind] += 1
-        self._gone.pop(group, None)
+        if group in self._gone:
+            self._gone.drop(group)
 
     def remove(self, node: str) -> None:
         """Forget a node."""
@@ -83,9 +85,7 @@ class NodeGroups:
         kinds += Counter()  # without those of which there is none left
         if not kinds:
             del self._kinds[group]
-            self._gone[group] = kind
-            if len(self._gone) > REMEMBERED:
-                self._gone.popitem(last=False)
+            self._gone.put(group, kind, node)
 
     def would_take(self, request: GpuRequest) -> tuple[NodeGroup, ...]:
         """Return the groups of which an empty node would take the pod, by name."""

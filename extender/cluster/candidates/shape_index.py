@@ -115,7 +115,7 @@ class ShapeIndex:
         return order.prepare(steps) and (not counts or order.count(steps))
 
     def _begun(self, request: GpuRequest, namespace: str) -> Order:
-        order = self._orders.get(request, namespace)
+        order = self._orders.use(request, namespace)
         if order is None:
             order = Order(request, self._to_come)
             self._orders.put(request, order, namespace)

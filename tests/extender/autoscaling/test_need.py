@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from extender.autoscaling.need import FreeCounts, Need, NoNeed, need_of
+from extender.cluster.candidates.node_groups import REMEMBERED
 from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.state import ClusterState
 from tests.extender.autoscaling.scattered import counted, refuse, ring, scattered
@@ -111,6 +112,19 @@ def test_a_group_whose_last_node_is_gone_is_remembered() -> None:
     assert [group.name for group in state.node_groups] == ["a100.8", "pairs.8"]
     state.nodes.deleted(gone)
     assert refused(state, "r", "a") == (4, "a100.8")
+
+
+def test_a_node_with_ever_new_labels_does_not_make_groups_forgotten_that_others_were_in() -> None:
+    """A node may write its own labels."""
+    gone, restless = counted(node("gone", DGX), "a100.8"), node("restless", "l4-8")
+    state = cluster(gone, counted(restless, "l4.8"), *scattered("a", *FOUR_LEFT), ring("r", 4))
+    assert [group.name for group in state.node_groups] == ["a100.8", "l4.8", "pairs.8"]
+    state.nodes.deleted(gone)
+    for number in range(2 * REMEMBERED):
+        state.nodes.changed(counted(node("restless", "l4-8", version=2 + number), f"made-up-{number}"))
+        assert state.node_groups
+    assert refused(state, "r", "a") == (4, "a100.8")
+    assert len([*state.node_groups]) <= REMEMBERED + 2
 
 
 @pytest.mark.parametrize("sick", [1, 2])
