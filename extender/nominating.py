@@ -10,15 +10,18 @@ from typing import Final, NoReturn
 
 from extender.binding.driver import Driver
 from extender.binding.intents import Step
-from extender.clock import Clock
+from extender.clock import Clock, Instant
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
 from extender.metrics import Metrics
 from extender.plain_structlog import structlog
 from extender.steering.nominations import Nominations
-from extender.steering.plan import Course, plan_queue
+from extender.steering.plan import Course, Wanted, plan_queue
 from extender.steering.queue import NodesOfCluster, next_wanted, on_their_way
+from extender.turns import in_turns
+from extender.verbs.preparing import prepare_request
+from topology.effort import Allowance, Search
 
 AT_ONCE: Final = 16
 """Writes; the extender has 32 connections, and binds go on meanwhile. A bind is two writes, so nominations keep up."""
@@ -101,6 +104,8 @@ class Nominating:
         for outcome in self.nominations.ended(now):  # in each row, or what was in vain just now were planned anew
             self.metrics.nominated(outcome)
         if self._is_due(now):
+            await in_turns(self._prepare())
+        if self._is_due(self.clock().monotonic):
             courses = self._plan()
             self._writing += len(courses)
             await self._all(map(self._nominate, courses))
@@ -123,11 +128,15 @@ class Nominating:
             and len(ahead) + self._writing + BATCH <= settings.ahead
         )
 
-    def _plan(self) -> list[Course]:
-        """Plan the next pods, and hold what they are to get."""
-        now = self.clock()
+    def _prepare(self) -> Search[None]:
+        """Decide on the nodes for the next pods, in slices: each pod may ask for something else."""
+        allowance = Allowance()
+        for wanted in self._wanted(self.clock()):
+            yield from prepare_request(self.state, wanted.request, wanted.pod.metadata.namespace, allowance)
+
+    def _wanted(self, now: Instant) -> list[Wanted]:
         self._left_until = {uid: until for uid, until in self._left_until.items() if until > now.monotonic}
-        wanted = next_wanted(
+        return next_wanted(
             self.state,
             self.config.scheduling.scheduler_names,
             now,
@@ -135,6 +144,11 @@ class Nominating:
             ahead=self.nominations.ahead() if now.monotonic - self._asked_at < AT_WORK_SECONDS else None,
             may_begin=lambda pod: self._may_begin(pod, now.monotonic),
         )
+
+    def _plan(self) -> list[Course]:
+        """Plan the next pods, and hold what they are to get."""
+        now = self.clock()
+        wanted = self._wanted(now)
         if not wanted:
             return []
         with self.state.effort.bounded():

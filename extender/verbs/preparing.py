@@ -14,6 +14,7 @@ from extender.verbs.asked import Asked
 from extender.verbs.names import Names
 from extender.verbs.ranking import Ranking
 from topology.effort import Allowance, Search
+from topology.request.gpu_request import GpuRequest
 
 PREPARE_STEPS: Final = 10_000
 """In one slice, about 5 ms: a hundred shapes, where nothing has to be searched for or valued."""
@@ -21,17 +22,25 @@ PREPARE_STEPS: Final = 10_000
 
 def prepare(state: ClusterState, asked: Asked, allowance: Allowance) -> Search[None]:
     """Decide on the shapes that nobody has decided on for such a request; nothing to do takes no pause."""
-    request, shapes, namespace = asked.request, state.shapes, asked.pod.metadata.namespace
+    request, namespace = asked.request, asked.pod.metadata.namespace
     requests = [request]
     if asked.group is not None and request.preferred and not request.required:
         requests.append(replace(request, required=request.preferred))
     for each in requests:
-        while True:
-            with state.effort.bounded(allowance):
-                is_ready = shapes.prepare(each, PREPARE_STEPS, namespace, counts=asked.group is not None)
-            if is_ready:
-                break
-            yield
+        yield from prepare_request(state, each, namespace, allowance, counts=asked.group is not None)
+
+
+def prepare_request(
+    state: ClusterState, request: GpuRequest, namespace: str, allowance: Allowance, *, counts: bool = False
+) -> Search[None]:
+    """Do so for one request; `counts`: count how many such pods fit, too."""
+    shapes = state.shapes
+    while True:
+        with state.effort.bounded(allowance):
+            is_ready = shapes.prepare(request, PREPARE_STEPS, namespace, counts=counts)
+        if is_ready:
+            return
+        yield
 
 
 def ranked(state: ClusterState, asked: Asked, names: Names) -> Search[Ranking]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
+
+import pytest
 
 from extender.binding.driver import Driver, Execute
 from extender.binding.intents import Conflict, Intent, Nominate, Reply
 from extender.clock import Clock
+from extender.cluster.candidates.shape_index import Order
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
 from extender.metrics import Metrics
-from extender.nominating import AT_WORK_SECONDS, ROUND_SECONDS, Nominating
+from extender.nominating import AT_WORK_SECONDS, BATCH, ROUND_SECONDS, Nominating
 from extender.steering.queue import LEAD
 from tests.extender.builders import at, cluster, node
 from tests.extender.steering.queues import SCHEDULER, nominated, waiting
+from tests.extender.verbs.test_slices import fleet
+from topology.annotations import keys
 
 LIFE_SECONDS = 2.0
 
@@ -90,3 +96,35 @@ def test_nobody_is_nominated_during_a_pause() -> None:
         nominating.asked("somebody", 2)
         asyncio.run(nominating.round())
         assert asked == expected
+
+
+async def test_what_a_batch_asks_for_is_decided_on_in_slices_before_it_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each pod may ask for something else, and calls are answered between the slices; the plan itself takes no pause."""
+    state, undecided, turns = fleet(), list[bool](), count()
+    for number in range(BATCH):
+        state.pods.changed(waiting(f"p{number:02}", 2, wants={keys.MIN_BANDWIDTH: str(1 + number)}))
+
+    async def execute(intent: Intent, timeout_seconds: float) -> Reply:
+        return Conflict("changed")
+
+    async def others() -> None:
+        while True:
+            next(turns)
+            await asyncio.sleep(0)
+
+    catch_up = Order.catch_up
+
+    def caught_up(order: Order) -> None:
+        if order in state.shapes._orders.values():  # and not of the nodes that the plan itself has changed
+            undecided.append(not order.prepare(0))
+        catch_up(order)
+
+    monkeypatch.setattr(Order, "catch_up", caught_up)
+    nominating, beside = steering(state, execute, lambda: at(AT_WORK_SECONDS)), asyncio.create_task(others())
+    nominating.asked("somebody", 2)
+    await nominating.round()
+    beside.cancel()
+    assert next(turns) > BATCH
+    assert len(undecided) >= BATCH - LEAD and not any(undecided)
