@@ -260,7 +260,7 @@ class ClusterState:
             )
             if pod.node is not None:
                 self._tell_of_bound(pod, pod.node)
-                self.evictions.take(pod, self.groups.beside(uid))
+                self.evictions.take(pod, self.groups.beside)
         else:
             self.values.forget(uid)
             self.evictions.forget(uid)

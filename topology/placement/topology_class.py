@@ -27,10 +27,11 @@ from topology.value.score import Weights, formula, worth
 from topology.value.symmetry import Counts, Symmetry, lowest_first, subsets, ways
 
 Answer = TypeVar("Answer")
+Key = TypeVar("Key")
 About = TypeVarTuple("About")
 
 MAX_ANSWERS = 50_000
-"""Remembered per class, so that users' ever new requests do not fill the memory; about 0.4 KB each."""
+"""Of each sort, remembered per class, so that users' ever new requests do not fill the memory; about 0.4 KB each."""
 MAX_CHOICES = 1_000
 """Sets of one size up to which values of free sets are computed."""
 MAX_BEGUN = 64
@@ -121,7 +122,7 @@ class TopologyClass:
             bandwidth, affinity = predict(self.wiring, mask)
             if self.measured_sets is not None:
                 bandwidth = self.measured_sets.instead_of(bandwidth, mask)
-            found = self._predictions[alike] = bandwidth, affinity
+            found = _keep(self._predictions, alike, (bandwidth, affinity))
             self.meter.steps += PREDICTION_STEPS + mask.bit_count()
         return found
 
@@ -142,9 +143,7 @@ class TopologyClass:
         found: Answer | None = known.get(key)
         if found is None:
             found = yield from question(self, *about)
-            if len(known) >= MAX_ANSWERS:
-                known.clear()
-            known[key] = found
+            _keep(known, key, found)
             self.news += 1
         return found
 
@@ -154,9 +153,7 @@ class TopologyClass:
         found = known.get(key)
         if found is None:
             found = yield from searched_outcomes(self.node, free, gpus, self.meter)
-            if len(known) >= MAX_ANSWERS:
-                known.clear()
-            known[key] = found
+            _keep(known, key, found)
         return found
 
     def _seek(self, key: tuple[object, ...], begin: Callable[[], Search[object]]) -> None:
@@ -206,7 +203,7 @@ class TopologyClass:
                 found = self.table.get(self._symmetry.canonical(self._symmetry.counts(free)))
             if found is None:  # no table, or a set that no pod of the mix ever leaves behind
                 found = yield from formula(free, self.weights, self._best_set)
-            self._values[free] = found
+            _keep(self._values, free, found)
         return found
 
     def value_lost(self, free: int, chosen: int) -> float:
@@ -286,7 +283,7 @@ class TopologyClass:
     def _best_set(self, free: int, size: int) -> Search[tuple[int, float] | None]:
         key = (free, size)
         if key not in self._best_sets:
-            self._best_sets[key] = yield from self._find_best_set(free, size)
+            return _keep(self._best_sets, key, (yield from self._find_best_set(free, size)))
         return self._best_sets[key]
 
     def _find_best_set(self, free: int, size: int) -> Search[tuple[int, float] | None]:
@@ -332,6 +329,14 @@ class TopologyClass:
         """Return the sum of the hops between the chosen GPUs and the free ones that stay behind."""
         left = members_of(free & ~chosen)
         return sum(self.wiring.hop_gb_per_s[i][j] for i in members_of(chosen) for j in left)
+
+
+def _keep(known: dict[Key, Answer], key: Key, answer: Answer) -> Answer:
+    """Remember an answer, and where there are too many that one alone; returns it."""
+    if len(known) >= MAX_ANSWERS:
+        known.clear()
+    known[key] = answer
+    return answer
 
 
 def _numa_nodes(node: NodeTopology) -> tuple[int, ...]:

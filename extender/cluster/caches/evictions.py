@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended, why_evicted
@@ -25,13 +25,13 @@ class Evictions:
         self._known: set[str] = set()
         self._news: list[Evicted] = []
 
-    def take(self, pod: GpuPod, group: Iterable[GpuPod]) -> None:
-        """Take in a version of a pod, and the other pods of its group."""
+    def take(self, pod: GpuPod, group: Callable[[str], Iterable[GpuPod]]) -> None:
+        """Take in a version of a pod; `group` returns the other pods of its group, which may be thousands."""
         why = why_evicted(pod.pod)
         if not why or pod.uid in self._known or pod.node is None or has_ended(pod.pod):
             return
         self._known.add(pod.uid)
-        if others := tuple(other for other in group if other.node and not other.ended):
+        if others := tuple(other for other in group(pod.uid) if other.node and not other.ended):
             self._news.append(Evicted(pod, why, others))
 
     def forget(self, uid: str) -> None:

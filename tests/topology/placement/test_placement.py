@@ -316,3 +316,14 @@ def test_remembered_plans_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch
     again = plan(compiled, 0b1111, heavy(2, min_bandwidth_gb_per_s=0.5))
     assert again == first
     assert again is not first
+
+
+def test_remembered_values_of_free_sets_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of seventy-two GPUs has more free sets than it will ever see twice."""
+    compiled, fresh = TopologyClass(machine("dgx-1v")), TopologyClass(machine("dgx-1v"))
+    monkeypatch.setattr("topology.placement.topology_class.MAX_ANSWERS", 10)
+    values = [compiled.value(free) for free in range(256)]
+    tables = (compiled._values, compiled._predictions, compiled._best_sets)
+    assert max(map(len, tables)) <= 10
+    monkeypatch.undo()
+    assert values == [fresh.value(free) for free in range(256)]

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from extender.cluster.candidates.groups import GRACE_SECONDS, Groups, fitting_for
-from extender.cluster.objects.gpu_pods import read_gpu_pod
+from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
 from extender.cluster.objects.kinds import Pod
-from tests.extender.builders import pod
+from tests.extender.builders import cluster, node, pod
 from topology.annotations import keys
 from topology.node.links import Affinity
 from topology.request.domains import OURS, Level, Location
@@ -162,3 +162,15 @@ def test_pods_on_their_way_out_do_not_draw_the_next_ones() -> None:
     anew = groups(*(unsized(name, "n1", deleting=True) for name in "abc"), unsized("d"))
     assert (anew.nodes(KEY, nowhere), anew.progress(KEY, 3, nowhere).rest) == ([], 3)
     assert groups(unsized("a", deleting=True)).progress(KEY, None, nowhere).rest == 0
+
+
+def test_a_bound_pod_that_stays_costs_no_walk_through_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups may have thousands of pods, and each of their events would cost that."""
+
+    def walked(*_: object) -> list[GpuPod]:
+        raise AssertionError("somebody has walked through the group")
+
+    state = cluster(node("n1"), pod("p", wants={keys.GROUP: "g"}))
+    monkeypatch.setattr(Groups, "beside", walked)
+    state.pods.changed(pod("p", on="n1", wants={keys.GROUP: "g"}, version=2))
+    assert state.evictions.news() == []
