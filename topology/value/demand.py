@@ -113,7 +113,8 @@ class Demand:
             if kind.gpus:
                 counts[kind.gpus] += pods
         for size, pods in self._rest.items():
-            counts[size] += pods
+            if size:
+                counts[size] += pods
         weights = {size: count * self._run(size) for size, count in sorted(counts.items()) if count > 0}
         total = sum(weights.values())
         return tuple((size, weight / total) for size, weight in weights.items())

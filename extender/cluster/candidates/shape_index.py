@@ -236,26 +236,17 @@ class Order:
         """Decide for so many steps on the shapes that are new; returns whether none are left."""
         in_vain = set[object]()
         while self._new and steps > 0:
-            bucket = self._new.popleft()
-            before = self._spent(bucket)
-            self._decide(bucket, in_vain)
-            steps -= SHAPE_STEPS + self._spent(bucket) - before
+            steps -= SHAPE_STEPS + self._decide(self._new.popleft(), in_vain)
         return not self._new
 
     def count(self, steps: int) -> bool:
         """Count for so many steps how many pods fit on the shapes; returns whether none are left."""
         while self._uncounted and steps > 0:
             bucket = self._uncounted.popleft()
-            before = self._spent(bucket)
+            before = _spent(bucket.shape, None)
             decisions = min(self._pods(bucket), bucket.shape.free_gpus.bit_count()) if bucket.names else 0
-            steps -= SHAPE_STEPS * (1 + decisions) + self._spent(bucket) - before
+            steps -= SHAPE_STEPS * (1 + decisions) + _spent(bucket.shape, None) - before
         return not self._uncounted
-
-    def _spent(self, bucket: Bucket) -> int:
-        """Return what searches and values of the shape's class have cost so far."""
-        topology_class, to_come = bucket.shape.topology_class, self.to_come(bucket.shape)
-        searches = topology_class.meter.steps if topology_class is not None else 0
-        return searches + (to_come.meter.steps if to_come is not None else 0)
 
     def catch_up(self) -> None:
         """Decide on all shapes that are new, and on those that had no answer and may have one by now."""
@@ -269,16 +260,19 @@ class Order:
             if all(bucket.is_over for bucket in self._alike[merits]):
                 self._drop(merits)
 
-    def _decide(self, bucket: Bucket, in_vain: set[object]) -> None:
-        """Decide on one shape; what of others had no answer in the same go is in `in_vain`."""
+    def _decide(self, bucket: Bucket, in_vain: set[object]) -> int:
+        """Decide on one shape, and return what searches and values have cost.
+
+        What of others had no answer in the same go is in `in_vain`.
+        """
         if not bucket.names:
             self._undecided[bucket] = -1
-            return
+            return 0
         shape = bucket.shape
         news, to_come = shape.topology_class.news if shape.topology_class else 0, self.to_come(shape)
         links = shape.seen_by(self._request, counts=False)
         seen = links if to_come is None else shape.seen_by(self._request, counts=True)
-        verdict = self._seen.get(seen) if seen is not None else None
+        verdict, before = self._seen.get(seen) if seen is not None else None, _spent(shape, to_come)
         if verdict is None:
             verdict = UNDECIDED if links in in_vain else shape.decide(self._request, to_come)
         self.verdicts[bucket.serial] = verdict
@@ -290,6 +284,7 @@ class Order:
             self._seen[seen] = verdict
         if isinstance(verdict, Placement):
             self._rank(bucket, verdict)
+        return _spent(shape, to_come) - before
 
     def keep(self, filled: Sequence[Bucket]) -> None:
         """Forget all buckets but these, which are about to be numbered anew in their order."""
@@ -399,6 +394,12 @@ class Order:
     def _list(self, merits: Merits) -> list[str]:
         found = self._names[merits] = sorted(chain.from_iterable(bucket.names for bucket in self._alike[merits]))
         return found
+
+
+def _spent(shape: Shape, to_come: DemandProfile | None) -> int:
+    """Return what all searches on such machines, and values for these pods to come, have cost so far."""
+    searches = shape.topology_class.meter.steps if shape.topology_class is not None else 0
+    return searches + (to_come.meter.steps if to_come is not None else 0)
 
 
 def _merits(shape: Shape, verdict: Placement) -> Merits:
