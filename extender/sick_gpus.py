@@ -82,22 +82,27 @@ class SickGpus:
 
     def _tell(self, found: list[Stricken]) -> None:
         told = self._told if self._told is not None else frozenset(self._old_cases(found))
+        recorded = set[Case]()
         for each in found:
-            if news := tuple(gpu for gpu in each.gpus if (each.pod.uid, gpu.uuid, gpu.since) not in told):
-                self._tell_of(replace(each, gpus=news))
-        self._told = frozenset(_cases(found))
+            news = tuple(gpu for gpu in each.gpus if (each.pod.uid, gpu.uuid, gpu.since) not in told)
+            if news and self._tell_of(stricken := replace(each, gpus=news)):
+                recorded.update(_cases([stricken]))
+        self._told = told.intersection(_cases(found)) | recorded
 
     def _old_cases(self, found: list[Stricken]) -> Iterator[Case]:
         now = self.clock().wall
         return (case for case in _cases(found) if now - case[2] > TOLD_SECONDS)
 
-    def _tell_of(self, news: Stricken) -> None:
+    def _tell_of(self, news: Stricken) -> bool:
+        """Tell a pod and its group; returns whether all events are queued, else the next round tells them again."""
         fate = STAYS if not news.asks_for_eviction else GOES if self.may_evict else MAY_NOT_GO
-        self.events.record(events.gpu_sick(_named(news.pod), news, fate))
-        for other in companions(self.state, news.pod):
-            self.events.record(events.member_sick(_named(other), news))
+        of_pod = events.gpu_sick(_named(news.pod), news, fate)
+        of_group = [events.member_sick(_named(other), news) for other in companions(self.state, news.pod)]
+        if not all(self.events.record(event) for event in (of_pod, *of_group)):
+            return False
         gpus = [gpu.uuid for gpu in news.gpus]
         log.warning("a pod holds sick GPUs", pod="/".join(news.pod.key), uid=news.pod.uid, node=news.node, gpus=gpus)
+        return True
 
     async def _evict_next(self, asking: list[Stricken]) -> None:
         """Try the one that has waited longest; a refusal costs no other pod its turn."""

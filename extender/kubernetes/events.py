@@ -1,12 +1,15 @@
 """Kubernetes Events on pods and nodes: what came of a request, and what is wrong, once, for people to read.
 
 Posting is nobody's condition: a full queue, a slow server or a refusal drops the event and counts it, and no verb waits.
+
+Events about health have a queue of their own, which is posted first. Users cannot fill it with pods that wait. The other queue is
+shared fairly between namespaces.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +21,7 @@ from uuid import uuid4
 import msgspec
 
 from extender.cluster.sickness import Stricken
+from extender.fair_table import FairTable
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from extender.plain_structlog import structlog
@@ -43,9 +47,14 @@ NODE_ASKED: Final = "GPUNodeAsked"
 NODE_NOT_ASKED: Final = "GPUNodeNotAsked"
 NODE_CAME: Final = "GPUNodeCame"
 NODE_DID_NOT_COME: Final = "GPUNodeDidNotCome"
+_OF_HEALTH: Final = frozenset({SICK, MEMBER_SICK, EVICTED, NOT_EVICTED, CONFLICT, LEDGER_BROKEN, LEDGER_REBUILT, AGENT_SILENT})
+"""Reasons that come of nodes and GPUs. Users cause none of them by creating pods that wait."""
 MAX_NOTE_CHARACTERS: Final = 1000
 REASONS_NAMED: Final = 3
 QUEUE: Final = 1000
+"""Events that wait to be posted, those about health not counted."""
+HEALTH_QUEUE: Final = 10_000
+"""Events about health that wait to be posted: all nodes of a cluster may fall silent at once."""
 PER_SECOND: Final = 20.0
 QUIET_SECONDS: Final = 300.0
 """A pod hears the same kind of thing no more often: it may be tried again many times a second."""
@@ -215,6 +224,10 @@ def _case(found: Stricken) -> str:
     return " ".join(f"{gpu.uuid}@{gpu.since}" for gpu in found.gpus)
 
 
+_Key = tuple[str, str, str]
+"""UID, reason and case."""
+
+
 class EventRecorder:
     """Queues events, leaves out what was just said, and posts the rest at a bounded rate."""
 
@@ -223,31 +236,42 @@ class EventRecorder:
         """Events that nobody will see: the queue was full, or the server did not take them."""
         self._send = send
         self._interval_seconds = 1.0 / per_second
-        self._queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
-        self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._of_health = FairTable[_Key, Event](HEALTH_QUEUE)
+        self._others = FairTable[_Key, Event](QUEUE)
+        self._is_queued = asyncio.Event()
+        self._said = FairTable[_Key, float](_REMEMBERED)
+        """Until when each is no news."""
 
     def is_news(self, uid: str, reason: str, case: str = "") -> bool:
         """Whether the pod has not heard that kind of thing for a while."""
-        return asyncio.get_running_loop().time() >= self._said.get((uid, reason, case), 0.0)
+        return asyncio.get_running_loop().time() >= (self._said.get((uid, reason, case)) or 0.0)
 
-    def record(self, event: Event) -> None:
-        """Queue an event if it is news; never waits."""
-        key = event.about.uid, event.reason, event.case
+    def record(self, event: Event) -> bool:
+        """Queue an event if it is news; never waits.
+
+        Returns `False` where an event about health has found its queue full: then it has to be recorded again later.
+        """
+        about = event.about
+        key, namespace = (about.uid, event.reason, event.case), about.namespace if isinstance(about, PodName) else ""
         if not self.is_news(*key):
-            return
-        self._said[key] = asyncio.get_running_loop().time() + QUIET_SECONDS
-        self._said.move_to_end(key)
-        if len(self._said) > _REMEMBERED:
-            self._said.popitem(last=False)
-        try:
-            self._queue.put_nowait(event)
-        except asyncio.QueueFull:
+            return True
+        if event.reason not in _OF_HEALTH:
+            if dropped := self._others.put(key, namespace, event):
+                self.dropped += 1
+                self._said.pop((dropped.about.uid, dropped.reason, dropped.case))
+        elif len(self._of_health) < HEALTH_QUEUE:
+            self._of_health.put(key, namespace, event)
+        else:
             self.dropped += 1
+            return False
+        self._said.put(key, namespace, asyncio.get_running_loop().time() + QUIET_SECONDS)
+        self._is_queued.set()
+        return True
 
     async def run(self) -> NoReturn:
         """Post what is queued, until cancelled."""
         while True:
-            event = await self._queue.get()
+            event = await self._next()
             try:
                 status, _ = await self._send(to_request(event, datetime.now(UTC)))
             except Unavailable as error:
@@ -256,6 +280,12 @@ class EventRecorder:
                 if status >= 300 and not (status == _IS_THERE and event.case):
                     self._lose(event, f"HTTP {status}")
             await asyncio.sleep(self._interval_seconds)
+
+    async def _next(self) -> Event:
+        while not (queue := self._of_health or self._others):
+            self._is_queued.clear()
+            await self._is_queued.wait()
+        return queue.pop_in_turn()
 
     def _lose(self, event: Event, why: str) -> None:
         self.dropped += 1

@@ -17,7 +17,8 @@ from benchmarks.simulated.double.resources import EVENTS, PODS
 from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
-from extender.kubernetes.events import EventRecorder
+from extender.kubernetes import events
+from extender.kubernetes.events import SICK, Event, EventRecorder, PodName
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from extender.metrics import Metrics
@@ -142,6 +143,20 @@ async def test_each_change_is_told_and_what_fell_sick_together_is_one_event() ->
             assert "holds a sick GPU of n1, GPU 1 (" in life.api.said("GPUSick", "p")
     assert life.api.told("GPUSick") == ["p"] * 3
     assert "a sick GPU of n1, GPU 2 (" in life.api.said("GPUSick", "p")
+
+
+@in_virtual_time
+async def test_a_pod_whose_event_found_no_room_is_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as there is room: nobody has heard of it before."""
+    monkeypatch.setattr(events, "HEALTH_QUEUE", 10)
+    state = cluster(holding("n1", 3, p=(3,)), holder("p", "n1", 3))
+    life = Life(state, Api())
+    for number in range(10):
+        life.recorder.record(Event(PodName("ml", f"f{number}", f"f{number}"), SICK, "sick", "Warning"))
+    await life.sick.round()
+    assert life.recorder.dropped == 1
+    await life.rounds(5)
+    assert "p" in life.api.told(SICK)
 
 
 @in_virtual_time

@@ -136,6 +136,69 @@ async def test_a_full_queue_drops_and_counts() -> None:
     assert recorder.dropped == 7
 
 
+def sick(pod: PodName) -> Event:
+    return Event(pod, events.SICK, "holds a sick GPU", "Warning", "GPU-1@9")
+
+
+async def run_flooded(recorder: EventRecorder, minutes: int, *after: Event) -> None:
+    """Have 12,000 waiting pods of one tenant refused once in five minutes each; the events come in the middle of a minute."""
+    running = asyncio.create_task(recorder.run())
+    waiting, refusals = pods(12_000), Counter({"no room": 3})
+    for second in range(60 * minutes):
+        for pod in waiting[second * 40 % 12_000 :][:40]:
+            recorder.record(unsatisfied(pod, refusals))
+        if second % 60 == 30 and second // 60 < len(after):
+            recorder.record(after[second // 60])
+        await asyncio.sleep(1)
+    running.cancel()
+
+
+@in_virtual_time
+async def test_pods_that_wait_hold_up_no_event_about_a_sick_gpu() -> None:
+    """Not even the same tenant's: each arrives within a second or two."""
+    server = Server()
+    recorder = EventRecorder(server.send)
+    await run_flooded(recorder, 10, *map(sick, pods(10)))
+    assert sum(body["reason"] == events.SICK for body in bodies(server.requests)) == 10
+    assert recorder.dropped > 1000
+
+
+@in_virtual_time
+async def test_pods_that_wait_hold_up_no_event_of_another_namespace() -> None:
+    """Namespaces have their turns, and only the one with the most events loses some."""
+    server = Server()
+    recorder = EventRecorder(server.send)
+    theirs = [PodName("good", f"g{number}", f"g{number}") for number in range(10)]
+    await run_flooded(recorder, 10, *(unsatisfied(pod, Counter(["no"])) for pod in theirs))
+    assert sum(body["metadata"]["namespace"] == "good" for body in bodies(server.requests)) == 10
+    assert recorder.dropped > 1000
+
+
+@in_virtual_time
+async def test_an_event_that_had_to_make_room_is_news_again() -> None:
+    """Nobody has heard of it."""
+    recorder = EventRecorder(Server().send)
+    first, *more = pods(events.QUEUE + 1)
+    for pod in (first, *more):
+        recorder.record(unsatisfied(pod, Counter(["no"])))
+    assert recorder.is_news(first.uid, events.UNSATISFIED)
+    assert not any(recorder.is_news(pod.uid, events.UNSATISFIED) for pod in more)
+
+
+@in_virtual_time
+async def test_an_event_about_health_that_finds_no_room_is_recorded_again_later() -> None:
+    """It counts as recorded once it is queued."""
+    server = Server()
+    recorder = EventRecorder(server.send, per_second=1000)
+    *queued, late = pods(events.HEALTH_QUEUE + 1)
+    assert all(recorder.record(sick(pod)) for pod in queued)
+    assert not recorder.record(sick(late))
+    assert (recorder.is_news(late.uid, events.SICK, "GPU-1@9"), recorder.dropped) == (True, 1)
+    await run_for(recorder, 1)
+    assert recorder.record(sick(late))
+    assert not recorder.is_news(late.uid, events.SICK, "GPU-1@9")
+
+
 @pytest.mark.parametrize("server", [Server(status=403), Server(error=Unavailable("refused"))], ids=["403", "down"])
 @in_virtual_time
 async def test_what_the_server_does_not_take_is_lost_and_the_rest_goes_on(server: Server) -> None:
