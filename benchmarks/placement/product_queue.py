@@ -1,7 +1,7 @@
 """The product where queues are planned ahead: its own plan of the next pods, and one pod after the other for the rest.
 
-Jobs of several pods are groups, which are not planned ahead. What the plan does not look at, such as memory, may refuse a job: it
-goes the plain way then, as a nomination that does not come true.
+Jobs of several pods are groups, which are not planned ahead. What the plan does not look at may refuse a job: it goes the plain
+way then, as a nomination that does not come true.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from benchmarks.placement.product import Gputopo, uid_of
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.objects import kinds
 from extender.nominating import BATCH
+from extender.steering.ahead import HostDemand
 from extender.steering.plan import Wanted, plan_queue
 from topology.value.score import Weights
 
@@ -41,11 +42,11 @@ class GputopoAsOne(Gputopo):
         self._catch_up()
         return self._shapes
 
-    def lets(self, pod: kinds.Pod, node: str, taken_cpu_milli: int) -> bool:
-        """Whether the node has the model and the CPU."""
+    def lets(self, pod: kinds.Pod, node: str, demand: HostDemand) -> bool:
+        """Whether the node has the model, the CPU and the memory."""
         found, asked = self._by_name[node], self._asked[pod.metadata.uid].pods[0]
         has_model = not asked.models or found.server.model in asked.models
-        return has_model and found.cpu_milli - taken_cpu_milli >= asked.cpu_milli
+        return has_model and found.cpu_milli >= demand.cpu_milli and found.memory_mib << 20 >= demand.memory_bytes
 
     def place_queue(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Placed]]:
         """Plan the next jobs of the queue, again and again until its end."""
@@ -65,9 +66,9 @@ class GputopoAsOne(Gputopo):
 
 
 def _pod(uid: str, job: Job) -> kinds.Pod:
-    """Return the job's pod as the plan reads it: its CPU, and the models that it selects."""
+    """Return the job's pod as the plan reads it: its CPU and memory, and the models that it selects."""
     asked = job.pods[0]
-    resources = kinds.ResourceRequirements(requests={"cpu": f"{asked.cpu_milli}m"})
+    resources = kinds.ResourceRequirements(requests={"cpu": f"{asked.cpu_milli}m", "memory": f"{asked.memory_mib}Mi"})
     selector = {_MODELS: " ".join(asked.models)} if asked.models else None
     spec = kinds.PodSpec(containers=[kinds.Container("main", resources)], node_selector=selector)
     return kinds.Pod(kinds.ObjectMeta(uid=uid), spec)

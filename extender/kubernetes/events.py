@@ -47,7 +47,9 @@ NODE_ASKED: Final = "GPUNodeAsked"
 NODE_NOT_ASKED: Final = "GPUNodeNotAsked"
 NODE_CAME: Final = "GPUNodeCame"
 NODE_DID_NOT_COME: Final = "GPUNodeDidNotCome"
-_OF_HEALTH: Final = frozenset({SICK, MEMBER_SICK, EVICTED, NOT_EVICTED, CONFLICT, LEDGER_BROKEN, LEDGER_REBUILT, AGENT_SILENT})
+_OF_HEALTH: Final = frozenset(
+    {SICK, MEMBER_SICK, EVICTED, NOT_EVICTED, CONFLICT, LEDGER_BROKEN, LEDGER_REBUILT, AGENT_SILENT}
+)
 """Reasons that come of nodes and GPUs. Users cause none of them by creating pods that wait."""
 MAX_NOTE_CHARACTERS: Final = 1000
 REASONS_NAMED: Final = 3

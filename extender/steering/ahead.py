@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 from typing import Final, Protocol
@@ -11,12 +11,31 @@ from typing import Final, Protocol
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.candidates.shape_index import Key, ShapeIndex
 from extender.cluster.objects.kinds import Pod
-from extender.cluster.objects.quantities import cpu_milli
+from extender.cluster.objects.quantities import cpu_milli, memory_bytes
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
 LOOKED_AT: Final = 500
 """Nodes, best first, before a pod is left to kube-scheduler, which looks at all of them side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostDemand:
+    """What pods take of a node besides GPUs."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    @classmethod
+    def of(cls, pod: Pod) -> HostDemand:
+        """Read what one pod requests."""
+        return cls(cpu_milli(pod), memory_bytes(pod))
+
+    def __add__(self, more: HostDemand) -> HostDemand:
+        return HostDemand(self.cpu_milli + more.cpu_milli, self.memory_bytes + more.memory_bytes)
+
+
+NO_DEMAND: Final = HostDemand()
 
 
 class Nodes(Protocol):
@@ -32,8 +51,8 @@ class Nodes(Protocol):
         """The same by shape."""
         ...
 
-    def lets(self, pod: Pod, node: str, taken_cpu_milli: int) -> bool:
-        """Whether all but GPUs lets the pod go there, where so much of the CPU is planned for others."""
+    def lets(self, pod: Pod, node: str, demand: HostDemand) -> bool:
+        """Whether all but GPUs lets the pod go there; `demand`: its own, and that of the pods that are planned there."""
         ...
 
 
@@ -44,7 +63,7 @@ class Ahead:
         """Begin with GPUs of some nodes that are on their way to somebody."""
         self._nodes, self._names, self._shapes = nodes, nodes.names, nodes.shapes
         self._taken: dict[str, Held] = {}
-        self._cpu_milli: dict[str, int] = {}
+        self._planned: dict[str, HostDemand] = {}
         self._touched = self._shapes.like()
         for node, held in taken.items():
             if node in self._names:
@@ -52,19 +71,19 @@ class Ahead:
 
     def place(self, pod: Pod, request: GpuRequest, avoided: Collection[str]) -> tuple[str, Placement] | None:
         """Give the pod the best GPUs there are, as filter and prioritize would; `None` where it is not known which."""
-        namespace, touched = pod.metadata.namespace, self._touched
+        namespace, touched, demand = pod.metadata.namespace, self._touched, HostDemand.of(pod)
         order = self._shapes.order(request, namespace)
         plain = (key for key in order.best_first(self._names) if key[-1] not in self._taken)
         best_first: Iterator[Key] = merge(plain, touched.order(request).best_first(self._taken))
         for *_, name in islice(best_first, LOOKED_AT):
-            if name not in avoided and self._nodes.lets(pod, name, self._cpu_milli.get(name, 0)):
+            if name not in avoided and self._nodes.lets(pod, name, demand + self._planned.get(name, NO_DEMAND)):
                 index, ordered = (touched, touched.order(request)) if name in self._taken else (self._shapes, order)
                 bucket = index.bucket_of(name)
                 verdict = ordered.verdicts[bucket.serial] if bucket else None
                 if not isinstance(verdict, Placement):
                     return None
                 self._take(name, Held.of(verdict, request))
-                self._cpu_milli[name] = self._cpu_milli.get(name, 0) + cpu_milli(pod)
+                self._planned[name] = demand + self._planned.get(name, NO_DEMAND)
                 return name, verdict
         return None
 

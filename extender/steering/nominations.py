@@ -47,6 +47,7 @@ class _InVain:
 class _Made:
     """A nomination of ours that stands, as far as is known."""
 
+    namespace: str
     node: str
     since: float
     good_at: float
@@ -96,7 +97,7 @@ class Nominations:
             return False  # kube-scheduler was faster
         reply = yield _intent(course.pod, course.node)
         if isinstance(reply, Done) and isinstance(reply.value, Pod):
-            self._made[metadata.uid] = _Made(course.node, now, now, is_own=True)
+            self._made[metadata.uid] = _Made(metadata.namespace, course.node, now, now, is_own=True)
             self.state.pods.learn(reply.value)
             return True
         if holds.own(metadata.uid, course.node, now) == course.gpus:
@@ -113,7 +114,7 @@ class Nominations:
         if made is None:
             return False  # the watch was faster: `ended` has counted it
         if made.is_own:
-            self.worth.ended(now, came_true=False)
+            self.worth.ended(pod.key[0], now, came_true=False)
         self._pause(pod, now)
         return True
 
@@ -130,7 +131,7 @@ class Nominations:
             elif pod is not None:
                 self._pause(pod, now)
             if made.is_own:
-                self.worth.ended(now, came_true=is_served)
+                self.worth.ended(made.namespace, now, came_true=is_served)
                 yield "served" if is_served else "elsewhere" if pod and pod.node else "lost"
 
     def overdue(self, now: float) -> list[GpuPod]:
@@ -138,7 +139,9 @@ class Nominations:
         return [pod for pod in self.state.waiting.nominated.values() if self._is_overdue(pod, now)]
 
     def may_begin(self, pod: GpuPod, now: float) -> bool:
-        """Whether no pause keeps the pod from being nominated, its own or that of its owner."""
+        """Whether no pause keeps the pod from being nominated: its own, or that of its owner or namespace."""
+        if now < self.worth.paused_until_in(pod.key[0]):
+            return False
         found = (self._in_vain.get(key) for key in (pod.uid, owner_of(pod.pod)))
         return all(each is None or each.pause_until <= now for each in found)
 
@@ -148,7 +151,7 @@ class Nominations:
             return False
         made = self._made.get(pod.uid)
         if made is None or made.node != node:
-            made = self._made[pod.uid] = _Made(node, now, now, is_own=False)
+            made = self._made[pod.uid] = _Made(pod.key[0], node, now, now, is_own=False)
         if self.state.holds.own(pod.uid, node, now):
             made.good_at = now
         patience = GRACE_SECONDS if made.is_own else self.life_seconds + GRACE_SECONDS

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.kinds import Pod
-from extender.cluster.objects.quantities import cpu_milli
-from extender.steering.ahead import Ahead, Nodes
+from extender.steering.ahead import Ahead, HostDemand, Nodes
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
@@ -76,7 +75,7 @@ def _alike(wanted: Wanted) -> Hashable:
     """Return what is equal of pods that fit on the same nodes."""
     spec = wanted.pod.spec
     selected = tuple(sorted((spec.node_selector or {}).items()))
-    return wanted.request, selected, tuple(spec.tolerations or ()), cpu_milli(wanted.pod)
+    return wanted.request, selected, tuple(spec.tolerations or ()), HostDemand.of(wanted.pod)
 
 
 def _smallness(request: GpuRequest) -> tuple[int, int]:

@@ -1,37 +1,80 @@
-"""Whether nominations come true; where many do not, none is made for a while: to steer must never be slower."""
+"""Whether nominations come true; where many do not, none is made for a while: to steer must never be slower.
+
+Each namespace has its own count and its own pauses: one tenant's pods never switch steering off for others. All namespaces pause
+together only where nominations come to nothing in many of them; each has one vote.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from extender.fair_table import FairTable
+
 LOOKED_AT: Final = 32
-"""Nominations that have ended, the last ones."""
+"""Nominations that have ended, the last ones; or namespaces, with the last outcome of each."""
 ENOUGH: Final = 16
 """So many say something: the first ones of a queue may meet kube-scheduler at its head."""
 TOLERATED: Final = 0.25
 """Of these, may have come to nothing."""
 FIRST_PAUSE_SECONDS: Final = 60.0
 LONGEST_PAUSE_SECONDS: Final = 960.0
+NAMESPACES: Final = 1000
+"""That are remembered; a forgotten one merely counts anew."""
+
+
+@dataclass(slots=True)
+class _Pause:
+    until: float = 0.0
+    """Monotonic seconds."""
+    _seconds: float = FIRST_PAUSE_SECONDS
+
+    def is_brought_by(self, came_true: Sequence[bool | None], now: float) -> bool:
+        """Begin a pause where too many were in vain, twice as long each time until all come true."""
+        in_vain = came_true.count(False)
+        if len(came_true) >= ENOUGH and in_vain > TOLERATED * len(came_true):
+            self.until = now + self._seconds
+            self._seconds = min(2 * self._seconds, LONGEST_PAUSE_SECONDS)
+            return True
+        if len(came_true) == LOOKED_AT and not in_vain:
+            self._seconds = FIRST_PAUSE_SECONDS
+        return False
+
+
+@dataclass(slots=True)
+class _OfNamespace:
+    pause: _Pause = field(default_factory=_Pause)
+    came_true: deque[bool] = field(default_factory=lambda: deque(maxlen=LOOKED_AT))
 
 
 @dataclass(slots=True)
 class Worth:
     """What came of the nominations of one extender."""
 
-    paused_until: float = 0.0
-    """Monotonic seconds."""
-    _pause_seconds: float = FIRST_PAUSE_SECONDS
-    _came_true: deque[bool] = field(default_factory=lambda: deque(maxlen=LOOKED_AT))
+    _pause: _Pause = field(default_factory=_Pause)
+    _last: FairTable[str, bool] = field(default_factory=lambda: FairTable(LOOKED_AT))
+    """By namespace: whether its last nomination came true."""
+    _of: FairTable[str, _OfNamespace] = field(default_factory=lambda: FairTable(NAMESPACES))
 
-    def ended(self, now: float, *, came_true: bool) -> None:
-        """Take note of the end of one; too many in vain bring a pause, which is twice as long each time until all come true."""
-        found = self._came_true
-        found.append(came_true)
-        if len(found) >= ENOUGH and found.count(False) > TOLERATED * len(found):
-            self.paused_until = now + self._pause_seconds
-            self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
-            found.clear()
-        elif len(found) == LOOKED_AT and all(found):
-            self._pause_seconds = FIRST_PAUSE_SECONDS
+    @property
+    def paused_until(self) -> float:
+        """Until when no namespace is served, in monotonic seconds."""
+        return self._pause.until
+
+    def paused_until_in(self, namespace: str) -> float:
+        """Until when the pods of a namespace are left to kube-scheduler."""
+        found = self._of.get(namespace)
+        return found.pause.until if found else 0.0
+
+    def ended(self, namespace: str, now: float, *, came_true: bool) -> None:
+        """Take note of the end of a nomination of a pod in this namespace."""
+        of_namespace = self._of.get(namespace) or _OfNamespace()
+        self._of.put(namespace, namespace, of_namespace)
+        of_namespace.came_true.append(came_true)
+        if of_namespace.pause.is_brought_by(of_namespace.came_true, now):
+            of_namespace.came_true.clear()
+        self._last.put(namespace, namespace, came_true)
+        if self._pause.is_brought_by([self._last.get(each) for each in self._last], now):
+            self._last = FairTable(LOOKED_AT)

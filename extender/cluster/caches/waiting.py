@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator
 from heapq import merge
-from itertools import count
+from itertools import count, islice
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.placeholders import is_placeholder
@@ -16,14 +16,15 @@ Turn = tuple[int, str, int, str]
 
 
 class Waiting:
-    """By scheduler. Pods with gates, and placeholders, wait for something else."""
+    """By scheduler and namespace. Pods with gates, and placeholders, wait for something else."""
 
     def __init__(self) -> None:
         self.nominated: dict[str, GpuPod] = {}
         """By UID, those of them that somebody has nominated for a node."""
-        self._lines: dict[str, list[Turn]] = {}
-        self._turns: dict[str, tuple[str, Turn]] = {}
-        """UID → scheduler and turn."""
+        self._lines: dict[str, dict[str, list[Turn]]] = {}
+        """Scheduler → namespace → turns."""
+        self._turns: dict[str, tuple[str, str, Turn]] = {}
+        """UID → scheduler, namespace and turn."""
         self._arrivals = count()
 
     def take(self, uid: str, pod: GpuPod | None) -> None:
@@ -38,25 +39,32 @@ class Waiting:
         if uid not in self._turns:
             scheduler, metadata = pod.pod.spec.scheduler_name or "", pod.pod.metadata
             turn = -(pod.pod.spec.priority or 0), metadata.creation_timestamp or "", next(self._arrivals), uid
-            self._turns[uid] = scheduler, turn
-            insort(self._lines.setdefault(scheduler, []), turn)
+            self._turns[uid] = scheduler, metadata.namespace, turn
+            insort(self._lines.setdefault(scheduler, {}).setdefault(metadata.namespace, []), turn)
 
-    def line(self, schedulers: Collection[str]) -> Iterator[str]:
-        """Yield the UIDs of the pods that wait for one of these schedulers, in their order."""
-        return (uid for *_, uid in merge(*(self._lines.get(name, ()) for name in sorted(schedulers))))
+    def line(self, schedulers: Collection[str], share: int | None = None) -> Iterator[str]:
+        """Yield the UIDs of the pods that wait for one of these schedulers, in their order; `share`: of each namespace."""
+        lines = (line for name in sorted(schedulers) for line in self._lines.get(name, {}).values())
+        return (uid for *_, uid in merge(*(islice(line, share) for line in lines)))
 
     def length(self, schedulers: Collection[str]) -> int:
         """Return how many these are."""
+        return sum(len(line) for name in schedulers for line in self._lines.get(name, {}).values())
+
+    def namespaces(self, schedulers: Collection[str]) -> int:
+        """Return in how many namespaces they are; one counts for each of its schedulers."""
         return sum(len(self._lines.get(name, ())) for name in schedulers)
 
     def _leave(self, uid: str) -> None:
         self.nominated.pop(uid, None)
         found = self._turns.pop(uid, None)
         if found is not None:
-            scheduler, turn = found
-            line = self._lines[scheduler]
+            scheduler, namespace, turn = found
+            line = self._lines[scheduler][namespace]
             del line[bisect_left(line, turn)]
             if not line:
+                del self._lines[scheduler][namespace]
+            if not self._lines[scheduler]:
                 del self._lines[scheduler]
 
 

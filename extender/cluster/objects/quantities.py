@@ -73,6 +73,14 @@ def cpu_milli(pod: Pod) -> int:
         return 0
 
 
+def memory_bytes(pod: Pod) -> int:
+    """Return what the pod takes of its node's memory; 0 where nobody can read it, which is for the API server to refuse."""
+    try:
+        return ceil(requested(pod, "memory", _bytes))
+    except ValueError:
+        return 0
+
+
 def whole_cpus(pod: Pod) -> dict[str, int]:
     """Return container → the CPUs that a kubelet with static CPUs would give to it alone.
 
@@ -109,3 +117,10 @@ def _milli(text: str | int) -> Amount:
     """Return thousandths, as an `int` where there are no parts of them: these are added up ten times as fast."""
     milli = 1000 * quantity(text)
     return int(milli) if milli.denominator == 1 else milli
+
+
+@lru_cache(4096)
+def _bytes(text: str | int) -> Amount:
+    """Return bytes, as an `int` where there are no parts of one."""
+    amount = quantity(text)
+    return int(amount) if amount.denominator == 1 else amount

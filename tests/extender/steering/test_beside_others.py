@@ -16,6 +16,7 @@ from extender.config import ExtenderConfiguration
 from extender.metrics import Metrics
 from extender.nominating import AT_WORK_SECONDS, BATCH, ROUND_SECONDS, Nominating
 from extender.steering.queue import LEAD
+from extender.steering.worth import ENOUGH, FIRST_PAUSE_SECONDS
 from tests.extender.builders import at, cluster, node
 from tests.extender.steering.queues import SCHEDULER, nominated, waiting
 from tests.extender.verbs.test_slices import fleet
@@ -79,7 +80,12 @@ async def test_what_is_taken_back_while_a_write_of_ours_is_out_is_not_nominated_
     assert asked == [""]
 
 
-def test_nobody_is_nominated_during_a_pause() -> None:
+@pytest.mark.parametrize(
+    ("in_vain", "is_paused"),
+    [(["ml"] * ENOUGH, True), ([f"t{number}" for number in range(ENOUGH)], True), (["evil"] * ENOUGH, False)],
+    ids=["own", "all", "another-tenant's"],
+)
+def test_nobody_is_nominated_during_a_pause(in_vain: list[str], is_paused: bool) -> None:
     """It follows where much has come to nothing; after it the queue is nominated again."""
     now, asked = at(0.0), list[str]()
 
@@ -90,12 +96,14 @@ def test_nobody_is_nominated_during_a_pause() -> None:
 
     queue = [waiting(f"p{number}") for number in range(LEAD + 1)]
     nominating = steering(cluster(node("n1"), *queue), execute, lambda: now)
-    nominating.nominations.worth.paused_until = 5.0
-    for seconds, expected in ((4.0, []), (5.0, ["n1"])):
+    for namespace in in_vain:
+        nominating.nominations.worth.ended(namespace, 0.0, came_true=False)
+    for seconds, is_over in ((FIRST_PAUSE_SECONDS - 1.0, not is_paused), (FIRST_PAUSE_SECONDS, True)):
         now = at(seconds)
+        asked.clear()
         nominating.asked("somebody", 2)
         asyncio.run(nominating.round())
-        assert asked == expected
+        assert asked == ["n1"] * is_over
 
 
 async def test_what_a_batch_asks_for_is_decided_on_in_slices_before_it_is_planned(

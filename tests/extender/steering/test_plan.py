@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from extender.cluster.candidates.holds import Hold
-from extender.cluster.objects.kinds import Node, NodeSpec, Pod, Present, Taint, Toleration, Volume
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import (
+    Container,
+    Node,
+    NodeSpec,
+    Pod,
+    Present,
+    ResourceRequirements,
+    Taint,
+    Toleration,
+    Volume,
+)
 from extender.cluster.state import ClusterState
-from extender.steering.queue import LEAD, next_wanted
+from extender.steering.queue import LEAD, LOOKED_AT, next_wanted
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
-from tests.extender.builders import PAIRS, args, at, cluster, node, pod
+from tests.extender.builders import PAIRS, args, at, cluster, gpus, node, pod
 from tests.extender.shares import SHARE_GIB, sharing_node
 from tests.extender.steering.queues import SCHEDULER, courses, nominated, planned, waiting, waiting_share
 from topology.annotations import keys
@@ -161,6 +173,46 @@ def _with_cpu() -> list[Node | Pod]:
     nodes = [node("n1", cpu="4"), node("n2", cpu="4")]
     asking = [pod(name, 1, cpu="3") for name in ("a", "b", "c")]
     return [*nodes, *(replace(each, spec=replace(each.spec, scheduler_name="gputopo")) for each in asking)]
+
+
+@pytest.mark.parametrize(
+    ("memory", "places"), [("1Pi", []), ("65Gi", ["n1"]), ("40Gi", ["n1", "n2"]), ("32Gi", ["n1", "n1", "n2"])]
+)
+def test_a_node_without_memory_is_passed_over(memory: str, places: list[str]) -> None:
+    """Counting the pods that are planned onto it, and those with GPUs that are there. A node that tells nothing takes all."""
+    occupant = with_memory(pod("there", 1, on="n2", placed=gpus("n2", 0), phase="Running", terminated=False), "30Gi")
+    asking = [with_memory(waiting(name), memory) for name in ("a", "b", "c")]
+    machines = [roomy("n1", "72Gi"), roomy("n2", "72Gi")]
+    assert sorted(planned(cluster(*machines, occupant, *asking)).values()) == places
+    assert len(planned(cluster(node("n1"), *asking))) == 3
+
+
+def with_memory(item: Pod, memory: str) -> Pod:
+    asked = item.spec.containers[0].resources.limits or {}
+    containers = [Container("main", ResourceRequirements(asked | {"memory": memory}))]
+    return replace(item, spec=replace(item.spec, containers=containers))
+
+
+def roomy(name: str, memory: str) -> Node:
+    built = node(name)
+    return replace(built, status=replace(built.status, allocatable={"memory": memory}))
+
+
+@pytest.mark.parametrize("wants", [{}, {keys.GROUP: "g"}], ids=["may-not-begin", "of-a-group"])
+def test_one_tenants_queue_hides_nobody_behind_it(wants: dict[str, str]) -> None:
+    """However many of its older pods cannot be planned: each namespace has its share of those that are looked at."""
+    theirs = [of_namespace("evil", waiting(f"e{number}", wants=wants)) for number in range(LOOKED_AT + 1)]
+    state = cluster(node("n1"), *theirs, waiting("victim"))
+
+    def may_begin(item: GpuPod) -> bool:
+        return bool(wants) or item.key[0] != "evil"
+
+    found = next_wanted(state, SCHEDULER, at(), at_most=32, ahead=None, may_begin=may_begin)
+    assert [each.pod.metadata.name for each in found] == ["victim"]
+
+
+def of_namespace(namespace: str, item: Pod) -> Pod:
+    return replace(item, metadata=replace(item.metadata, namespace=namespace))
 
 
 def test_pods_of_other_schedulers_gates_and_placeholders_do_not_wait_here() -> None:
