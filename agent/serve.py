@@ -96,7 +96,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         metrics.links_changed(len(change.links), are_used=change.are_used)
         post(announce_links(change, index, policy))
 
-    health = Health(time.time, policy, memory, host.boot(), tell, tell_links)
+    health = Health(time.time, policy, memory, host.boot(), tell, tell_links, time.monotonic)
     metrics.watch(health.readings)
     sampler = _sampler(settings.metrics, kubelet, metrics, nvml.reading(read_activity))
     foreign = foreign_memory(settings, read, lambda: kubelet.ledger).marked if shares_gpus(settings) else None

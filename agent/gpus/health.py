@@ -46,13 +46,17 @@ class MemoryPort(Protocol):
 class Health:
     """The health of GPUs and NVLinks. Told on one thread, asked on another.
 
+    Times are the wall clock's, so that what was kept over a reboot keeps its meaning. They elapse as the monotonic clock does, as
+    long as the machine is up: when the wall clock steps, all that is remembered moves with it.
+
     Args:
-        clock: seconds since the epoch, so that what was kept over a restart keeps its meaning.
+        clock: seconds since the epoch.
         policy: the figures.
         memory: what an earlier agent has kept, and where this one keeps it; `None`: nothing outlives the agent.
         boot: names this boot of the machine; empty where that cannot be told.
         tell: hears of each change of a GPU's health, with the GPU's index where that is known; does not wait, and does not raise.
         tell_links: the same of NVLinks.
+        monotonic: seconds since the machine was started; `None`: `clock` never steps.
 
     """
 
@@ -64,8 +68,10 @@ class Health:
         boot: str = "",
         tell: Callable[[Change, int | None], None] = lambda change, index: None,
         tell_links: Callable[[LinkChange, int | None], None] = lambda change, index: None,
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
-        self._clock = clock
+        self._wall = clock
+        self._monotonic = monotonic
         self._memory = memory
         self._boot = boot
         self._tell = tell
@@ -84,9 +90,12 @@ class Health:
         self._links = NodeLinks(policy, self._kept.links, has_booted=has_booted)
         self.coverage: Coverage | None = None
         """`None` while nobody listens."""
+        is_of_this_boot = bool(boot and self._kept.boot == boot)
+        self._zero = self._kept.zero if is_of_this_boot else None
         if has_booted:
+            now = self._clock()
             for uuid in self._kept.gpus:
-                self._node.told(uuid, evidence.Booted(), clock())
+                self._node.told(uuid, evidence.Booted(), now)
 
     def happened(self, xid: Xid) -> bool:
         """Take in an error; returns whether it closes a GPU that was open."""
@@ -170,6 +179,21 @@ class Health:
         reasons = (f"critical errors are not told: {', '.join(untold)}",) if untold else ()
         return replace(status, gpus=gpus, link_faults=link_faults, reasons=(*status.reasons, *reasons))
 
+    def _clock(self) -> float:
+        """Return the time, once what is remembered has moved with the wall clock if that has stepped."""
+        if self._monotonic is None:
+            return self._wall()
+        monotonic = self._monotonic()
+        zero = self._wall() - monotonic
+        if self._zero is None:
+            self._zero = zero
+        elif abs(step := zero - self._zero) >= _STEP_SECONDS:
+            log.warning("the wall clock has stepped", seconds=round(step))
+            self._zero = zero
+            self._node.move(step)
+            self._links.move(step)
+        return monotonic + self._zero
+
     def _look(self, status: NodeStatus, facts: NvmlFacts) -> None:
         now = self._clock()
         self._looked_at = now
@@ -209,12 +233,14 @@ class Health:
             self._node.told(uuid, evidence.Cleared(repr(said)), now)
 
     def _keep(self) -> None:
-        memory = Memory(dict(self._node.records), self._boot, self._links.in_trouble)
+        memory = Memory(dict(self._node.records), self._boot, self._links.in_trouble, self._zero)
         if self._memory and (memory.gpus, memory.links) != (self._kept.gpus, self._kept.links):
             self._kept = memory
             self._memory.keep(memory)
 
 
+_STEP_SECONDS = 5.0
+"""Smaller steps than this, such as a leap second, change no hold by much."""
 _CHECKSUMS = ("crc", "receive")
 """The kinds of NVLink errors that are transfers with a wrong checksum, up to Hopper and from Blackwell on."""
 

@@ -34,6 +34,20 @@ class LinkRecord:
             return replace(self, is_down=True, out_since=self.out_since if self.is_told else now)
         return replace(self, is_down=False, up_since=now)
 
+    def settled(self, now: float) -> LinkRecord:
+        """Return the record where nothing is remembered of a time to come: the clock was wrong, then or now."""
+        last = max((each for each in (self.up_since, self.out_since) if each is not None), default=now)
+        return self.moved(now - last) if last > now else self
+
+    def moved(self, seconds: float) -> LinkRecord:
+        """Return the record with all its times moved by so much."""
+        up, out = self.up_since, self.out_since
+        return replace(
+            self,
+            up_since=None if up is None else up + seconds,
+            out_since=None if out is None else out + seconds,
+        )
+
     def is_usable(self, policy: Policy, now: float) -> bool:
         """Whether rings may use it."""
         return now >= self.usable_at(policy)
@@ -78,6 +92,10 @@ class NodeLinks:
                 found[gpu][link] = record
         return dict(found)
 
+    def move(self, seconds: float) -> None:
+        """Take in that the clock has stepped by so much: what is remembered moves with it."""
+        self._records = {key: each.moved(seconds) for key, each in self._records.items()}
+
     def has(self, gpus: Iterable[str]) -> None:
         """Take in which GPUs the node has; the links of others are forgotten."""
         known = frozenset(gpus)
@@ -92,7 +110,7 @@ class NodeLinks:
         record = self._records.get((gpu, link))
         if record is None and is_down:
             return False
-        record = self._records[gpu, link] = (record or WELL).told(is_down, now)
+        record = self._records[gpu, link] = (record or WELL).settled(now).told(is_down, now)
         return record.is_usable(self._policy, now)
 
     def should_be_up(self, gpu: str, link: int, now: float) -> None:
@@ -107,9 +125,10 @@ class NodeLinks:
         """Return what is new since the last call, by GPU; each is told once."""
         out: defaultdict[str, list[int]] = defaultdict(list)
         back: defaultdict[str, list[int]] = defaultdict(list)
-        for (gpu, link), record in sorted(self._records.items()):
-            if record == WELL:
+        for (gpu, link), kept in sorted(self._records.items()):
+            if kept == WELL:
                 continue
+            record = self._records[gpu, link] = kept.settled(now)
             if record.is_usable(self._policy, now):
                 self._records[gpu, link] = WELL
                 if record.is_told:

@@ -20,6 +20,8 @@ class Memory(msgspec.Struct, frozen=True):
     """Under which boot of the machine it was kept."""
     links: dict[str, dict[int, LinkRecord]] = {}
     """Those in trouble, by GPU and NVML's number."""
+    zero: float | None = None
+    """What the wall clock said when the monotonic clock of this boot was at zero, in seconds since the epoch."""
     v: int = 1
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from agent.health.changes import changed, failed_by_count
+from agent.health.clock_steps import last_event, moved
 from agent.health.concerns import Concern, standing
 from agent.health.evidence import Evidence, Xid
 from agent.health.policy import Policy
@@ -26,11 +27,16 @@ class Change:
 
 
 class NodeHealth:
-    """The GPUs of one node, by any name that stays theirs, such as the UUID; times are of one clock that survives boots."""
+    """The GPUs of one node, by any name that stays theirs, such as the UUID; times are of one clock that survives boots.
+
+    What is remembered of a time to come counts as of now: that clock was wrong, then or now.
+    """
 
     def __init__(self, policy: Policy, records: Mapping[str, GpuRecord] = MappingProxyType({})) -> None:
         self._policy = policy
         self._records = dict(records)
+        self._latest = max((last_event(each, policy) for each in records.values()), default=-math.inf)
+        """No record holds anything that happened later."""
 
     @property
     def records(self) -> Mapping[str, GpuRecord]:
@@ -41,9 +47,16 @@ class NodeHealth:
         """Take in which GPUs the node has; others are forgotten."""
         self._records = {gpu: self._records.get(gpu, GpuRecord()) for gpu in gpus}
 
+    def move(self, seconds: float) -> None:
+        """Take in that the clock has stepped by so much: what is remembered moves with it."""
+        self._records = {gpu: moved(each, seconds) for gpu, each in self._records.items()}
+        self._latest += seconds
+
     def told(self, gpu: str, evidence: Evidence, now: float) -> None:
         """Take in a piece of evidence about one GPU."""
         policy = self._policy
+        self._settle(now)
+        self._latest = max(self._latest, now)
         before = forget(self._records.get(gpu, GpuRecord()), policy, now)  # what is over must not come back
         record = changed(before, evidence, policy, now)
         self._records[gpu] = record
@@ -52,11 +65,13 @@ class NodeHealth:
 
     def verdict(self, gpu: str, now: float) -> Verdict:
         """Return what holds of a GPU now; one of which nothing was told is healthy."""
+        self._settle(now)
         record = self._records.get(gpu)
         return judge(record, self._policy, now) if record else Verdict(State.HEALTHY)
 
     def doubt(self, gpu: str, now: float) -> Doubt | None:
         """Return why a GPU that takes pods is the last among its equals, `None` where it is not."""
+        self._settle(now)
         record = self._records.get(gpu)
         return doubt(record, self._policy, now) if record else None
 
@@ -67,6 +82,7 @@ class NodeHealth:
 
     def changes(self, now: float) -> list[Change]:
         """Return what is new since the last call: another state, or the same with something else to come; each is told once."""
+        self._settle(now)
         found = [Change(gpu, each.told, judge(each, self._policy, now)) for gpu, each in self._records.items()]
         news = [each for each in found if _outlook(each.before) != _outlook(each.after)]
         for change in news:
@@ -75,11 +91,21 @@ class NodeHealth:
 
     def has_storm(self, now: float) -> bool:
         """Whether memory errors are corrected so fast somewhere that the driver itself is slow."""
+        self._settle(now)
         return any(Concern.CORRECTED in standing(each.concerns, self._policy, now) for each in self._records.values())
 
     def next_change(self, now: float) -> float:
         """Return when time alone may change a verdict; infinite if never."""
+        self._settle(now)
         return min((next_change(each, self._policy, now) for each in self._records.values()), default=math.inf)
+
+    def _settle(self, now: float) -> None:
+        if now >= self._latest:
+            return
+        for gpu, record in self._records.items():
+            if (ahead := last_event(record, self._policy) - now) > 0:
+                self._records[gpu] = moved(record, -ahead)
+        self._latest = now
 
     def _weigh(self, gpu: str, evidence: Evidence, now: float) -> None:
         """Decide whether a new incident is this GPU's own, and whether it was one too many."""

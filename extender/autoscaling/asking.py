@@ -193,7 +193,7 @@ class Autoscaling:
             if why.is_final and self._is_due(pod.uid, now):
                 self.events.record(events.node_not_asked(_named(pod), why))
             return
-        is_newer = refused.at.wall > now.wall - now.age_seconds(placeholder.created)
+        is_newer = now.monotonic - refused.at.monotonic < now.age_seconds(placeholder.created)
         if why is NoNeed.SEEN_BY_COUNT or (why is NoNeed.OTHER_REASON and is_newer):
             await self._withdraw(pod.uid)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -184,6 +185,24 @@ def test_a_restart_of_the_agent_changes_nothing(steps: list[tuple[str, Evidence,
         kept = decode_memory(encode_memory(Memory(dict(health.records), "boot")))
         assert (kept.gpus, kept.boot) == (health.records, "boot")
         assert states(NodeHealth(POLICY, kept.gpus), now + 1) == states(health, now + 1)
+
+
+@given(STEPS, st.lists(st.sampled_from((0.0, 0.0, 3600.0, -3600.0, 1e8, -1e8)), min_size=40, max_size=40))
+def test_a_clock_that_steps_changes_nothing(steps: list[tuple[str, Evidence, float]], clock_steps: list[float]) -> None:
+    """What is remembered moves with it: each state lasts as long as with a clock that does not step."""
+    health, stepped, now, offset = node(), node(), 1e9, 0.0
+    for (gpu, evidence, wait), step in zip(steps, clock_steps, strict=False):
+        stepped.move(step)
+        now, offset = now + wait, offset + step
+        health.told(gpu, evidence, now)
+        stepped.told(gpu, evidence, now + offset)
+        assert stepped.next_change(now + offset) - offset == pytest.approx(health.next_change(now), abs=0.01)
+        for name in GPUS:
+            plain, moved = health.verdict(name, now), stepped.verdict(name, now + offset)
+            assert replace(moved, until=None, sick_since=None) == replace(plain, until=None, sick_since=None)
+            assert (moved.until is None) == (plain.until is None)
+            assert moved.until is None or moved.until - offset == pytest.approx(plain.until, abs=0.01)
+            assert (stepped.doubt(name, now + offset) is None) == (health.doubt(name, now) is None)
 
 
 @given(STEPS, st.sampled_from(GPUS))
