@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
@@ -19,12 +20,14 @@ import msgspec
 from extender.attempts import Attempts
 from extender.autoscaling.arrivals import Arrivals
 from extender.autoscaling.job import creation, deletion
+from extender.autoscaling.limits import PlaceholderLimits
 from extender.autoscaling.need import FreeCounts, Need, NoNeed, need_of
 from extender.clock import Clock, Instant
 from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.config_autoscaling import Autoscaling as Settings
+from extender.fair_table import FairTable
 from extender.kubernetes import events
 from extender.kubernetes.documents import message_of
 from extender.kubernetes.reflector import Unavailable
@@ -62,7 +65,7 @@ class Autoscaling:
     metrics: Metrics
     clock: Clock
     settings: Settings
-    _refused: OrderedDict[str, Refused] = field(default_factory=OrderedDict)
+    _refused: FairTable[str, Refused] = field(default_factory=lambda: FairTable(WAITING))
     """By UID."""
     _standing: dict[str, Placeholder] = field(default_factory=dict)
     """By the UID of the pod that waits, as of the last round."""
@@ -79,13 +82,10 @@ class Autoscaling:
 
     def refused(self, args: ExtenderArgs) -> None:
         """Take note that no node will do for a pod; one that waits for its victims to leave asks for nothing."""
-        uid = args.pod.metadata.uid
-        if not self.settings.enabled or args.pod.status.nominated_node_name or self.state.refusals.of(uid) is None:
-            return
-        self._refused[uid] = Refused([*args.names], self.clock())
-        self._refused.move_to_end(uid)
-        if len(self._refused) > WAITING:
-            self._refused.popitem(last=False)
+        metadata = args.pod.metadata
+        is_nominated = args.pod.status.nominated_node_name
+        if self.settings.enabled and not is_nominated and self.state.refusals.of(metadata.uid) is not None:
+            self._refused.put(metadata.uid, metadata.namespace, Refused([*args.names], self.clock()))
 
     def bound(self) -> None:
         """Take note that a pod was bound: its placeholder, if it has one, goes now, before it asks for a node more."""
@@ -153,10 +153,12 @@ class Autoscaling:
     async def _look(self, now: Instant) -> None:
         """Ask in the place of those that have waited long enough, and take back what is not needed."""
         counts, needs = FreeCounts(self.state), list[tuple[GpuPod, Need]]()
-        for uid, refused in [*self._refused.items()]:
-            pod = self.state.pods.get(uid)
+        for uid in [*self._refused]:
+            refused, pod = self._refused.get(uid), self.state.pods.get(uid)
+            if refused is None:
+                continue
             if pod is None or self.state.refusals.of(uid) is None:
-                del self._refused[uid]
+                self._refused.pop(uid)
                 continue
             need = need_of(self.state, pod, refused.by, counts, now)
             await asyncio.sleep(0)
@@ -169,19 +171,32 @@ class Autoscaling:
     async def _ask_for(self, needs: Sequence[tuple[GpuPod, Need]], now: Instant) -> None:
         """Ask for as many nodes as the pods fill: those with the same request may go to one."""
         waiting = Counter(need.request for _, need in needs)
-        asked_for = Counter(
-            need.request
+        asked_for = Counter(need.request for pod, need in needs if pod.uid in self._standing)
+        paused = Counter(
+            (pod.key[0], need.request)
             for pod, need in needs
-            if pod.uid in self._standing or not self._attempts.may_begin(pod.uid, now.monotonic)
+            if pod.uid not in self._standing and not self._attempts.may_begin(pod.uid, now.monotonic)
         )
-        begun = 0
-        for pod, need in needs:
-            is_covered = waiting[need.request] <= asked_for[need.request] * need.pods_per_node
+        limits = PlaceholderLimits(self.settings.limit)
+        for uid, placeholder in self._standing.items():
+            limits.take(placeholder.stands_for.namespace, self.state.pods.get(uid))
+        left = [*needs]
+        while left:
+            pod, need = min(left, key=lambda each: (*limits.had_by(each[0]), self._refused_since(each[0].uid)))
+            left.remove((pod, need))
+            nodes = asked_for[need.request] + paused[pod.key[0], need.request]
+            is_covered = waiting[need.request] <= nodes * need.pods_per_node
             if pod.uid in self._standing or is_covered or not self._is_due(pod.uid, now):
                 continue
-            if await self._ask(pod, need, begun):
-                begun += 1
+            if why := limits.refusal(pod):
+                self.events.record(events.node_not_asked(_named(pod), why))
+            elif await self._ask(pod, need):
+                limits.take(pod.key[0], pod)
                 asked_for[need.request] += 1
+
+    def _refused_since(self, uid: str) -> float:
+        refusal = self.state.refusals.of(uid)
+        return math.inf if refusal is None else refusal.since
 
     async def _do_without(self, pod: GpuPod, why: NoNeed, refused: Refused, now: Instant) -> None:
         """Withdraw a placeholder whose pod waits for what autoscalers see themselves, or for what no node cures.
@@ -198,16 +213,11 @@ class Autoscaling:
             await self._withdraw(pod.uid)
 
     def _is_due(self, uid: str, now: Instant) -> bool:
-        refusal = self.state.refusals.of(uid)
-        has_waited = refusal is not None and now.monotonic - refusal.since >= self.settings.after
+        has_waited = now.monotonic - self._refused_since(uid) >= self.settings.after
         return has_waited and self._attempts.may_begin(uid, now.monotonic)
 
-    async def _ask(self, pod: GpuPod, need: Need, begun: int) -> bool:
+    async def _ask(self, pod: GpuPod, need: Need) -> bool:
         """Create a placeholder, if the pod still waits; returns whether there is one more now."""
-        if len(self._standing) + begun >= self.settings.limit:
-            why = f"there are {self.settings.limit} placeholders already, which is the limit"
-            self.events.record(events.node_not_asked(_named(pod), why))
-            return False
         document = await self._read(pod)
         if document is None or not _is_unschedulable(document, pod.uid):
             return False

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
 
 from extender.autoscaling.arrivals import Arrivals
-from extender.autoscaling.asking import LOOK_SECONDS, Autoscaling
+from extender.autoscaling.asking import LOOK_SECONDS, WAITING, Autoscaling
 from extender.binding.bind import bind
 from extender.binding.outcome import BindTarget, Failure, NotBound
 from extender.cluster.candidates.placeholders import Placeholder
-from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.objects.kinds import Node, OwnerReference, Pod
 from extender.cluster.objects.placeholders import NEVER_PLACED, StandsFor
 from extender.cluster.state import ClusterState
 from extender.config_autoscaling import Autoscaling as Settings
@@ -65,26 +66,27 @@ class Api:
                     self.state.pods.deleted(found)
                 return (200 if found else 404), b"{}"
             case _, name:
-                return 200, self._show(name)
+                return 200, self._show(request.path.split("/")[-3], name)
 
     def _create(self, job: dict[str, Any]) -> tuple[int, bytes]:
         if self.answer >= 300:
             return self.answer, msgspec.json.encode({"message": "no"})
-        _, name, uid = job["metadata"]["annotations"][keys.PLACEHOLDER_FOR].split("/")
+        namespace, name, uid = job["metadata"]["annotations"][keys.PLACEHOLDER_FOR].split("/")
         if uid in self.jobs:
             return EXISTS, b"{}"
         count = int(job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"][keys.GPU_RESOURCE])
-        self.jobs[uid] = placeholder(ring(name), count, created=created(asyncio.get_running_loop().time()))
+        of = in_namespace(namespace, ring(name))
+        self.jobs[uid] = placeholder(of, count, created=created(asyncio.get_running_loop().time()))
         self.created.append(uid)
         self.state.pods.changed(self.jobs[uid])
         return 201, b"{}"
 
-    def _show(self, name: str) -> bytes:
-        found = self.state.pods.find("ml", name)
+    def _show(self, namespace: str, name: str) -> bytes:
+        found = self.state.pods.find(namespace, name)
         assert found
         containers = [{"name": "main", "resources": {"limits": {keys.GPU_RESOURCE: str(found.gpus)}}}]
         conditions = [{"type": "PodScheduled", "status": "False", "reason": self.reason}]
-        metadata = {"namespace": "ml", "name": name, "uid": found.uid}
+        metadata = {"namespace": namespace, "name": name, "uid": found.uid}
         return msgspec.json.encode(
             {"metadata": metadata, "spec": {"containers": containers}, "status": {"conditions": conditions}}
         )
@@ -134,6 +136,18 @@ def unreported(name: str, when: str) -> Node:
     return counted(node(name, topology=None, status=None, observed=None, claims=None), created=when)
 
 
+def in_namespace(namespace: str, item: Pod, *, owner: str = "") -> Pod:
+    references = [OwnerReference(owner, controller=True)] if owner else None
+    metadata = msgspec.structs.replace(item.metadata, namespace=namespace, owner_references=references)
+    return msgspec.structs.replace(item, metadata=metadata)
+
+
+def unlike(name: str, number: int, *, owner: str = "", namespace: str = "evil") -> Pod:
+    """Build a pod whose request is none of the others': it gets a placeholder of its own."""
+    built = pod(name, 2, wants=NVLINK | {keys.MIN_GPU_MEMORY: f"{number + 1}Mi"}, uid=name)
+    return in_namespace(namespace, built, owner=owner)
+
+
 def two_rings() -> ClusterState:
     """Return a machine with scattered GPUs, and two pods that need a link."""
     return cluster(*scattered("a", *FOUR_LEFT), ring("r1"), ring("r2"))
@@ -179,6 +193,86 @@ async def test_there_are_no_more_than_the_limit() -> None:
     assert life.api.told("GPUNodeNotAsked") == [
         "autoscalers are not asked for a new node: there are 1 placeholders already, which is the limit"
     ]
+
+
+@in_virtual_time
+async def test_one_tenant_that_makes_pods_anew_leaves_placeholders_to_others() -> None:
+    """Ten pods that differ by a word, with other UIDs whenever a placeholder has ended: another tenant's pod gets one at once."""
+    victim, slots = ring("victim"), [unlike(f"evil-{number}", number) for number in range(10)]
+    life = Life(cluster(*scattered("a", *FOUR_LEFT), victim, *slots), after="1s")
+    for generation in range(1, 4):
+        for asked in slots:
+            life.refuse(asked, "a")
+        await life.rounds(60)
+        assert len(life.api.jobs) == 4, "there is room for others"
+        if generation == 3:
+            break
+        for number, asked in enumerate(slots):
+            if asked.metadata.uid in life.api.jobs:
+                life.api.end(asked.metadata.uid)
+                life.state.pods.deleted(asked)
+                slots[number] = unlike(f"evil-{number}-{generation}", number)
+                life.state.pods.changed(slots[number])
+    life.refuse(victim, "a")
+    await life.rounds(30)
+    assert "victim" in life.api.jobs
+    assert life.api.told("GPUNodeNotAsked")[0].endswith(
+        "its namespace has 4 of 10 placeholders already, 4 of them for its owner; the rest is kept for others"
+    )
+
+
+@in_virtual_time
+async def test_a_pause_of_one_tenant_is_none_of_another_one_that_asks_alike() -> None:
+    """A node that did not come for the one may come for the other; whose pods are many, they do not cover those of others."""
+    victim, theirs = ring("victim"), in_namespace("evil", ring("evil"))
+    life = Life(cluster(*scattered("a", *FOUR_LEFT), victim, theirs), after="1s")
+    life.refuse(theirs, "a")
+    await life.rounds(10)
+    life.api.end("evil")
+    for asked in (victim, theirs):
+        life.refuse(asked, "a")
+    await life.rounds(30)
+    assert life.api.created == ["evil", "victim"]
+
+
+@in_virtual_time
+async def test_refusals_of_one_tenant_hide_no_others() -> None:
+    """However many pods of theirs are refused more often."""
+    theirs = [unlike(f"evil-{number}", number) for number in range(WAITING + 1)]
+    life = Life(cluster(*scattered("a", *FOUR_LEFT), ring("victim"), *theirs), after="1s")
+    life.refuse(ring("victim"), "a")
+    for asked in theirs:
+        life.refuse(asked, "a")
+    await life.rounds(30)
+    assert "victim" in life.api.jobs
+
+
+@pytest.mark.parametrize(
+    ("limit", "tenants", "expected"),
+    [
+        (10, {"a": [""] * 10}, {"a": 4}),
+        (10, {"a": [f"job-{number}" for number in range(10)]}, {"a": 5}),
+        (10, {"a": [""] * 10, "b": [""] * 10, "c": [""]}, {"a": 3, "b": 2, "c": 1}),
+        (2, {"a": [""] * 3, "b": [""]}, {"a": 1, "b": 1}),
+        (2, {"a": ["x", "y"], "b": [""]}, {"a": 1, "b": 1}),
+        (3, {name: [""] for name in "abcd"}, {"a": 1, "b": 1, "c": 1}),
+    ],
+)
+@in_virtual_time
+async def test_placeholders_are_shared_between_namespaces_and_owners(
+    limit: int, tenants: dict[str, list[str]], expected: dict[str, int]
+) -> None:
+    """Those that have fewest are served first, and something is left for those that have none."""
+    owners = [(namespace, owner) for namespace, owners in tenants.items() for owner in owners]
+    waiting = [
+        unlike(f"{namespace}-{number}", number, owner=owner, namespace=namespace)
+        for number, (namespace, owner) in enumerate(owners)
+    ]
+    life = Life(cluster(*scattered("a", *FOUR_LEFT), *waiting), after="1s", limit=limit)
+    for asked in waiting:
+        life.refuse(asked, "a")
+    await life.rounds(60)
+    assert Counter(uid.split("-")[0] for uid in life.api.jobs) == expected
 
 
 @pytest.mark.parametrize(("pods", "placeholders"), [(2, 1), (4, 1), (5, 2), (9, 3)])
