@@ -20,9 +20,9 @@ class FairTable(Generic[Key, Value]):
     def __init__(self, limit: int) -> None:
         """Keep at most `limit` entries."""
         self._limit = limit
-        self._entries: OrderedDict[Key, tuple[str, Value]] = OrderedDict()
+        self._entries: dict[Key, tuple[str, Value]] = {}
         """The oldest first."""
-        self._keys: OrderedDict[str, OrderedDict[Key, None]] = OrderedDict()
+        self._keys: OrderedDict[str, dict[Key, None]] = OrderedDict()
         """By namespace, the oldest first; the namespace whose turn is next first."""
         self._of_length: dict[int, OrderedDict[str, None]] = {}
         """The namespaces by how many entries they have; there are at most √(2 · limit) different lengths."""
@@ -35,7 +35,7 @@ class FairTable(Generic[Key, Value]):
     def put(self, key: Key, namespace: str, value: Value) -> Value | None:
         """Set a value, which is the newest now; returns the value that had to make room."""
         self.pop(key)
-        keys = self._keys.setdefault(namespace, OrderedDict())
+        keys = self._keys.setdefault(namespace, {})
         self._entries[key] = namespace, value
         keys[key] = None
         self._count(namespace, len(keys) - 1, len(keys))
@@ -72,17 +72,25 @@ class FairTable(Generic[Key, Value]):
         assert value is not None
         return value
 
-    def in_turn(self) -> Iterator[Key]:
-        """Yield all keys: the oldest of each namespace, then the second of each, and so on."""
-        lines = [iter(keys) for keys in self._keys.values()]
-        while lines:
-            heads = [(line, next(line, None)) for line in lines]
-            lines = [line for line, head in heads if head is not None]
-            yield from (head for _, head in heads if head is not None)
+    def in_turn(self, most: int) -> list[Key]:
+        """Return at most so many keys: the oldest of each namespace, then the second of each, and so on.
 
-    def length_of(self, namespace: str) -> int:
-        """Return how many entries a namespace has."""
-        return len(self._keys.get(namespace, ()))
+        The next call begins with the namespaces whose turn was longest ago.
+        """
+        lines = [(namespace, [*keys]) for namespace, keys in self._keys.items()]
+        keys: list[Key] = []
+        for place in range(max((len(line) for _, line in lines), default=0)):
+            for namespace, line in lines:
+                if len(keys) == most:
+                    return keys
+                if place < len(line):
+                    keys.append(line[place])
+                    self._keys.move_to_end(namespace)
+        return keys
+
+    def values(self) -> Iterator[Value]:
+        """Iterate over the values, the oldest first."""
+        return (value for _, value in self._entries.values())
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, NoReturn
 
 from extender.attempts import Attempts
@@ -25,6 +24,7 @@ from extender.clock import Clock
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import owner_of
 from extender.cluster.state import ClusterState
+from extender.fair_table import FairTable
 from extender.plain_structlog import structlog
 from extender.turns import in_turns
 from extender.verbs.asked import Asked
@@ -32,7 +32,6 @@ from extender.verbs.names import Names, Written
 from extender.verbs.preparing import ranked
 from extender.verbs.wire import ExtenderArgs
 from topology.errors import RequestError
-from topology.fair_table import FairTable
 
 QUIET_SECONDS: Final = 10.0
 """For which a pod has not been asked about: kube-scheduler's longest pause, unless it is configured, is over by then."""
@@ -42,9 +41,9 @@ LONGEST_PAUSE_SECONDS: Final = 300.0
 FORGOTTEN_SECONDS: Final = 600.0
 """After which kube-scheduler, which tries each pod again by itself, has asked somebody else."""
 WAITING: Final = 32
-"""Owners of pods, shared fairly between namespaces: each keeps the names of the nodes that refused the last of them."""
+"""Owners of pods, shared between namespaces: each keeps the names of the nodes that refused the last of them."""
 AT_ONCE: Final = 8
-"""Pods that a round looks at; the next one goes on from there."""
+"""Pods that a round looks at, of each namespace in turn; the next one goes on from there."""
 
 log = structlog.get_logger(__name__)
 
@@ -54,8 +53,8 @@ class Refused:
     """The last refusal of a pod, which stands for all of its owner's."""
 
     uid: str
-    namespace: str
     name: str
+    """Namespace and name."""
     by: Collection[str]
     """All nodes that kube-scheduler's own filters let through."""
     at: float
@@ -91,17 +90,12 @@ class Waking:
         uid, key = metadata.uid, owner_of(args.pod) or metadata.uid
         before = self._refused.get(key)
         if refused and self._state.refusals.of(uid):
-            now = self._clock().monotonic
-            self._keep(key, Refused(uid, metadata.namespace, metadata.name, _unread(args.names), now))
+            name = f"{metadata.namespace}/{metadata.name}"
+            found = Refused(uid, name, _unread(args.names), self._clock().monotonic)
+            self._refused.put(key, metadata.namespace, found)
         elif before and before.uid == uid:
-            self._refused.drop(key)
+            self._refused.pop(key)
             self._attempts.keep(self._refused)
-
-    def _keep(self, key: str, refused: Refused) -> None:
-        """Keep a refusal as the one that is looked at last."""
-        if key in self._refused:
-            self._refused.drop(key)
-        self._refused.put(key, refused, refused.namespace)
 
     async def run(self, every_seconds: float) -> NoReturn:
         """Make one round after the other, until cancelled."""
@@ -118,14 +112,11 @@ class Waking:
         if now < self._not_before or self._closed():
             return
         self._attempts.keep(self._refused)
-        for key in [*islice(self._refused, AT_ONCE)]:
-            found = self._refused.get(key)
-            if found is None:
+        for key in self._refused.in_turn(AT_ONCE):
+            found = self._refused.pop(key)
+            if found is None or now - found.at > FORGOTTEN_SECONDS or self._state.refusals.of(found.uid) is None:
                 continue
-            if now - found.at > FORGOTTEN_SECONDS or self._state.refusals.of(found.uid) is None:
-                self._refused.drop(key)
-                continue
-            self._keep(key, found)
+            self._refused.put(key, found.name.partition("/")[0], found)
             is_due = now - found.at > QUIET_SECONDS and self._attempts.may_begin(key, now)
             view = await self._place_of(found) if is_due else None
             if view and self._refused.get(key) is found:  # nobody has asked meanwhile
@@ -149,12 +140,7 @@ class Waking:
         self._not_before = now + QUIET_SECONDS
         if await self._driver.drive(ask_for_look(self._state, view.node), self._driver.deadline()):
             self._attempts.was_in_vain(key, now)  # forgotten when the pod is offered a node
-            log.info(
-                "woke kube-scheduler for a pod that fits",
-                pod=f"{refused.namespace}/{refused.name}",
-                uid=refused.uid,
-                node=view.name,
-            )
+            log.info("woke kube-scheduler for a pod that fits", pod=refused.name, uid=refused.uid, node=view.name)
 
 
 def _unread(names: Collection[str]) -> Collection[str]:

@@ -73,7 +73,7 @@ def bind(state: ClusterState, target: BindTarget, clock: Clock, *, deadline: flo
     finally:
         state.holds.release(target.uid)
     if isinstance(outcome, NotBound) and outcome.failure in OTHER_NODES_MAY_DO:
-        state.setbacks.fail(target.uid, target.node, clock().monotonic)
+        state.setbacks.fail(target.uid, target.node, clock().monotonic, target.namespace)
     else:
         state.setbacks.settle(target.uid)
     return outcome

@@ -6,12 +6,13 @@ while they led.
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Final
 
+from extender.fair_table import FairTable
 from extender.inspect.inspection import Answer
 
 LIMIT: Final = 1_000
@@ -90,26 +91,27 @@ class DecisionPage(Answer):
 
 
 class Decisions:
-    """As many as are kept; the oldest makes room."""
+    """As many as are kept; the oldest of the namespace that has most makes room."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._kept: deque[Decision] = deque(maxlen=limit)
-
-    @property
-    def next_number(self) -> int:
+        self._kept = FairTable[int, Decision](limit)
+        self.next_number = 1
         """What the next one is to be called."""
-        return self._kept[-1].number + 1 if self._kept else 1
 
     def add(self, decision: Decision) -> None:
         """Keep one, which has the next number."""
-        self._kept.append(decision)
+        self._kept.put(decision.number, decision.namespace, decision)
+        self.next_number = decision.number + 1
 
     def of(self, uid: str) -> Decision | None:
         """Return how a pod was decided about, where that is remembered; it was bound once."""
-        return next((each for each in reversed(self._kept) if each.uid == uid), None)
+        return next((each for each in self._newest_first() if each.uid == uid), None)
 
     def page(self, limit: int, after: int | None = None) -> DecisionPage:
         """Return the newest ones, or those older than number `after`."""
-        older = (each for each in reversed(self._kept) if after is None or each.number < after)
+        older = (each for each in self._newest_first() if after is None or each.number < after)
         found = tuple(islice(older, limit + 1))
         return DecisionPage(decisions=found[:limit], next=found[limit - 1].number if len(found) > limit else None)
+
+    def _newest_first(self) -> Iterator[Decision]:
+        return (found for number in reversed(self._kept) if (found := self._kept.get(number)))

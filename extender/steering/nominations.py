@@ -9,7 +9,6 @@ One is taken back when the GPUs have not been held for its pod on that node for 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +19,7 @@ from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
+from extender.fair_table import FairTable
 from extender.steering.plan import Course
 from extender.steering.worth import Worth
 
@@ -30,7 +30,7 @@ GRACE_SECONDS: Final = 1.0
 FIRST_PAUSE_SECONDS: Final = 30.0
 LONGEST_PAUSE_SECONDS: Final = 960.0
 LIMIT: Final = 10_000
-"""Pods and owners whose pauses are remembered; one that is forgotten may be nominated in vain once more."""
+"""Pods and owners whose pauses are remembered, shared between namespaces; a forgotten one may be nominated in vain again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Nominations:
     worth: Worth = field(default_factory=Worth)
     """Of those that this process has made."""
     _made: dict[str, _Made] = field(default_factory=dict)
-    _in_vain: OrderedDict[str, _InVain] = field(default_factory=OrderedDict)
+    _in_vain: FairTable[str, _InVain] = field(default_factory=lambda: FairTable(LIMIT))
 
     def ahead_since(self) -> list[float]:
         """Return when each was made, in monotonic seconds: of ours, those that kube-scheduler is yet to ask about."""
@@ -127,7 +127,7 @@ class Nominations:
             del self._made[uid]
             is_served = pod is None or pod.node == made.node
             if pod is not None and is_served:
-                self._in_vain.pop(owner_of(pod.pod), None)
+                self._in_vain.pop(owner_of(pod.pod))
             elif pod is not None:
                 self._pause(pod, now)
             if made.is_own:
@@ -165,11 +165,10 @@ class Nominations:
         """Do not nominate the pod for a while that doubles each time, nor others of an owner whose pods go elsewhere."""
         for key, tolerated in ((pod.uid, 1), (owner_of(pod.pod), BEFORE_OWNER_PAUSES)):
             if key:
-                times = self._in_vain.pop(key, _InVain()).times + 1
+                times = (self._in_vain.get(key) or _InVain()).times + 1
                 seconds = min(FIRST_PAUSE_SECONDS * 2.0 ** min(times - tolerated, 30), LONGEST_PAUSE_SECONDS)
-                self._in_vain[key] = _InVain(times, now + seconds if times >= tolerated else now)
-        while len(self._in_vain) > LIMIT:
-            self._in_vain.popitem(last=False)
+                pause = _InVain(times, now + seconds if times >= tolerated else now)
+                self._in_vain.put(key, pod.key[0], pause)
 
 
 def _intent(pod: Pod, node: str) -> Nominate:

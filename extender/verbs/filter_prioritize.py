@@ -73,7 +73,7 @@ def _filter(
 ) -> ExtenderFilterResult:
     names, uid, now = args.names, args.pod.metadata.uid, asked.now.monotonic
     state.holds.release(uid)
-    state.setbacks.come_back(uid, asked.owner, now)
+    state.setbacks.come_back(uid, asked.owner, now, args.pod.metadata.namespace)
     if _is_to_be_passed_over(state, asked, names):
         return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
     ranking, chosen = _offer(state, asked, Names(names), candidates)
@@ -143,7 +143,7 @@ def _offer(state: ClusterState, asked: Asked, names: Names, candidates: int) -> 
     if not candidates:
         return ranking, list(ranking.best_first())
     chosen = list(islice(ranking.best_first(), candidates))
-    state.offers.add(uid, chosen, state.shapes)
+    state.offers.add(uid, chosen, state.shapes, asked.pod.metadata.namespace)
     return ranking, chosen
 
 
@@ -162,16 +162,17 @@ def _announce(state: ClusterState, asked: Asked, ranking: Ranking, best: list[st
     if ranked:
         node, winner = ranked[0].node, ranked[0].placement
         state.holds.put(uid, Hold.of(node, winner, asked.request, now + hold_seconds, ranked))
-        state.setbacks.announce(uid, node, now)
+        state.setbacks.announce(uid, node, now, asked.pod.metadata.namespace)
 
 
 def _refusal(state: ClusterState, asked: Asked, ranking: Ranking, names: Collection[str]) -> ExtenderFilterResult:
     listed, nominated = [*names], asked.pod.status.nominated_node_name
     refusals = ranking.refusals(listed)
     alike = {id(refusal): refusal for refusal in refusals if refusal}.values()  # one for all nodes that share it
-    uid = asked.pod.metadata.uid
+    uid, namespace = asked.pod.metadata.uid, asked.pod.metadata.namespace
     if state.pods.get(uid) or state.pods.tombstone(uid) is None:  # one that has left meanwhile waits no more
-        state.refusals.add(uid, frozenset(rejection.reason for rejection, _ in alike), asked.now.monotonic)
+        reasons = frozenset(rejection.reason for rejection, _ in alike)
+        state.refusals.add(uid, reasons, asked.now.monotonic, namespace)
     unresolvable = {name: refusal[1] for name, refusal in zip(listed, refusals, strict=True) if refusal}
     failed: dict[str, str] = {}
     if nominated in unresolvable:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import dataclass, replace
 
+from extender.fair_table import FairTable
 from topology.placement.verdict import Reason
 
 LIMIT = 10_000
-"""Pods; a forgotten one merely counts anew from its next refusal."""
+"""Pods, shared between namespaces; a forgotten one merely counts anew from its next refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,14 @@ class Refusals:
     """By pod (UID)."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._limit = limit
-        self._refusals: OrderedDict[str, Refusal] = OrderedDict()
+        self._refusals = FairTable[str, Refusal](limit)
 
-    def add(self, uid: str, reasons: frozenset[Reason], now: float) -> None:
-        """Take note that no node will do."""
-        before = self._refusals.get(uid)
-        self._refusals[uid] = replace(before, reasons=reasons) if before else Refusal(now, reasons)
-        if len(self._refusals) > self._limit:
-            self._refusals.popitem(last=False)
+    def add(self, uid: str, reasons: frozenset[Reason], now: float, namespace: str = "") -> None:
+        """Take note that no node will do; `namespace` is the pod's."""
+        if before := self._refusals.get(uid):
+            self._refusals.replace(uid, replace(before, reasons=reasons))
+        else:
+            self._refusals.put(uid, namespace, Refusal(now, reasons))
 
     def of(self, uid: str) -> Refusal | None:
         """Return what has been said to a pod, if it ever was refused."""
@@ -41,7 +41,7 @@ class Refusals:
 
     def forget(self, uid: str) -> None:
         """Forget a pod that is bound, or gone."""
-        self._refusals.pop(uid, None)
+        self._refusals.pop(uid)
 
     def waits(self, now: float) -> dict[Reason, list[float]]:
         """Return how long the pods have waited that wait by each reason of their last refusal, in seconds."""

@@ -7,9 +7,10 @@ before it started, which counts for the next pod of its owner. This is advice: i
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Final
+
+from extender.fair_table import FairTable
 
 FIRST_SECONDS: Final = 30.0
 """For which a node steps back; longer than kube-scheduler's longest backoff, and twice as long each time it fails again."""
@@ -18,7 +19,7 @@ SAME_ATTEMPT_SECONDS: Final = 0.5
 """kube-scheduler waits a second at least after a failure. Who is back sooner is in the same attempt: the nominated node is asked
 about first, and the placements of a pod group are tried on."""
 LIMIT: Final = 10_000
-"""Pods and owners; a forgotten one merely starts with the best node again."""
+"""Pods and owners, shared between namespaces; a forgotten one merely starts with the best node again."""
 NODES: Final = 64
 """Of one pod or owner that are remembered."""
 
@@ -51,30 +52,29 @@ class Setbacks:
     """Per pod, by UID, and per owner, by namespace and UID."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._limit = limit
-        self._memories: OrderedDict[str, _Memory] = OrderedDict()
+        self._memories = FairTable[str, _Memory](limit)
         self._ended: set[str] = set()
         """Pods of which it is known, for as long as they exist, that they ended before they started."""
 
-    def announce(self, uid: str, node: str, now: float) -> None:
-        """Take note that the node has won the pod."""
-        memory = self._memory(uid)
+    def announce(self, uid: str, node: str, now: float, namespace: str = "") -> None:
+        """Take note that the node has won the pod; `namespace` is the pod's."""
+        memory = self._memory(uid, namespace)
         if memory.winner is None or memory.winner[0] != node:
             memory.winner = node, now
 
-    def come_back(self, uid: str, owner: str, now: float) -> None:
-        """Take note that the pod is to be placed: if a node had won it, that came to nothing."""
+    def come_back(self, uid: str, owner: str, now: float, namespace: str = "") -> None:
+        """Take note that the pod is to be placed: if a node had won it, that came to nothing; `namespace` is the pod's."""
         memory, siblings = self._memories.get(uid), self._memories.get(owner)
         if memory and memory.winner and now - memory.winner[1] >= SAME_ATTEMPT_SECONDS:
-            self.fail(uid, memory.winner[0], now)
+            self.fail(uid, memory.winner[0], now, namespace)
         if siblings:
             for node in sorted(siblings.unstarted_on):
-                self.fail(owner, node, now)
+                self.fail(owner, node, now, _namespace_of(owner))
             siblings.unstarted_on.clear()
 
-    def fail(self, uid: str, node: str, now: float) -> None:
-        """Let the node step back, as it did not get the pod bound, or the owner's pod started."""
-        memory = self._memory(uid)
+    def fail(self, uid: str, node: str, now: float, namespace: str = "") -> None:
+        """Let the node step back, as it did not get the pod bound, or the owner's pod started; `namespace` is theirs."""
+        memory = self._memory(uid, namespace)
         memory.winner = None
         remembered = {name: past for name, past in memory.setbacks.items() if now < past.until + past.seconds}
         past = remembered.pop(node, None)
@@ -84,7 +84,7 @@ class Setbacks:
     def end_unstarted(self, uid: str, owner: str, node: str, *, is_news: bool) -> None:
         """Take note that a pod ended before any of its containers started, once for each pod."""
         if is_news and uid not in self._ended and owner:
-            self._memory(owner).unstarted_on.add(node)
+            self._memory(owner, _namespace_of(owner)).unstarted_on.add(node)
         self._ended.add(uid)
 
     def away(self, uid: str, owner: str, now: float) -> list[str]:
@@ -117,7 +117,7 @@ class Setbacks:
 
     def forget(self, uid: str, *, is_gone: bool = False) -> None:
         """Drop what is known of a pod, which is bound or gone."""
-        self._memories.pop(uid, None)
+        self._memories.pop(uid)
         if is_gone:
             self._ended.discard(uid)
 
@@ -125,9 +125,11 @@ class Setbacks:
         """Return how many pods and owners are remembered."""
         return len(self._memories)
 
-    def _memory(self, uid: str) -> _Memory:
-        memory = self._memories.setdefault(uid, _Memory())
-        self._memories.move_to_end(uid)
-        if len(self._memories) > self._limit:
-            self._memories.popitem(last=False)
+    def _memory(self, uid: str, namespace: str) -> _Memory:
+        memory = self._memories.get(uid) or _Memory()
+        self._memories.put(uid, namespace, memory)
         return memory
+
+
+def _namespace_of(owner: str) -> str:
+    return owner.partition("/")[0]
