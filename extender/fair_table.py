@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice, zip_longest
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -73,20 +74,15 @@ class FairTable(Generic[Key, Value]):
         return value
 
     def in_turn(self, most: int) -> list[Key]:
-        """Return at most so many keys: the oldest of each namespace, then the second of each, and so on.
+        """Return at most so many keys: the oldest of each namespace, then the second of each, and so on."""
+        rounds = zip_longest(*self._keys.values())
+        return [*islice((key for heads in rounds for key in heads if key is not None), most)]
 
-        The next call begins with the namespaces whose turn was longest ago.
-        """
-        lines = [(namespace, [*keys]) for namespace, keys in self._keys.items()]
-        keys: list[Key] = []
-        for place in range(max((len(line) for _, line in lines), default=0)):
-            for namespace, line in lines:
-                if len(keys) == most:
-                    return keys
-                if place < len(line):
-                    keys.append(line[place])
-                    self._keys.move_to_end(namespace)
-        return keys
+    def to_back(self, key: Key) -> None:
+        """Take note that a key has had its turn, and its namespace."""
+        namespace, value = self._entries[key]
+        self.put(key, namespace, value)
+        self._keys.move_to_end(namespace)
 
     def values(self) -> Iterator[Value]:
         """Iterate over the values, the oldest first."""

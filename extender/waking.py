@@ -113,10 +113,13 @@ class Waking:
             return
         self._attempts.keep(self._refused)
         for key in self._refused.in_turn(AT_ONCE):
-            found = self._refused.pop(key)
-            if found is None or now - found.at > FORGOTTEN_SECONDS or self._state.refusals.of(found.uid) is None:
+            found = self._refused.get(key)
+            if found is None:
                 continue
-            self._refused.put(key, found.name.partition("/")[0], found)
+            if now - found.at > FORGOTTEN_SECONDS or self._state.refusals.of(found.uid) is None:
+                self._refused.pop(key)
+                continue
+            self._refused.to_back(key)
             is_due = now - found.at > QUIET_SECONDS and self._attempts.may_begin(key, now)
             view = await self._place_of(found) if is_due else None
             if view and self._refused.get(key) is found:  # nobody has asked meanwhile

@@ -150,6 +150,16 @@ def test_a_thousand_decisions_are_remembered_in_two_mebibytes() -> None:
     assert bytes_of(lambda: remembered(5 * LIMIT)) < 2 * MIB
 
 
+def test_decisions_about_one_tenants_pods_push_out_no_others() -> None:
+    """However many they are."""
+    found = Decisions(10)
+    found.add(decision(1, "good"))
+    for number in range(2, 100):
+        found.add(decision(number, "evil"))
+    assert [each.number for each in found.page(100).decisions] == [*range(99, 90, -1), 1]
+    assert found.of("uid-1") and found.next_number == 100
+
+
 def test_a_day_is_remembered_in_two_mebibytes() -> None:
     """One count a minute, however often there is one; the oldest makes room."""
     history = a_day(KEPT + 5)

@@ -40,7 +40,9 @@ def test_each_namespace_has_its_turn() -> None:
     """One entry each, as long as there are any."""
     table = filled(100, a=3, b=1, c=2)
     assert table.in_turn(4) == [("a", 0), ("b", 0), ("c", 0), ("a", 1)]
-    assert table.in_turn(9) == [("b", 0), ("c", 0), ("a", 0), ("c", 1), ("a", 1), ("a", 2)]
+    for key in table.in_turn(2):
+        table.to_back(key)
+    assert table.in_turn(9) == [("c", 0), ("a", 1), ("b", 0), ("c", 1), ("a", 2), ("a", 0)]
     table = filled(100, a=3, b=1, c=2)
     assert [table.pop_in_turn() for _ in range(2)] == ["a0", "b0"]
     table.put(("b", 1), "b", "b1")

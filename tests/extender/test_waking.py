@@ -15,7 +15,7 @@ from extender.clock import Instant
 from extender.cluster.objects.kinds import Node, OwnerReference, Pod
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, is_refusal
-from extender.waking import FORGOTTEN_SECONDS, LONGEST_PAUSE_SECONDS, QUIET_SECONDS, WAITING, Waking
+from extender.waking import AT_ONCE, FORGOTTEN_SECONDS, LONGEST_PAUSE_SECONDS, QUIET_SECONDS, WAITING, Waking
 from tests.dra import allocated, gpu, read_claim, read_slice, resource_slice
 from tests.extender.builders import PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from tests.extender.virtual_time import in_virtual_time
@@ -130,6 +130,25 @@ async def test_who_is_asked_about_meanwhile_is_left_alone_again() -> None:
     life.ask(queue[-1])
     assert await life.for_seconds(QUIET_SECONDS) == []
     assert len(await life.for_seconds(5 * ROUND)) == 1
+
+
+@in_virtual_time
+async def test_one_tenant_with_many_owners_is_not_woken_for_before_all_others() -> None:
+    """Namespaces have their turns, also where one of them always has somebody new to wake for."""
+    theirs = [in_namespace("evil", patient(f"evil{number}")) for number in range(2 * WAITING)]
+    others = [in_namespace(f"good{number}", patient(f"good{number}")) for number in range(AT_ONCE - 1)]
+    life = Life(half_used(), *theirs, *others)
+    for asked in (*others, *theirs):
+        life.ask(asked)
+    woken = list[str]()
+    for _ in range(3 * AT_ONCE):
+        if await life.for_seconds(QUIET_SECONDS + ROUND):
+            woken += [each for each in life.waking._attempts._of if each not in woken]
+    assert {each.metadata.uid for each in others} <= {*woken[: 2 * AT_ONCE]}
+
+
+def in_namespace(namespace: str, item: Pod) -> Pod:
+    return replace(item, metadata=replace(item.metadata, namespace=namespace))
 
 
 @in_virtual_time
