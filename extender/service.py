@@ -27,7 +27,7 @@ from extender.checks.device_watch import DeviceWatch
 from extender.checks.policies import Guard
 from extender.checks.preconditions import Preconditions
 from extender.checks.size_watch import SizeWatch
-from extender.clock import Clock, Instant
+from extender.clock import Clock, SteadyClock
 from extender.cluster.objects.kinds import Node, Pod
 from extender.config import ExtenderConfiguration
 from extender.configured import state_of
@@ -73,9 +73,8 @@ WAIT_RATIO = 2 / 3
 """Of a bind's time that it may wait for its turn; one that begins too late to end would only leave a claim in doubt."""
 
 
-def now() -> Instant:
-    """Return this moment on both clocks."""
-    return Instant(time.monotonic(), time.time())
+now = SteadyClock(time.monotonic, time.time)
+"""Returns this moment on both clocks."""
 
 
 class Extender:
