@@ -220,20 +220,20 @@ class Extender:
         return result
 
     async def _filter_after_news(self, args: ExtenderArgs, refused: ExtenderFilterResult) -> ExtenderFilterResult:
-        began = self._clock().monotonic
-        if self._patience_for_news.left(began) < NEWS_SECONDS:
+        began, namespace = self._clock().monotonic, args.pod.metadata.namespace
+        if self._patience_for_news.left(namespace, began) < NEWS_SECONDS:
             return refused
-        self._patience_for_news.spend(NEWS_SECONDS)
+        self._patience_for_news.spend(namespace, NEWS_SECONDS)
         await asyncio.sleep(NEWS_SECONDS)
         return await self._filter(args)
 
     async def _filter_after_searches(self, args: ExtenderArgs, result: ExtenderFilterResult) -> ExtenderFilterResult:
-        began = self._clock().monotonic
-        until = began + self._patience.left(began)
+        began, namespace = self._clock().monotonic, args.pod.metadata.namespace
+        until = began + self._patience.left(namespace, began)
         while is_undecided(result) and (now := self._clock().monotonic) < until:
             await asyncio.sleep(min(SEARCH_SECONDS, until - now))
             result = await self._filter(args)
-        self._patience.spend(self._clock().monotonic - began)
+        self._patience.spend(namespace, self._clock().monotonic - began)
         return result
 
     async def _filter(self, args: ExtenderArgs) -> ExtenderFilterResult:

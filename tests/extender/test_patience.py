@@ -11,7 +11,7 @@ from extender.between_calls import go_on_searching
 from extender.clock import Instant
 from extender.config_sources import load
 from extender.kubernetes.kube import KubeApi
-from extender.patience import MOST_SECONDS, SHARE, Patience
+from extender.patience import MOST_SECONDS, NAMESPACES, SHARE, Patience
 from extender.service import NEWS_SECONDS, Extender
 from tests.extender.builders import args, node, pod
 from tests.extender.virtual_time import in_virtual_time
@@ -79,9 +79,29 @@ async def test_searches_that_do_not_end_cost_calls_little(tmp_path: Path) -> Non
 
 
 def test_patience_comes_back_slowly() -> None:
-    """A twentieth of the time, and never more than the most."""
+    """A twentieth of the time, half of it for one namespace, and never more than the most."""
     patience = Patience()
-    patience.spend(9.0)
-    assert patience.left(0.0) == 0.0
-    assert patience.left(2.0) == pytest.approx(2.0 * SHARE)
-    assert patience.left(1_000.0) == MOST_SECONDS
+    patience.spend("ml", 9.0)
+    assert patience.left("ml", 0.0) == 0.0
+    assert patience.left("ml", 2.0) == pytest.approx(2.0 * SHARE / 2)
+    assert patience.left("ml", 1_000.0) == MOST_SECONDS
+
+
+def test_one_tenants_waiting_uses_up_nobody_elses_patience() -> None:
+    """However long it goes on."""
+    patience = Patience()
+    for second in range(100):
+        patience.spend("evil", patience.left("evil", float(second)))
+    assert patience.left("good", 100.0) == MOST_SECONDS
+    assert patience.left("evil", 100.0) == pytest.approx(SHARE / 2)
+
+
+def test_many_namespaces_wait_no_longer_than_few() -> None:
+    """All calls are one scheduler's."""
+    patience, waited = Patience(), 0.0
+    for second in range(100):
+        for number in range(2 * NAMESPACES):
+            seconds = patience.left(f"t{number}", float(second))
+            patience.spend(f"t{number}", seconds)
+            waited += seconds
+    assert waited == pytest.approx(2 * MOST_SECONDS + 99 * SHARE)
