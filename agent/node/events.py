@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 from threading import Event as Flag
 from threading import Thread
 from typing import Any, Final, Literal, Protocol
@@ -92,11 +93,17 @@ class NodeEvents:
         self._closing = Flag()
 
     def say(self, event: Event) -> None:
-        """Have an event posted; never waits, never raises."""
-        try:
-            self._queue.put_nowait((event, self._now(), f"{self._node[:200].rstrip('-.')}.{uuid4().hex[:16]}"))
-        except Full:
-            self._counted("lost")
+        """Have an event posted; never waits, never raises.
+
+        In a full queue the oldest one makes room, as the newest says what holds.
+        """
+        item = event, self._now(), f"{self._node[:200].rstrip('-.')}.{uuid4().hex[:16]}"
+        while True:
+            with suppress(Full):
+                return self._queue.put_nowait(item)
+            with suppress(Empty):
+                self._queue.get_nowait()
+                self._counted("lost")
 
     def start(self) -> None:
         """Begin; the thread is not waited for in the end, as the API server may say nothing for a while."""
