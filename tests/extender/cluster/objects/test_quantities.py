@@ -7,8 +7,8 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from extender.cluster.objects.kinds import Container, Pod, ResourceRequirements
-from extender.cluster.objects.quantities import cpu_milli, quantity, requested, requests
+from extender.cluster.objects.kinds import Container, Pod, PodSpec, ResourceRequirements
+from extender.cluster.objects.quantities import cpu_milli, memory_bytes, quantity, requested, requests
 from tests.extender.builders import pod
 
 
@@ -106,3 +106,12 @@ def test_every_resource_that_is_named_anywhere_is_counted() -> None:
     assert requested(item, "nobody asks for it") == 0
     with pytest.raises(ValueError, match="not a quantity"):
         requests(of(container("a", x="lots")))
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"), [("1Gi", 1 << 30), ("1500m", 2), ("1Pi", 1 << 50), ("many", 0), ("-1Gi", 0)]
+)
+def test_memory_counts_in_whole_bytes(memory: str, expected: int) -> None:
+    """What nobody can read is for the API server to refuse."""
+    container = Container("main", ResourceRequirements(requests={"memory": memory}))
+    assert memory_bytes(Pod(spec=PodSpec(containers=[container]))) == expected
