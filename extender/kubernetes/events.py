@@ -57,11 +57,16 @@ QUEUE: Final = 1000
 """Events that wait to be posted, those about health not counted."""
 HEALTH_QUEUE: Final = 10_000
 """Events about health that wait to be posted: all nodes of a cluster may fall silent at once."""
+HEALTH_TRIES: Final = 3
+"""Of an event about health that a busy server does not take; of all others there is one."""
+RETRY_SECONDS: Final = 10.0
+"""Between two tries."""
 PER_SECOND: Final = 20.0
 QUIET_SECONDS: Final = 300.0
 """A pod hears the same kind of thing no more often: it may be tried again many times a second."""
 _REMEMBERED: Final = 10_000
 _IS_THERE: Final = 409
+_TOO_MANY_REQUESTS: Final = 429
 _CONFLICT_ENDS: Final = "nobody else gets it before that is over"
 
 Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
@@ -239,6 +244,8 @@ class EventRecorder:
         self._send = send
         self._interval_seconds = 1.0 / per_second
         self._of_health = FairTable[_Key, Event](HEALTH_QUEUE)
+        self._tries = Counter[_Key]()
+        """Of events about health that are to be tried again."""
         self._others = FairTable[_Key, Event](QUEUE)
         self._is_queued = asyncio.Event()
         self._said = FairTable[_Key, float](_REMEMBERED)
@@ -253,14 +260,13 @@ class EventRecorder:
 
         Returns `False` where an event about health has found its queue full: then it has to be recorded again later.
         """
-        about = event.about
-        key, namespace = (about.uid, event.reason, event.case), about.namespace if isinstance(about, PodName) else ""
+        key, namespace = _key_of(event), _namespace_of(event)
         if not self.is_news(*key):
             return True
         if event.reason not in _OF_HEALTH:
             if dropped := self._others.put(key, namespace, event):
                 self.dropped += 1
-                self._said.pop((dropped.about.uid, dropped.reason, dropped.case))
+                self._said.pop(_key_of(dropped))
         elif len(self._of_health) < HEALTH_QUEUE:
             self._of_health.put(key, namespace, event)
         else:
@@ -277,11 +283,19 @@ class EventRecorder:
             try:
                 status, _ = await self._send(to_request(event, datetime.now(UTC)))
             except Unavailable as error:
-                self._lose(event, str(error))
+                self._retry_or_lose(event, str(error), may_pass=True)
             else:
-                if status >= 300 and not (status == _IS_THERE and event.case):
-                    self._lose(event, f"HTTP {status}")
+                if status < 300 or (status == _IS_THERE and event.case):
+                    self._tries.pop(_key_of(event), None)
+                else:
+                    may_pass = status == _TOO_MANY_REQUESTS or status >= 500
+                    self._retry_or_lose(event, f"HTTP {status}", may_pass=may_pass)
             await asyncio.sleep(self._interval_seconds)
+
+    def _queue_again(self, event: Event) -> None:
+        if self._of_health.put(_key_of(event), _namespace_of(event), event):
+            self.dropped += 1
+        self._is_queued.set()
 
     async def _next(self) -> Event:
         while not (queue := self._of_health or self._others):
@@ -289,9 +303,23 @@ class EventRecorder:
             await self._is_queued.wait()
         return queue.pop_in_turn()
 
-    def _lose(self, event: Event, why: str) -> None:
+    def _retry_or_lose(self, event: Event, why: str, *, may_pass: bool) -> None:
+        key = _key_of(event)
+        self._tries[key] += 1
+        if may_pass and event.reason in _OF_HEALTH and self._tries[key] < HEALTH_TRIES:
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._queue_again, event)
+            return
+        del self._tries[key]
         self.dropped += 1
         log.debug("event lost", about=event.about.name, reason=event.reason, why=why)
+
+
+def _key_of(event: Event) -> _Key:
+    return event.about.uid, event.reason, event.case
+
+
+def _namespace_of(event: Event) -> str:
+    return event.about.namespace if isinstance(event.about, PodName) else ""
 
 
 def to_request(event: Event, now: datetime) -> Request:

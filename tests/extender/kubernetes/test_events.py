@@ -199,6 +199,35 @@ async def test_an_event_about_health_that_finds_no_room_is_recorded_again_later(
     assert not recorder.is_news(late.uid, events.SICK, "GPU-1@9")
 
 
+@pytest.mark.parametrize("failing", [Server(status=503), Server(status=429), Server(error=Unavailable("refused"))])
+@in_virtual_time
+async def test_an_event_about_health_is_tried_again_where_the_server_is_busy(failing: Server) -> None:
+    """It would be lost for good: its case is recorded once."""
+    well, seconds = Server(), asyncio.get_running_loop().time
+
+    async def send(request: Request) -> tuple[int, bytes]:
+        return await (failing if seconds() < events.RETRY_SECONDS else well).send(request)
+
+    recorder = EventRecorder(send)
+    recorder.record(sick(POD))
+    recorder.record(unsatisfied(POD, Counter(["no"])))
+    await run_for(recorder, 3 * events.RETRY_SECONDS)
+    assert [body["reason"] for body in bodies(well.requests)] == [events.SICK]
+    assert (len(failing.requests), recorder.dropped) == (2, 1)
+
+
+@pytest.mark.parametrize(("status", "tries"), [(503, events.HEALTH_TRIES), (403, 1)])
+@in_virtual_time
+async def test_an_event_about_health_is_lost_in_the_end(status: int, tries: int) -> None:
+    """What is forbidden at once; and a later one begins anew."""
+    server = Server(status)
+    recorder = EventRecorder(server.send)
+    for number in (1, 2):
+        recorder.record(sick(POD))
+        await run_for(recorder, max(events.QUIET_SECONDS, 5 * events.RETRY_SECONDS))
+        assert (len(server.requests), recorder.dropped) == (number * tries, number)
+
+
 @pytest.mark.parametrize("server", [Server(status=403), Server(error=Unavailable("refused"))], ids=["403", "down"])
 @in_virtual_time
 async def test_what_the_server_does_not_take_is_lost_and_the_rest_goes_on(server: Server) -> None:
