@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from topology.fair_table import FairTable
+from topology.fair_cache import FairCache
 from topology.value.fragmentation import PodKind
 
 PRIOR_PODS = 32.0
@@ -44,7 +44,7 @@ class Demand:
         """Start from shares of pods by GPUs asked for."""
         total = sum(share for _, share in prior)
         self._prior = {size: share / total for size, share in prior}
-        self._kinds = FairTable[PodKind, int](REMEMBERED_KINDS, weight=float)
+        self._kinds = FairCache[PodKind, int](REMEMBERED_KINDS, weight=float)
         self._rest: Counter[int] = Counter()
         """Pods of kinds that are not remembered, by GPUs."""
         self._seen = 0

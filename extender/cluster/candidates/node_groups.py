@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.cluster.candidates.shape import Shape
-from topology.fair_table import FairTable
+from topology.fair_cache import FairCache
 from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClass
 from topology.placement.topology_classes import TopologyClasses
@@ -57,7 +57,7 @@ class NodeGroups:
         """By node."""
         self._kinds: dict[str, Counter[Kind]] = {}
         """By group: how many nodes are of each kind."""
-        self._gone = FairTable[str, Kind](REMEMBERED)
+        self._gone = FairCache[str, Kind](REMEMBERED)
         """The last kind of groups without a node; owned by the last node, so that one with ever new labels pushes out its own."""
 
     def put(

@@ -9,7 +9,7 @@ from itertools import chain
 from math import inf
 
 from extender.cluster.candidates.shape import Shape
-from topology.fair_table import FairTable
+from topology.fair_cache import FairCache
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import UNDECIDED, Placement, Rejection
 from topology.request.domains import Location
@@ -66,7 +66,7 @@ class ShapeIndex:
         self._buckets: dict[Shape, Bucket] = {}
         self._serials: list[Bucket] = []
         self._bucket_of: dict[str, Bucket] = {}
-        self._orders = FairTable[GpuRequest, Order](REQUESTS)
+        self._orders = FairCache[GpuRequest, Order](REQUESTS)
         self._nodes_of: Counter[TopologyClass | None] = Counter()
         self._open_nodes_of: Counter[TopologyClass] = Counter()
         self._moves: list[Move] = []

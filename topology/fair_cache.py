@@ -1,4 +1,4 @@
-"""A table of bounded length whose places owners, such as namespaces, share fairly.
+"""A cache of bounded length whose places owners, such as namespaces, share fairly; several of them may use one entry.
 
 A key too many pushes out one of the owner that has most. So an owner that never runs out of new keys pushes out its own.
 """
@@ -24,7 +24,7 @@ class _Entry(Generic[Key, Value]):
         self.owner = owner
 
 
-class FairTable(Generic[Key, Value]):
+class FairCache(Generic[Key, Value]):
     """Values by key. A key of several owners belongs to the one that has fewest."""
 
     def __init__(self, limit: int, weight: Callable[[Value], float] = lambda _: 0.0) -> None:

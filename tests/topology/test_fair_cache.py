@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.fair_table import FairTable
+from topology.fair_cache import FairCache
 
 LIMIT = 12
 OWNERS = ("a", "b", "c")
@@ -21,7 +21,7 @@ def test_no_owner_loses_a_key_to_one_that_wants_more_than_its_part(
     modest: list[tuple[str, int]], greedy: list[int], random: object
 ) -> None:
     """In whatever order they come, and whether the greedy one has used the same keys before or after."""
-    table = FairTable[object, int](LIMIT)
+    table = FairCache[object, int](LIMIT)
     uses = [*(("a", number) for number in greedy), *((owner, (owner, number)) for owner, number in modest)]
     random.shuffle(uses)  # type: ignore[attr-defined]
     for owner, key in uses:
@@ -32,7 +32,7 @@ def test_no_owner_loses_a_key_to_one_that_wants_more_than_its_part(
 
 def test_a_key_belongs_to_the_owner_that_has_fewest() -> None:
     """Or a tenant that is first to use what all use could push it out."""
-    table = FairTable[int, int](LIMIT)
+    table = FairCache[int, int](LIMIT)
     for number in range(LIMIT):
         table.put(number, 1, "greedy")
     assert table.use(0, "modest") == 1
@@ -43,7 +43,7 @@ def test_a_key_belongs_to_the_owner_that_has_fewest() -> None:
 
 def test_of_one_owner_the_rarest_goes_first_and_then_the_one_that_was_not_used_for_longest() -> None:
     """Returned with its value."""
-    table = FairTable[str, int](3, weight=float)
+    table = FairCache[str, int](3, weight=float)
     assert [table.put(key, value, "") for key, value in (("often", 5), ("old", 1), ("older", 1))] == [None] * 3
     assert table.use("old", "") == 1
     assert table.put("new", 1, "") == ("older", 1)
@@ -53,7 +53,7 @@ def test_of_one_owner_the_rarest_goes_first_and_then_the_one_that_was_not_used_f
 
 def test_where_owners_are_more_than_places_the_one_that_was_not_there_for_longest_leaves() -> None:
     """Nobody holds a place for ever."""
-    table = FairTable[str, int](2)
+    table = FairCache[str, int](2)
     table.put("a", 1, "a")
     table.put("b", 1, "b")
     table.use("a", "a")
