@@ -55,6 +55,8 @@ def correct(view: NodeView) -> Correction:
     facts = [claim for held in moving.values() for claim in held.claims()]
     pending = [claim for claim, standing in view.claims if standing is Standing.PENDING]
     displaced = {claim.uid for claim in pending if _is_in_the_way(claim, facts)} | _beyond_memory(view, moving, facts)
+    across = view.silicon.excluded_by(fact.gpu for fact in facts)
+    displaced |= {claim.uid for claim in pending if across.across(claim.gpu)}
     return Correction(tuple(moving.values()), frozenset(displaced))
 
 

@@ -7,6 +7,7 @@ claims that are proven dead, and takes in what live pods hold without a claim.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from extender.binding.intents import SwapLedger
 from extender.cluster.node_view import NodeView
@@ -69,5 +70,7 @@ def swap_ledger(
 
 
 def _encode(view: NodeView, claims: Sequence[Claim]) -> str:
-    """Write the claims down; what cannot stand beside one before it is left out."""
-    return encode_ledger(Ledger(next_generation(view), tuple(going_together(claims)), view.node.metadata.uid))
+    """Write the claims down, each of a slice with its GPU; what cannot stand beside one before it is left out."""
+    slices = view.silicon.slices
+    named = (replace(claim, parent=slices[claim.gpu]) if claim.gpu in slices else claim for claim in claims)
+    return encode_ledger(Ledger(next_generation(view), tuple(going_together(named)), view.node.metadata.uid))

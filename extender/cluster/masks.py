@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from extender.cluster.objects.payloads import NodePayloads
 from extender.cluster.objects.topologies import NodeGpus
+from topology.annotations.records import Claim
+from topology.node.silicon import Silicon
 
 
 def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
@@ -17,6 +19,32 @@ def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
     wanted = frozenset(uuids)
     mask = sum(1 << position for position, uuid in enumerate(known) if uuid in wanted)
     return mask | 1 << len(known) if wanted.difference(known) else mask
+
+
+def silicon_of(gpus: NodeGpus | None, claims: Iterable[Claim]) -> Silicon:
+    """Return which of a node's devices are the same silicon; of slices that are gone the claims tell the GPU."""
+    gone = {claim.gpu: claim.parent for claim in claims if claim.parent}
+    slices = gpus.slices if gpus else {}
+    return Silicon(slices, {uuid: gpu for uuid, gpu in gone.items() if uuid not in slices})
+
+
+def excluded_devices(known: tuple[str, ...], silicon: Silicon, held: Iterable[str]) -> int:
+    """Return the mask of what of `known` nobody else may have while somebody has the devices in `held`."""
+    held = frozenset(held)
+    mask = sum(1 << position for position, uuid in enumerate(known) if uuid in held)
+    if not silicon.slices and mask.bit_count() == len(held):
+        return mask  # GPUs of a node without slices: each is silicon of its own
+    excluded = silicon.excluded_by(held)
+    return sum(1 << position for position, uuid in enumerate(known) if uuid in excluded)
+
+
+def excluded_across(known: tuple[str, ...], silicon: Silicon, held: Iterable[str]) -> int:
+    """Return the same without what is only excluded by itself."""
+    held = frozenset(held)
+    if not silicon.slices and held.issubset(known):
+        return 0
+    excluded = silicon.excluded_by(held)
+    return sum(1 << position for position, uuid in enumerate(known) if excluded.across(uuid))
 
 
 def doubtful_devices(payloads: NodePayloads) -> int:

@@ -2,6 +2,7 @@
 
 A GPU is free when it is healthy and no MIG parent, when neither a container that we did not plan nor a ResourceClaim holds it,
 and when every claim on it is proven dead. Two live pods with one GPU are a conflict: such a GPU is not free before both are gone.
+What holds a device holds its silicon (`Silicon`): the GPU of a slice and the slices of a GPU, also where it is published no more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from extender.cluster.candidates.holds import NOTHING as NOTHING_HELD
 from extender.cluster.candidates.holds import Held
 from extender.cluster.candidates.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.candidates.shape import Shape, in_steps
-from extender.cluster.masks import doubtful_devices, mask_of, unfit_devices, with_slices
+from extender.cluster.masks import (
+    doubtful_devices,
+    excluded_across,
+    excluded_devices,
+    mask_of,
+    silicon_of,
+    unfit_devices,
+)
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.health_words import Sign
 from extender.cluster.objects.kinds import Node
@@ -27,6 +35,7 @@ from extender.cluster.ownership.takers import Use, uses_of
 from extender.cluster.ownership.unledgered import unledgered_of
 from extender.cluster.shares import known_as_shared, shares_of
 from topology.annotations.records import Claim, Holder, Observed, Sharer
+from topology.node.silicon import Silicon
 from topology.node.status import DevicePluginStatus, MigStrategy, Mode
 from topology.placement.decide import Decision
 from topology.placement.rails import NO_RAILS, Rails
@@ -69,6 +78,8 @@ class NodeView:
     """The ledger is missing, cannot be read or was changed by somebody else, and nothing may rest on it."""
     is_new: bool
     """There is no ledger, and as far as is known there never was one."""
+    silicon: Silicon
+    """Which devices are of one GPU, also those that are not published any more."""
     signs: tuple[Sign, ...] = ()
     """What other health agents say of its GPUs, what closes it first."""
     dra: NodeDevices = NOTHING
@@ -103,16 +114,12 @@ class NodeView:
     def unledgered(self) -> tuple[Claim, ...]:
         """Return a claim for each of the node's GPUs, or share of one, that is held without a claim."""
         found = unledgered_of(self.claims, self.holdings, self.holders, self.sharers)
-        return tuple(claim for claim in found if claim.gpu in self.devices)
+        return tuple(claim for claim in found if self.has_devices((claim.gpu,)))
 
     @property
     def left_to_dra(self) -> frozenset[str]:
         """GPUs that ResourceClaims hold, and all slices of these."""
-        gpus = self.payloads.topology.value
-        if gpus is None or not self.dra.held:
-            return frozenset()
-        mask = with_slices(gpus, mask_of(self.devices, self.dra.held))
-        return frozenset(uuid for position, uuid in enumerate(self.devices) if mask >> position & 1)
+        return self._named(self.excluded_by(self.dra.held)) if self.dra.held else frozenset()
 
     @property
     def disputed(self) -> frozenset[str]:
@@ -120,11 +127,17 @@ class NodeView:
         if not self.dra.held:
             return frozenset()
         promised = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
-        return self.left_to_dra & (promised | self.holders.keys())
+        taken = promised | self.holders.keys()
+        return self.left_to_dra & (taken | self._named(self.excluded_by(taken.difference(self.devices))))
 
     def has_devices(self, uuids: Iterable[str]) -> bool:
-        """Whether all of these are GPUs or slices of the node."""
-        return set(self.devices).issuperset(uuids)
+        """Whether all of these are GPUs or slices of the node, or may be slices of an earlier cut of its GPUs."""
+        gone = set(uuids).difference(self.devices)
+        return all(self.silicon.is_gone(uuid) and self.excluded_by((uuid,)) for uuid in gone)
+
+    def excluded_by(self, devices: Iterable[str]) -> int:
+        """Return what nobody else may have while somebody has these devices, published or not."""
+        return excluded_devices(self.devices, self.silicon, devices)
 
     def nics_near(self, gpus: Iterable[str]) -> tuple[str, ...]:
         """Return the RDMA devices under the switches of these GPUs, in their order; of other nodes' GPUs nothing is known."""
@@ -159,12 +172,12 @@ class NodeView:
                 if kept is UNDECIDED or (isinstance(kept, Placement) and kept.takes_of(own) == own.bit_count()):
                     return kept
             return self._for_shares(uid, held_for_others).decide(request, to_come)
-        idle = self.shape.free | own & self.usable
-        if own and not own & ~self.usable:
+        idle = self._free_for(uid)
+        if own and not own & ~idle:
             kept = self._with_free(own).decide(request, to_come, idle)
             if kept is UNDECIDED or (isinstance(kept, Placement) and len(kept.gpus) == own.bit_count()):
                 return kept
-        return self._beside(own, held_for_others).decide(request, to_come, idle, rails)
+        return self._beside(uid, held_for_others).decide(request, to_come, idle, rails)
 
     def decide_yielding(
         self,
@@ -184,13 +197,24 @@ class NodeView:
         """Return how many pods like this one, which may have claims here, fit one after the other."""
         if request.is_share:
             return self._for_shares(uid, held_for_others).how_many_fit(request)[0]
-        return self._beside(self.claimed_by(uid), held_for_others).how_many_fit(request)[0]
+        return self._beside(uid, held_for_others).how_many_fit(request)[0]
 
     def taken(self) -> dict[str | tuple[str, str], int]:
         """Return who keeps which GPUs from being free, by UID; whom only the agent saw, by namespace and name.
 
         A GPU may be kept by several. Linear in GPUs, claims and pods.
         """
+        return {owner: self.excluded_by(devices) for owner, devices in self._taken().items()}
+
+    def taken_across(self) -> dict[str | tuple[str, str], int]:
+        """Return the same of those GPUs alone that somebody keeps without having them, or shares of them."""
+        return {
+            owner: across
+            for owner, devices in self._taken().items()
+            if (across := excluded_across(self.devices, self.silicon, devices))
+        }
+
+    def _taken(self) -> dict[str | tuple[str, str], set[str]]:
         owners: dict[str | tuple[str, str], set[str]] = {}
         for claim, standing in self.claims:
             if standing is not Standing.FREE:
@@ -202,8 +226,7 @@ class NodeView:
         for gpu, who in (*self.holders.items(), *seen):
             key = who.namespace, who.name
             owners.setdefault(uids.get(key, key), set()).add(gpu)
-        positions = {uuid: 1 << position for position, uuid in enumerate(self.devices)}
-        return {owner: sum(positions.get(gpu, 0) for gpu in gpus) for owner, gpus in owners.items()}
+        return owners
 
     def decide_on(self, gpus: int, request: GpuRequest) -> Decision:
         """Return the placement on these GPUs alone, of those that are free or, for shares, have room."""
@@ -213,19 +236,28 @@ class NodeView:
             return Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
         return self._with_free(self.shape.free & gpus).decide(request)
 
-    def _beside(self, own: int, held_for_others: Held) -> Shape:
-        return self._with_free((self.shape.free | own & self.usable) & ~held_for_others.touched, self.shape.hidden)
+    def _beside(self, uid: str, held_for_others: Held) -> Shape:
+        return self._with_free(self._free_for(uid) & ~held_for_others.touched, self.shape.hidden)
+
+    def _free_for(self, uid: str) -> int:
+        """Return what is free as a pod finds it that may have claims here."""
+        if not any(claim.uid == uid for claim, _ in self.claims):
+            return self.shape.free
+        others = [claim for claim, standing in self.claims if standing is not Standing.FREE and claim.uid != uid]
+        return self.usable & ~self.excluded_by(claim.gpu for claim in others)
+
+    def _named(self, mask: int) -> frozenset[str]:
+        return frozenset(uuid for position, uuid in enumerate(self.devices) if mask >> position & 1)
 
     def _for_shares(self, uid: str, held_for_others: Held = NOTHING_HELD, among: int | None = None) -> Shape:
         """Return the shape as a pod finds it that shares GPUs: what it has claimed itself counts as left."""
         shape = self.shape
         if shape.closed is None and any(claim.uid == uid for claim, _ in self.claims):
             uses = {gpu: left for gpu, use in self.uses.items() if (left := use.without((uid,)))}
-            others = (
-                claim.gpu for claim, standing in self.claims if standing is not Standing.FREE and claim.uid != uid
-            )
-            free = self.usable & ~mask_of(self.devices, others)
-            shares = shares_of(self.payloads, uses, free, self.fit, hidden_gib(self.holdings))
+            free, fit = self._free_for(uid), self.fit
+            for across in self.taken_across().values():
+                fit &= ~across
+            shares = shares_of(self.payloads, uses, free, fit, hidden_gib(self.holdings))
             shape = replace(shape, free=free, doubtful=self.doubtful & free, shares=shares)
         shares = shape.shares if among is None else shape.shares.among(among)
         free = shape.free & ~held_for_others.touched
@@ -263,20 +295,22 @@ def derive(
     holdings = holdings_of(in_question, standing_claims, holders, evidence, sharers)
     uses = uses_of(standing_claims, holdings, holders, sharers)
     is_lost = is_ledger_lost(payloads, holdings)
-    placed = {gpu for held in holdings for gpu in held.pod.placed or ()}
-    foreign = observed.foreign_processes if observed else ()
-    dra = surroundings.dra
-    closed = with_slices(gpus, mask_of(devices, {*dra.held, *dra.tainted})) if gpus else 0
-    fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))
-    usable = fit & ~mask_of(devices, placed.union(holders, known_as_shared(payloads)))
-    claimed = mask_of(devices, (claim.gpu for claim in standing_claims))
+    silicon = silicon_of(gpus, standing_claims)
+    taken = {gpu for held in holdings for gpu in held.pod.placed or ()}.union(holders, known_as_shared(payloads))
+    claimed = {claim.gpu for claim in standing_claims}
+    dra, foreign = surroundings.dra, observed.foreign_processes if observed else ()
+    closed = excluded_devices(devices, silicon, {*dra.held, *dra.tainted, *foreign})
+    fit = (1 << len(devices)) - 1 & ~(closed | unfit_devices(payloads))
+    usable = fit & ~excluded_devices(devices, silicon, taken)
+    free = usable & ~excluded_devices(devices, silicon, claimed)
+    fit_for_shares = fit & ~excluded_across(devices, silicon, taken | claimed)
     doubtful = doubtful_devices(payloads)
     return NodeView(
         node=node,
         payloads=payloads,
         uuids=gpus.uuids if gpus else (),
         devices=devices,
-        shape=_shape(node, payloads, holdings, holders, usable & ~claimed, doubtful, surroundings, fit, uses),
+        shape=_shape(node, payloads, holdings, holders, free, doubtful, surroundings, fit_for_shares, uses),
         usable=usable,
         fit=fit,
         doubtful=doubtful,
@@ -285,9 +319,10 @@ def derive(
         uses=uses,
         claims=claims,
         holdings=holdings,
-        conflicts=conflicts_of(holdings, gpus.memory_gib if gpus and uses else {}),
+        conflicts=conflicts_of(holdings, gpus.memory_gib if gpus and uses else {}, silicon),
         is_broken=payloads.is_ledger_broken or is_lost or is_ledger_missing(payloads),
         is_new=payloads.ledger.text is None and not is_lost,
+        silicon=silicon,
         signs=surroundings.signs,
         dra=dra,
     )

@@ -12,6 +12,8 @@ SLICED = "MIG is on: it is cut into slices"
 FOREIGN = "in use by a process that no container explains"
 HELD_BY_CLAIM = "held by ResourceClaim "
 TAINTED = "tainted by its DRA driver: "
+HAS_WHOLE = "has the whole GPU"
+HAS_EARLIER = "still has a MIG slice of an earlier cut"
 _NAMED = 3
 RECORDED = "held by a pod of which the ledger does not know yet"
 
@@ -37,12 +39,26 @@ def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
     if observed and uuid in observed.shared:
         pods = dict.fromkeys(f"{who.namespace}/{who.name}" for who in observed.shared[uuid])
         found.append(f"held in parts by {', '.join(pods)}")
+    found += _taken_across(view, uuid)
     if view.shape.closed is not None:
         found.append(view.shape.closed)
     claimed = any(claim.gpu == uuid for claim, standing in view.claims if standing is not Standing.FREE)
     if not found and not claimed and not view.usable >> position & 1:
         found.append(RECORDED)
     return tuple(found)
+
+
+def _taken_across(view: NodeView, uuid: str) -> list[str]:
+    """Say which pods have the silicon of a GPU or slice by another device, each once; of a GPU in slices these say it."""
+    having = [(claim.gpu, claim) for claim, standing in view.claims if standing is not Standing.FREE]
+    taken = {(gpu, f"{who.namespace}/{who.name}") for gpu, who in (*having, *view.holders.items())}
+    across = ((gpu, pod) for gpu, pod in sorted(taken) if view.silicon.excluded_by((gpu,)).across(uuid))
+    said = [
+        f"{pod} {HAS_EARLIER if view.silicon.is_gone(gpu) else HAS_WHOLE}"
+        for gpu, pod in across
+        if gpu not in view.silicon.slices
+    ]
+    return list(dict.fromkeys(said))
 
 
 def _named(claims: tuple[str, ...]) -> str:

@@ -55,7 +55,7 @@ class Candidate:
         known = {held.pod.uid for held in self._evictable}
         self._in_any_case = frozenset(uid for uid in self._offered if uid not in known)
         self._offered_ones = tuple(held for held in self._evictable if held.pod.uid in self._offered)
-        self._taken = view.taken()
+        self._taken, self._taken_across = view.taken(), view.taken_across()
         staying = [held for held in view.holdings if held.pod.uid not in known | self._in_any_case]
         self._hidden, self._hidden_slices = hidden_gpus(staying), hidden_slices(staying)
         self._hidden_gib = hidden_gib(staying)
@@ -182,7 +182,10 @@ class Candidate:
         """Return what may be shared when these are gone, and those who go in any case."""
         view, gone = self.view, {*victims, *self._in_any_case}
         uses = {gpu: left for gpu, use in view.uses.items() if (left := use.without(gone))}
-        return shares_of(view.payloads, uses, free, view.fit, self._hidden_gib, as_told=False)
+        fit = view.fit
+        for owner, across in self._taken_across.items():
+            fit &= -1 if owner in gone else ~across
+        return shares_of(view.payloads, uses, free, fit, self._hidden_gib, as_told=False)
 
     def _bandwidth(self, victims: Collection[str]) -> float | None:
         shape, free = self.view.shape, self._free_without(victims)

@@ -152,7 +152,7 @@ class Cut(World):
 
 
 def test_reconfiguration_under_load_loses_nothing() -> None:
-    """Slices get new UUIDs; claims on those that are gone stay until their pods are proven to have ended."""
+    """Slices get new UUIDs; claims on those that are gone stay until their pods are proven to have ended, and close the GPU."""
     world = Cut(machine_name="hgx-h100")
     world.publish({7: SEVEN}, "a", {}, 1)
     replica = Replica(world)
@@ -171,13 +171,14 @@ def test_reconfiguration_under_load_loses_nothing() -> None:
     world.label("success")
     replica.catch_up()
     assert "MIG-n1-7-1a" in world.claims()
+    assert not isinstance(replica.bind("waits"), Bound)
+    for number in range(3, 7):
+        replica.reconcile(rounds=1)
+        world.publish({7: ("3g.40gb", "3g.40gb")}, "b", {}, number)
+    replica.reconcile()
+    assert not world.claims()
     assert isinstance(replica.bind("waits"), Bound)
     assert world.placed("waits") == {"MIG-n1-7-0b"}
-    world.publish({7: ("3g.40gb", "3g.40gb")}, "b", {"MIG-n1-7-0b": Holder("default", "waits", "main")}, 3)
-    for number in range(4, 8):
-        replica.reconcile(rounds=1)
-        world.publish({7: ("3g.40gb", "3g.40gb")}, "b", {"MIG-n1-7-0b": Holder("default", "waits", "main")}, number)
-    replica.reconcile()
     assert world.claims().keys() == {"MIG-n1-7-0b"}
 
 

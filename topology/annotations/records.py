@@ -44,6 +44,8 @@ class Claim:
     """Of a share: those of other classes are on other GPUs."""
     compute_percent: int | None = None
     """Of a share: a ceiling on how much of the GPU's multiprocessors it uses; `None`: all of them."""
+    parent: str = ""
+    """Of a MIG slice: the UUID of its GPU, for when the slice is gone; empty for a GPU, and from extenders that do not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ class _Claim(_Holder):
     memory_gib: ShareGib | None = None
     sharing_class: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")] = ""
     compute_percent: Annotated[int, Field(ge=1, le=100)] | None = None
+    parent: Uuid | None = None
 
 
 class _Ledger(Schema):
@@ -243,6 +246,7 @@ def encode_ledger(ledger: Ledger) -> str:
         | ({"memory_gib": claim.memory_gib} if claim.memory_gib is not None else {})
         | ({"sharing_class": claim.sharing_class} if claim.sharing_class else {})
         | ({"compute_percent": claim.compute_percent} if claim.compute_percent is not None else {})
+        | ({"parent": claim.parent} if claim.parent else {})
         for claim in sorted(ledger.claims, key=_by_gpu)
     ]
     return write(_Ledger, payload)
@@ -270,6 +274,7 @@ def _decode_claim(said: _Claim) -> Claim:
         said.memory_gib,
         said.sharing_class,
         said.compute_percent,
+        said.parent or "",
     )
 
 

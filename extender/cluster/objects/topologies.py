@@ -66,6 +66,13 @@ class NodeGpus:
         return self.devices[: len(self.kind.nics)]
 
     @property
+    def slices(self) -> dict[str, str]:
+        """MIG slice → its GPU."""
+        node = self.topology_class.node
+        places = zip(self.devices[len(node) :], node.slices, strict=True)
+        return {uuid: self.devices[node.positions[each.gpu]] for uuid, each in places}
+
+    @property
     def domain(self) -> str | None:
         """The NVLink domain across nodes, as GPU Feature Discovery's label has it: `CLUSTER.CLIQUE`."""
         return self.kind.domain

@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.parts import Part, Parts, together
 from extender.cluster.ownership.holdings import Holding
+from topology.node.silicon import Silicon
 
 
-def conflicts_of(holdings: Sequence[Holding], memory_gib: Mapping[str, int]) -> dict[str, tuple[GpuPod, ...]]:
-    """Return the GPUs that live pods cannot have together, with all pods there.
+def conflicts_of(
+    holdings: Sequence[Holding], memory_gib: Mapping[str, int], silicon: Silicon
+) -> dict[str, tuple[GpuPod, ...]]:
+    """Return the GPUs and slices that live pods cannot have together, with all pods on their silicon.
 
     They can where each has a share, all of one class, and no more than the GPU has of memory. A pod that has not started, and
     whose GPU was seen with another, will get other GPUs.
@@ -19,9 +22,10 @@ def conflicts_of(holdings: Sequence[Holding], memory_gib: Mapping[str, int]) -> 
     Args:
         holdings: Of the live pods of a node.
         memory_gib: GPU → its whole memory; what is cut into slices is not among them.
+        silicon: Says which devices are the same silicon.
 
     """
-    seen = {gpu for held in holdings if held.seen for gpu in held.gpus}
+    seen = silicon.excluded_by(gpu for held in holdings if held.seen for gpu in held.gpus)
     there: dict[str, list[tuple[Holding, tuple[Part, ...]]]] = {}
     for held in holdings:
         named = held.gpus if held.seen else _all_named(held)
@@ -29,11 +33,18 @@ def conflicts_of(holdings: Sequence[Holding], memory_gib: Mapping[str, int]) -> 
         for gpu, parts in named.items():
             if not (waits and gpu in seen):
                 there.setdefault(gpu, []).append((held, parts))
-    return {
+    found = {
         gpu: tuple(held.pod for held, _ in several)
-        for gpu, several in sorted(there.items())
+        for gpu, several in there.items()
         if len(several) > 1 and not _go_together(several, memory_gib.get(gpu, 0))
     }
+    crossing = silicon.crossing(there)
+    for gpu in crossing:
+        excluded = silicon.excluded_by((gpu,))
+        pods = {held.pod.uid: held.pod for other in crossing if other in excluded for held, _ in there[other]}
+        if len(pods) > len(there[gpu]):  # one pod may have several of them
+            found[gpu] = tuple(pods[uid] for uid in sorted(pods))
+    return dict(sorted(found.items()))
 
 
 def _all_named(held: Holding) -> Parts:
