@@ -155,11 +155,11 @@ class Enforcement:
     def _form(self, resource: str) -> Form:
         if resource == keys.SHARE_RESOURCE:
             return Shared(self._scorer, self._shareable)
-        return Whole(self._scorer, lambda: self._devices.elsewhere(resource))
+        return Whole(self._scorer, lambda: self._devices.elsewhere(resource), lambda: self._offering.silicon)
 
     def _shareable(self) -> Shareable:
         wanted, gib = self._settings.sharing.gpus, self._offering.shareable
-        return Shareable(gib, wanted if isinstance(wanted, int) else len(gib))
+        return Shareable(gib, wanted if isinstance(wanted, int) else len(gib), self._offering.silicon)
 
     def _scorer(self) -> Scorer:
         assert self.scorer is not None, "no device was ever listed"

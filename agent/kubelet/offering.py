@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agent.kubelet.devices import Device, DeviceLists
-from agent.plugin.offers import REPLICA, gpu_of
+from agent.plugin.offers import REPLICA, Sliced, gpu_of
 from agent.plugin.pods import ListedPod, PodPlan, listed_gpus
 from agent.plugin.share_devices import share_devices
 from agent.plugin.withdrawal import Told, withdrawn
+from topology.node.silicon import NO_SLICES, Silicon
 
 
 class Offering:
@@ -24,6 +25,8 @@ class Offering:
         self._basis: tuple[object, ...] = ()
         self.found: tuple[Device, ...] = ()
         """The GPUs and slices, whether or not they are offered."""
+        self.silicon = NO_SLICES
+        """Which devices are of one GPU, also slices that are gone while containers hold them."""
 
     @property
     def shareable(self) -> Mapping[str, int]:
@@ -35,6 +38,14 @@ class Offering:
         self.found = tuple(devices)
         self._tell()
 
+    def cut(self, sliced: Sliced) -> None:
+        """Take in which GPUs have MIG on, and their slices."""
+        slices = {device: gpu for gpu, of in sliced.items() for device in of}
+        has_nameless = not all(sliced.values())
+        self.silicon = Silicon(slices, is_partial=has_nameless).remembering(
+            {**self.silicon.gone, **self.silicon.slices}
+        )
+
     def align(self, *, aligns: bool) -> None:
         """Tell NUMA nodes where the kubelet aligns by them; before this is known nothing is told."""
         self._aligns = aligns
@@ -43,6 +54,10 @@ class Offering:
     def saw(self, pods: Sequence[ListedPod]) -> None:
         """Take in who holds what."""
         self._pods = pods
+        if self.silicon.gone:
+            held = set(map(gpu_of, listed_gpus(pods)))
+            gone = {device: gpu for device, gpu in self.silicon.gone.items() if device in held}
+            self.silicon = replace(self.silicon, gone=gone)
         self._tell()
 
     def is_to_say(self, told: Told) -> None:

@@ -26,7 +26,7 @@ from agent.plugin.choose import Scorer
 from agent.plugin.holders import Held, held_of
 from agent.plugin.mig import is_ours, strategy_of, why_unserved, withheld_slices
 from agent.plugin.offers import REPLICA, Offers, Sliced, offers_of, withheld
-from agent.plugin.pods import ListedPod, plans_of
+from agent.plugin.pods import ListedPod, plans_of, told_by
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
 from agent.plugin.sharing import UNLIMITED, sharing_of
 from agent.plugin.withdrawal import Told
@@ -98,6 +98,7 @@ class KubeletWatch:
         if self._enforcement:
             self._enforcement.scorer = scorer
         self._sliced = sliced
+        self._offering.cut(sliced)
         self._offering.take(self._served([*devices]))
 
     async def is_to_say(self, look: Look) -> bool:
@@ -143,7 +144,8 @@ class KubeletWatch:
         if pods is None:
             self.last_look = Look(status, None, before.withheld, before.offers)
             return self.last_look
-        held = held_of(pods, self._known | self._sliced.keys() | self._slices)
+        silicon = told_by(self._offering.silicon, plans_of(self._ledger.known).values())
+        held = held_of(pods, self._known | self._sliced.keys() | self._slices, silicon)
         offers, closed = self._on_offer(held) or (before.offers, before.withheld)
         self.last_look = Look(status, held.gpus, closed, offers, held.shared)
         return self.last_look

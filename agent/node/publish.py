@@ -24,6 +24,7 @@ from topology.annotations.codec import decode_topology, digest, encode_topology
 from topology.annotations.records import Observed, decode_observed, encode_observed
 from topology.annotations.status_codec import decode_status, encode_status
 from topology.errors import PayloadError
+from topology.node.slices import MAX_DEVICES
 from topology.node.status import GpuStatus, NodeStatus, Outlook
 
 TOO_LARGE: Final = "topology cannot be published, the old one stands"
@@ -160,7 +161,7 @@ class Publication:
 
 def _tellable(look: Look | None) -> Look | None:
     """Return what can be told of a look; where nobody can be told who holds what, no pod may come to the node."""
-    if look is None or look.held is None or not look.shared:
+    if look is None or look.held is None or (not look.shared and len(look.held) <= MAX_DEVICES):
         return look
     try:
         encode_observed(Observed(look.held, _ANY_GENERATION, dict.fromkeys(look.held, 1), _ANY_VERSION, look.shared))

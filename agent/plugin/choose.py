@@ -5,7 +5,7 @@ Whatever the answer, it is about exactly the GPUs that the kubelet accounts for.
 
 What the kubelet offers is not always free. When it frees dead pods' devices while one is being allocated, as it does whenever
 somebody lists, it forgets the latter and offers it again (Kubernetes 1.36, `UpdateAllocatedDevices`). Its own list knows better:
-what a container holds there (`held`) is given to nobody.
+what a container holds there (`held`) is given to nobody, and neither is anything else of its silicon.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from agent.plugin.identify import Identity, Planned, Unknown
-from agent.plugin.pods import Key, PodPlan, promised_to_others
+from agent.plugin.pods import Key, PodPlan, promised_to_others, told_by
+from topology.node.silicon import NO_SLICES, Excluded, Silicon
 
 
 class Basis(StrEnum):
@@ -71,10 +72,16 @@ class Scorer(Protocol):
 
 
 def choose(
-    ask: Ask, held: frozenset[str], who: Identity, plans: Mapping[Key, PodPlan], scorer: Scorer
+    ask: Ask,
+    held: frozenset[str],
+    who: Identity,
+    plans: Mapping[Key, PodPlan],
+    scorer: Scorer,
+    silicon: Silicon = NO_SLICES,
 ) -> Grant | Refusal:
     """Return `size` GPUs out of the available ones that nobody holds, `must_include` among them, or a refusal."""
-    ask = replace(ask, available=ask.available - (held - ask.must_include))
+    silicon = told_by(silicon, plans.values())
+    ask = replace(ask, available=_left(ask.available, silicon.excluded_by(held - ask.must_include)))
     if isinstance(who, Planned):
         for wanted in _wanted_sets(ask, who):
             chosen = _out_of(wanted & ask.available, ask, scorer)
@@ -84,21 +91,27 @@ def choose(
             return Refusal(f"{_missing(who.plan.gpus - ask.available)} promised to the pod cannot be had")
     elif isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
         return Refusal(f"{who.why}, and one of them takes its own GPUs only")
-    promised = promised_to_others(plans.values(), _key(who))
-    chosen = _out_of(ask.available - promised, ask, scorer)
+    left = _left(ask.available, silicon.excluded_by(promised_to_others(plans.values(), _key(who))))
+    chosen = _out_of(left, ask, scorer)
     if chosen is None:
-        return Refusal(
-            f"only {len(ask.available - promised)} of {len(ask.available)} GPUs are promised to no other pod"
-        )
+        return Refusal(f"only {len(left)} of {len(ask.available)} GPUs are promised to no other pod")
     return Grant(chosen, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
 
 
 def accept(
-    gpus: frozenset[str], held: frozenset[str], who: Identity, plans: Mapping[Key, PodPlan], scorer: Scorer
+    gpus: frozenset[str],
+    held: frozenset[str],
+    who: Identity,
+    plans: Mapping[Key, PodPlan],
+    scorer: Scorer,
+    silicon: Silicon = NO_SLICES,
 ) -> Grant | Refusal:
     """Judge the GPUs that the kubelet took."""
+    silicon = told_by(silicon, plans.values())
     if taken := gpus & held:
         return Refusal(f"the kubelet took {_named(taken)}, which it lists with another container")
+    if taken := gpus - _left(gpus, silicon.excluded_by(held)):
+        return Refusal(f"the kubelet took {_named(taken)}, and a container has another device of the same GPU")
     order = scorer.ring(gpus)
     if isinstance(who, Planned):
         if gpus <= who.plan.gpus:
@@ -107,9 +120,13 @@ def accept(
             return Refusal(f"the kubelet took {_named(gpus)}, promised are {_named(who.plan.gpus)}")
     elif isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
         return Refusal(f"{who.why}, and one of them takes its own GPUs only")
-    if taken := gpus & promised_to_others(plans.values(), _key(who)):
+    if taken := gpus - _left(gpus, silicon.excluded_by(promised_to_others(plans.values(), _key(who)))):
         return Refusal(f"the kubelet took {_named(taken)}, promised to another pod")
     return Grant(order, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
+
+
+def _left(devices: frozenset[str], excluded: Excluded) -> frozenset[str]:
+    return frozenset(device for device in devices if device not in excluded)
 
 
 def _out_of(pool: frozenset[str], ask: Ask, scorer: Scorer) -> tuple[str, ...] | None:

@@ -9,8 +9,9 @@ from typing import Protocol
 from agent.plugin.choose import Ask, Grant, Refusal, Scorer, accept, choose
 from agent.plugin.identify import Identity
 from agent.plugin.offers import gpu_of
-from agent.plugin.pods import Key, ListedPod, PodPlan, listed_gpus, promised_to_others
+from agent.plugin.pods import Key, ListedPod, PodPlan, listed_gpus, promised_to_others, told_by
 from agent.plugin.shares import Books, Shareable, accept_share, choose_share
+from topology.node.silicon import Silicon
 
 Plans = Mapping[Key, PodPlan]
 """All of the node."""
@@ -57,6 +58,8 @@ class Whole:
     scorer: Callable[[], Scorer]
     elsewhere: Callable[[], frozenset[str]] = frozenset
     """The devices of other resources."""
+    silicon: Callable[[], Silicon] = Silicon
+    """Which devices are of one GPU."""
     is_shared: bool = False
 
     def may_ask(self, plan: PodPlan) -> bool:
@@ -65,17 +68,19 @@ class Whole:
 
     def choose(self, ask: Ask, pods: Sequence[ListedPod], who: Identity, plans: Plans) -> Grant | Refusal:
         """Say which GPUs the kubelet should take: none of which anybody holds a part."""
-        return choose(ask, _taken(pods), who, plans, self.scorer())
+        return choose(ask, _taken(pods), who, plans, self.scorer(), self.silicon())
 
     def accept(
         self, devices: frozenset[str], pods: Sequence[ListedPod], who: Identity, plans: Plans
     ) -> Grant | Refusal:
         """Judge those that it took."""
-        return accept(devices, _taken(pods), who, plans, self.scorer())
+        return accept(devices, _taken(pods), who, plans, self.scorer(), self.silicon())
 
     def robbed(self, devices: frozenset[str], pods: Sequence[ListedPod], holder: Key, plans: Plans) -> str | None:
         """Return why a pod that no plan gives these GPUs must not start with them, or `None`."""
-        return "its GPUs are promised to another pod" if devices & promised_to_others(plans.values(), holder) else None
+        promised = promised_to_others(plans.values(), holder)
+        excluded = told_by(self.silicon(), plans.values()).excluded_by(promised)
+        return "its GPUs are promised to another pod" if any(device in excluded for device in devices) else None
 
     def to_be_vacant(self, devices: frozenset[str], others: Iterable[str] | None) -> frozenset[str]:
         """Return all of them."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from agent.plugin.offers import gpu_of
 from agent.plugin.pods import ListedPod
 from topology.annotations.records import Holder, Sharer
+from topology.node.silicon import NO_SLICES, Silicon
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +21,17 @@ class Held:
     """GPU → the containers that hold parts of it."""
 
 
-def held_of(pods: Iterable[ListedPod], gpus: Collection[str]) -> Held:
-    """Return who holds the node's GPUs; devices that are none of them are passed over."""
+def held_of(pods: Collection[ListedPod], gpus: Collection[str], silicon: Silicon = NO_SLICES) -> Held:
+    """Return who holds the node's GPUs, and slices of earlier cuts of these; other devices are passed over."""
+    held = {gpu_of(device) for pod in pods for container in pod.containers for device in container.gpus}
+    gpus = {*gpus, *(device for device in held if silicon.is_gone(device))}
     whole: dict[str, Holder] = {}
     shared: dict[str, list[Sharer]] = {}
     for pod in sorted(pods, key=lambda pod: pod.key):
         for container in sorted(pod.containers, key=lambda container: container.name):
             who = pod.namespace, pod.name, container.name
-            parts = [gpu_of(device) for device in (*container.gpus - set(gpus), *container.elsewhere)]
-            whole |= {gpu: Holder(*who) for gpu in container.gpus & set(gpus)}
+            parts = [gpu_of(device) for device in (*container.gpus - gpus, *container.elsewhere)]
+            whole |= {gpu: Holder(*who) for gpu in container.gpus & gpus}
             for gpu in sorted(set(parts).intersection(gpus)):
                 shared.setdefault(gpu, []).append(Sharer(*who, parts.count(gpu)))
     first = {gpu: Holder(of[0].namespace, of[0].name, of[0].container) for gpu, of in shared.items()}

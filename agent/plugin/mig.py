@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping
 
 from agent.plugin.offers import NOT_OFFERED, REPLICA, SHARED
 from topology.annotations.keys import MIG_PREFIX, SHARE_RESOURCE
+from topology.node.silicon import SLICE_PREFIX
 from topology.node.status import MigStrategy
-
-_SLICE = "MIG-"
 
 
 def is_ours(name: str, resource: str) -> bool:
@@ -26,7 +25,7 @@ def strategy_of(resource: str, offered: Mapping[str, Collection[str]]) -> MigStr
     """
     ours = {name: devices for name, devices in offered.items() if devices and is_ours(name, resource)}
     for name, devices in ours.items():
-        if any(device.startswith(_SLICE) and REPLICA not in device for device in devices):
+        if any(device.startswith(SLICE_PREFIX) and REPLICA not in device for device in devices):
             return MigStrategy.SINGLE if name == resource else MigStrategy.MIXED
     return MigStrategy.NONE if ours else None
 

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from topology.node.offers import Offer, OfferForm
+from topology.node.silicon import SLICE_PREFIX
 
 REPLICA = "::"
 """Between a GPU's UUID and the number of its replica, where NVIDIA's plugin shares GPUs."""
-_SLICE = "MIG-"
 SHARED = "shared by the device plugin"
 SLICED = "offered as MIG devices only by the device plugin"
 NOT_OFFERED = "not offered by the device plugin"
@@ -80,14 +80,20 @@ def withheld(
         for gpu, made in offers.items()
         if any(each.resource == resource and each.form is OfferForm.WHOLE for each in made)
     }
-    has_slices = any(device.startswith(_SLICE) for device in devices.get(resource, ()))
+    has_slices = any(device.startswith(SLICE_PREFIX) for device in devices.get(resource, ()))
     found = {gpu: _why(offers[gpu], has_slices=has_slices) for gpu in whole if gpu not in had}
     trap = MAY_GIVE_MIG if had.difference(whole) else MAY_GIVE_SHARED if had.intersection(in_parts) else None
     return found | {gpu: trap for gpu in whole if trap and gpu in had}
 
 
 def _form_of(device: str) -> OfferForm:
-    return OfferForm.SHARED if REPLICA in device else OfferForm.SLICED if device.startswith(_SLICE) else OfferForm.WHOLE
+    return (
+        OfferForm.SHARED
+        if REPLICA in device
+        else OfferForm.SLICED
+        if device.startswith(SLICE_PREFIX)
+        else OfferForm.WHOLE
+    )
 
 
 def _why(made: tuple[Offer, ...], *, has_slices: bool) -> str:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from agent.plugin.offers import gpu_of
 from topology.annotations.records import Claim, Ledger
+from topology.node.silicon import Silicon
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name."""
@@ -71,6 +72,8 @@ class PodPlan:
     """Of its shares."""
     compute_percent: int | None = None
     """A ceiling on what its shares compute."""
+    parents: Mapping[str, str] = field(default_factory=dict)
+    """MIG slice → its GPU, of those that are promised or were to elder pods, as the ledger says it."""
 
     @property
     def key(self) -> Key:
@@ -122,7 +125,8 @@ def plans_of(ledger: Ledger | None) -> dict[Key, PodPlan]:
 
 def _after(elder: PodPlan, plan: PodPlan) -> PodPlan:
     shares = Counter(elder.former_gib) + Counter({gpu: elder.gib_on(gpu) for gpu in elder.gpus})
-    return replace(plan, former=elder.former | elder.gpus, former_gib=dict(shares))
+    parents = {**elder.parents, **plan.parents}
+    return replace(plan, former=elder.former | elder.gpus, former_gib=dict(shares), parents=parents)
 
 
 def gib_by_gpu(devices: Iterable[str]) -> Mapping[str, int]:
@@ -140,6 +144,11 @@ def promised_to_others(plans: Iterable[PodPlan], key: Key | None) -> frozenset[s
     return frozenset(gpu for plan in plans for gpu in (plan.former if plan.key == key else plan.gpus | plan.former))
 
 
+def told_by(silicon: Silicon, plans: Iterable[PodPlan]) -> Silicon:
+    """Return which devices are the same silicon, with what these plans tell of slices that are gone."""
+    return silicon.remembering({device: gpu for plan in plans for device, gpu in plan.parents.items()})
+
+
 def _plan(claims: list[Claim]) -> PodPlan:
     first = claims[0]
     names = sorted({claim.container for claim in claims})
@@ -154,6 +163,7 @@ def _plan(claims: list[Claim]) -> PodPlan:
         memory_gib=shares,
         sharing_class=first.sharing_class,
         compute_percent=first.compute_percent,
+        parents={claim.gpu: claim.parent for claim in claims if claim.parent},
     )
 
 

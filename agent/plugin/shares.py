@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from agent.plugin.choose import Ask, Basis, Grant, Refusal, Scorer
 from agent.plugin.identify import Identity, Planned, Unknown
 from agent.plugin.offers import REPLICA, gpu_of
-from agent.plugin.pods import Key, ListedPod, PodPlan, gib_by_gpu, listed_gpus
+from agent.plugin.pods import Key, ListedPod, PodPlan, gib_by_gpu, listed_gpus, told_by
 from agent.plugin.share_devices import number_of
+from topology.node.silicon import NO_SLICES, Silicon
 
 _WHOLE = "another pod has the whole GPU, or is promised it"
 
@@ -26,6 +27,13 @@ class Shareable:
     """GPU → how many share devices it has."""
     max_gpus: int
     """At most so many of these GPUs are shared at one time."""
+    silicon: Silicon = NO_SLICES
+    """Which devices of the node are of one GPU."""
+
+    def sliced(self, devices: Iterable[str], plans: Iterable[PodPlan]) -> set[str]:
+        """Return the GPUs of which some of these devices are slices, or may be; `plans` tell of those that are gone."""
+        excluded = told_by(self.silicon, plans).excluded_by(map(gpu_of, devices))
+        return {gpu for gpu in self.gib if excluded.across(gpu)}
 
 
 def choose_share(
@@ -44,7 +52,8 @@ def choose_share(
     kept = {gpu_of(device) for device in ask.must_include}
     if len(kept) > 1:
         return Refusal(f"the pod's init container holds parts of {_named(kept)}, and a share is of one GPU")
-    within = (kept or {*free}) - held  # the ledger may not know yet that somebody has one whole
+    # the ledger may not know yet that somebody has one whole, or a slice of it
+    within = (kept or {*free}) - held - shareable.sliced(held, plans.values())
     for gpu in _wanted(who, ask.size):
         if gpu in within and len(free.get(gpu, ())) >= ask.size:
             return Grant(_out_of(free[gpu], ask), Basis.PLANNED)
@@ -74,7 +83,7 @@ def accept_share(
     gpus = {gpu_of(device) for device in devices}
     if len(gpus) > 1:
         return Refusal(f"the kubelet took parts of {_named(gpus)}, and a share is of one GPU")
-    if gpus & listed_gpus(pods):
+    if gpus & (listed_gpus(pods) | shareable.sliced(listed_gpus(pods), plans.values())):
         return Refusal(f"the kubelet took a part of {_named(gpus)}: {_WHOLE}")
     order = tuple(sorted(devices, key=number_of))
     percent = who.plan.compute_percent if isinstance(who, Planned) else None
@@ -98,6 +107,7 @@ class Books:
         self._held: dict[Key, Mapping[str, int]] = {pod.key: gib_by_gpu(_parts(pod)) for pod in pods}
         self._whole = {each for each in listed_gpus(pods) if REPLICA not in each}
         self._whole |= {gpu for plan in plans for gpu in _whole_of(plan)}
+        self._whole |= shareable.sliced(self._whole, plans)
         by_plan = {(plan.key, gpu): plan.sharing_class for plan in plans if plan.is_share for gpu in plan.gpus}
         self._classes: dict[str, set[str | None]] = {}
         for (_, gpu), name in by_plan.items():

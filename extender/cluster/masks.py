@@ -23,9 +23,8 @@ def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
 
 def silicon_of(gpus: NodeGpus | None, claims: Iterable[Claim]) -> Silicon:
     """Return which of a node's devices are the same silicon; of slices that are gone the claims tell the GPU."""
-    gone = {claim.gpu: claim.parent for claim in claims if claim.parent}
-    slices = gpus.slices if gpus else {}
-    return Silicon(slices, {uuid: gpu for uuid, gpu in gone.items() if uuid not in slices})
+    silicon = Silicon(gpus.slices if gpus else {})
+    return silicon.remembering({claim.gpu: claim.parent for claim in claims if claim.parent})
 
 
 def excluded_devices(known: tuple[str, ...], silicon: Silicon, held: Iterable[str]) -> int:

@@ -7,7 +7,7 @@ cut, which nobody publishes any more, exclude their GPU and its present slices f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
 
@@ -52,6 +52,8 @@ class Silicon:
     """Slice of the present cut → its GPU."""
     gone: Mapping[str, str] = field(default_factory=dict)
     """Slice of an earlier cut → its GPU, as far as that is remembered."""
+    is_partial: bool = False
+    """Whether a GPU is cut into slices that nobody can name: then one of which nothing is known is of such a GPU."""
 
     def excluded_by(self, devices: Iterable[str]) -> Excluded:
         """Return what nobody else may have while somebody has these devices: the one answer to that question.
@@ -64,9 +66,10 @@ class Silicon:
             gpus.setdefault(kind, set()).add(gpu)
         return Excluded(self, held, {kind: frozenset(of) for kind, of in gpus.items()})
 
-    def gpu_of(self, device: str) -> str | None:
-        """Return the GPU that a device is, or is a slice of; `None`: nobody knows."""
-        return self.place(device)[1]
+    def remembering(self, gone: Mapping[str, str]) -> Silicon:
+        """Return the same with the GPUs of more slices, those of the present cut aside."""
+        more = {device: gpu for device, gpu in gone.items() if device not in self.slices}
+        return replace(self, gone={**self.gone, **more}) if more else self
 
     def is_gone(self, device: str) -> bool:
         """Whether it is a slice of an earlier cut."""
@@ -86,6 +89,10 @@ class Silicon:
         """Return what a device is of which GPU."""
         if gpu := self.slices.get(device):
             return _Kind.SLICE, gpu
-        if device in self.gone or device.startswith(SLICE_PREFIX):
+        if device in self.gone or (device.startswith(SLICE_PREFIX) and not self.is_partial):
             return _Kind.GONE, self.gone.get(device)
         return _Kind.WHOLE, device
+
+
+NO_SLICES: Final = Silicon()
+"""Of a node where no GPU was ever cut."""
