@@ -46,6 +46,15 @@ def excluded_across(known: tuple[str, ...], silicon: Silicon, held: Iterable[str
     return sum(1 << position for position, uuid in enumerate(known) if excluded.across(uuid))
 
 
+def chosen_blindly(gpus: NodeGpus, across: int) -> int:
+    """Return all devices of the kinds of which NVIDIA's plugin may choose one in `across`: it knows nothing of silicon."""
+    node = gpus.topology_class.node
+    whole = (1 << len(node)) - 1
+    slices = [(1 << position, each.profile) for position, each in enumerate(node.slices, len(node))]
+    profiles = {profile for bit, profile in slices if across & bit}
+    return (whole if across & whole else 0) | sum(bit for bit, profile in slices if profile in profiles)
+
+
 def doubtful_devices(payloads: NodePayloads) -> int:
     """Return the GPUs that pods get last among equals, and their slices."""
     gpus, status = payloads.topology.value, payloads.status.value

@@ -16,6 +16,7 @@ from extender.cluster.candidates.holds import Held
 from extender.cluster.candidates.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.masks import (
+    chosen_blindly,
     doubtful_devices,
     excluded_across,
     excluded_devices,
@@ -204,7 +205,14 @@ class NodeView:
 
         A GPU may be kept by several. Linear in GPUs, claims and pods.
         """
-        return {owner: self.excluded_by(devices) for owner, devices in self._taken().items()}
+        taken = {owner: self.excluded_by(devices) for owner, devices in self._taken().items()}
+        gpus = self.payloads.topology.value
+        if gpus and self.plugin_chooses:
+            taken |= {
+                owner: taken[owner] | chosen_blindly(gpus, across & self.fit)
+                for owner, across in self.taken_across().items()
+            }
+        return taken
 
     def taken_across(self) -> dict[str | tuple[str, str], int]:
         """Return the same of those GPUs alone that somebody keeps without having them, or shares of them."""
@@ -301,16 +309,18 @@ def derive(
     dra, foreign = surroundings.dra, observed.foreign_processes if observed else ()
     closed = excluded_devices(devices, silicon, {*dra.held, *dra.tainted, *foreign})
     fit = (1 << len(devices)) - 1 & ~(closed | unfit_devices(payloads))
-    usable = fit & ~excluded_devices(devices, silicon, taken)
+    across = excluded_across(devices, silicon, taken | claimed)
+    at_risk = across & fit & ~mask_of(devices, taken | claimed)
+    blindly = chosen_blindly(gpus, at_risk) if gpus and at_risk and _plugin_chooses(payloads) else 0
+    usable = fit & ~(excluded_devices(devices, silicon, taken) | blindly)
     free = usable & ~excluded_devices(devices, silicon, claimed)
-    fit_for_shares = fit & ~excluded_across(devices, silicon, taken | claimed)
     doubtful = doubtful_devices(payloads)
     return NodeView(
         node=node,
         payloads=payloads,
         uuids=gpus.uuids if gpus else (),
         devices=devices,
-        shape=_shape(node, payloads, holdings, holders, free, doubtful, surroundings, fit_for_shares, uses),
+        shape=_shape(node, payloads, holdings, holders, free, doubtful, surroundings, fit & ~across, uses),
         usable=usable,
         fit=fit,
         doubtful=doubtful,

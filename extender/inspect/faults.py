@@ -50,8 +50,9 @@ def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
 
 def _taken_across(view: NodeView, uuid: str) -> list[str]:
     """Say which pods have the silicon of a GPU or slice by another device, each once; of a GPU in slices these say it."""
-    having = [(claim.gpu, claim) for claim, standing in view.claims if standing is not Standing.FREE]
-    taken = {(gpu, f"{who.namespace}/{who.name}") for gpu, who in (*having, *view.holders.items())}
+    standing_claims = (claim for claim, standing in view.claims if standing is not Standing.FREE)
+    taken = {(claim.gpu, f"{claim.namespace}/{claim.name}") for claim in standing_claims}
+    taken |= {(gpu, f"{who.namespace}/{who.name}") for gpu, who in view.holders.items()}
     across = ((gpu, pod) for gpu, pod in sorted(taken) if view.silicon.excluded_by((gpu,)).across(uuid))
     said = [
         f"{pod} {HAS_EARLIER if view.silicon.is_gone(gpu) else HAS_WHOLE}"

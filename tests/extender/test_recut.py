@@ -16,15 +16,16 @@ from extender.cluster.state import ClusterState
 from extender.inspect.inspection import node as inspected
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.dra import allocated, read_claim
-from tests.extender.builders import args, at, claim, cluster, pod, running
+from tests.extender.builders import args, at, claim, cluster, gpus, pod, running
 from tests.extender.mig import cut, cut_node, slice_pod
+from tests.extender.shares import share, sharer, sharing, sharing_node
 from tests.extender.test_claimed_gpus import publish
 from tests.extender.test_mig import Cut
 from tests.extender.verbs.pairs import victims
 from tests.extender.world import Replica, drive
 from topology.annotations import keys
 from topology.annotations.records import Claim, decode_ledger, encode_ledger
-from topology.node.status import MigStrategy
+from topology.node.status import MigStrategy, Mode
 
 SEVEN = ("1g.10gb",) * 7
 GPUS = tuple(gpu.uuid for gpu in cut("n1", {}).gpus)
@@ -101,6 +102,23 @@ def test_siblings_of_one_cut_share_a_gpu() -> None:
     assert free(cluster(node, running("owner", "n1", SLICE))) == {f"MIG-n1-7-{number}a" for number in range(1, 7)}
 
 
+def test_nothing_is_planned_of_what_a_plugin_that_knows_no_silicon_may_take() -> None:
+    """NVIDIA's plugin has GPU 7, or its slices, for free, and may give them to whoever comes for one of that kind."""
+    owner, observe = running("owner", "n1", SLICE), Mode.OBSERVE
+    whole = cut_node(cut("n1", {6: SEVEN}, run="b"), claims=(slice_claim(),), mode=observe)
+    assert not passes(whole, pod("p", 1), owner)
+    assert passes(whole, slice_pod("p", "1g.10gb", 7), owner)
+    sliced = cut_node(
+        cut("n1", {6: (*SEVEN[1:],), 7: ("3g.40gb", *SEVEN[4:])}, run="b"), claims=(slice_claim(),), mode=observe
+    )
+    assert not passes(sliced, slice_pod("p", "1g.10gb", 1), owner)
+    assert passes(sliced, pod("p", 1), owner)
+    important = [replace_priority(running(f"o{index}", "n1", gpu), 2000) for index, gpu in enumerate(GPUS[:6])]
+    less = replace_priority(owner, 5)
+    full = cut_node(cut("n1", {}), claims=(slice_claim(), *OTHERS[:6]), mode=observe)
+    assert victims(cluster(full, less, *important, budgets=[]), pod("vip", 1, priority=1000)) == ["owner"]
+
+
 def test_two_pods_on_the_silicon_of_one_gpu_are_a_conflict() -> None:
     """The GPU and a slice, and slices of two cuts; each device that is published is shown so."""
     now, earlier = "MIG-n1-7-0b", SLICE
@@ -173,7 +191,7 @@ def test_claim_on_a_slice_names_its_gpu() -> None:
     """Written by bind, and added to one of an earlier extender with the next write; a GPU's names none."""
     world = Cut(machine_name="hgx-h100")
     world.publish({7: SEVEN}, "a", {}, 1)
-    replica, gpus = Replica(world), cut("n1", {}).gpus
+    replica = Replica(world)
     world.ask("p", "1g.10gb")
     world.add_pod("q", 1)
     replica.catch_up()
@@ -181,7 +199,7 @@ def test_claim_on_a_slice_names_its_gpu() -> None:
     strip_parents(world)
     replica.catch_up()
     assert isinstance(replica.bind("q"), Bound)
-    assert {each.name: each.parent for each in ledger(world)} == {"p": gpus[7].uuid, "q": ""}
+    assert {each.name: each.parent for each in ledger(world)} == {"p": GPUS[7], "q": ""}
 
 
 def strip_parents(world: Cut) -> None:
@@ -246,3 +264,18 @@ def test_a_resource_claim_disputes_a_slice_that_is_gone() -> None:
     publish(state, list(GPUS))
     state.claims.changed(read_claim(allocated("job", "n1", "gpu-7")))
     assert state.views["n1"].disputed == {GPUS[7]}
+
+
+@pytest.mark.parametrize(("importance", "expected"), [(2000, None), (0, ["owner", "q"])])
+def test_share_of_a_gpu_takes_the_end_of_a_pod_with_a_slice_of_it_that_is_gone(
+    importance: int, expected: list[str] | None
+) -> None:
+    """To evict the pod with a share is not enough, and it stays where the other one does."""
+    gpu, *others = gpus("n1", *range(8))
+    gone = replace(claim(SLICE, "owner"), parent=gpu)
+    owner = replace_priority(running("owner", "n1", SLICE), importance)
+    node = sharing_node(gone, share(gpu, "q", 30), *(claim(each, f"o{at}") for at, each in enumerate(others)))
+    important = [replace_priority(running(f"o{at}", "n1", each), 2000) for at, each in enumerate(others)]
+    state = cluster(node, owner, sharing("q", gpu), *important, budgets=[])
+    found = victims(state, sharer("vip", 20, priority=1000), "q")
+    assert (sorted(found) if found else None) == expected

@@ -78,8 +78,12 @@ EVENTS: Rates = {
 """The highest weight of what happens around the extenders, one event at a time; a policy forbids a pod for good."""
 
 
+_CUT_RATIO = 0.3
+"""Of the runs."""
 NOMINATED: Rates = {Fault.POD_NOMINATED: 6.0}
 """The same where queues are planned ahead, and only there: seeds without it are what they were."""
+CUT: Rates = {Fault.GPU_CUT: 4.0}
+"""The same where pods ask for MIG slices, and only there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,8 @@ class Mix:
     """How many of the pods ask for a share of a GPU; where none does, no node shares its GPUs."""
     shared_gpus: int
     """Of one node, at most, at one time."""
+    slice_ratio: float = 0.0
+    """How many of the other pods ask for MIG slices; where none does, no GPU is ever cut."""
     steered: bool = False
     """Whether extenders nominate pods, and kube-scheduler tries the nominated node first."""
 
@@ -112,7 +118,8 @@ class Mix:
             f"{self.replicas} extenders, {self.schedulers} schedulers, {self.nodes} × {self.machine}, "
             f"storm of {self.storm_seconds:.0f} s, an event every {self.event_seconds:.2f} s, "
             f"orphans after {self.orphan_seconds:.0f} s, holds of {self.longest_hold_seconds:.0f} s, "
-            f"{self.share_ratio:.1f} of the pods with shares of {self.shared_gpus} GPUs a node; {used or 'no faults'}"
+            f"{self.share_ratio:.1f} of the pods with shares of {self.shared_gpus} GPUs a node, "
+            f"{self.slice_ratio:.1f} of the others with slices; {used or 'no faults'}"
         )
 
 
@@ -126,13 +133,18 @@ def as_drawn(mix: Mix) -> Mix:
 
 
 def whole_gpus(mix: Mix) -> Mix:
-    """Let nobody ask for a share."""
-    return replace(mix, share_ratio=0.0)
+    """Let nobody ask for a share or a slice."""
+    return replace(mix, share_ratio=0.0, slice_ratio=0.0, rates={**mix.rates, Fault.GPU_CUT: 0.0})
 
 
 def steered(mix: Mix) -> Mix:
     """Have queues planned ahead, and wrong nominations of others among these."""
     return replace(mix, steered=True, rates={**mix.rates, **NOMINATED})
+
+
+def cut(mix: Mix) -> Mix:
+    """Have pods ask for MIG slices, and GPUs cut while pods have them."""
+    return replace(mix, slice_ratio=0.5, rates={**mix.rates, **CUT})
 
 
 def only(rates: Rates, **settings: Any) -> Adapt:
@@ -145,7 +157,7 @@ def draw_mix(random: Random) -> Mix:
     highest: list[tuple[AnyFault, float]] = [*REQUEST_FAULTS.items(), *STREAM_FAULTS.items()]
     highest += [*PROCESS_FAULTS.items(), *EVENTS.items()]
     rates: Rates = {fault: random.uniform(0.1, 1.0) * rate if random.random() < 0.6 else 0.0 for fault, rate in highest}
-    return Mix(
+    mix = Mix(
         rates,
         replicas=random.choice((1, 2, 2, 3)),
         schedulers=random.choice((1, 1, 2)),
@@ -158,3 +170,4 @@ def draw_mix(random: Random) -> Mix:
         share_ratio=random.choice((0.0, 0.6)),
         shared_gpus=random.choice((1, 2, 4)),
     )
+    return cut(mix) if random.random() < _CUT_RATIO else mix

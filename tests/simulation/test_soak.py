@@ -10,7 +10,7 @@ from tests.simulation.__main__ import main
 from tests.simulation.disturbances.pods import CLASSES
 from tests.simulation.invariants.ownership import Repair, Rule
 from tests.simulation.invariants.paths import BindPath
-from tests.simulation.mix import EVENTS, PROCESS_FAULTS, REQUEST_FAULTS, STREAM_FAULTS
+from tests.simulation.mix import CUT, EVENTS, PROCESS_FAULTS, REQUEST_FAULTS, STREAM_FAULTS
 from tests.simulation.soak import Tally, soak
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def test_no_seed_breaks_an_invariant(found: Tally) -> None:
     assert found.broken == {}
 
 
-@pytest.mark.parametrize("fault", [*REQUEST_FAULTS, *STREAM_FAULTS, *PROCESS_FAULTS, *EVENTS])
+@pytest.mark.parametrize("fault", [*REQUEST_FAULTS, *STREAM_FAULTS, *PROCESS_FAULTS, *EVENTS, *CUT])
 def test_every_fault_happens(found: Tally, fault: str) -> None:
     """A fault that never strikes proves nothing."""
     assert found.counters[f"fault: {fault}"] > 0

@@ -118,7 +118,8 @@ def short(gpu: str) -> str:
     >>> short("GPU-0a1b2c3d-1111-2222-3333-444444444444")
     '0a1b'
     """
-    return gpu.removeprefix("GPU-")[:4]
+    parent, *cut = gpu.removeprefix("MIG-").split("/")
+    return "/".join([parent.removeprefix("GPU-")[:4], *cut])
 
 
 def uid_of(item: Object | None) -> str:

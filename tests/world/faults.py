@@ -51,6 +51,7 @@ class Fault(StrEnum):
     NODE_REPLACED = "node back with other GPUs"
     NODE_RESTORED = "node back with its old ledger"
     GPU_SICK = "GPU sick"
+    GPU_CUT = "GPU cut into MIG slices, or made whole again, under its pods"
     LEDGER_WIPED = "ledger wiped"
     LEDGER_EDITED = "ledger edited by hand"
     LEDGER_TRUNCATED = "ledger truncated"

@@ -211,18 +211,17 @@ def _strange_gpus(nodes: Iterable[Json], placed: Iterable[Owned]) -> Iterator[st
     placed = list(placed)
     used = {owned.node for owned in placed}
     texts = {node["metadata"]["name"]: _annotation(node, keys.TOPOLOGY) for node in nodes}
-    existing = {
-        name: {gpu.uuid for gpu in decode_topology(text).gpus} for name, text in texts.items() if text and name in used
-    }
+    existing = {name: set(decode_topology(text).devices) for name, text in texts.items() if text and name in used}
     for owned in placed:
         if owned.gpu not in existing.get(owned.node, ()):
             yield f"INV4: no such GPU on its node: {owned}"
 
 
 def _gpus(container: Json) -> int:
-    """Return the GPUs that a container asks for, or the GiB of its share."""
+    """Return the GPUs or MIG slices that a container asks for, or the GiB of its share."""
     limits = container.get("resources", {}).get("limits", {})
-    return int(limits.get(keys.GPU_RESOURCE, 0) or limits.get(keys.SHARE_RESOURCE, 0))
+    slices = sum(int(count) for name, count in limits.items() if name.startswith(keys.MIG_PREFIX))
+    return int(limits.get(keys.GPU_RESOURCE, 0) or limits.get(keys.SHARE_RESOURCE, 0)) or slices
 
 
 def _started(pod: Json) -> Iterator[tuple[Json, bool]]:

@@ -10,7 +10,7 @@ from extender.cluster.objects.group_words import ALL_WORDS
 from extender.cluster.sickness import stricken_pods
 from extender.kubectl.eviction import without
 from tests.extender.autoscaling.scattered import refuse
-from tests.extender.builders import at, cluster, gpus
+from tests.extender.builders import at, claim, cluster, gpus, running
 from tests.extender.shares import SHARE_GIB, share, sharer, sharing, sharing_node
 from topology.annotations import keys
 from topology.annotations.status_codec import decode_status, encode_status
@@ -68,3 +68,24 @@ def test_who_shares_a_gpu_is_counted_by_pods() -> None:
     node = sharing_node(*two, share(A, "q", 10), *many, seen={A: {"q": 10}})
     shape = cluster(node, sharer("p", {"a": 10, "b": 5}, on="n1", gpu=A), sharing("q", A)).views["n1"].shape
     assert {gpu.position: gpu.pods for gpu in shape.shares.shared} == {0: 2, 1: MANY_PODS}
+
+
+def test_a_gpu_that_the_kubelet_knows_in_parts_is_not_planned_whole() -> None:
+    """The pod that had a share has provably ended, and the agent has not told of it yet: other shares may come, no pod whole."""
+    ended = sharer("p", on="n1", gpu=A, phase="Succeeded", terminated=True)
+    view = cluster(sharing_node(seen={A: {"p": 10}}), ended).views["n1"]
+    assert not view.holders and not view.uses
+    assert view.shape.free == view.usable == 0b1111_1110
+    assert [(gpu.position, gpu.left_gib) for gpu in view.shape.shares.shared] == [(0, SHARE_GIB)]
+    looked = cluster(sharing_node(reports=2), ended).views["n1"]
+    assert looked.shape.free == 0b1111_1111
+
+
+def test_a_gpu_is_not_shared_while_a_pod_has_a_mig_slice_of_it_that_is_gone() -> None:
+    """It was made whole under that pod; nor is more of it given where others have shares already."""
+    gone = replace(claim("MIG-old", "owner"), parent=A)
+    owner = running("owner", "n1", "MIG-old")
+    shape = cluster(sharing_node(gone), owner).views["n1"].shape
+    assert shape.shares.shareable == 0b1111_1110
+    beside = cluster(sharing_node(gone, share(A, "q", 10)), owner, sharing("q", A))
+    assert [(gpu.position, gpu.left_gib) for gpu in beside.views["n1"].shape.shares.shared] == [(0, 0)]

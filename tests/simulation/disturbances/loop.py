@@ -9,7 +9,7 @@ from random import Random
 from tests.simulation.disturbances.nodes import NodeDisturbances
 from tests.simulation.disturbances.pods import PodDisturbances
 from tests.simulation.disturbances.processes import ProcessDisturbances
-from tests.simulation.mix import EVENTS, NOMINATED
+from tests.simulation.mix import CUT, EVENTS, NOMINATED
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.process import Process
@@ -41,7 +41,11 @@ class Disturbances:
         self._trace = trace
         self._random = random
         self._pods = PodDisturbances(
-            server, random, gpus_per_node=len(sites[0].hardware.gpus), share_ratio=storm.mix.share_ratio
+            server,
+            random,
+            gpus_per_node=len(sites[0].hardware.gpus),
+            share_ratio=storm.mix.share_ratio,
+            slice_ratio=storm.mix.slice_ratio,
         )
         self._events = {
             **ProcessDisturbances(server, replicas, random).events,
@@ -51,7 +55,7 @@ class Disturbances:
 
     async def run(self) -> None:
         """Let things happen until the calm."""
-        events = [*EVENTS, *NOMINATED]
+        events = [*EVENTS, *NOMINATED, *CUT]
         weights = [self._storm.mix.rates.get(event, 0.0) for event in events]
         while True:
             await self._storm.sleep(self._random.expovariate(1 / self._storm.mix.event_seconds))

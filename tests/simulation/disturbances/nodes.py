@@ -7,7 +7,9 @@ from random import Random
 
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import NODES, Object
+from extender.cluster.caches.topology_changes import CHANGES
 from tests.simulation.wording import annotations_of, read_ledger
+from tests.simulation.world.hardware import PROFILES
 from tests.simulation.world.process import Process
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
@@ -27,6 +29,7 @@ class NodeDisturbances:
         self.events: Mapping[AnyFault, Callable[[], str | None]] = {
             Fault.NODE_DELETED: self._delete_node,
             Fault.GPU_SICK: self._sicken,
+            Fault.GPU_CUT: self._cut,
             Fault.LEDGER_WIPED: self._wipe_ledger,
             Fault.LEDGER_EDITED: self._edit_ledger,
             Fault.LEDGER_TRUNCATED: self._truncate_ledger,
@@ -53,6 +56,19 @@ class NodeDisturbances:
         site, gpu = self._random.choice(promised or anywhere)
         site.hardware.sick ^= {gpu}
         return f"{gpu} of {site.name}" if gpu in site.hardware.sick else f"{gpu} of {site.name} is healthy again"
+
+    def _cut(self) -> str | None:
+        """Prefer a GPU that somebody has; what it is cut into may be what it was."""
+        sites = (site for site in self._sites if site.topologies < CHANGES)
+        anywhere = [(site, gpu) for site in sites for gpu in site.hardware.gpus]
+        if not anywhere:
+            return None
+        used = [(site, gpu) for site, gpu in anywhere if site.hardware.users_of(frozenset({gpu}))]
+        site, gpu = self._random.choice(used if used and self._random.random() < 0.7 else anywhere)
+        is_cut = site.hardware.profile_of(gpu)
+        profile = self._random.choice([*PROFILES, *(("",) if is_cut else ())])
+        site.cut(gpu, profile)
+        return f"{gpu} of {site.name} is {profile or 'whole'}"
 
     def _wipe_ledger(self) -> str | None:
         return self._with_ledger(lambda _: None, self._has_ledger)

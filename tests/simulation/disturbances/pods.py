@@ -11,7 +11,7 @@ from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import PODS, Object
 from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.simulation.wording import annotations_of
-from tests.simulation.world.hardware import SHARE_GIB
+from tests.simulation.world.hardware import PROFILES, SHARE_GIB
 from tests.simulation.world.kubelet import CRASHING, LONG_GRACE
 from tests.simulation.world.scheduler import NAME as SCHEDULER
 from tests.simulation.world.scheduler import sharing_class_of
@@ -28,11 +28,14 @@ CLASSES = ("", "prod", "dev")
 class PodDisturbances:
     """They create the pods, too."""
 
-    def __init__(self, server: Server, random: Random, *, gpus_per_node: int, share_ratio: float) -> None:
+    def __init__(
+        self, server: Server, random: Random, *, gpus_per_node: int, share_ratio: float, slice_ratio: float
+    ) -> None:
         self._server = server
         self._random = random
         self._gpus_per_node = gpus_per_node
         self._share_ratio = share_ratio
+        self._slice_ratio = slice_ratio
         self._numbers = count(1)
         self.events: Mapping[AnyFault, Callable[[], str | None]] = {
             Fault.POD_DELETED: self._delete,
@@ -58,6 +61,10 @@ class PodDisturbances:
         if self._share_ratio and self._random.random() < self._share_ratio:
             sharing_class = self._random.choice(CLASSES)
             self._create(name, {keys.SHARE_RESOURCE: str(self._random.choice(_SHARES_GIB))}, sharing_class)
+            return
+        if self._slice_ratio and self._random.random() < self._slice_ratio:
+            profile = self._random.choice([*PROFILES])
+            self._create(name, {keys.MIG_PREFIX + profile: self._random.choice("112")})
             return
         gpus = min(self._random.choice((1, 1, 1, 2, 2, 4)), self._gpus_per_node)
         self._create(name, {keys.GPU_RESOURCE: str(gpus)})

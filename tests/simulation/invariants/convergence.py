@@ -17,10 +17,10 @@ from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.invariants.together import Placed, why_not_together
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, short
-from tests.simulation.world.hardware import SHARE_GIB
+from tests.simulation.world.hardware import PROFILES, SHARE_GIB
 from tests.simulation.world.process import Process
 from tests.simulation.world.scheduler import NAME as SCHEDULER
-from tests.simulation.world.scheduler import gpus_of, share_of, sharing_class_of
+from tests.simulation.world.scheduler import devices_of, profile_of, share_of, sharing_class_of
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
 from tests.world.invariants import violations
@@ -43,7 +43,12 @@ def check_waiting(
     server: Server, sites: Sequence[Site], replicas: Sequence[Process], ownership: Ownership, trace: Trace, now: float
 ) -> None:
     """INV7."""
-    rooms = {site.name: room for site in sites if (room := _room(site, server, ownership, now)) > 0}
+    rooms = {
+        (site.name, profile): room
+        for site in sites
+        for profile in ("", *PROFILES)
+        if (room := _room(site, profile, server, ownership, now)) > 0
+    }
     for pod in filter(_waits, server.pods()):
         for site in sites if share_of(pod) and pod["metadata"]["name"] not in server.forbidden else ():
             if _has_room_for_share(pod, site, server, ownership, now):
@@ -55,10 +60,10 @@ def check_waiting(
     for pod in server.pods():
         if not _waits(pod) or share_of(pod) or pod["metadata"]["name"] in server.forbidden:
             continue
-        name, gpus = pod["metadata"]["name"], gpus_of(pod)
+        name, gpus = pod["metadata"]["name"], devices_of(pod)
         trace.count("calm: pods waiting")
-        for node, room in rooms.items():
-            if gpus <= room:
+        for (node, profile), room in rooms.items():
+            if profile == profile_of(pod) and gpus <= room:
                 trace.violation(
                     "INV7", f"{name} ({pod['metadata']['uid']}) waits for {gpus} GPUs, and {node} has {room}"
                 )
@@ -136,35 +141,43 @@ def _waits(pod: Object) -> bool:
     )
 
 
-def _room(site: Site, server: Server, ownership: Ownership, now: float) -> int:
-    """Return how many GPUs of a node nobody has used for long, as far as NodeResourcesFit lets pods go there."""
+def _room(site: Site, profile: str, server: Server, ownership: Ownership, now: float) -> int:
+    """Return how many whole GPUs, or slices of a profile, nobody has used for long, as far as NodeResourcesFit lets pods in.
+
+    None where a pod has a slice that is gone, and no claim tells of which GPU: it may be of any.
+    """
+    offered = site.hardware.offered(profile)
     gpus = [
         gpu
-        for gpu in site.hardware.gpus
-        if not ownership.owners(gpu)
+        for gpu in offered
+        if not ownership.on_silicon(gpu)
         and not site.hardware.users_of(frozenset({gpu}))
-        and ownership.free_since.get(gpu, 0.0) <= now - PATIENCE_SECONDS
+        and ownership.silicon_free_since(gpu) <= now - PATIENCE_SECONDS
     ]
-    requested = sum(
-        gpus_of(pod) for pod in server.pods() if pod["spec"].get("nodeName") == site.name and not has_ended(pod)
-    )
-    return min(len(gpus), len(site.hardware.gpus) - requested)
+    pods = [pod for pod in server.pods() if pod["spec"].get("nodeName") == site.name and not has_ended(pod)]
+    requested = sum(devices_of(pod) for pod in pods if profile_of(pod) == profile)
+    return 0 if ownership.is_in_doubt(site.name) else min(len(gpus), len(offered) - requested)
 
 
 def _has_room_for_share(pod: Object, site: Site, server: Server, ownership: Ownership, now: float) -> bool:
     """Return whether some GPU of a node, on which nothing has changed for long, takes the pod's share."""
     wanted = Placed(site.name, None, True, share_of(pod), sharing_class_of(pod))
-    on = {gpu: [ownership.placed[uid] for uid in ownership.owners(gpu)] for gpu in site.hardware.gpus}
+    on = {gpu: [ownership.placed[uid] for uid in ownership.on_silicon(gpu)] for gpu in site.hardware.offered()}
     shared = len({*site.hardware.sharers, *(gpu for gpu, of in on.items() if any(other.share_gib for other in of))})
     requested = sum(
         share_of(other)
         for other in server.pods()
         if other["spec"].get("nodeName") == site.name and not has_ended(other)
     )
-    return wanted.share_gib + requested <= SHARE_GIB * len(on) and any(
-        why_not_together([wanted, *others]) is None
-        and {*site.hardware.users_of(frozenset({gpu}))} <= {*ownership.owners(gpu)}
-        and (others or shared < ownership.shared_gpus)
-        and ownership.free_since.get(gpu, 0.0) <= now - PATIENCE_SECONDS
-        for gpu, others in on.items()
+    has_count = wanted.share_gib + requested <= SHARE_GIB * len(on)
+    return (
+        has_count
+        and not ownership.is_in_doubt(site.name)
+        and any(
+            why_not_together([wanted, *others]) is None
+            and {*site.hardware.users_of(frozenset({gpu}))} <= {*ownership.on_silicon(gpu)}
+            and (others or shared < ownership.shared_gpus)
+            and ownership.silicon_free_since(gpu) <= now - PATIENCE_SECONDS
+            for gpu, others in on.items()
+        )
     )

@@ -8,7 +8,8 @@ GPUs; a claim on a GPU that somebody else has given to a second pod, as a ledger
 when a stranger took its claim out of a ledger that can still be read. A claim about a former node goes with
 its pod: should that very machine be back, and still run it, then its agent says so.
 
-- INV1 no GPU in two live pods, unless all have shares of it, of one class, and of no more than its memory
+- INV1 no GPU in two live pods, unless all have shares of it, of one class, and of no more than its memory; nor its silicon, by
+  the GPU and a MIG slice of it, or by slices of two cuts
 - INV2 each live pod has exactly its claims, and its containers run on exactly its GPUs
 - INV4 right count or amount, GPUs of the node as it is, healthy when claimed, no more of them shared than may be
 - INV6 no write outside the keys that are ours
@@ -27,7 +28,8 @@ from tests.simulation.invariants.together import Placed, why_not_together
 from tests.simulation.invariants.writes import foreign_writes
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, read_ledger, short
-from tests.simulation.world.scheduler import gpus_of, share_of, sharing_class_of
+from tests.simulation.world.hardware import gpu_of, overlap, overlapping
+from tests.simulation.world.scheduler import devices_of, share_of, sharing_class_of
 from tests.simulation.world.server import Server
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
@@ -66,7 +68,7 @@ class Ownership:
         self.free_since: dict[str, float] = {}
         """GPU → when its last owner ended."""
         self.spoiled: set[str] = set()
-        """Nodes where strangers have ever bound a pod, changed a ledger, or taken the node away."""
+        """Nodes where strangers have ever bound a pod, changed a ledger, cut GPUs anew, or taken the node away."""
         self._server = server
         self._trace = trace
         self._clock = clock
@@ -92,6 +94,16 @@ class Ownership:
         """Return the live pods with this GPU."""
         return tuple(self._owners.get(gpu, ()))
 
+    def on_silicon(self, gpu: str) -> tuple[str, ...]:
+        """Return the live pods with this GPU, or with any other device of its silicon."""
+        return tuple(
+            dict.fromkeys(uid for device, uids in self._owners.items() if overlap(device, gpu) for uid in uids)
+        )
+
+    def silicon_free_since(self, gpu: str) -> float:
+        """Return when the last owner of its silicon ended."""
+        return max((since for device, since in self.free_since.items() if overlap(device, gpu)), default=0.0)
+
     def started(self, uid: str, gpus: frozenset[str], beside: tuple[str, ...]) -> None:
         """Take note that containers run on these GPUs, together with those of other pods."""
         self._running[uid] = None
@@ -100,7 +112,8 @@ class Ownership:
             return
         ours = [self.placed[other] for other in beside if self._is_ours(other)]
         for gpu in sorted(gpus):
-            if wrong := why_not_together([self.placed[uid], *(other for other in ours if gpu in other.gpus)]):
+            there = [other for other in ours if overlapping(gpu, other.gpus)]
+            if wrong := why_not_together([self.placed[uid], *there]):
                 self._trace.violation("INV1", f"containers of {uid} run on {short(gpu)}, which is {wrong}")
         if gpus != self.placed[uid].gpus:
             self._trace.violation(
@@ -111,6 +124,15 @@ class Ownership:
         """Take note that none of the pod's containers runs or will ever run again."""
         self._running.pop(uid, None)
         self._end(uid)
+
+    def is_in_doubt(self, name: str) -> bool:
+        """Whether a live pod has a slice that its node publishes no more, and no claim tells of which GPU that was."""
+        node = self._server.find(NODES, name)
+        ledger, topology = read_ledger(node), annotations_of(node).get(keys.TOPOLOGY)
+        told = {claim.gpu for claim in ledger.claims if claim.parent} if ledger else set()
+        told |= {*decode_topology(topology).devices} if topology else set()
+        owned = {gpu for gpu, uids in self._owners.items() for uid in uids if self.placed[uid].node == name}
+        return any(gpu.startswith("MIG-") and gpu not in told for gpu in owned)
 
     def idle_claims(self) -> Iterator[tuple[str, Claim, float]]:
         """Yield the claims without a live pod on their node, and since when they are there.
@@ -163,18 +185,17 @@ class Ownership:
         if node in self._touched:
             self._bereft.add(uid)
         for gpu in sorted(placed.gpus):
-            others = [self.placed[other] for other in self.owners(gpu) if ours and self._is_knowable(uid, other, gpu)]
+            owners = self.on_silicon(gpu)
+            others = [self.placed[other] for other in owners if ours and self._is_knowable(uid, other, gpu)]
             if wrong := why_not_together([placed, *others]):
-                self._trace.violation(
-                    "INV1", f"{short(gpu)} is {wrong}: {uid} gets it, and {' '.join(self.owners(gpu))} has it"
-                )
+                self._trace.violation("INV1", f"{short(gpu)} is {wrong}: {uid} gets it, and {' '.join(owners)} has it")
             self._owners.setdefault(gpu, {})[uid] = None
         if ours:
             self._check_amount(uid, pod)
 
     def _check_amount(self, uid: str, pod: Object) -> None:
         placed = self.placed[uid]
-        text, wanted = annotations_of(pod)[keys.PLACEMENT], gpus_of(pod) or 1
+        text, wanted = annotations_of(pod)[keys.PLACEMENT], devices_of(pod) or 1
         amounts = decode_placement(text).memory_gib
         if len(placed.gpus) != wanted or sum(amounts.values()) != placed.share_gib:
             self._trace.violation(
@@ -201,7 +222,7 @@ class Ownership:
             claimed, before = (self._claimed_since.get((placed.node, gpu, each)) for each in (uid, other))
             return claimed is not None and before is not None and before < claimed
         observed = annotations_of(self._server.find(NODES, placed.node)).get(keys.OBSERVED)
-        is_reported = observed is not None and gpu in decode_observed(observed).gpus
+        is_reported = observed is not None and overlapping(gpu, decode_observed(observed).gpus)
         return placed.ours or other not in self._last or is_reported
 
     def _end(self, uid: str) -> None:
@@ -218,6 +239,9 @@ class Ownership:
                 self.spoiled.add(node)
             self._touch(node, after)
             return
+        topology = annotations_of(before).get(keys.TOPOLOGY)
+        if topology is not None and topology != annotations_of(after).get(keys.TOPOLOGY):
+            self.spoiled.add(node)
         if annotations_of(before).get(keys.LEDGER) == annotations_of(after).get(keys.LEDGER):
             return
         if not ours:
@@ -264,10 +288,10 @@ class Ownership:
         if not claims:
             return
         texts = annotations_of(node)
-        known = {gpu.uuid for gpu in decode_topology(texts.get(keys.TOPOLOGY, "")).gpus}
+        known = {*decode_topology(texts.get(keys.TOPOLOGY, "")).devices}
         sick = decode_status(texts.get(keys.STATUS, "")).unhealthy
         for claim in claims:
-            if claim.gpu not in known or claim.gpu in sick:
+            if claim.gpu not in known or gpu_of(claim.gpu) in sick:
                 what = "is not of this node" if claim.gpu not in known else "is sick"
                 self._trace.violation("INV4", f"{short(claim.gpu)} {what} and is claimed for {claim.uid}")
 

@@ -21,7 +21,7 @@ from tests.simulation.world.wire import Answer, Wire
 from tests.world.faults import Fault
 from topology.annotations import keys
 from topology.node.sharing import Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeStatus
 
 REFRESH_SECONDS = 20.0
 """The product's 300 s would outlast the run, and with it every wait for a later report."""
@@ -88,7 +88,8 @@ class Agent:
 
     def _look(self) -> Look:
         sharing = Sharing(self._storm.mix.shared_gpus) if self._storm.mix.share_ratio else None
-        plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=sharing)
+        mig = MigStrategy.MIXED if self._storm.mix.slice_ratio else MigStrategy.NONE
+        plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, mig=mig, sharing=sharing)
         return Look(plugin, self._hardware.holders, shared=self._hardware.sharers)
 
     async def _exchange(self, request: Request) -> None:

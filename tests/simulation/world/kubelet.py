@@ -19,8 +19,8 @@ from benchmarks.simulated.pod_life import EXIT_CODE, Message, has_ended, message
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of, read_ledger, short
-from tests.simulation.world.hardware import Hardware
-from tests.simulation.world.scheduler import gpus_of, share_of
+from tests.simulation.world.hardware import Hardware, overlapping
+from tests.simulation.world.scheduler import devices_of, profile_of, share_of
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.simulation.world.wire import Wire
 from tests.world.faults import Fault
@@ -152,14 +152,16 @@ class Kubelet:
         placed = _placed(recorded_for(pod, pods))
         if placed is None:
             placed = self._unplanned(pod, pods)
-        return placed if placed and placed.issubset(self._hardware.gpus) else None
+        return placed if placed and placed.issubset(self._hardware.offered(profile_of(pod))) else None
 
     def _unplanned(self, pod: Object, pods: list[Object]) -> frozenset[str] | None:
-        claims, count = self._claims(), gpus_of(pod) or 1
+        claims, count = self._claims(), devices_of(pod) or 1
         own = frozenset(claim.gpu for claim in claims if claim.uid == pod["metadata"]["uid"])
         reserved = {*(claim.gpu for claim in claims), *(gpu for other in pods for gpu in _placed(other) or ())}
         free = [
-            gpu for gpu in self._hardware.gpus if gpu not in reserved and not self._hardware.users_of(frozenset({gpu}))
+            gpu
+            for gpu in self._hardware.offered(profile_of(pod))
+            if not overlapping(gpu, reserved) and not self._hardware.users_of(frozenset({gpu}))
         ]
         chosen = own or frozenset(free[:count])
         return chosen if len(chosen) == count else None

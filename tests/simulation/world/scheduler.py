@@ -175,6 +175,18 @@ def gpus_of(pod: Object) -> int:
     return _requests(pod)[keys.GPU_RESOURCE]
 
 
+def devices_of(pod: Object) -> int:
+    """Return how many whole GPUs or MIG slices a pod asks for."""
+    asked = _requests(pod)
+    return asked.total() - asked[keys.SHARE_RESOURCE]
+
+
+def profile_of(pod: Object) -> str:
+    """Return the profile of the MIG slices that a pod asks for; empty: it asks for none."""
+    slices = (name.removeprefix(keys.MIG_PREFIX) for name in _requests(pod) if name.startswith(keys.MIG_PREFIX))
+    return next(slices, "")
+
+
 def share_of(pod: Object) -> int:
     """Return of how many GiB of a GPU a pod asks for a share; 0 for none."""
     return _requests(pod)[keys.SHARE_RESOURCE]
@@ -189,5 +201,9 @@ def _requests(pod: Object) -> Counter[str]:
     asked: Counter[str] = Counter()
     for container in pod["spec"]["containers"]:
         limits = container["resources"].get("limits", {})
-        asked.update({name: int(limits[name]) for name in (keys.GPU_RESOURCE, keys.SHARE_RESOURCE) if name in limits})
+        asked.update({name: int(count) for name, count in limits.items() if _is_ours(name)})
     return asked
+
+
+def _is_ours(resource: str) -> bool:
+    return resource in (keys.GPU_RESOURCE, keys.SHARE_RESOURCE) or resource.startswith(keys.MIG_PREFIX)

@@ -11,7 +11,7 @@ from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of
 from tests.simulation.world.agent import Agent
-from tests.simulation.world.hardware import SHARE_GIB, Hardware
+from tests.simulation.world.hardware import PROFILES, SHARE_GIB, Hardware
 from tests.simulation.world.kubelet import Kubelet, Witness
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.world.faults import Fault
@@ -47,6 +47,8 @@ class Site:
         self._ledger: str | None = None
         self._comes_back: asyncio.Task[None] | None = None
         self.is_registered = False
+        self.topologies = 0
+        """How many there were of this name: of a node that changes too often extenders read none."""
         self._register({})
 
     def delete_node(self) -> None:
@@ -56,6 +58,22 @@ class Site:
             store.delete(NODES, "", self.name)
         self.is_registered = False
         self._comes_back = asyncio.create_task(self._come_back(annotations_of(before)))
+
+    def cut(self, gpu: str, profile: str) -> None:
+        """Cut a GPU into slices, or make it whole, whoever has it; the kubelet hears at once, the agent at its next look."""
+        self.topologies += 1
+        self.hardware.cut(gpu, profile)
+        if self.is_registered:
+            counts = {"status": {"allocatable": self._counts(), "capacity": self._counts()}}
+            with self._server.writing(f"kubelet-{self.name}") as store:
+                store.modify(NODES, "", self.name, lambda node: merge_patch(node, counts), subresource="status")
+
+    def _counts(self) -> dict[str, str]:
+        """Return how much of each resource the machine has."""
+        whole, cut = self.hardware.offered(), self._storm.mix.slice_ratio
+        count = {keys.GPU_RESOURCE: str(len(whole)), keys.SHARE_RESOURCE: str(len(whole) * SHARE_GIB)}
+        slices = {keys.MIG_PREFIX + profile: str(len(self.hardware.offered(profile))) for profile in PROFILES}
+        return count | (slices if cut else {})
 
     async def _come_back(self, before: dict[str, str]) -> None:
         away = self._random.choice(
@@ -75,8 +93,8 @@ class Site:
         self.agent.restart()
 
     def _register(self, annotations: dict[str, str]) -> None:
-        gpus = len(self.hardware.gpus)
-        count = {keys.GPU_RESOURCE: str(gpus), keys.SHARE_RESOURCE: str(gpus * SHARE_GIB)}
+        self.topologies += 1
+        count = self._counts()
         status = {"allocatable": count, "capacity": count, "conditions": [{"type": "Ready", "status": "True"}]}
         metadata: Object = {"name": self.name} | ({"annotations": annotations} if annotations else {})
         with self._server.writing(f"kubelet-{self.name}") as store:

@@ -28,6 +28,7 @@ from topology.errors import PayloadError
 from topology.node.links import Affinity
 from topology.node.sharing import Limits
 
+OF_SLICE = Claim("MIG-b", "uid-3", "ml", "train-3", "main", "4711", parent="GPU-b")
 CLAIM = Claim("GPU-b", "uid-1", "ml", "train-0", "main", "4711")
 OTHER = Claim("GPU-a", "uid-2", "ml", "train-1", "main", "4712")
 LEDGER = Ledger(7, (OTHER, CLAIM), "node-uid")
@@ -46,7 +47,15 @@ def test_ledger_has_the_published_form() -> None:
 
 def test_ledger_survives() -> None:
     """Claims with all their fields."""
-    assert decode_ledger(encode_ledger(LEDGER)) == LEDGER
+    for ledger in (LEDGER, Ledger(7, (OF_SLICE,))):
+        assert decode_ledger(encode_ledger(ledger)) == ledger
+
+
+def test_claim_on_a_slice_names_its_gpu_beside_the_fixed_keys() -> None:
+    """Who does not know the key passes over it; without it the GPU is not known."""
+    text = encode_ledger(Ledger(7, (OF_SLICE,)))
+    assert '"container":"main","resource_version":"4711","parent":"GPU-b"}' in text
+    assert decode_ledger(text.replace(',"parent":"GPU-b"', "")).claims == (replace(OF_SLICE, parent=""),)
 
 
 def test_empty_ledger_is_a_ledger() -> None:
