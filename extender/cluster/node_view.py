@@ -205,14 +205,13 @@ class NodeView:
 
         A GPU may be kept by several. Linear in GPUs, claims and pods.
         """
-        taken = {owner: self.excluded_by(devices) for owner, devices in self._taken().items()}
-        gpus = self.payloads.topology.value
-        if gpus and self.plugin_chooses:
-            taken |= {
-                owner: taken[owner] | chosen_blindly(gpus, across & self.fit)
-                for owner, across in self.taken_across().items()
-            }
-        return taken
+        gpus, found = self.payloads.topology.value, {}
+        for owner, devices in self._taken().items():
+            found[owner] = self.excluded_by(devices)
+            if gpus and self.plugin_chooses:
+                across = excluded_across(self.devices, self.silicon, devices)
+                found[owner] |= chosen_blindly(gpus, across & self.fit) if across else 0
+        return found
 
     def taken_across(self) -> dict[str | tuple[str, str], int]:
         """Return the same of those GPUs alone that somebody keeps without having them, or shares of them."""
@@ -307,11 +306,12 @@ def derive(
     taken = {gpu for held in holdings for gpu in held.pod.placed or ()}.union(holders, known_as_shared(payloads))
     claimed = {claim.gpu for claim in standing_claims}
     dra, foreign = surroundings.dra, observed.foreign_processes if observed else ()
-    closed = excluded_devices(devices, silicon, {*dra.held, *dra.tainted, *foreign})
-    fit = (1 << len(devices)) - 1 & ~(closed | unfit_devices(payloads))
+    closed = excluded_devices(devices, silicon, {*dra.held, *dra.tainted})
+    fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))
     across = excluded_across(devices, silicon, taken | claimed)
-    at_risk = across & fit & ~mask_of(devices, taken | claimed)
-    blindly = chosen_blindly(gpus, at_risk) if gpus and at_risk and _plugin_chooses(payloads) else 0
+    blindly = 0
+    if gpus and across and _plugin_chooses(payloads):
+        blindly = chosen_blindly(gpus, across & fit & ~mask_of(devices, taken | claimed))
     usable = fit & ~(excluded_devices(devices, silicon, taken) | blindly)
     free = usable & ~excluded_devices(devices, silicon, claimed)
     doubtful = doubtful_devices(payloads)

@@ -55,7 +55,7 @@ class Candidate:
         known = {held.pod.uid for held in self._evictable}
         self._in_any_case = frozenset(uid for uid in self._offered if uid not in known)
         self._offered_ones = tuple(held for held in self._evictable if held.pod.uid in self._offered)
-        self._taken, self._taken_across = view.taken(), view.taken_across()
+        self._taken, self._taken_across = view.taken(), view.taken_across() if request.is_share else {}
         staying = [held for held in view.holdings if held.pod.uid not in known | self._in_any_case]
         self._hidden, self._hidden_slices = hidden_gpus(staying), hidden_slices(staying)
         self._hidden_gib = hidden_gib(staying)

@@ -26,6 +26,8 @@ from tests.extender.world import Replica, drive
 from topology.annotations import keys
 from topology.annotations.records import Claim, decode_ledger, encode_ledger
 from topology.node.status import MigStrategy, Mode
+from topology.placement.verdict import Placement, Rejection
+from topology.request.gpu_request import GpuRequest
 
 SEVEN = ("1g.10gb",) * 7
 GPUS = tuple(gpu.uuid for gpu in cut("n1", {}).gpus)
@@ -117,6 +119,21 @@ def test_nothing_is_planned_of_what_a_plugin_that_knows_no_silicon_may_take() ->
     less = replace_priority(owner, 5)
     full = cut_node(cut("n1", {}), claims=(slice_claim(), *OTHERS[:6]), mode=observe)
     assert victims(cluster(full, less, *important, budgets=[]), pod("vip", 1, priority=1000)) == ["owner"]
+
+
+def test_pod_does_not_keep_its_claim_on_silicon_that_another_has() -> None:
+    """It was claimed, and then the GPU was made whole with the other one's slice gone; neither a GPU nor a share."""
+    claims = (claim(GPUS[7], "p"), slice_claim(), *OTHERS[:6])
+    for owner in ([], [running("owner", "n1", SLICE)]):
+        state = cluster(cut_node(cut("n1", {}), claims=claims), pod("p"), *owner)
+        found = state.views["n1"].decide_for("p", GpuRequest(1))
+        assert isinstance(found, Placement) and found.gpus == (6,)
+    gpu, *others = gpus("n1", *range(8))
+    gone, mine = replace(claim(SLICE, "owner"), parent=gpu), share(gpu, "p", 5)
+    node = sharing_node(gone, mine, share(gpu, "q", 5), *(claim(each, f"o{at}") for at, each in enumerate(others)))
+    shared = cluster(node, sharer("p", 5), running("owner", "n1", SLICE), sharing("q", gpu, 5))
+    request = GpuRequest(0, memory_gib=(5,))
+    assert isinstance(shared.views["n1"].decide_for("p", request), Rejection)
 
 
 def test_two_pods_on_the_silicon_of_one_gpu_are_a_conflict() -> None:
@@ -274,8 +291,10 @@ def test_share_of_a_gpu_takes_the_end_of_a_pod_with_a_slice_of_it_that_is_gone(
     gpu, *others = gpus("n1", *range(8))
     gone = replace(claim(SLICE, "owner"), parent=gpu)
     owner = replace_priority(running("owner", "n1", SLICE), importance)
-    node = sharing_node(gone, share(gpu, "q", 30), *(claim(each, f"o{at}") for at, each in enumerate(others)))
+    claims = (claim(each, f"o{at}") for at, each in enumerate(others))
+    node = sharing_node(gone, share(gpu, "q", 30), share(gpu, "stays", 5), *claims)
     important = [replace_priority(running(f"o{at}", "n1", each), 2000) for at, each in enumerate(others)]
-    state = cluster(node, owner, sharing("q", gpu), *important, budgets=[])
+    stays = replace_priority(sharing("stays", gpu, 5), 2000)
+    state = cluster(node, owner, sharing("q", gpu, 30), stays, *important, budgets=[])
     found = victims(state, sharer("vip", 20, priority=1000), "q")
     assert (sorted(found) if found else None) == expected

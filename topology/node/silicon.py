@@ -6,7 +6,7 @@ cut, which nobody publishes any more, exclude their GPU and its present slices f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
@@ -75,8 +75,10 @@ class Silicon:
         """Whether it is a slice of an earlier cut."""
         return self.place(device)[0] is _Kind.GONE
 
-    def crossing(self, devices: Iterable[str]) -> tuple[str, ...]:
+    def crossing(self, devices: Collection[str]) -> tuple[str, ...]:
         """Return those of them that may exclude one another: all of a GPU of which there are several kinds."""
+        if not self.slices and not any(device.startswith(SLICE_PREFIX) or device in self.gone for device in devices):
+            return ()
         kinds = dict[str | None, set[_Kind]]()
         places = {device: self.place(device) for device in devices}
         for kind, gpu in places.values():

@@ -25,13 +25,14 @@ def conflicts_of(
         silicon: Says which devices are the same silicon.
 
     """
-    seen = silicon.excluded_by(gpu for held in holdings if held.seen for gpu in held.gpus)
+    seen = [gpu for held in holdings if held.seen for gpu in held.gpus]
     there: dict[str, list[tuple[Holding, tuple[Part, ...]]]] = {}
     for held in holdings:
         named = held.gpus if held.seen else _all_named(held)
         waits = not held.seen and held.pod.pod.status.phase != "Running"
+        refused = silicon.excluded_by(seen) if waits else ()
         for gpu, parts in named.items():
-            if not (waits and gpu in seen):
+            if gpu not in refused:
                 there.setdefault(gpu, []).append((held, parts))
     found = {
         gpu: tuple(held.pod for held, _ in several)
