@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from agent.plugin.offers import gpu_of
 from agent.plugin.pods import ListedPod
 from topology.annotations.records import Holder, Sharer
-from topology.node.silicon import NO_SLICES, Silicon
+from topology.node.silicon import Silicon
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Held:
     """GPU → the containers that hold parts of it."""
 
 
-def held_of(pods: Collection[ListedPod], gpus: Collection[str], silicon: Silicon = NO_SLICES) -> Held:
+def held_of(pods: Collection[ListedPod], gpus: Collection[str], silicon: Silicon) -> Held:
     """Return who holds the node's GPUs, and slices of earlier cuts of these; other devices are passed over."""
     held = {gpu_of(device) for pod in pods for container in pod.containers for device in container.gpus}
     gpus = {*gpus, *(device for device in held if silicon.is_gone(device))}

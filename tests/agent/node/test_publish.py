@@ -16,6 +16,7 @@ from topology.annotations.codec import decode_topology, digest
 from topology.annotations.records import Holder, Observed, Sharer, decode_observed
 from topology.annotations.status_codec import decode_status
 from topology.node.offers import Offer, OfferForm
+from topology.node.slices import MAX_DEVICES
 from topology.node.status import DevicePluginStatus, Mode, NodeStatus
 
 REFRESH = 300.0
@@ -176,6 +177,19 @@ def test_sharers_that_are_too_many_to_be_told_close_the_node() -> None:
     assert said == replace(plugin, ready=False, reasons=(TOO_MANY_HOLDERS,))
     node.publication.learned({**node.annotations, **patch.annotations}, 1.0)
     assert node.publication.patch(discovery(), 2.0, look) is None
+
+
+def test_slices_of_many_cuts_that_are_too_many_to_be_told_close_the_node() -> None:
+    """Containers may hold slices that are gone beside all that there are."""
+    node = Node()
+    node.turn(0.0)
+    plugin = DevicePluginStatus(Mode.ENFORCE, ready=True)
+    look = Look(plugin, {f"MIG-{number}": Holder("ml", f"p{number}", "main") for number in range(MAX_DEVICES + 1)})
+    patch = node.publication.patch(discovery(), 1.0, look)
+    assert patch is not None
+    assert decode_status(patch.annotations[keys.STATUS]).device_plugin == replace(
+        plugin, ready=False, reasons=(TOO_MANY_HOLDERS,)
+    )
 
 
 def test_nothing_is_written_before_the_api_has_said_what_it_holds() -> None:

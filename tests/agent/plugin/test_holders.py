@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.plugin.holders import Held, held_of
 from agent.plugin.pods import ListedContainer, ListedPod
 from topology.annotations.records import Holder, Sharer
+from topology.node.silicon import NO_SLICES
 
 
 def pod(name: str, *devices: str, elsewhere: tuple[str, ...] = ()) -> ListedPod:
@@ -16,7 +17,7 @@ def test_a_gpu_has_one_holder() -> None:
     """What is no GPU of the node, such as a network device, is passed over."""
     pods = [pod("train", "GPU-a", "GPU-b", elsewhere=("mlx5_0",)), pod("foreign", "GPU-x")]
     holder = Holder("ml", "train", "main")
-    assert held_of(pods, {"GPU-a", "GPU-b", "GPU-c"}) == Held({"GPU-a": holder, "GPU-b": holder})
+    assert held_of(pods, {"GPU-a", "GPU-b", "GPU-c"}, NO_SLICES) == Held({"GPU-a": holder, "GPU-b": holder})
 
 
 def test_a_shared_gpu_has_all_its_sharers() -> None:
@@ -27,13 +28,13 @@ def test_a_shared_gpu_has_all_its_sharers() -> None:
         pod("renamed", elsewhere=("GPU-b::1",)),
     ]
     one, two, renamed = (Sharer("ml", name, "main", parts) for name, parts in (("one", 1), ("two", 2), ("renamed", 1)))
-    held = held_of(pods, {"GPU-a", "GPU-b"})
+    held = held_of(pods, {"GPU-a", "GPU-b"}, NO_SLICES)
     assert held.shared == {"GPU-a": (one, two), "GPU-b": (one, renamed)}
     assert held.gpus == dict.fromkeys(("GPU-a", "GPU-b"), Holder("ml", "one", "main"))
 
 
 def test_whoever_has_it_whole_is_its_holder() -> None:
     """A pod kept a replica while the plugin stopped sharing; both are told."""
-    held = held_of([pod("a-replica", "GPU-a::0"), pod("whole", "GPU-a")], {"GPU-a"})
+    held = held_of([pod("a-replica", "GPU-a::0"), pod("whole", "GPU-a")], {"GPU-a"}, NO_SLICES)
     assert held.gpus == {"GPU-a": Holder("ml", "whole", "main")}
     assert held.shared == {"GPU-a": (Sharer("ml", "a-replica", "main"),)}

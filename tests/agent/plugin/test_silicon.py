@@ -14,7 +14,7 @@ from agent.plugin.pods import ListedContainer, ListedPod, PodPlan, plans_of
 from agent.plugin.shares import Shareable
 from tests.agent.plans import FirstCome, by_key
 from topology.annotations.records import Claim, Holder, Ledger, Sharer
-from topology.node.silicon import Silicon
+from topology.node.silicon import NO_SLICES, Silicon
 
 NOW = Silicon({"MIG-1a": "GPU-1", "MIG-1b": "GPU-1", "MIG-2a": "GPU-2"}, {"MIG-3old": "GPU-3"})
 WHOLE = Whole(FirstCome, silicon=lambda: NOW)
@@ -117,7 +117,7 @@ def test_a_planned_share_is_not_of_a_gpu_of_which_a_container_has_a_slice() -> N
 def test_holders_of_slices_that_are_gone_are_reported() -> None:
     """Whole and in replicas; what is no slice of ours is passed over."""
     pods = [*holding("MIG-old", "MIG-older::1"), ListedPod("ml", "q", (ListedContainer("main", elsewhere=("MIG-x",)),))]
-    held = held_of(pods, {"GPU-1"})
+    held = held_of(pods, {"GPU-1"}, NO_SLICES)
     assert held.gpus == {"MIG-old": Holder("ml", "owner", "main"), "MIG-older": Holder("ml", "owner", "main")}
     assert held.shared == {"MIG-older": (Sharer("ml", "owner", "main"),)}
 
