@@ -4,14 +4,14 @@ Pods on the way count where they will probably be: a claim says so, or a soft ho
 behind a scheduling gate, or on their way out, are nowhere and wait for no room.
 
 A group is known by its namespace, its name, whose word that is, and by what was started: two runs of one template are two groups.
-Its size is believed for itself; towards others it counts for a while only, then the pods that there are: a number is quickly
-written.
+Its size is believed for itself. Towards other groups it counts for a short time, and for no more than twice the pods that exist:
+anybody can write a large number. Only a Job, a JobSet or a PodGroup may state more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -26,7 +26,11 @@ from topology.request.domains import Domain, GroupRequest, Level, Location
 from topology.request.gpu_request import GpuRequest, pod_request
 
 GRACE_SECONDS = 60.0
-"""How long after its newest pod a group keeps room for pods that do not exist yet; controllers make them in batches."""
+"""How long after its newest bound pod a group keeps room for pods that do not exist yet; controllers make them in batches."""
+RENEWED_SECONDS = 600.0
+"""How long after its oldest pod newer ones may renew that time: replacing one pod again and again keeps no room."""
+BELIEVED_FACTOR = 2
+"""Up to so many times its pods a group keeps room by a size that only its pods state."""
 
 PlaceOf = Callable[[str], str | None]
 """UID of a pod that is not bound → the node that it is on its way to."""
@@ -173,11 +177,10 @@ class Groups:
         begun = self._unfinished().union(self._key_of[uid] for uid in on_the_way if uid in self._key_of)
         for other in begun - {key}:
             members = self._members[other].values()
-            newest = max(member.pod.pod.metadata.creation_timestamp or "" for member in members)
-            is_young = age_of(newest) < GRACE_SECONDS
-            gated = sum(member.is_gated for member in members)
-            found = self.progress(other, self._size(other) - gated if is_young else None, place_of)
-            theirs = max((member.pod.gpus or len(member.pod.shares) for member in members), default=0)
+            size = self._size_for_others(other) if _is_young(members, age_of) else None
+            found = self.progress(other, size, place_of)
+            waiting = (member.pod for member in members if member.is_alive and not member.is_gated)
+            theirs = max((pod.gpus or len(pod.shares) for pod in waiting), default=0)
             for domain in {place.domain(level) for place in found.placed for level in Level}:
                 reserved[domain] += -(-found.rest * theirs // gpus)
         return reserved
@@ -193,6 +196,26 @@ class Groups:
     def _size(self, key: GroupKey) -> int:
         said = max((member.request.size or 0 for member in self._members.get(key, {}).values()), default=0)
         return said or self._known_sizes.get(key, 0)
+
+    def _size_for_others(self, key: GroupKey) -> int:
+        """Return the size that other groups have to respect, without the pods behind gates."""
+        members = self._members[key].values()
+        gated = sum(member.is_gated for member in members)
+        existing = sum(member.is_alive for member in members) - gated
+        done = sum(member.pod.pod.status.phase == "Succeeded" for member in members)
+        credible = max(BELIEVED_FACTOR * existing + done, self._known_sizes.get(key, 0) - gated)
+        return min(self._size(key) - gated, credible)
+
+
+def _is_young(members: Collection[Member], age_of: Callable[[str | None], float]) -> bool:
+    """Whether a group may still wait for pods that do not exist yet.
+
+    A pod that is not bound renews nothing, because it costs nothing to create one. Where none is bound yet the oldest counts.
+    """
+    created = [(member.pod.node is not None, member.pod.pod.metadata.creation_timestamp or "") for member in members]
+    oldest = min(when for _, when in created)
+    newest = max((when for is_bound, when in created if is_bound), default=oldest)
+    return age_of(newest) < GRACE_SECONDS and age_of(oldest) < RENEWED_SECONDS
 
 
 OF_SHARES: Final = (keys.COMPUTE_PERCENT, keys.SAME_GPU)

@@ -82,9 +82,11 @@ def test_a_group_whose_last_pod_is_gone_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("members", "gpus", "age", "pods"),
     [
-        ([member("a", "n1")], 1, 0.0, 3),
-        ([member("a", "n1", count=2)], 4, 0.0, 2),
-        ([member("a", "n1", count=4)], 2, 0.0, 6),
+        ([member("a", "n1")], 1, 0.0, 1),
+        ([member("a", "n1"), member("b", "n1")], 1, 0.0, 2),
+        ([member("a", "n1", count=2), member("b", "n1"), member("c", "n1", size=5)], 4, 0.0, 1),
+        ([member("a", "n1", count=4)], 2, 0.0, 2),
+        ([member("a", "n1"), member("b", "n1", count=4, phase="Failed")], 1, 0.0, 1),
         ([member("a", "n1"), member("b")], 1, GRACE_SECONDS - 1, 3),
         ([member("a", "n1"), member("b")], 1, GRACE_SECONDS, 1),
         ([member("a")], 1, 0.0, 0),
@@ -102,7 +104,7 @@ def test_room_is_kept_for_groups_that_have_begun(members: list[Pod], gpus: int, 
 def test_room_is_kept_for_a_group_whose_first_pod_is_on_its_way() -> None:
     """No pod of it is bound yet."""
     found = groups(member("a"))
-    assert found.reserved(OTHER, 1, lambda uid: "n1", ["a", "unheard-of"], lambda created: 0.0)[Level.RACK, "r1"] == 3
+    assert found.reserved(OTHER, 1, lambda uid: "n1", ["a", "unheard-of"], lambda created: 0.0)[Level.RACK, "r1"] == 1
 
 
 FEW, MANY = {RACK: 1}, {RACK: 5}
